@@ -1,0 +1,20 @@
+"""Block-bounded linear programs: batched, certified lower bounds from min-oracles.
+
+Declare variables and blocks, give each block type its min-oracle, and solve; see :class:`Model`.
+"""
+
+from blocklp.block import BlockType, Constraints
+from blocklp.box import Box
+from blocklp.engine import Event
+from blocklp.errors import BlocklpError
+from blocklp.expression import Expression, Parameter, Variable, View
+from blocklp.finite import FiniteVertices
+from blocklp.methods import METHODS, Adam, Prox, ProxBC, ProxFW, Supergradient
+from blocklp.model import Blocks, Model
+from blocklp.solution import Solution
+from blocklp.solver import Solver, compile
+from blocklp.state import State
+from blocklp.status import Status
+from blocklp.weight import Fixed, RatioRule
+
+__version__ = "0.1.0"

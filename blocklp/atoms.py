@@ -1,0 +1,171 @@
+r"""Points of each block as convex combinations of a few of its vertices ("atoms").
+
+A block's point is :math:`x_b = \sum_k w_{b,k} a_{b,k}` with weights on the simplex.  :class:`VertexTable` holds all
+vertices of a :class:`FiniteVertices` type, shared by its blocks; :class:`VertexCache` keeps the last few points that a
+general min-oracle returned for each block.  Both answer the same questions, so the methods know one kind of block.
+
+Weights and values are ``(batch, atoms, blocks)``, points ``(batch, dim, blocks)``: the block index runs fastest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Group
+from blocklp.finite import FiniteVertices, struck_out
+
+SLOTS = 4
+"""Atoms kept for a block without a vertex table."""
+
+TABLE_LIMIT = 32
+"""Vertex tables longer than this are treated as general oracles: the work on weights grows with the table."""
+
+
+class Answer(NamedTuple):
+    """What one oracle call for a group gives."""
+
+    atoms: Atoms
+    weights: Tensor  # the current weights on these atoms
+    earlier: Tensor  # the weights of the step before, likewise
+    values: Tensor  # (batch, atoms, blocks): cost of every atom
+    best: Tensor  # (batch, blocks): value of every block
+
+
+@dataclass(frozen=True)
+class VertexTable:
+    """All vertices of the type; nothing to store but the weights."""
+
+    table: Tensor  # (atoms, dim)
+    gram: Tensor  # (atoms, atoms)
+
+    @classmethod
+    def build(cls, group: Group, like: Tensor) -> VertexTable:
+        """Take the table of a finite type."""
+        assert isinstance(group.type, FiniteVertices)
+        table = group.type.table.to(like)
+        curved = table * group.curved.to(like)
+        return cls(table, curved @ curved.T)
+
+    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
+        """One oracle call; a table needs no bookkeeping."""
+        values = torch.matmul(self.table, group.rows(duals))
+        assert isinstance(group.type, FiniteVertices)
+        if group.type.excluded is not None:
+            values = values.masked_fill(group.type.excluded.transpose(1, 2), struck_out(values.dtype))
+        best = values.amin(1)
+        return Answer(self, weights, earlier, values, best if group.alive is None else best * group.alive)
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """Return the points of some weights: ``(batch, dim, blocks)``."""
+        return torch.matmul(self.table.T, weights)
+
+    def products(self, weights: Tensor) -> Tensor:
+        r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle` for every atom."""
+        return torch.matmul(self.gram, weights)
+
+    def distance(self, first: Tensor, second: Tensor) -> Tensor:
+        """Squared distances of atom pairs, ``(batch, 1, blocks)`` indices."""
+        square = self.gram.diagonal()
+        table = square[:, None] + square[None, :] - 2 * self.gram
+        return table[first, second]
+
+    def select(self, rows: Tensor) -> VertexTable:
+        """Nothing depends on the instance."""
+        return self
+
+
+@dataclass(frozen=True)
+class VertexCache:
+    """The last few points of each block; slot 0 holds the aggregate of what was dropped."""
+
+    points: Tensor  # (batch, atoms, dim, blocks)
+    curved: Tensor  # (dim, 1): 1 for coordinates that other blocks share
+
+    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
+        """Ask the oracle and put its point in the slot of least weight, merging that slot's weight into the aggregate."""
+        point, best = group.min_oracle(group.view(duals))
+        new, cost = point.transpose(1, 2), group.rows(duals)
+        values = (self.points * cost[:, None]).sum(2)
+        known = values.amin(1) <= best + 1e-12 * best.abs()
+        least, slot = weights[:, 1:].min(1, keepdim=True)
+        slot = (slot + 1).masked_fill(known[:, None], 0)  # slot 0: nothing is replaced
+        chosen = torch.zeros_like(weights).scatter_(1, slot, 1.0)
+        chosen[:, 0] = 0
+        replaced = chosen.bool()
+        # Merge: the aggregate becomes the mean of itself and the dropped atom, weighted by what they carry.
+        moved = torch.where(replaced.any(1, keepdim=True), least, torch.zeros_like(least))
+        base = weights[:, :1]
+        share = moved / (base + moved).clamp(min=torch.finfo(duals.dtype).tiny)
+        dropped = (self.points * chosen[:, :, None]).sum(1)
+        points = torch.where(replaced[:, :, None], new[:, None], self.points)
+        points[:, 0] += share * (dropped - points[:, 0])
+        weights, earlier = (
+            torch.cat([w[:, :1] + (w * chosen).sum(1, keepdim=True), w[:, 1:].masked_fill(replaced[:, 1:], 0.0)], 1)
+            for w in (weights, earlier)
+        )
+        return Answer(replace(self, points=points), weights, earlier, (points * cost[:, None]).sum(2), best)
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """Return the points of some weights: ``(batch, dim, blocks)``."""
+        return (self.points * weights[:, :, None]).sum(1)
+
+    def products(self, weights: Tensor) -> Tensor:
+        r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle` for every atom."""
+        return (self.points * (self.curved * self.combine(weights))[:, None]).sum(2)
+
+    def distance(self, first: Tensor, second: Tensor) -> Tensor:
+        """Squared distances of atom pairs, ``(batch, 1, blocks)`` indices."""
+        shape = (-1, 1, self.points.shape[2], -1)
+        a, b = (self.points.gather(1, i[:, :, None].expand(shape)) for i in (first, second))
+        return (self.curved * (a - b) ** 2).sum(2)
+
+    def select(self, rows: Tensor) -> VertexCache:
+        """Return the atoms of some instances."""
+        return replace(self, points=self.points.index_select(0, rows))
+
+
+Atoms = VertexTable | VertexCache
+
+
+def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
+    """Atoms and weights at the oracle's answer, and the values of the blocks: one oracle call."""
+    point, value = group.min_oracle(group.view(duals))
+    alive = torch.ones_like(value) if group.alive is None else group.alive
+    if isinstance(group.type, FiniteVertices) and len(group.type.table) <= TABLE_LIMIT:
+        atoms = VertexTable.build(group, duals)
+        rows = group.type.vertex_values(group.view(duals)).argmin(-1)
+        weights = torch.nn.functional.one_hot(rows, len(atoms.table)).to(duals).transpose(1, 2) * alive[:, None]
+        return atoms, weights.contiguous(), value
+    points = point.transpose(1, 2)[:, None].expand(-1, SLOTS, -1, -1).clone()
+    weights = torch.zeros_like(points[:, :, 0])
+    weights[:, 0] = alive
+    return VertexCache(points, group.curved.to(duals)[:, None]), weights, value
+
+
+def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, free: Tensor, repeats: int) -> Tensor:
+    r"""Descend on every block's own quadratic model by pairwise Frank-Wolfe steps of closed-form size.
+
+    The model around the point :math:`y` with gradient ``values`` on the atoms is
+    :math:`\langle \lambda, x \rangle + |x - y|^2 / (2 \eta)`: the proximal objective with :math:`\beta` fixed, in which blocks
+    separate.  A step moves weight from the worst atom in use to the best atom; its optimal size is the difference of
+    their gradients times :math:`\eta` over their squared distance, at most the weight there is.
+
+    ``free`` is ``(batch,)``: 1 for instances that take the steps, 0 for those that stay.
+    """
+    step_scale = (eta * free)[:, None, None]
+    gradient = values
+    start_products = atoms.products(weights)
+    for repeat in range(repeats):
+        if repeat:
+            gradient = values + (atoms.products(weights) - start_products) / eta[:, None, None]
+        best, to = gradient.min(1, keepdim=True)
+        worst, away = gradient.masked_fill(weights <= 0, -struck_out(values.dtype)).max(1, keepdim=True)
+        length = atoms.distance(to, away).clamp(min=torch.finfo(values.dtype).tiny)
+        step = (step_scale * (worst - best) / length).clamp(min=0)
+        step = torch.minimum(step, weights.gather(1, away))
+        weights = weights.scatter_add(1, to, step).scatter_add(1, away, -step)
+    return weights

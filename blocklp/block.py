@@ -1,0 +1,154 @@
+"""The contract of a block type: one verb, ``min_oracle``; everything else is optional.
+
+A block type is a polytope shared by many blocks.  The engine only ever asks for a minimiser of a linear cost over it, for
+all blocks of all instances at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import ModelError, ShapeError
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The H-representation ``lower <= matrix @ x <= upper`` of the block's polytope.
+
+    Attributes
+    ----------
+    matrix : Tensor
+        ``(batch or 1, blocks or 1, rows, dim)``, float64.
+    lower, upper : Tensor
+        ``(batch or 1, blocks or 1, rows)``, float64; infinities mark one-sided rows.
+    """
+
+    matrix: Tensor
+    lower: Tensor
+    upper: Tensor
+
+    @classmethod
+    def rows(cls, matrix: object, lower: object, upper: object) -> Constraints:
+        """One system shared by all blocks, from anything that ``torch.as_tensor`` takes."""
+        a, lo, up = (torch.as_tensor(v, dtype=torch.float64) for v in (matrix, lower, upper))
+        if a.dim() != 2 or lo.shape != a.shape[:1] or up.shape != a.shape[:1]:
+            raise ShapeError(
+                f"constraints: matrix {tuple(a.shape)} needs two dimensions and one lower and one upper entry a row, "
+                f"got {tuple(lo.shape)} and {tuple(up.shape)}"
+            )
+        return cls(a[None, None], lo[None, None], up[None, None])
+
+    def violation(self, point: Tensor) -> Tensor:
+        """Largest violation of a row at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible."""
+        activity = (self.matrix.to(point) @ point[..., None])[..., 0]
+        excess = torch.maximum(self.lower.to(point) - activity, activity - self.upper.to(point))
+        return excess.clamp(min=0).amax(-1) if excess.shape[-1] else point.new_zeros(point.shape[:2])
+
+
+class BlockType:
+    r"""A polytope :math:`X_b` that is easy to minimise over.
+
+    Subclasses implement :meth:`min_oracle`.  Optional methods add what the engine can then do: :meth:`constraints`
+    (reference solvers, self-check, feasibility of primal points), :meth:`value_error` (rigorous bounds),
+    :meth:`restrict` (fixings without an extra block).
+
+    Attributes
+    ----------
+    dim : int or None
+        Number of variables of one block; ``None`` if the scope decides.
+    block_data : tuple of str
+        Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
+        ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
+    """
+
+    dim: int | None = None
+    block_data: tuple[str, ...] = ()
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.
+
+        Must be pure and break ties by a rule, so that results are reproducible.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
+
+        Returns
+        -------
+        point : Tensor
+            ``(batch, blocks, dim)``: a minimiser in each block.
+        value : Tensor
+            ``(batch, blocks)``: its cost.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement min_oracle(cost) -> (point, value)")
+
+    def constraints(self) -> Constraints | None:
+        """H-representation of the polytope, or ``None`` if it is not known."""
+        return None
+
+    def value_error(self, cost: Tensor) -> Tensor | None:
+        """Bound on the rounding error of ``min_oracle``'s value in the dtype of ``cost``: ``(batch, blocks)``.
+
+        ``None`` (the default) says that no bound is known; the solution then has no ``safe_bound``.
+        """
+        return None
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> BlockType | None:
+        """Return the type of ``X_b`` intersected with a box, or ``None`` if it is not of this kind.
+
+        Parameters
+        ----------
+        lower, upper : Tensor
+            ``(batch or 1, blocks, dim)``, float64.
+        """
+        return None
+
+    @property
+    def name(self) -> str:
+        """The name shown in tables."""
+        return type(self).__name__
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors listed in ``block_data``, by name (absent ones left out)."""
+        return {k: v for k in self.block_data if (v := getattr(self, k, None)) is not None}
+
+    def with_data(self, **data: Tensor) -> Self:
+        """A copy with some block data replaced."""
+        other = copy.copy(self)
+        for key, value in data.items():
+            setattr(other, key, value)
+        return other
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        """A copy with its block data on a device; floating-point data in ``dtype``."""
+        return self.with_data(
+            **{k: v.to(device, dtype if v.is_floating_point() else v.dtype) for k, v in self.tensors().items()}
+        )
+
+    def select(self, rows: Tensor) -> Self:
+        """A copy with the block data of some instances."""
+        return self.with_data(**{k: v.index_select(0, rows) for k, v in self.tensors().items() if v.shape[0] > 1})
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+
+def as_block_data(value: object, trailing: int, what: str) -> Tensor:
+    """Turn user data into ``(batch or 1, blocks or 1, ...)`` float64 with ``trailing`` further dimensions."""
+    data = torch.as_tensor(value, dtype=torch.float64)
+    if not trailing <= data.dim() <= trailing + 2:
+        raise ShapeError(
+            f"{what} has shape {tuple(data.shape)}; give {trailing} dimensions (one for all blocks), "
+            f"{trailing + 1} (blocks first) or {trailing + 2} (batch, blocks first)"
+        )
+    while data.dim() < trailing + 2:
+        data = data[None]
+    if not torch.isfinite(data).all():
+        raise ModelError(f"{what} holds NaN or infinite entries; every entry must be finite")
+    return data

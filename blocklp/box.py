@@ -1,0 +1,48 @@
+"""The box: each block is a product of intervals."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType, Constraints, as_block_data
+from blocklp.bounds import rounding
+from blocklp.errors import ModelError
+
+
+class Box(BlockType):
+    r"""The box :math:`\{x : lower \le x \le upper\}`.
+
+    Parameters
+    ----------
+    lower, upper : array_like
+        ``(dim,)``, ``(blocks, dim)`` or ``(batch, blocks, dim)``, finite, ``lower <= upper``.
+    """
+
+    block_data = ("lower", "upper")
+
+    def __init__(self, lower: object, upper: object) -> None:
+        low, high = as_block_data(lower, 1, "Box lower"), as_block_data(upper, 1, "Box upper")
+        self.lower, self.upper = (t.contiguous() for t in torch.broadcast_tensors(low, high))
+        if bool((self.lower > self.upper).any()):
+            raise ModelError("Box: a lower bound is above its upper bound")
+        self.dim = self.lower.shape[-1]
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Each coordinate goes to the bound that its cost prefers (the lower one on ties)."""
+        point = torch.where(cost < 0, self.upper, self.lower)
+        return point, (cost * point).sum(-1)
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """Dot products of length ``dim``."""
+        largest = torch.maximum(self.lower.abs(), self.upper.abs())
+        return rounding(cost.shape[-1] + 1, cost.dtype) * (cost.abs() * largest).sum(-1)
+
+    def constraints(self) -> Constraints:
+        """One row a coordinate."""
+        return Constraints(torch.eye(self.lower.shape[-1], dtype=torch.float64)[None, None], self.lower, self.upper)
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> Box | None:
+        """The intersection of two boxes is a box, unless it is empty."""
+        low, high = torch.maximum(self.lower, lower), torch.minimum(self.upper, upper)
+        return None if bool((low > high).any()) else self.with_data(lower=low, upper=high)

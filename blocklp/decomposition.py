@@ -1,0 +1,194 @@
+r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
+
+.. math:: \max_{\sum_b \lambda_b = c} \; D(\lambda), \qquad D(\lambda) = \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
+
+(thesis, eq. 4.1.5.3).  Primal tensors are ``(batch, variables)``; multipliers and points of the blocks ("copies") are
+``(batch, copies)``; ``Group.view`` shows the copies of one block type as ``(batch, blocks, dim)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType
+from blocklp.coupling import Coupling
+
+
+@dataclass(frozen=True)
+class Group:
+    """The blocks of one type.
+
+    Attributes
+    ----------
+    name : str
+        Name of the handle that :meth:`Model.add` returned; identifies the group in states.
+    type : BlockType
+        The type, with its block data on the solver's device.
+    blocks, dim : int
+        Number of blocks of an instance (padding included) and of variables of a block.
+    start : int
+        First copy of the group in a row of copies.
+    curved : Tensor
+        ``(dim,)``, 1 where some block shares this coordinate with another block and 0 where all copies are the only one
+        of their variable: those have fixed multipliers and stay out of norms and steps.
+    alive : Tensor or None
+        ``(batch, blocks)`` in the working dtype, 0 for blocks that only pad a ragged batch; ``None`` if all are real.
+    """
+
+    name: str
+    type: BlockType
+    blocks: int
+    dim: int
+    start: int
+    curved: Tensor
+    alive: Tensor | None = None
+
+    @property
+    def stop(self) -> int:
+        """One past the last copy of the group."""
+        return self.start + self.blocks * self.dim
+
+    def rows(self, copies: Tensor) -> Tensor:
+        """Copies as stored: ``(batch, dim, blocks)``, a view."""
+        return copies[:, self.start : self.stop].view(copies.shape[0], self.dim, self.blocks)
+
+    def view(self, copies: Tensor) -> Tensor:
+        """Copies as block types see them: ``(batch, blocks, dim)``, a view."""
+        return self.rows(copies).transpose(1, 2)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Call the type's oracle; blocks that only pad give zero."""
+        point, value = self.type.min_oracle(cost)
+        if self.alive is not None:
+            point, value = point * self.alive[..., None], value * self.alive
+        return point, value
+
+    def block_values(self, cost: Tensor) -> Tensor:
+        """Return the optimal value of every block: ``(batch, blocks)``."""
+        return self.min_oracle(cost)[1]
+
+    def value_error(self, cost: Tensor) -> Tensor | None:
+        """Bound on the rounding error of :meth:`block_values`."""
+        error = self.type.value_error(cost)
+        return error if error is None or self.alive is None else error * self.alive
+
+    def select(self, rows: Tensor) -> Group:
+        """Return the group of some instances."""
+        alive = None if self.alive is None else self.alive.index_select(0, rows)
+        return replace(self, type=self.type.select(rows), alive=alive)
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A batch of decomposed LPs with a common layout.
+
+    Attributes
+    ----------
+    cost : Tensor
+        ``(batch, variables)``.
+    lower, upper : Tensor
+        ``(batch or 1, variables)``, finite.
+    offset : Tensor
+        ``(batch,)``: constant of the objective.
+    groups : tuple of Group
+        The block types.
+    coupling : Coupling
+        Which copy belongs to which variable.
+    counts : Tensor
+        ``(batch or 1, variables)``: number of copies :math:`N_j` (at least 1).
+    """
+
+    cost: Tensor
+    lower: Tensor
+    upper: Tensor
+    offset: Tensor
+    groups: tuple[Group, ...]
+    coupling: Coupling
+    counts: Tensor
+
+    @property
+    def batch(self) -> int:
+        """Number of instances."""
+        return self.cost.shape[0]
+
+    @property
+    def copies(self) -> int:
+        """Number of copies of an instance."""
+        return self.groups[-1].stop
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Every copy gets the value of its variable."""
+        return self.coupling.spread(values)
+
+    def collect(self, copies: Tensor) -> Tensor:
+        """Sum of the copies of every variable."""
+        return self.coupling.collect(copies)
+
+    def to_dual(self, primal: Tensor) -> Tensor:
+        r"""Share a primal vector equally among its copies: :math:`x_b = n \odot x` (thesis, 4.1.7.1)."""
+        return self.spread(primal / self.counts)
+
+    def to_primal(self, copies: Tensor) -> Tensor:
+        r"""Sum copies to a primal vector: :math:`x = \sum_b x_b` (thesis, 4.1.7.1)."""
+        return self.collect(copies)
+
+    def mean(self, copies: Tensor) -> Tensor:
+        """Mean of the copies of every variable: ``(batch, variables)``."""
+        return self.collect(copies) / self.counts
+
+    def disagreement(self, copies: Tensor) -> Tensor:
+        r""":math:`P x = x - \mathrm{mean}(x)`, the orthogonal projector whose kernel is agreement of all copies."""
+        return copies - self.spread(self.mean(copies))
+
+    def recentred(self, duals: Tensor) -> Tensor:
+        r"""Restore :math:`\sum_b \lambda_b = c` by sharing the residual equally among the copies."""
+        return duals + self.to_dual(self.cost - self.collect(duals))
+
+    def min_oracle(self, duals: Tensor) -> tuple[Tensor, Tensor]:
+        """One pass: a minimiser of every block ``(batch, copies)`` and the sum of the values ``(batch,)``."""
+        points = torch.empty_like(duals)
+        total = torch.zeros_like(duals[:, 0])
+        for group in self.groups:
+            point, value = group.min_oracle(group.view(duals))
+            group.view(points).copy_(point)
+            total += value.sum(-1)
+        return points, total
+
+    def select(self, rows: Tensor) -> Decomposition:
+        """Return the decomposition of some instances (``(k,)`` int64)."""
+
+        def pick(t: Tensor) -> Tensor:
+            return t if t.shape[0] == 1 and self.batch > 1 else t.index_select(0, rows)
+
+        return Decomposition(
+            self.cost.index_select(0, rows),
+            pick(self.lower),
+            pick(self.upper),
+            self.offset.index_select(0, rows),
+            tuple(g.select(rows) for g in self.groups),
+            self.coupling.select(rows),
+            pick(self.counts),
+        )
+
+    def to(self, dtype: torch.dtype) -> Decomposition:
+        """Return the same problem in another precision."""
+        if dtype == self.cost.dtype:
+            return self
+        device = self.cost.device
+        return Decomposition(
+            *(t.to(dtype) for t in (self.cost, self.lower, self.upper, self.offset)),
+            groups=tuple(
+                replace(g, type=g.type.to(dtype, device), alive=None if g.alive is None else g.alive.to(dtype))
+                for g in self.groups
+            ),
+            coupling=self.coupling,
+            counts=self.counts.to(dtype),
+        )
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner product of each instance: ``(batch, ...) -> (batch,)``."""
+    return (a * b).flatten(1).sum(1)

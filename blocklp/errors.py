@@ -1,0 +1,45 @@
+"""Errors of blocklp: one base class, leaves named by cause.
+
+Every message names the thing that is wrong and the mend.  Each leaf is also the built-in exception that Python users
+would catch (``ValueError``, ``IndexError``, ...), so that ``except ValueError`` keeps working.
+"""
+
+
+class BlocklpError(Exception):
+    """Base of every error that blocklp raises on purpose."""
+
+
+class ModelError(BlocklpError, ValueError):
+    """A model is stated wrongly: bounds, names, costs or expressions."""
+
+
+class ShapeError(ModelError):
+    """A tensor has the wrong shape."""
+
+
+class NonFiniteError(ModelError):
+    """A tensor holds NaN or an infinity where a finite number is needed."""
+
+
+class ScopeError(BlocklpError, IndexError):
+    """The scope of a block is out of range, repeats a variable or does not fit its type."""
+
+
+class OracleError(BlocklpError, ValueError):
+    """A min-oracle returned the wrong shape, a non-finite value or a point outside its block."""
+
+
+class OptionError(BlocklpError, ValueError):
+    """A solver option is unknown or out of its range."""
+
+
+class DeviceError(BlocklpError, RuntimeError):
+    """The device asked for is not there."""
+
+
+class FormatError(BlocklpError, ValueError):
+    """A file is malformed, truncated or holds data that cannot be used."""
+
+
+class MissingDependencyError(BlocklpError, ImportError):
+    """An optional package is needed and not installed."""

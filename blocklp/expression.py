@@ -1,0 +1,272 @@
+"""Variables, views of them, parameters and linear expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
+
+if TYPE_CHECKING:
+    from blocklp.model import Model
+
+
+class Parameter:
+    """A cost that may change between solves: set ``value`` and solve again.
+
+    Parameters
+    ----------
+    name : str
+        Shown in messages.
+    shape : tuple of int
+        Shape of one instance.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, name: str, shape: tuple[int, ...], batch: int) -> None:
+        self.name, self.shape, self._batch = name, shape, batch
+        self._value: Tensor | None = None
+
+    @property
+    def value(self) -> Tensor:
+        """``(batch or 1, *shape)`` float64; setting it takes ``shape`` or ``(batch, *shape)``.
+
+        Raises
+        ------
+        ModelError
+            If it is read before it is set.
+        """
+        if self._value is None:
+            raise ModelError(f"parameter {self.name!r} has no value; set {self.name}.value = tensor before solving")
+        return self._value
+
+    @value.setter
+    def value(self, value: object) -> None:
+        self._value = coefficients(value, self.shape, self._batch, f"parameter {self.name!r}")
+
+    def __mul__(self, other: View) -> Expression:
+        return other * self
+
+    def __matmul__(self, other: View) -> Expression:
+        return (other * self).sum()
+
+
+def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
+    """Check coefficients for an expression of a shape and give them as ``(batch or 1, *shape)`` float64."""
+    try:
+        data = torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number"
+        ) from error
+    rank = len(shape)
+    lead = data.shape[0] if data.dim() == rank + 1 else 1
+    if data.dim() > rank + 1 or lead not in (1, batch):
+        raise ShapeError(
+            f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape} or to (batch={batch}, {shape})"
+        )
+    try:
+        data = data.detach().expand((lead, *shape)) if data.dim() == rank + 1 else data.detach().expand(shape)[None]
+    except RuntimeError as error:
+        raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape}") from error
+    if not bool(torch.isfinite(data).all()):
+        where = tuple(int(i) for i in (~torch.isfinite(data)).nonzero()[0])
+        raise NonFiniteError(f"{what} holds {float(data[where])} at {where}; every coefficient must be finite")
+    return data
+
+
+@dataclass(frozen=True)
+class Term:
+    """``factor * parameter * x[index]``, entry by entry."""
+
+    index: Tensor  # shape of the expression, int64
+    factor: Tensor  # (batch or 1, *shape)
+    parameter: Parameter | None
+
+    def coefficient(self) -> Tensor:
+        """Return the numbers, with the parameter's present value."""
+        return self.factor if self.parameter is None else self.factor * self.parameter.value
+
+
+class Expression:
+    """A linear expression with a shape: entry-wise sums of terms plus a constant."""
+
+    __array_ufunc__ = None  # numpy arrays on the left defer to our operators
+
+    def __init__(self, model: Model, shape: tuple[int, ...], terms: tuple[Term, ...], constant: Tensor) -> None:
+        self.model, self.shape, self.terms, self.constant = model, shape, terms, constant
+
+    def _other(self, other: Any) -> Expression:
+        if isinstance(other, View):
+            other = other.expression()
+        if isinstance(other, Expression):
+            if other.model is not self.model:
+                raise ModelError("the expression mixes variables of two models; build both parts from one model")
+            if other.shape != self.shape:
+                raise ShapeError(
+                    f"cannot add expressions of shapes {self.shape} and {other.shape}; sum or index one of them"
+                )
+            return other
+        constant = coefficients(other, self.shape, self.model.batch, "constant")
+        return Expression(self.model, self.shape, (), constant)
+
+    def __add__(self, other: Any) -> Expression:
+        other = self._other(other)
+        return Expression(self.model, self.shape, self.terms + other.terms, self.constant + other.constant)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expression:
+        return self * -1.0
+
+    def __sub__(self, other: Any) -> Expression:
+        return self + -self._other(other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return -self + other
+
+    def __mul__(self, other: Any) -> Expression:
+        if isinstance(other, Expression | View):
+            raise ModelError("a product of two variables is not linear; multiply by numbers, tensors or parameters")
+        if isinstance(other, Parameter):
+            if other.shape != self.shape:
+                raise ShapeError(
+                    f"parameter {other.name!r} has shape {other.shape}, the expression {self.shape}; they must agree"
+                )
+            if any(t.parameter is not None for t in self.terms) or bool(self.constant.any()):
+                raise ModelError("a parameter multiplies plain variables only; multiply before adding")
+            terms = tuple(Term(t.index, t.factor, other) for t in self.terms)
+            return Expression(self.model, self.shape, terms, self.constant)
+        factor = coefficients(other, self.shape, self.model.batch, "coefficient")
+        terms = tuple(Term(t.index, t.factor * factor, t.parameter) for t in self.terms)
+        return Expression(self.model, self.shape, terms, self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Expression:
+        return self * (1.0 / torch.as_tensor(other, dtype=torch.float64))
+
+    def __matmul__(self, other: Any) -> Expression:
+        return (self * other).sum()
+
+    __rmatmul__ = __matmul__
+
+    def sum(self) -> Expression:
+        """Sum of all entries: an expression of shape ``()``."""
+        terms = []
+        for t in self.terms:
+            shape = t.index.shape
+            if t.parameter is not None:
+                terms.append(Term(t.index, t.factor, t.parameter))
+            else:
+                terms.append(Term(t.index.reshape(-1), t.factor.expand(-1, *shape).flatten(1), None))
+        return Expression(self.model, (), tuple(terms), self.constant.flatten(1).sum(1))
+
+    def evaluate(self) -> tuple[Tensor, Tensor]:
+        """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression."""
+        batch, n = self.model.batch, self.model.size
+        cost = torch.zeros(batch, n, dtype=torch.float64)
+        for t in self.terms:
+            numbers = t.coefficient().expand(batch, *t.index.shape).reshape(batch, -1)
+            cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), numbers)
+        return cost, self.constant.expand(batch).clone()
+
+
+class View:
+    """Entries of a variable, as an array: index it, add it, use it as a scope."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, model: Model, name: str, index: Tensor) -> None:
+        self.model, self.name, self.index = model, name, index
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the entries."""
+        return tuple(self.index.shape)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, key: Any) -> View:
+        keys = key if isinstance(key, tuple) else (key,)
+        plain = tuple(
+            k if isinstance(k, int | slice) or k is None or k is Ellipsis else torch.as_tensor(k) for k in keys
+        )
+        for k in plain:
+            if isinstance(k, Tensor) and (k.is_floating_point() or k.is_complex()):
+                raise ScopeError(f"{self.name}: indices must be integers or booleans, got {k.dtype}")
+        try:
+            picked = self.index[plain]
+        except IndexError as error:
+            raise ScopeError(
+                f"{self.name} of shape {self.shape}: index out of range or too many indices ({error})"
+            ) from error
+        return View(self.model, f"{self.name}[...]", picked)
+
+    def expression(self) -> Expression:
+        """Return the entries as a linear expression."""
+        one = torch.ones((1, *self.shape), dtype=torch.float64)
+        return Expression(self.model, self.shape, (Term(self.index, one, None),), torch.zeros_like(one))
+
+    def sum(self) -> Expression:
+        """Sum of all entries."""
+        return self.expression().sum()
+
+    def reshape(self, *shape: int) -> View:
+        """Return the same entries in another shape."""
+        return View(self.model, self.name, self.index.reshape(*shape))
+
+    def __add__(self, other: Any) -> Expression:
+        return self.expression() + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Expression:
+        return self.expression() - other
+
+    def __rsub__(self, other: Any) -> Expression:
+        return -self.expression() + other
+
+    def __neg__(self) -> Expression:
+        return -self.expression()
+
+    def __mul__(self, other: Any) -> Expression:
+        return self.expression() * other
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Expression:
+        return self.expression() / other
+
+    def __matmul__(self, other: Any) -> Expression:
+        return self.expression() @ other
+
+    __rmatmul__ = __matmul__
+
+    def __repr__(self) -> str:
+        return f"{self.name}{list(self.shape)}"
+
+
+class Variable(View):
+    """A named array of variables with finite bounds.
+
+    Attributes
+    ----------
+    lower, upper : Tensor
+        ``(batch or 1, *shape)`` float64.
+    """
+
+    def __init__(self, model: Model, name: str, index: Tensor, lower: Tensor, upper: Tensor) -> None:
+        super().__init__(model, name, index)
+        self.lower, self.upper = lower, upper
+
+    @property
+    def columns(self) -> slice:
+        """Where the variable lies in an instance's row of variables."""
+        first = int(self.index.reshape(-1)[0])
+        return slice(first, first + self.index.numel())

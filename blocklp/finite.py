@@ -1,0 +1,127 @@
+"""Block types given by the list of their vertices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType, Constraints
+from blocklp.bounds import rounding
+from blocklp.errors import ModelError, ShapeError
+
+
+class FiniteVertices(BlockType):
+    r"""The convex hull of a table of vertices; the min-oracle takes the best row.
+
+    Ties go to the first row.  Everything else is derived from the table: the H-representation (facets by Qhull), the
+    rounding error of the value, and fixings (rows outside the bounds are struck out).
+
+    Parameters
+    ----------
+    vertices : array_like, optional
+        ``(vertices, dim)``.  Subclasses may set the class attribute ``vertices`` instead.
+
+    Raises
+    ------
+    ShapeError
+        If the table is not two-dimensional or is empty.
+    ModelError
+        If it holds NaN or infinite entries, or repeated rows.
+
+    Examples
+    --------
+    >>> class Edge(FiniteVertices):
+    ...     vertices = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]]
+    >>> point, value = Edge().min_oracle(torch.tensor([[[-1.0, -1.0, 5.0]]]))
+    >>> value.item()
+    -1.0
+    """
+
+    vertices: Sequence[Sequence[float]] | Tensor | None = None
+    block_data = ("excluded",)
+    #: ``(batch or 1, blocks, vertices)`` bool, or None: rows that the bounds of the variables rule out.
+    excluded: Tensor | None = None
+
+    def __init__(self, vertices: object = None) -> None:
+        given = self.vertices if vertices is None else vertices
+        if given is None:
+            raise ModelError(f"{self.name} has no vertices; give a table (vertices, dim)")
+        table = torch.as_tensor(np.asarray(given, dtype=np.float64)).clone()
+        if table.dim() != 2 or 0 in table.shape:
+            raise ShapeError(f"{self.name}: the vertex table has shape {tuple(table.shape)}; it needs (vertices, dim)")
+        if not torch.isfinite(table).all():
+            raise ModelError(f"{self.name}: the vertex table holds NaN or infinite entries")
+        if len(torch.unique(table, dim=0)) != len(table):
+            raise ModelError(f"{self.name}: the vertex table repeats a row; list every vertex once")
+        self.table = table
+        self.dim = table.shape[1]
+
+    def vertex_values(self, cost: Tensor) -> Tensor:
+        """Cost of every vertex: ``(batch, blocks, dim) -> (batch, blocks, vertices)``; struck-out rows get a huge value."""
+        values = cost @ self.table.to(cost).T
+        return values if self.excluded is None else values.masked_fill(self.excluded, struck_out(cost.dtype))
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vertex of least cost in each block, the first one on ties."""
+        value, row = self.vertex_values(cost).min(-1)
+        return self.table.to(cost)[row], value
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """Dot products of length ``dim``: the standard error bound, taken over the worst vertex."""
+        magnitude = cost.abs() @ self.table.abs().to(cost).T
+        return rounding(self.table.shape[1] + 1, cost.dtype) * magnitude.amax(-1)
+
+    def constraints(self) -> Constraints:
+        """Facets and affine hull of the table, from Qhull (small tables only)."""
+        return Constraints.rows(*facets(self.table.numpy()))
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> FiniteVertices | None:
+        """Strike out rows outside the box, if each bound that cuts the hull leaves a face of it."""
+        low, high = self.table.amin(0), self.table.amax(0)
+        cut_low, cut_high = lower > low, upper < high
+        face = (~cut_low | (lower >= high)) & (~cut_high | (upper <= low))
+        if not bool(face.all()):
+            return None
+        outside = (self.table < lower[..., None, :]) | (self.table > upper[..., None, :])
+        struck = outside.any(-1)
+        return self.with_data(excluded=struck if self.excluded is None else struck | self.excluded)
+
+    def __repr__(self) -> str:
+        return f"{self.name}(vertices={self.table.shape[0]}, dim={self.dim})"
+
+
+def struck_out(dtype: torch.dtype) -> float:
+    """Cost of a vertex that is ruled out: larger than any real one, and finite so that ``0 * cost`` is 0."""
+    return torch.finfo(dtype).max ** 0.75
+
+
+def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows ``lower <= matrix @ x <= upper`` of the convex hull of the rows of ``table``."""
+    from scipy.spatial import ConvexHull
+
+    centre = table.mean(0)
+    _, singular, basis = np.linalg.svd(table - centre)
+    rank = int((singular > 1e-9 * max(1.0, singular.max(initial=0.0))).sum())
+    inside, normal = basis[:rank], basis[rank:]
+    flat = (table - centre) @ inside.T
+    if rank == 0:
+        rows, right = np.zeros((0, table.shape[1])), np.zeros(0)
+    elif rank == 1:
+        rows, right = np.vstack([inside, -inside]), np.array([flat.max(), -flat.min()])
+        right = right + np.array([1.0, -1.0]) * (inside[0] @ centre)
+    else:
+        equations = np.unique(np.round(ConvexHull(flat).equations, 12), axis=0)
+        rows = equations[:, :-1] @ inside
+        right = -equations[:, -1] + rows @ centre
+    matrix = np.vstack([rows, normal])
+    equal = normal @ centre
+    return matrix, np.concatenate([np.full(len(rows), -np.inf), equal]), np.concatenate([right, equal])
+
+
+def binary_vertices(dim: int) -> np.ndarray:
+    """All 0/1 vectors of a length, in lexicographic order: ``(2 ** dim, dim)``."""
+    return np.array(list(itertools.product((0.0, 1.0), repeat=dim)))

@@ -1,0 +1,72 @@
+"""What a method is: a pass over all blocks that moves the multipliers.
+
+A method is a frozen object of settings with two verbs.  ``start`` asks every oracle once at the first multipliers; ``step``
+asks every oracle once more.  All that changes lives in a state, a record of tensors whose first dimension is the instance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition
+
+
+@dataclass(frozen=True)
+class MethodState:
+    """What every method's state holds.
+
+    Attributes
+    ----------
+    duals : Tensor
+        ``(batch, copies)``: the multipliers at which the oracles were last asked.
+    value : Tensor
+        ``(batch,)``: the dual value there, in the working precision and without corrections.
+    points : Tensor
+        ``(batch, copies)``: points of the blocks, the method's best guess of a primal solution.
+    eta : Tensor
+        ``(batch,)``: the proximal weight (a step length, for methods without a proximal term).
+    """
+
+    duals: Tensor
+    value: Tensor
+    points: Tensor
+    eta: Tensor
+
+    def select(self, rows: Tensor) -> Self:
+        """Return the state of some instances."""
+        return _select(self, rows)
+
+
+State = TypeVar("State", bound=MethodState)
+
+
+class Method(Protocol):
+    """An ascent method on the dual."""
+
+    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
+        """State after one pass at ``duals`` ``(batch, copies)``; ``eta`` is a warm start's weight, if there is one."""
+
+    def step(self, problem: Decomposition, state: Any) -> Any:
+        """State after one more pass."""
+
+
+def _select(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value.index_select(0, rows)
+    if isinstance(value, tuple):
+        return tuple(_select(v, rows) for v in value)
+    if isinstance(value, MethodState):
+        return dataclasses.replace(
+            value, **{f.name: _select(getattr(value, f.name), rows) for f in dataclasses.fields(value)}
+        )
+    return value.select(rows)
+
+
+def where(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """``torch.where`` with a mask ``(batch,)`` over tensors ``(batch, ...)``."""
+    return torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)

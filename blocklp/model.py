@@ -1,0 +1,324 @@
+"""The modelling language: variables, a linear objective, and blocks of few types."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType
+from blocklp.coupling import Linear
+from blocklp.errors import ModelError, OracleError, ScopeError, ShapeError
+from blocklp.expression import Expression, Parameter, Variable, View, coefficients
+
+if TYPE_CHECKING:
+    from blocklp.solution import Solution
+    from blocklp.solver import Solver
+
+PrimalRepair = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The handle of added blocks: key of ``Solution.duals``.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the model.
+    type : BlockType
+        Their type.
+    scope : Tensor
+        ``(blocks, dim)`` int64: the variables of each block, as columns of an instance's row.
+    """
+
+    name: str
+    type: BlockType
+    scope: Tensor
+    maps: tuple[Linear, Linear] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.scope.shape[0]} x {self.type!r}"
+
+
+class Model:
+    """A batch of block-bounded LPs that share variables, blocks and scopes.
+
+    .. math:: \\min c^\\top x \\quad \\text{s.t.} \\quad x_{C_b} \\in X_b \\; \\forall b, \\quad lower \\le x \\le upper
+
+    Costs, bounds and block data may differ by instance.  Models with different graphs are solved together by
+    ``blocklp.compile([model, ...])``.
+
+    Parameters
+    ----------
+    batch : int
+        Number of instances.
+
+    Examples
+    --------
+    >>> import blocklp as bl
+    >>> from blocklp.oracles import Edge
+    >>> m = bl.Model()
+    >>> y = m.variable("y", 2, lower=0, upper=1)
+    >>> z = m.variable("z", 1, lower=0, upper=1)
+    >>> pair = m.add(Edge(), scope=[y[[0]], y[[1]], z])
+    >>> m.minimize(-(y.sum()) + 3 * z.sum())
+    >>> m.solve().bound.item()
+    -1.0
+    """
+
+    def __init__(self, batch: int = 1) -> None:
+        if not isinstance(batch, int) or batch < 1:
+            raise ModelError(f"batch is {batch!r}; a model needs at least one instance")
+        self.batch = batch
+        self.size = 0
+        self.variables: dict[str, Variable] = {}
+        self.blocks: list[Blocks] = []
+        self.objective: Expression | None = None
+        self.maximizing = False
+        self.repair: PrimalRepair | None = None
+
+    def variable(self, name: str, shape: int | Sequence[int] = (), *, lower: object, upper: object) -> Variable:
+        """Declare an array of variables.
+
+        Parameters
+        ----------
+        name : str
+            Unique in the model.
+        shape : int or sequence of int
+            Shape of one instance's array; ``()`` for a scalar.
+        lower, upper : array_like
+            Finite bounds that broadcast to ``shape`` or ``(batch, *shape)``.
+
+        Raises
+        ------
+        ModelError
+            If the name is taken, a bound is infinite or NaN, or a lower bound is above its upper bound.
+        ShapeError
+            If a bound does not fit the shape.
+        """
+        if name in self.variables:
+            raise ModelError(f"the model already has a variable {name!r}; choose another name")
+        shape = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
+        if any(s < 1 for s in shape):
+            raise ShapeError(f"variable {name!r} has shape {shape}; every length must be positive")
+        low, high = (self._bound(v, shape, name, side) for v, side in ((lower, "lower"), (upper, "upper")))
+        if bool((low > high).any()):
+            where = tuple(int(i) for i in (low > high).nonzero()[0][1:])
+            raise ModelError(f"variable {name!r}: the lower bound is above the upper bound at {where}")
+        count = 1
+        for s in shape:
+            count *= s
+        index = torch.arange(self.size, self.size + count).reshape(shape)
+        made = Variable(self, name, index, low, high)
+        self.variables[name] = made
+        self.size += count
+        return made
+
+    def _bound(self, value: object, shape: tuple[int, ...], name: str, side: str) -> Tensor:
+        if value is None or not bool(torch.isfinite(torch.as_tensor(value, dtype=torch.float64)).all()):
+            raise ModelError(
+                f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity; "
+                f"certified bounds need finite variable bounds, give the tightest that you know"
+            )
+        return coefficients(value, shape, self.batch, f"{side} bound of {name!r}")
+
+    def parameter(self, name: str, shape: int | Sequence[int] = ()) -> Parameter:
+        """Declare a cost that may change between solves; multiply it with a variable of the same shape."""
+        shape = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
+        return Parameter(name, shape, self.batch)
+
+    def add(
+        self,
+        block_type: BlockType,
+        scope: View | Sequence[View],
+        *,
+        name: str | None = None,
+        to_dual: Linear | None = None,
+        to_primal: Linear | None = None,
+    ) -> Blocks:
+        """Add blocks of one type.
+
+        Parameters
+        ----------
+        block_type : BlockType
+            The type, with its block data.
+        scope : View or sequence of View
+            Either one view per position, each ``(blocks,)`` (or several positions at once, ``(blocks, k)``), or a single
+            view ``(blocks, dim)``; a view ``(dim,)`` alone is one block.
+        name : str, optional
+            Name of the handle; the type's name, numbered, by default.
+        to_dual, to_primal : callable, optional
+            For structured scopes: ``to_dual`` takes the variables ``(batch, variables)`` to the copies of these blocks,
+            ``(batch, dim * blocks)`` with the block index fastest; ``to_primal`` is its adjoint.  They must describe the
+            same scope and replace the index maps.
+
+        Raises
+        ------
+        ScopeError
+            If views have different lengths, come from another model, repeat a variable in a block, or do not fit the type.
+        """
+        if not isinstance(block_type, BlockType):
+            raise ModelError(f"add() needs a block type, an instance of BlockType, got {type(block_type).__name__}")
+        index = self._scope(scope, block_type)
+        if name is None:
+            taken = Counter(b.type.name for b in self.blocks)[block_type.name]
+            name = block_type.name if taken == 0 else f"{block_type.name}_{taken + 1}"
+        if any(b.name == name for b in self.blocks):
+            raise ModelError(f"the model already has blocks named {name!r}; choose another name")
+        if (to_dual is None) != (to_primal is None):
+            raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
+        for key, data in block_type.tensors().items():
+            if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, len(index)):
+                raise ShapeError(
+                    f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "
+                    f"1 or blocks={len(index)})"
+                )
+        maps = None if to_dual is None or to_primal is None else (to_dual, to_primal)
+        made = Blocks(name, block_type, index, maps)
+        self._ask_once(made)
+        self.blocks.append(made)
+        return made
+
+    def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
+        views = [scope] if isinstance(scope, View) else list(scope)
+        if not views or not all(isinstance(v, View) for v in views):
+            raise ScopeError("a scope is a variable, an indexed variable or a list of them")
+        if any(v.model is not self for v in views):
+            raise ScopeError("the scope holds variables of another model; build the blocks from this model's variables")
+        if isinstance(scope, View):
+            index = scope.index[None] if scope.index.dim() == 1 and block_type.dim != 1 else scope.index
+            index = index[:, None] if index.dim() == 1 else index
+        else:
+            columns = [v.index[:, None] if v.index.dim() == 1 else v.index for v in views]
+            lengths = {len(c) for c in columns if c.dim() == 2}
+            if len(lengths) != 1 or any(c.dim() != 2 for c in columns):
+                raise ScopeError(
+                    f"the views of a scope need one entry a block, got shapes {[v.shape for v in views]}; "
+                    f"index scalars as x[[i]]"
+                )
+            index = torch.cat(columns, 1)
+        if index.dim() != 2 or 0 in index.shape:
+            raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
+        if block_type.dim is not None and index.shape[1] != block_type.dim:
+            raise ScopeError(
+                f"{block_type.name} has {block_type.dim} variables a block, the scope gives {index.shape[1]}"
+            )
+        ordered = index.sort(1).values
+        repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+        if bool(repeated.any()):
+            raise ScopeError(
+                f"block {int(repeated.nonzero()[0])} of {block_type.name} names a variable twice; "
+                f"every position of a block needs its own variable"
+            )
+        return index
+
+    def _ask_once(self, blocks: Blocks) -> None:
+        """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
+        count, dim = blocks.scope.shape
+        for cost in (torch.zeros(self.batch, count, dim), 1.0 - 2.0 * (torch.arange(self.batch * count * dim) % 3)):
+            cost = cost.double().reshape(self.batch, count, dim)
+            check_answer(blocks, cost, blocks.type.min_oracle(cost))
+
+    def minimize(self, objective: Expression | View) -> None:
+        """Set the objective, a linear expression of shape ``()``."""
+        self._objective(objective, maximizing=False)
+
+    def maximize(self, objective: Expression | View) -> None:
+        """Set the objective to be maximised; bounds are then upper bounds."""
+        self._objective(objective, maximizing=True)
+
+    def _objective(self, objective: Expression | View, maximizing: bool) -> None:
+        if isinstance(objective, View):
+            objective = objective.expression()
+        if not isinstance(objective, Expression) or objective.model is not self:
+            raise ModelError("the objective must be a linear expression in this model's variables")
+        if objective.shape != ():
+            raise ShapeError(f"the objective has shape {objective.shape}; sum it to a scalar with .sum() or @")
+        self.objective, self.maximizing = objective, maximizing
+
+    def repair_with(self, repair: PrimalRepair) -> None:
+        """Give a map from an approximate primal point to one that satisfies all blocks.
+
+        It takes and returns ``{name: (batch, *shape)}`` for every variable; the result is checked against bounds and, where
+        the block types state them, constraints, before its value counts.
+        """
+        self.repair = repair
+
+    def compile(self, **options: Any) -> Solver:
+        """Fix shapes and indices once; see :func:`blocklp.compile`."""
+        from blocklp.solver import compile
+
+        return compile(self, **options)
+
+    def solve(self, **options: Any) -> Solution:
+        """Compile with ``device``, ``dtype`` and solve with the other options; see :meth:`blocklp.Solver.solve`."""
+        build = {k: options.pop(k) for k in ("device", "dtype") if k in options}
+        return self.compile(**build).solve(**options)
+
+    def sizes(self) -> dict[str, Any]:
+        """Numbers of variables, of blocks by type, of copies, and of variables by how many blocks share them."""
+        shared = torch.zeros(self.size, dtype=torch.long)
+        for b in self.blocks:
+            shared.index_add_(0, b.scope.reshape(-1), torch.ones(b.scope.numel(), dtype=torch.long))
+        counts = Counter(shared.tolist())
+        return {
+            "batch": self.batch,
+            "variables": self.size,
+            "blocks": {b.name: b.scope.shape[0] for b in self.blocks},
+            "copies": int(shared.sum()),
+            "coupling": dict(sorted(counts.items())),
+        }
+
+    def __str__(self) -> str:
+        sizes = self.sizes()
+        sense = "no objective" if self.objective is None else "maximize" if self.maximizing else "minimize"
+        lines = [f"Model of {self.batch} instance{'s' * (self.batch > 1)}, {sense}"]
+        lines += [
+            f"  variable {v.name}{list(v.shape)} in [{float(v.lower.min()):g}, {float(v.upper.max()):g}]"
+            for v in self.variables.values()
+        ]
+        lines += [f"  blocks {b!r}" for b in self.blocks]
+        alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
+        lines.append(
+            f"  {self.size} variables, {self.size - alone} of them shared by several blocks; {sizes['copies']} copies"
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def check_answer(blocks: Blocks, cost: Tensor, answer: object) -> None:
+    """Refuse an oracle's answer that cannot be right.
+
+    Raises
+    ------
+    OracleError
+        If shapes are wrong, entries are not finite, the value is not the point's cost or less, or the point violates the
+        type's constraints.
+    """
+    who = f"min_oracle of {blocks.type.name}"
+    if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(a, Tensor) for a in answer)):
+        raise OracleError(f"{who} must return the tensors (point, value), got {type(answer).__name__}")
+    point, value = answer
+    if point.shape != cost.shape or value.shape != cost.shape[:2]:
+        raise OracleError(
+            f"{who} returned point {tuple(point.shape)} and value {tuple(value.shape)}; for a cost {tuple(cost.shape)} it "
+            f"must return {tuple(cost.shape)} and {tuple(cost.shape[:2])}"
+        )
+    if not (bool(torch.isfinite(point).all()) and bool(torch.isfinite(value).all())):
+        raise OracleError(f"{who} returned NaN or infinite entries for a finite cost")
+    size = 1 + (cost * point).abs().sum(-1)
+    if bool(((value - (cost * point).sum(-1)).abs() > 1e-6 * size).any()):
+        raise OracleError(
+            f"{who} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)"
+        )
+    constraints = blocks.type.constraints()
+    if constraints is not None:
+        worst = float((constraints.violation(point) / (1 + point.abs().amax(-1))).max())
+        if worst > 1e-6:
+            raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g}")

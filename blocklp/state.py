@@ -1,0 +1,91 @@
+"""The state of a solve as a value: multipliers by blocks and the proximal weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition
+from blocklp.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class State:
+    """What a later solve starts from.
+
+    The next model may differ in costs and bounds, and may have more blocks: blocks without an entry start with a share of
+    zero, so that its first bound is not below the last one.
+
+    Attributes
+    ----------
+    duals : dict of str to Tensor
+        Name of blocks to multipliers ``(batch, blocks, dim)``, float64.
+    eta : Tensor
+        ``(batch,)`` float64: proximal weights, NaN where unknown.
+    """
+
+    duals: dict[str, Tensor]
+    eta: Tensor
+
+    @property
+    def batch(self) -> int:
+        """Number of instances."""
+        return len(self.eta)
+
+    def select(self, instances: Sequence[int] | Tensor) -> State:
+        """Return the state of some instances; an instance may be taken several times (children of a node)."""
+        rows = torch.as_tensor(instances, device=self.eta.device)
+        rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows.long()
+        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows))
+
+    def repeat(self, times: int) -> State:
+        """Return every instance ``times`` times in a row."""
+        return self.select(torch.arange(self.batch).repeat_interleave(times))
+
+    @staticmethod
+    def concatenate(states: Sequence[State]) -> State:
+        """Join the instances of several states of one model.
+
+        Raises
+        ------
+        ShapeError
+            If they have different blocks.
+        """
+        if not states or any(s.duals.keys() != states[0].duals.keys() for s in states):
+            raise ShapeError("states to concatenate need the same blocks; concatenate states of one model")
+        duals = {k: torch.cat([s.duals[k] for s in states]) for k in states[0].duals}
+        return State(duals, torch.cat([s.eta for s in states]))
+
+
+def take(problem: Decomposition, duals: Tensor, eta: Tensor) -> State:
+    """Cut a row of copies into the state of its groups."""
+    return State({g.name: g.view(duals).contiguous() for g in problem.groups}, eta)
+
+
+def fill(problem: Decomposition, state: State) -> Tensor:
+    """Lay a state out as copies ``(batch, copies)``; what it does not hold is zero.
+
+    Raises
+    ------
+    ShapeError
+        If the batch or the shape of a group does not fit.
+    """
+    if state.batch != problem.batch:
+        raise ShapeError(
+            f"the warm start has {state.batch} instances, the problem {problem.batch}; use state.select, repeat or concatenate"
+        )
+    duals = torch.zeros(problem.batch, problem.copies, dtype=problem.cost.dtype, device=problem.cost.device)
+    for group in problem.groups:
+        known = state.duals.get(group.name)
+        if known is None:
+            continue
+        if known.shape[2] != group.dim or known.shape[1] > group.blocks:
+            raise ShapeError(
+                f"the warm start holds {tuple(known.shape[1:])} multipliers for {group.name!r}, the model has "
+                f"{(group.blocks, group.dim)}; blocks may be added, not removed"
+            )
+        group.view(duals)[:, : known.shape[1]].copy_(known)
+    return duals

@@ -1,0 +1,37 @@
+"""Why the work on an instance ended."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """Status of one instance; ``message`` is the sentence for the user."""
+
+    RUNNING = 0
+    OPTIMAL = 1
+    CUTOFF = 2
+    STALLED = 3
+    PASS_LIMIT = 4
+    TIME_LIMIT = 5
+    INFEASIBLE = 6
+    INTERRUPTED = 7
+    NUMERICAL_ERROR = 8
+
+    @property
+    def message(self) -> str:
+        """One sentence, with a remedy where there is one."""
+        return MESSAGES[self]
+
+
+MESSAGES = {
+    Status.RUNNING: "Still running.",
+    Status.OPTIMAL: "The certified gap between primal point and bound is within the tolerance.",
+    Status.CUTOFF: "The bound passed the cutoff.",
+    Status.STALLED: "The bound stopped improving before the gap closed; the bound is valid. A repair hook may close the gap.",
+    Status.PASS_LIMIT: "The pass limit was reached; the bound is valid. Raise passes= or warm-start from state.",
+    Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit= or warm-start from state.",
+    Status.INFEASIBLE: "Proved infeasible: the bound is above the largest value that the variable bounds allow.",
+    Status.INTERRUPTED: "Interrupted by the user or a callback; the bound is the best so far.",
+    Status.NUMERICAL_ERROR: "The iterates became non-finite; the bound is the best so far. Use float64 or another eta.",
+}

@@ -1,0 +1,82 @@
+r"""Rules for the proximal weight :math:`\eta`, one value an instance.
+
+A rule is asked after every outer step with the increase of the dual value ``rise`` :math:`= D(\lambda) - D(\tilde\lambda)`, the
+proximal model's increase ``model`` :math:`= |P x|^2 / \eta`, and the Frank-Wolfe gap ``gap`` at which the inner problem was left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition, dot
+from blocklp.errors import OptionError
+
+
+class ProximalWeight(Protocol):
+    """What a method asks of its proximal weight."""
+
+    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+        """Weight of the first proximal problem: ``(batch,)``."""
+
+    def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+        """Weight of the next proximal problem, all arguments ``(batch,)``."""
+
+
+def scale_free(problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+    r""":math:`|P x_0| / |\lambda_0|`: the weight at which the first step moves the multipliers by their own length."""
+    spread = problem.disagreement(points)
+    size, length = dot(spread, spread).sqrt(), dot(duals, duals).sqrt()
+    ratio = size / length
+    # Without disagreement or without multipliers the scale is arbitrary.
+    return torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio))
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The thesis's choice: one weight for all (4.1.6.3)."""
+
+    eta: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eta < float("inf"):
+            raise OptionError(f"eta is {self.eta}; the proximal weight must be positive and finite")
+
+    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+        """The same weight everywhere."""
+        return torch.full_like(duals[:, 0], self.eta)
+
+    def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+        """No change."""
+        return eta
+
+
+@dataclass(frozen=True)
+class RatioRule:
+    r"""Lower the weight where the dual rose by more than half of what the model promised, raise it below a tenth.
+
+    A serious-step test in the spirit of Kiwiel's bundle methods: the model's promise is :math:`|P x|^2 / \eta` plus the gap.
+    """
+
+    first: float = 0.5
+    factor: float = 1.3
+
+    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+        """A multiple of the scale-free weight."""
+        return self.first * scale_free(problem, duals, points)
+
+    def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+        """One multiplication an outer step, up or down."""
+        promise = model + gap
+        grown = torch.where(rise < 0.1 * promise, eta * self.factor, eta)
+        return torch.where(rise > 0.5 * promise, eta / self.factor, grown)
+
+
+def as_weight(eta: float | ProximalWeight | None) -> ProximalWeight:
+    """A number is a fixed weight, ``None`` the automatic rule."""
+    if eta is None:
+        return RatioRule()
+    return Fixed(float(eta)) if isinstance(eta, int | float) else eta

@@ -1,0 +1,1 @@
+"""Block types: exact min-oracles over small polytopes."""

@@ -1,0 +1,1 @@
+"""Problem modules: readers, models, primal heuristics and the command line."""

@@ -1,0 +1,185 @@
+"""Batched primal heuristics for heavy independent sets: greedy construction and one-swap improvement.
+
+*Greedy* (GWMIN).  The node with the largest score over degree plus one enters and its neighbours go; degrees are those
+among the nodes that are left.  All nodes that beat their neighbours enter in the same round.  Since each entering node
+outweighs the shares ``score / (degree + 1)`` of itself and its neighbours, scores that are not negative give a set of
+total score at least ``sum_v score_v / (degree_v + 1)`` (S. Sakai, M. Togasaki, K. Yamazaki, A note on greedy algorithms
+for the maximum weighted independent set problem, Discrete Applied Mathematics 126 (2003)).
+
+*One-swap*, or (w, 1)-interchange: a node outside enters and its neighbours in the set leave if it weighs more than they
+do together (B. Nogueira, R. Pinheiro, A. Subramanian, A hybrid iterated local search heuristic for the maximum weight
+independent set problem, Optimization Letters 12 (2018)).  Nodes that enter in the same round are not adjacent; a
+neighbour that two of them share leaves once, so the weight grows by at least the sum of their gains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import ModelError
+from blocklp.problems.mis.instance import WeightedGraph
+from blocklp.problems.qpbo.arrays import first_true
+from blocklp.problems.qpbo.heuristics import NOISE, Adjacency, check_points
+
+
+@dataclass(frozen=True)
+class IndependentSets:
+    """A maximal independent set for each batch element.
+
+    Parameters
+    ----------
+    members : Tensor, shape (batch, n), bool
+        Whether each node is in the set.
+    weight : Tensor, shape (batch,), float64
+        Weights of the sets.
+    """
+
+    members: Tensor
+    weight: Tensor
+
+
+def greedy_independent_set(graph: WeightedGraph, scores: Tensor) -> IndependentSets:
+    """Build a maximal independent set from each vector of scores.
+
+    Parameters
+    ----------
+    graph : WeightedGraph
+        The graph.
+    scores : Tensor, shape (batch, n)
+        What makes a node worth entering, such as its weight or a fractional solution times weight.
+
+    Returns
+    -------
+    IndependentSets
+        On the device of ``scores``.
+
+    Raises
+    ------
+    ShapeError
+        ``scores`` has not shape (batch, n).
+    NonFiniteError
+        ``scores`` is not finite.
+    ModelError
+        The graph states a clique problem.
+    """
+    graph.require_independent_set()
+    check_points(scores, graph.n, "scores")
+    adjacency = Adjacency.build(graph.n, graph.edges, scores.device)
+    value = scores.to(torch.float64)
+    degree = adjacency.degree.repeat(len(scores), 1)
+    members = torch.zeros_like(value, dtype=torch.bool)
+    undecided = ~members
+    while undecided.any():
+        entering = adjacency.winners(value / (degree + 1), undecided)
+        members |= entering
+        left = undecided & ~entering
+        batch, node = entering.nonzero(as_tuple=True)
+        position, entry = adjacency.expand(node)
+        left[batch[position], adjacency.neighbour[entry]] = False
+        batch, node = (undecided & ~left).nonzero(as_tuple=True)
+        position, entry = adjacency.expand(node)
+        flat = batch[position] * graph.n + adjacency.neighbour[entry]
+        degree.view(-1).index_add_(0, flat, torch.full_like(flat, -1))
+        undecided = left
+    return _weighed(graph, members)
+
+
+def swap_descent(graph: WeightedGraph, members: Tensor) -> IndependentSets:
+    """Improve independent sets until they are maximal and no one-swap makes them heavier.
+
+    Parameters
+    ----------
+    graph : WeightedGraph
+        The graph.
+    members : Tensor, shape (batch, n), bool
+        Independent sets, possibly empty.
+
+    Returns
+    -------
+    IndependentSets
+        Never lighter than ``members``.
+
+    Raises
+    ------
+    ShapeError
+        ``members`` has not shape (batch, n).
+    ModelError
+        The graph states a clique problem, or a set is not independent.
+    """
+    graph.require_independent_set()
+    check_points(members, graph.n, "members")
+    dependent = first_true(~graph.independent(members.cpu().numpy()))
+    if dependent is not None:
+        raise ModelError(f"members[{dependent}] holds two adjacent nodes; start from greedy_independent_set")
+    adjacency = Adjacency.build(graph.n, graph.edges, members.device)
+    weights = torch.tensor(graph.weights, device=members.device)
+    inside = members.to(torch.bool, copy=True)
+    near = torch.repeat_interleave(torch.arange(graph.n, device=inside.device), adjacency.degree)
+    noise = NOISE * weights.index_add(0, near, weights[adjacency.neighbour])
+    # Of each node: the number and the weight of its neighbours in the set.
+    crowd = torch.zeros(inside.shape, dtype=torch.int64, device=inside.device)
+    crowd.index_add_(1, near, inside[:, adjacency.neighbour].to(torch.int64))
+    loss = torch.zeros(inside.shape, dtype=torch.float64, device=inside.device)
+    loss.index_add_(1, near, inside[:, adjacency.neighbour] * weights[adjacency.neighbour])
+    while True:
+        gain = weights - loss
+        # The count tells a free node from one whose neighbours weigh nothing, or nearly so after many updates.
+        eligible = ~inside & ((gain > noise) | (crowd == 0))
+        if not eligible.any():
+            return _weighed(graph, inside)
+        after = inside | adjacency.winners(gain, eligible)
+        batch, node = (after & ~inside).nonzero(as_tuple=True)
+        position, entry = adjacency.expand(node)
+        after[batch[position], adjacency.neighbour[entry]] = False
+        batch, node = (after ^ inside).nonzero(as_tuple=True)
+        position, entry = adjacency.expand(node)
+        flat = batch[position] * graph.n + adjacency.neighbour[entry]
+        change = torch.where(after[batch, node], 1, -1)
+        crowd.view(-1).index_add_(0, flat, change[position])
+        loss.view(-1).index_add_(0, flat, (change * weights[node])[position])
+        inside = after
+
+
+def round_independent_set(graph: WeightedGraph, y: Tensor) -> IndependentSets:
+    """Turn fractional points into heavy independent sets.
+
+    Three greedy scores are tried, ``y``, ``y`` times weight, and weight; each set is improved by one-swaps and the
+    heaviest is kept.
+
+    Parameters
+    ----------
+    graph : WeightedGraph
+        The graph.
+    y : Tensor, shape (batch, n), floating point
+        Points, typically in [0, 1]^n, on the device to work on.
+
+    Returns
+    -------
+    IndependentSets
+        One set for each point.
+
+    Raises
+    ------
+    ShapeError
+        ``y`` has not shape (batch, n).
+    NonFiniteError
+        ``y`` is not finite.
+    ModelError
+        The graph states a clique problem.
+    """
+    check_points(y, graph.n, "y")
+    weights = torch.tensor(graph.weights, device=y.device)
+    scores = torch.stack([y, y * weights, weights.expand(y.shape)], dim=1)
+    greedy = greedy_independent_set(graph, scores.reshape(-1, graph.n))
+    found = swap_descent(graph, greedy.members)
+    best = found.weight.view(scores.shape[:2]).argmax(dim=1)
+    chosen = best + scores.shape[1] * torch.arange(len(y), device=y.device)
+    return IndependentSets(found.members[chosen], found.weight[chosen])
+
+
+def _weighed(graph: WeightedGraph, members: Tensor) -> IndependentSets:
+    weights = torch.tensor(graph.weights, device=members.device)
+    return IndependentSets(members, members.to(torch.float64) @ weights)

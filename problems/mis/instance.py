@@ -1,0 +1,243 @@
+"""Node-weighted graphs for maximum-weight independent sets, cliques and vertex covers.
+
+An independent set holds no two adjacent nodes.  The three problems are one:
+
+* a clique of a graph is an independent set of its complement;
+* a set is independent if and only if the other nodes are a vertex cover, so the minimum weight of a vertex cover is
+  the total weight minus the maximum weight of an independent set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.problems.qpbo.arrays import (
+    FloatArray,
+    IntArray,
+    as_finite,
+    as_pairs,
+    check_canonical,
+    check_labels,
+    first_true,
+    merge_pairs,
+    missing_weight,
+    refuse_self_loops,
+)
+from blocklp.problems.qpbo.instance import Qubo
+
+Objective = Literal["independent-set", "clique"]
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedGraph:
+    """A graph with node weights, and what is to be maximised on it.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray, shape (n,), float64
+        Weight of each node, not negative, n > 0.
+    edges : numpy.ndarray, shape (m, 2), int64
+        Adjacent nodes, smaller one first, sorted lexicographically, unique.
+    labels : tuple of hashable, length n, or None
+        The user's names of the nodes.
+    name : str
+        Name of the instance.
+    objective : {"independent-set", "clique"}
+        Whether the heaviest independent set or the heaviest clique is sought.
+
+    Raises
+    ------
+    ModelError
+        There is no node, a weight is negative, the edges are not canonical, or the labels do not fit.
+    ShapeError, NonFiniteError, ScopeError
+        An array is of the wrong shape, not finite, or names a node that does not exist.
+    OptionError
+        ``objective`` is unknown.
+    """
+
+    weights: FloatArray
+    edges: IntArray
+    labels: tuple[Hashable, ...] | None = None
+    name: str = ""
+    objective: Objective = "independent-set"
+
+    def __post_init__(self) -> None:
+        weights = as_finite(self.weights, "weights")
+        if weights.size == 0:
+            raise ModelError("weights is empty: a graph needs at least one node")
+        if (row := first_true(weights < 0)) is not None:
+            raise ModelError(
+                f"weights[{row}] is {weights[row]}: a node of negative weight is in no best set; "
+                "drop it, or add the same constant to all weights if the sets have a fixed size"
+            )
+        edges = as_pairs(self.edges, weights.size)
+        edges.setflags(write=False)
+        check_canonical(edges)
+        check_labels(self.labels, weights.size)
+        if self.objective not in ("independent-set", "clique"):
+            raise OptionError(f"objective is {self.objective!r}; give 'independent-set' or 'clique'")
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "edges", edges)
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.weights.size
+
+    @classmethod
+    def from_edges(
+        cls,
+        weights: ArrayLike,
+        edges: ArrayLike,
+        labels: tuple[Hashable, ...] | None = None,
+        name: str = "",
+        objective: Objective = "independent-set",
+    ) -> WeightedGraph:
+        """Build from edges in any order and orientation; repeated ones are merged.
+
+        Parameters
+        ----------
+        weights : array_like, shape (n,)
+        edges : array_like of int, shape (k, 2)
+        labels, name, objective
+            As in the class.
+
+        Raises
+        ------
+        ModelError, ShapeError, NonFiniteError, ScopeError, OptionError
+            As in the class; also a self-loop, which would forbid its node.
+        """
+        values = as_finite(weights, "weights")
+        pairs = as_pairs(edges, values.size)
+        refuse_self_loops(pairs)
+        return cls(values, merge_pairs(pairs, values.size)[0], labels, name, objective)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, weight: str | None = "weight") -> WeightedGraph:
+        """Build from a networkx graph; ``labels`` are its nodes in their order.
+
+        Parameters
+        ----------
+        graph : networkx.Graph
+            Directions and parallel edges are disregarded.
+        weight : str or None
+            Node attribute with the weight; None gives every node weight 1.
+
+        Raises
+        ------
+        ModelError
+            A node lacks the attribute, an edge is a self-loop, or the graph has no node.
+        """
+        labels = tuple(graph.nodes)
+        index = {label: position for position, label in enumerate(labels)}
+        for label, data in graph.nodes(data=True):
+            if weight is not None and weight not in data:
+                raise missing_weight("node", label, weight)
+        weights = [1.0 if weight is None else graph.nodes[label][weight] for label in labels]
+        pairs = [(index[head], index[tail]) for head, tail in graph.edges()]
+        return cls.from_edges(weights, pairs, labels, str(graph.name))
+
+    def complement(self) -> WeightedGraph:
+        """Return the complement graph, on which cliques and independent sets change places.
+
+        The result has the other ``objective``, hence the same optimum.  Takes memory of order n^2.
+        """
+        absent = np.ones((self.n, self.n), dtype=np.bool_)
+        absent[self.edges[:, 0], self.edges[:, 1]] = False
+        edges = np.argwhere(np.triu(absent, k=1))
+        other: Objective = "clique" if self.objective == "independent-set" else "independent-set"
+        return WeightedGraph(self.weights, edges, self.labels, self.name, other)
+
+    def independent(self, y: ArrayLike) -> NDArray[np.bool_]:
+        """Tell which node sets are independent.
+
+        Parameters
+        ----------
+        y : array_like, shape (..., n)
+            Indicators: a node is in the set where ``y`` is not zero.
+
+        Returns
+        -------
+        numpy.ndarray, shape (...), bool
+
+        Raises
+        ------
+        ShapeError
+            The last axis is not of length n.
+        """
+        inside = self._sets(y) != 0
+        return np.asarray(~(inside[..., self.edges[:, 0]] & inside[..., self.edges[:, 1]]).any(axis=-1))
+
+    def weight(self, y: ArrayLike) -> FloatArray:
+        """Return the weight ``weights . y`` of each node set.
+
+        Parameters
+        ----------
+        y : array_like, shape (..., n)
+            Indicators, 0 or 1.
+
+        Returns
+        -------
+        numpy.ndarray, shape (...), float64
+
+        Raises
+        ------
+        ShapeError
+            The last axis is not of length n.
+        """
+        return np.asarray(self._sets(y) @ self.weights)
+
+    def to_qubo(self, penalty: float | None = None) -> Qubo:
+        """Return ``-weights . y + sum_ij P_ij y_i y_j``, whose minimum is minus the heaviest independent set's weight.
+
+        Parameters
+        ----------
+        penalty : float, optional
+            P of every edge.  By default ``P_ij = max(w_i, w_j)``, or 1 where both weights are zero.  Any P_ij of at
+            least ``min(w_i, w_j)`` is exact: where both ends are chosen, dropping the lighter one never costs more
+            than it saves.
+
+        Returns
+        -------
+        Qubo
+            With the labels and the name of the graph.
+
+        Raises
+        ------
+        ModelError
+            ``penalty`` is too small or not positive, or the graph states a clique problem.
+        """
+        self.require_independent_set()
+        ends = self.weights[self.edges]
+        if penalty is None:
+            values = ends.max(axis=1, initial=0.0)
+            values[values == 0] = 1.0
+        else:
+            least = float(ends.min(axis=1, initial=np.inf).max(initial=0.0))
+            if not (penalty > 0 and penalty >= least):
+                raise ModelError(f"penalty is {penalty}, too small to forbid every edge; give {least} or more, above 0")
+            values = np.full(len(self.edges), float(penalty))
+        return Qubo(-self.weights, self.edges, values, labels=self.labels, name=self.name)
+
+    def require_independent_set(self) -> None:
+        """Refuse a graph that states a clique problem where independent sets are meant.
+
+        Raises
+        ------
+        ModelError
+            ``objective`` is ``"clique"``.
+        """
+        if self.objective == "clique":
+            raise ModelError("the graph states a clique problem; use its complement(), whose independent sets they are")
+
+    def _sets(self, y: ArrayLike) -> FloatArray:
+        sets = np.asarray(y, dtype=np.float64)
+        if sets.ndim == 0 or sets.shape[-1] != self.n:
+            raise ShapeError(f"y has shape {sets.shape}; its last axis must have length {self.n}")
+        return sets

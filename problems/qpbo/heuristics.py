@@ -1,0 +1,238 @@
+"""Batched primal heuristics: one-flip descent and rounding of fractional points.
+
+The field of variable i at a labelling y is ``linear_i + sum_j p_ij y_j``; flipping i changes the energy by
+``delta_i = (1 - 2 y_i) field_i``.  In every round each variable flips whose delta is negative and better than that of
+every neighbour.  No two of these are adjacent, so their deltas add up; the best delta of all is always among them, and
+far-apart parts of a sparse instance descend at the same time.  A labelling at which no delta is negative is a one-flip
+optimum.
+
+No random numbers are used (on CUDA sums may still be rounded in another order from run to run).  Equal deltas are
+ordered by a fixed scattered rank of the variables, because the plain order of their indices would let only one of a
+long row of equals move in each round (M. Luby, A simple parallel algorithm for the maximal independent set problem,
+SIAM J. Comput. 15 (1986)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.problems.qpbo.arrays import IntArray
+from blocklp.problems.qpbo.instance import Qubo
+
+THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+# A gain below this share of the coefficients that made it is rounding noise, and following it might go in circles.
+NOISE = 1e-12
+
+
+@dataclass(frozen=True)
+class Labellings:
+    """A labelling for each batch element.
+
+    Parameters
+    ----------
+    y : Tensor, shape (batch, n), int8
+        Labels 0 or 1.
+    energy : Tensor, shape (batch,), float64
+        Their values.
+    """
+
+    y: Tensor
+    energy: Tensor
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """Neighbour lists on one device: those of node i are ``first[i] .. first[i] + degree[i] - 1``.
+
+    Parameters
+    ----------
+    first, degree : Tensor, shape (n,), int64
+    neighbour : Tensor, shape (2 m,), int64
+    edge : Tensor, shape (2 m,), int64
+        The edge to that neighbour.
+    rank : Tensor, shape (n,), int64
+        A scattered permutation of 0 .. n-1 that orders equals.
+    """
+
+    first: Tensor
+    degree: Tensor
+    neighbour: Tensor
+    edge: Tensor
+    rank: Tensor
+
+    @classmethod
+    def build(cls, n: int, edges: IntArray, device: torch.device) -> Adjacency:
+        """Build from n nodes and edges of shape (m, 2)."""
+        near = np.concatenate([edges[:, 0], edges[:, 1]])
+        order = np.argsort(near, kind="stable")
+        degree = np.bincount(near, minlength=n)
+        # Multiplication by an odd constant modulo 2^32 is one-to-one and scatters neighbouring indices.
+        scattered = np.arange(n, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
+        parts = (
+            np.cumsum(degree) - degree,
+            degree,
+            np.concatenate([edges[:, 1], edges[:, 0]])[order],
+            order % max(1, len(edges)),
+            np.argsort(np.argsort(scattered)),
+        )
+        return cls(*(torch.tensor(part, device=device) for part in parts))
+
+    def expand(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """List all neighbours of nodes.
+
+        Parameters
+        ----------
+        nodes : Tensor, shape (k,), int64
+
+        Returns
+        -------
+        position : Tensor, shape (total,), int64
+            Which of the given nodes each neighbour belongs to.
+        entry : Tensor, shape (total,), int64
+            Its index into ``neighbour`` and ``edge``.
+        """
+        count = self.degree[nodes]
+        end = count.cumsum(0)
+        position = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), count)
+        entry = torch.arange(len(position), device=nodes.device) + (self.first[nodes] - end + count)[position]
+        return position, entry
+
+    def winners(self, priority: Tensor, eligible: Tensor) -> Tensor:
+        """Mark the eligible nodes that come before all of their eligible neighbours; no two of them are adjacent.
+
+        Parameters
+        ----------
+        priority : Tensor, shape (batch, n), float64
+            The larger comes first; equals are ordered by ``rank``.
+        eligible : Tensor, shape (batch, n), bool
+
+        Returns
+        -------
+        Tensor, shape (batch, n), bool
+        """
+        n = priority.shape[1]
+        key = torch.where(eligible, priority, -torch.inf).view(-1)
+        flat = eligible.view(-1).nonzero().squeeze(1)
+        node = flat % n
+        position, entry = self.expand(node)
+        rival = self.neighbour[entry]
+        mine, theirs = key[flat][position], key[(flat - node)[position] + rival]
+        # Only the few equals need the second comparison.
+        beaten = theirs > mine
+        equal = (theirs == mine).nonzero().squeeze(1)
+        beaten[equal] = self.rank[rival[equal]] > self.rank[node[position[equal]]]
+        result = eligible.clone()
+        result.view(-1)[flat[position[beaten]]] = False
+        return result
+
+
+def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labellings:
+    """Descend from each labelling to a one-flip optimum.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The function.
+    y : Tensor, shape (batch, n), any dtype
+        Labels 0 or 1, on the device to work on.
+    max_rounds : int
+        Rounds at most; labellings still on their way down are then returned as they are.
+
+    Returns
+    -------
+    Labellings
+        Never worse than ``y``.
+
+    Raises
+    ------
+    ShapeError
+        ``y`` has not shape (batch, n).
+    OptionError
+        ``max_rounds`` is negative.
+    """
+    check_points(y, qubo.n, "y")
+    if max_rounds < 0:
+        raise OptionError(f"max_rounds is {max_rounds}; give 0 or more")
+    adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
+    coupling = torch.tensor(qubo.quadratic, device=y.device)[adjacency.edge]
+    linear = torch.tensor(qubo.linear, device=y.device)
+    labels = y.to(torch.float64, copy=True)
+    near = torch.repeat_interleave(torch.arange(qubo.n, device=y.device), adjacency.degree)
+    pull = labels[:, adjacency.neighbour] * coupling
+    field = linear + torch.zeros_like(labels).index_add_(1, near, pull)
+    noise = NOISE * linear.abs().index_add(0, near, coupling.abs())
+    for _ in range(max_rounds):
+        gain = (2 * labels - 1) * field
+        eligible = gain > noise
+        if not eligible.any():
+            break
+        batch, node = adjacency.winners(gain, eligible).nonzero(as_tuple=True)
+        change = 1 - 2 * labels[batch, node]
+        labels[batch, node] += change
+        position, entry = adjacency.expand(node)
+        # Two flipped variables may share a neighbour, so the changes are added up.
+        flat = batch[position] * qubo.n + adjacency.neighbour[entry]
+        field.view(-1).index_add_(0, flat, change[position] * coupling[entry])
+    # sum_i y_i (linear_i + field_i) counts every pair twice and every linear term twice.
+    energy = qubo.offset + 0.5 * (labels * (linear + field)).sum(dim=1)
+    return Labellings(labels.to(torch.int8), energy)
+
+
+def round_fractional(qubo: Qubo, y: Tensor, thresholds: Sequence[float] = THRESHOLDS) -> Labellings:
+    """Round each point at every threshold, descend, and keep the best labelling.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The function.
+    y : Tensor, shape (batch, n), floating point
+        Points, typically in [0, 1]^n, on the device to work on.
+    thresholds : sequence of float
+        A variable becomes 1 where ``y`` exceeds the threshold.
+
+    Returns
+    -------
+    Labellings
+        One for each point, all one-flip optima.
+
+    Raises
+    ------
+    ShapeError
+        ``y`` has not shape (batch, n).
+    NonFiniteError
+        ``y`` is not finite.
+    OptionError
+        There is no threshold.
+    """
+    check_points(y, qubo.n, "y")
+    if not len(thresholds):
+        raise OptionError("thresholds is empty; give at least one, such as 0.5")
+    cuts = torch.tensor(thresholds, dtype=torch.float64, device=y.device)
+    starts = (y[:, None, :] > cuts[:, None]).reshape(-1, qubo.n)
+    found = one_flip_descent(qubo, starts)
+    best = found.energy.view(len(y), len(cuts)).argmin(dim=1)
+    chosen = best + len(cuts) * torch.arange(len(y), device=y.device)
+    return Labellings(found.y[chosen], found.energy[chosen])
+
+
+def check_points(y: Tensor, n: int, name: str) -> None:
+    """Refuse a tensor that is not finite or not of shape (batch, n); ``name`` is what messages call it.
+
+    Raises
+    ------
+    ShapeError, NonFiniteError
+        Naming the shape or the first entry that is not finite.
+    """
+    if y.ndim != 2 or y.shape[1] != n:
+        raise ShapeError(f"{name} has shape {tuple(y.shape)}; give (batch, {n})")
+    finite = torch.isfinite(y)
+    if not finite.all():
+        element, node = (~finite).nonzero()[0].tolist()
+        raise NonFiniteError(f"{name}[{element}, {node}] is {y[element, node].item()}; every entry must be finite")

@@ -1,0 +1,24 @@
+"""Fixtures shared by the tests of all parts."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+
+@pytest.fixture(scope="session")
+def shared_qpbo() -> Path:
+    """Folder of real QUBO, max-cut, MIS and MRF instances beside the checkout."""
+    folder = Path(__file__).parents[2] / "shared" / "data" / "qpbo"
+    if not folder.is_dir():
+        pytest.skip(f"the instance folder {folder} is absent")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def all_labellings() -> Callable[[int], NDArray[np.int64]]:
+    """Return a function of n that lists {0, 1}^n, shape (2^n, n)."""
+    return lambda n: np.array(list(product((0, 1), repeat=n)))
