@@ -18,3 +18,31 @@ from blocklp.status import Status
 from blocklp.weight import Fixed, RatioRule
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "Adam",
+    "BlockType",
+    "BlocklpError",
+    "Blocks",
+    "Box",
+    "Constraints",
+    "Event",
+    "Expression",
+    "FiniteVertices",
+    "Fixed",
+    "Model",
+    "Parameter",
+    "Prox",
+    "ProxBC",
+    "ProxFW",
+    "RatioRule",
+    "Solution",
+    "Solver",
+    "State",
+    "Status",
+    "Supergradient",
+    "Variable",
+    "View",
+    "compile",
+]

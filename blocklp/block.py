@@ -127,9 +127,7 @@ class BlockType:
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """A copy with its block data on a device; floating-point data in ``dtype``."""
-        return self.with_data(
-            **{k: v.to(device, dtype if v.is_floating_point() else v.dtype) for k, v in self.tensors().items()}
-        )
+        return self.with_data(**{k: v.to(device, dtype if v.is_floating_point() else v.dtype) for k, v in self.tensors().items()})
 
     def select(self, rows: Tensor) -> Self:
         """A copy with the block data of some instances."""

@@ -23,7 +23,8 @@ class Box(BlockType):
 
     def __init__(self, lower: object, upper: object) -> None:
         low, high = as_block_data(lower, 1, "Box lower"), as_block_data(upper, 1, "Box upper")
-        self.lower, self.upper = (t.contiguous() for t in torch.broadcast_tensors(low, high))
+        shape = torch.broadcast_shapes(low.shape, high.shape)
+        self.lower, self.upper = low.expand(shape), high.expand(shape)
         if bool((self.lower > self.upper).any()):
             raise ModelError("Box: a lower bound is above its upper bound")
         self.dim = self.lower.shape[-1]

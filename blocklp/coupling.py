@@ -39,9 +39,7 @@ class Coupling:
     maps: dict[tuple[int, int], tuple[Linear, Linear]]
 
     @classmethod
-    def build(
-        cls, variables: int, index: Tensor, maps: dict[tuple[int, int], tuple[Linear, Linear]] | None = None
-    ) -> Coupling:
+    def build(cls, variables: int, index: Tensor, maps: dict[tuple[int, int], tuple[Linear, Linear]] | None = None) -> Coupling:
         """Prepare the maps of an index tensor ``(batch or 1, copies)``."""
         if index.device.type == "cpu":
             return cls(variables, index, None, None, maps or {})

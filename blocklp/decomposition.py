@@ -178,14 +178,17 @@ class Decomposition:
         if dtype == self.cost.dtype:
             return self
         device = self.cost.device
-        return Decomposition(
-            *(t.to(dtype) for t in (self.cost, self.lower, self.upper, self.offset)),
+        return replace(
+            self,
+            cost=self.cost.to(dtype),
+            lower=self.lower.to(dtype),
+            upper=self.upper.to(dtype),
+            offset=self.offset.to(dtype),
+            counts=self.counts.to(dtype),
             groups=tuple(
                 replace(g, type=g.type.to(dtype, device), alive=None if g.alive is None else g.alive.to(dtype))
                 for g in self.groups
             ),
-            coupling=self.coupling,
-            counts=self.counts.to(dtype),
         )
 
 

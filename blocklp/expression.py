@@ -60,15 +60,11 @@ def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -
     try:
         data = torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(
-            f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number"
-        ) from error
+        raise ModelError(f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number") from error
     rank = len(shape)
     lead = data.shape[0] if data.dim() == rank + 1 else 1
     if data.dim() > rank + 1 or lead not in (1, batch):
-        raise ShapeError(
-            f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape} or to (batch={batch}, {shape})"
-        )
+        raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape} or to (batch={batch}, {shape})")
     try:
         data = data.detach().expand((lead, *shape)) if data.dim() == rank + 1 else data.detach().expand(shape)[None]
     except RuntimeError as error:
@@ -100,16 +96,14 @@ class Expression:
     def __init__(self, model: Model, shape: tuple[int, ...], terms: tuple[Term, ...], constant: Tensor) -> None:
         self.model, self.shape, self.terms, self.constant = model, shape, terms, constant
 
-    def _other(self, other: Any) -> Expression:
+    def _other(self, other: object) -> Expression:
         if isinstance(other, View):
             other = other.expression()
         if isinstance(other, Expression):
             if other.model is not self.model:
                 raise ModelError("the expression mixes variables of two models; build both parts from one model")
             if other.shape != self.shape:
-                raise ShapeError(
-                    f"cannot add expressions of shapes {self.shape} and {other.shape}; sum or index one of them"
-                )
+                raise ShapeError(f"cannot add expressions of shapes {self.shape} and {other.shape}; sum or index one of them")
             return other
         constant = coefficients(other, self.shape, self.model.batch, "constant")
         return Expression(self.model, self.shape, (), constant)
@@ -194,18 +188,14 @@ class View:
 
     def __getitem__(self, key: Any) -> View:
         keys = key if isinstance(key, tuple) else (key,)
-        plain = tuple(
-            k if isinstance(k, int | slice) or k is None or k is Ellipsis else torch.as_tensor(k) for k in keys
-        )
+        plain = tuple(k if isinstance(k, int | slice) or k is None or k is Ellipsis else torch.as_tensor(k) for k in keys)
         for k in plain:
             if isinstance(k, Tensor) and (k.is_floating_point() or k.is_complex()):
                 raise ScopeError(f"{self.name}: indices must be integers or booleans, got {k.dtype}")
         try:
             picked = self.index[plain]
         except IndexError as error:
-            raise ScopeError(
-                f"{self.name} of shape {self.shape}: index out of range or too many indices ({error})"
-            ) from error
+            raise ScopeError(f"{self.name} of shape {self.shape}: index out of range or too many indices ({error})") from error
         return View(self.model, f"{self.name}[...]", picked)
 
     def expression(self) -> Expression:

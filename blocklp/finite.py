@@ -96,7 +96,7 @@ class FiniteVertices(BlockType):
 
 def struck_out(dtype: torch.dtype) -> float:
     """Cost of a vertex that is ruled out: larger than any real one, and finite so that ``0 * cost`` is 0."""
-    return torch.finfo(dtype).max ** 0.75
+    return float(torch.finfo(dtype).max ** 0.75)
 
 
 def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

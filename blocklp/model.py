@@ -46,9 +46,9 @@ class Blocks:
 
 
 class Model:
-    """A batch of block-bounded LPs that share variables, blocks and scopes.
+    r"""A batch of block-bounded LPs that share variables, blocks and scopes.
 
-    .. math:: \\min c^\\top x \\quad \\text{s.t.} \\quad x_{C_b} \\in X_b \\; \\forall b, \\quad lower \\le x \\le upper
+    .. math:: \min c^\top x \quad \text{s.t.} \quad x_{C_b} \in X_b \; \forall b, \quad lower \le x \le upper
 
     Costs, bounds and block data may differ by instance.  Models with different graphs are solved together by
     ``blocklp.compile([model, ...])``.
@@ -198,16 +198,13 @@ class Model:
             lengths = {len(c) for c in columns if c.dim() == 2}
             if len(lengths) != 1 or any(c.dim() != 2 for c in columns):
                 raise ScopeError(
-                    f"the views of a scope need one entry a block, got shapes {[v.shape for v in views]}; "
-                    f"index scalars as x[[i]]"
+                    f"the views of a scope need one entry a block, got shapes {[v.shape for v in views]}; index scalars as x[[i]]"
                 )
             index = torch.cat(columns, 1)
         if index.dim() != 2 or 0 in index.shape:
             raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
         if block_type.dim is not None and index.shape[1] != block_type.dim:
-            raise ScopeError(
-                f"{block_type.name} has {block_type.dim} variables a block, the scope gives {index.shape[1]}"
-            )
+            raise ScopeError(f"{block_type.name} has {block_type.dim} variables a block, the scope gives {index.shape[1]}")
         ordered = index.sort(1).values
         repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
         if bool(repeated.any()):
@@ -284,9 +281,7 @@ class Model:
         ]
         lines += [f"  blocks {b!r}" for b in self.blocks]
         alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
-        lines.append(
-            f"  {self.size} variables, {self.size - alone} of them shared by several blocks; {sizes['copies']} copies"
-        )
+        lines.append(f"  {self.size} variables, {self.size - alone} of them shared by several blocks; {sizes['copies']} copies")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -314,9 +309,7 @@ def check_answer(blocks: Blocks, cost: Tensor, answer: object) -> None:
         raise OracleError(f"{who} returned NaN or infinite entries for a finite cost")
     size = 1 + (cost * point).abs().sum(-1)
     if bool(((value - (cost * point).sum(-1)).abs() > 1e-6 * size).any()):
-        raise OracleError(
-            f"{who} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)"
-        )
+        raise OracleError(f"{who} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)")
     constraints = blocks.type.constraints()
     if constraints is not None:
         worst = float((constraints.violation(point) / (1 + point.abs().amax(-1))).max())

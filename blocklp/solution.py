@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from blocklp.engine import Event, Results, relative_gap
@@ -97,12 +96,7 @@ class Solution:
 
     def instance(self, i: int) -> Solution:
         """Return the solution of one instance; of its own model, where several models were compiled together."""
-        from dataclasses import replace
-
-        picks = {
-            name: getattr(self, name)[i : i + 1]
-            for name in ("bound", "safe_bound", "primal", "gap", "passes", "seconds")
-        }
+        picks = {name: getattr(self, name)[i : i + 1] for name in ("bound", "safe_bound", "primal", "gap", "passes", "seconds")}
         model, _ = self.solver.owner(i)
         raw = self.raw_x[i : i + 1, : model.size]
         return replace(

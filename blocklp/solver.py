@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,9 +29,7 @@ HULL_DIM = 64
 """Blocks with more variables are not asked for their own extent: their variables keep an explicit box."""
 
 
-def compile(
-    models: Model | Sequence[Model], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64
-) -> Solver:
+def compile(models: Model | Sequence[Model], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64) -> Solver:
     """Fix the shapes of a model, or of several models to be solved as one batch.
 
     Parameters
@@ -67,9 +66,7 @@ class Solver:
             if not m.size:
                 raise ModelError("the model has no variables; declare at least one")
             if m.maximizing != first.maximizing or [b.name for b in m.blocks] != [b.name for b in first.blocks]:
-                raise ModelError(
-                    "models compiled together need the same sense and the same names of blocks, in one order"
-                )
+                raise ModelError("models compiled together need the same sense and the same names of blocks, in one order")
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
             for a, b in zip(m.blocks, first.blocks, strict=True):
@@ -80,7 +77,7 @@ class Solver:
         self.models, self.device, self.dtype = models, device, dtype
         self.maximizing = first.maximizing
         self.batch = sum(m.batch for m in models)
-        self._structure: tuple[Any, Decomposition] | None = None
+        self._structure: Decomposition | None = None
 
     def owner(self, instance: int) -> tuple[Model, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -173,9 +170,7 @@ class Solver:
 
         def told(event: Event) -> Any:
             assert callback is not None
-            return callback(
-                Event(event.passes, event.seconds, sign * event.bound, sign * event.primal, event.gap, event.status)
-            )
+            return callback(Event(event.passes, event.seconds, sign * event.bound, sign * event.primal, event.gap, event.status))
 
         log: list[Event] = []
         results = run(
@@ -195,9 +190,7 @@ class Solver:
     def _per_instance(self, value: object, what: str) -> Tensor:
         data = torch.as_tensor(value, dtype=torch.float64, device=self.device)
         if data.dim() > 1 or (data.dim() == 1 and len(data) != self.batch) or bool(data.isnan().any()):
-            raise OptionError(
-                f"{what} must be a number or ({self.batch},) numbers without NaN, got shape {tuple(data.shape)}"
-            )
+            raise OptionError(f"{what} must be a number or ({self.batch},) numbers without NaN, got shape {tuple(data.shape)}")
         return data.expand(self.batch)
 
     def decomposition(self, bounds: Bounds | None = None) -> Decomposition:
@@ -214,13 +207,11 @@ class Solver:
             cost.append(torch.nn.functional.pad(sign * c, (0, width - m.size)))
             offset.append(sign * k)
         if bounds is None and self._structure is not None:
-            shape = self._structure[1]
+            shape = self._structure
         else:
             shape = self._assemble(lower, upper, width)
             if bounds is None:
-                self._structure = (None, shape)
-        from dataclasses import replace
-
+                self._structure = shape
         return replace(shape, cost=torch.cat(cost).to(self.device), offset=torch.cat(offset).to(self.device))
 
     def _assemble(self, lower: list[Tensor], upper: list[Tensor], width: int) -> Decomposition:
@@ -245,9 +236,7 @@ class Solver:
             kind = (
                 some[0]
                 if not ragged
-                else _stack(
-                    [h and h[0] for h in having], batches, [0 if h is None else len(h[1]) for h in having], blocks
-                )
+                else _stack([h and h[0] for h in having], batches, [0 if h is None else len(h[1]) for h in having], blocks)
             )
             everyone = torch.cat(alive)
             mask = None if bool(everyone.all()) else everyone.to(self.device, torch.float64)
@@ -262,8 +251,6 @@ class Solver:
         ones = torch.ones(index.shape, dtype=torch.float64, device=self.device)
         counts = coupling.collect(ones).clamp(min=1)
         shared = coupling.spread((counts > 1).double())
-        from dataclasses import replace
-
         curved = [g.rows(shared).amax((0, 2)) for g in groups]
         groups = [replace(g, curved=c) for g, c in zip(groups, curved, strict=True)]
         box = [
@@ -290,9 +277,7 @@ class Solver:
                     for k, v in m.variables.items():
                         if k not in answer or answer[k].shape != parts[k].shape:
                             raise ModelError(f"the repair hook must return {k!r} with shape {tuple(parts[k].shape)}")
-                        fixed[mine[:, None], v.index.reshape(1, -1).to(x.device)] = (
-                            answer[k].to(x).reshape(len(mine), -1)
-                        )
+                        fixed[mine[:, None], v.index.reshape(1, -1).to(x.device)] = answer[k].to(x).reshape(len(mine), -1)
             here = problem if len(rows) == problem.batch else problem.select(rows)
             return fixed, feasible(here, fixed, tolerance)
 
@@ -327,9 +312,7 @@ def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:
     if not bounds:
         return sides[0], sides[1]
     if not alone:
-        raise OptionError(
-            "bounds= works on a single compiled model; set the bounds of several models when declaring them"
-        )
+        raise OptionError("bounds= works on a single compiled model; set the bounds of several models when declaring them")
     low, high = (s.expand(model.batch, -1).clone() for s in sides)
     for view, (lo, hi) in bounds.items():
         if view.model is not model:
@@ -344,9 +327,7 @@ def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def _groups(
-    model: Model, lower: Tensor, upper: Tensor
-) -> dict[str, tuple[BlockType, Tensor, tuple[Linear, Linear] | None]]:
+def _groups(model: Model, lower: Tensor, upper: Tensor) -> dict[str, tuple[BlockType, Tensor, tuple[Linear, Linear] | None]]:
     """Return the model's blocks, restricted to the bounds, and a box for the variables that need one.
 
     A variable needs a box if it is in no block, or if its bounds cut off part of a block whose type cannot take them in.

@@ -31,9 +31,7 @@ def as_method(method: str | Method) -> Method:
     if not isinstance(method, str):
         return method
     if method not in METHODS:
-        raise OptionError(
-            f"unknown method {method!r}; choose one of {', '.join(METHODS)}, or give an instance such as Prox()"
-        )
+        raise OptionError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}, or give an instance such as Prox()")
     made: Method = METHODS[method]()
     return made
 

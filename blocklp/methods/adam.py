@@ -65,6 +65,4 @@ class Adam:
         x, value = problem.min_oracle(duals)
         total = state.total + length
         points = state.points + (length / total)[:, None] * (x - state.points)
-        return AdamState(
-            duals, value, points, state.eta, problem.disagreement(x), state.steps + 1, total, first, second
-        )
+        return AdamState(duals, value, points, state.eta, problem.disagreement(x), state.steps + 1, total, first, second)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -39,10 +39,7 @@ class MethodState:
 
     def select(self, rows: Tensor) -> Self:
         """Return the state of some instances."""
-        return _select(self, rows)
-
-
-State = TypeVar("State", bound=MethodState)
+        return dataclasses.replace(self, **{f.name: _select(getattr(self, f.name), rows) for f in dataclasses.fields(self)})
 
 
 class Method(Protocol):
@@ -60,10 +57,6 @@ def _select(value: Any, rows: Tensor) -> Any:
         return value.index_select(0, rows)
     if isinstance(value, tuple):
         return tuple(_select(v, rows) for v in value)
-    if isinstance(value, MethodState):
-        return dataclasses.replace(
-            value, **{f.name: _select(getattr(value, f.name), rows) for f in dataclasses.fields(value)}
-        )
     return value.select(rows)
 
 

@@ -64,9 +64,7 @@ def _grow(clique: list[int], adjacent: list[set[int]], uncovered: list[set[int]]
     """Extend the edge ``clique`` until it is maximal or has ``limit`` nodes."""
     head, tail = clique
     # gain[v]: uncovered edges between candidate v and the clique.
-    gain = {
-        node: (node in uncovered[head]) + (node in uncovered[tail]) for node in sorted(adjacent[head] & adjacent[tail])
-    }
+    gain = {node: (node in uncovered[head]) + (node in uncovered[tail]) for node in sorted(adjacent[head] & adjacent[tail])}
     while gain and len(clique) < limit:
         # max keeps the first of equals, that is the smallest node.
         chosen = max(gain, key=gain.__getitem__)

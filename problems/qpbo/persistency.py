@@ -132,9 +132,7 @@ def _enclose(qubo: Qubo) -> _Enclosure:
     return _Enclosure(low[: qubo.n], high[: qubo.n], low[qubo.n :], high[qubo.n :])
 
 
-def _largest_certified(
-    qubo: Qubo, enclosure: _Enclosure, labels: LabelArray, candidates: BoolArray, margin: int
-) -> BoolArray:
+def _largest_certified(qubo: Qubo, enclosure: _Enclosure, labels: LabelArray, candidates: BoolArray, margin: int) -> BoolArray:
     """Shrink the candidates to the largest set with ``h(t) >= margin * sum(t)`` in scaled units."""
     inside = candidates.copy()
     low, high = enclosure.quadratic_low, enclosure.quadratic_high
@@ -173,22 +171,29 @@ def _overcharged(pairs: IntArray, demand: IntArray, slack: IntArray) -> IntArray
     """
     if not len(pairs):
         return np.zeros(0, dtype=np.int64)
-    # A sink arc need not hold more than all that its node can be charged.
-    charged = np.zeros_like(slack)
-    np.add.at(charged, pairs, demand[:, None])
-    nodes = np.flatnonzero(charged)
-    room = np.minimum(slack, charged)[nodes]
-    shift = max(0, int(max(demand.max(), room.max())).bit_length() - 30)
+    nodes, place = np.unique(pairs, return_inverse=True)
+    place = place.reshape(pairs.shape)
+    shift = max(0, int(np.minimum(slack[nodes], _charges(place, demand)).max()).bit_length() - 30)
+    shift = max(shift, int(demand.max()).bit_length() - 30)
     supply = -(-demand >> shift)
+    # A sink arc need not hold more than all that its node can be charged, which keeps it in int32.
+    room = np.minimum(slack[nodes] >> shift, _charges(place, supply))
     position = slack.size + np.arange(len(pairs))
     source = slack.size + len(pairs)
     sink = source + 1
     row = np.concatenate([np.full(len(pairs), source), position, position, nodes])
     column = np.concatenate([position, pairs[:, 0], pairs[:, 1], np.full(len(nodes), sink)])
-    capacity = np.concatenate([supply, supply, supply, room >> shift]).astype(np.int32)
+    capacity = np.concatenate([supply, supply, supply, room]).astype(np.int32)
     graph = csr_array((capacity, (row, column)), shape=(sink + 1, sink + 1))
     # The flow matrix is antisymmetric, so this difference is the residual graph with its backward arcs.
     residual = graph - maximum_flow(graph, source, sink).flow
     residual.eliminate_zeros()
     reached = breadth_first_order(residual, source, return_predecessors=False)
     return np.asarray(reached[reached < slack.size], dtype=np.int64)
+
+
+def _charges(place: IntArray, amount: IntArray) -> IntArray:
+    """Add up what each node is charged if every pair charges its amount to both of its nodes."""
+    total = np.zeros(place.max() + 1, dtype=np.int64)
+    np.add.at(total, place, amount[:, None])
+    return total

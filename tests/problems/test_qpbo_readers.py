@@ -110,9 +110,7 @@ def test_library_optimum_is_reached_by_enumeration(shared_qpbo):
 
 
 # Sums of the positive weights, and for the bipartite torus G48 the best cut, which is all of them.
-@pytest.mark.parametrize(
-    ("name", "total"), [("G1.txt", 19176), ("G6.txt", 9665), ("G48.txt", 6000), ("t2g10_5555", 7552108)]
-)
+@pytest.mark.parametrize(("name", "total"), [("G1.txt", 19176), ("G6.txt", 9665), ("G48.txt", 6000), ("t2g10_5555", 7552108)])
 def test_max_cut_files_have_their_weights(shared_qpbo, name, total):
     qubo = read_qubo(shared_qpbo / "maxcut" / name)
     assert qubo.quadratic[qubo.quadratic > 0].sum() / 2 == total

@@ -1,0 +1,112 @@
+import gzip
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from blocklp.errors import FormatError
+from blocklp.problems.mis import read_graph
+
+GRAPH = "c a comment\ncomment without blank\n\np edge 4 3\nn 1 2.5\nn 2 1\nn 4 3\nn 3 1\ne 1 2\ne 4 2\ne 3 4\n"
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_weights_edges_and_name_are_read(tmp_path):
+    graph = read_graph(write(tmp_path / "toy.mwvc", GRAPH))
+    assert graph.weights.tolist() == [2.5, 1, 1, 3]
+    assert graph.edges.tolist() == [[0, 1], [1, 3], [2, 3]]
+    assert (graph.name, graph.objective) == ("toy", "independent-set")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "objective"),
+    [(".clq", "clique"), (".col", "independent-set"), (".mis", "independent-set"), (".txt", "independent-set")],
+)
+def test_suffix_states_the_objective_gzipped_or_not(tmp_path, suffix, objective):
+    (tmp_path / f"toy{suffix}.gz").write_bytes(gzip.compress(GRAPH.encode()))
+    assert read_graph(write(tmp_path / f"toy{suffix}", GRAPH)).objective == objective
+    assert read_graph(tmp_path / f"toy{suffix}.gz").objective == objective
+
+
+@pytest.mark.parametrize("word", ["edge", "edges", "col"])
+@pytest.mark.parametrize("announced", [1, 2])
+def test_edges_listed_in_both_directions_are_merged(tmp_path, word, announced):
+    graph = read_graph(write(tmp_path / "twice.col", f"p {word} 2 {announced}\ne 1 2\ne 2 1\n"))
+    assert graph.edges.tolist() == [[0, 1]]
+    assert graph.weights.tolist() == [1, 1]
+
+
+def test_graph_without_edges_is_read(tmp_path):
+    assert read_graph(write(tmp_path / "empty.col", "p edge 3 0\n")).n == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no problem line"),
+        ("e 1 2\n", "no problem line"),
+        ("p edge 2 1\np edge 2 1\ne 1 2\n", "line 2 .*second problem line"),
+        ("p cnf 2 1\n", "line 1 .*not a problem line of a graph"),
+        ("p edge 2\n", "line 1 .*not a problem line"),
+        ("p edge two 1\n", "line 1 .*'two' is not a whole number"),
+        ("p edge 0 0\n", "line 1 .*no node"),
+        ("p edge 3 2\ne 1 2\n", "line 1 .*2 edges are announced but 1 lines with 1 different"),
+        ("p edge 3 1\ne 1 2\ne 2 3\n", "line 1 .*1 edges are announced but 2 lines"),
+        ("p edge 3 1\ne 1 4\n", r"line 2 .*node 4 is outside 1 \.\. 3"),
+        ("p edge 3 1\ne 1 1\n", "line 2 .*self-loop"),
+        ("p edge 3 1\ne 1\n", "line 2 .*2 fields where 3 are needed"),
+        ("p edge 3 1\ne 1 x\n", "line 2 .*'x' is not a whole number"),
+        ("p edge 3 1\nedge 1 2\n", "line 2 .*unknown kind"),
+        ("p edge 2 0\nn 1 1\n", "node 2 has no 'n' line"),
+        ("p edge 2 0\nn 1 1\nn 2 1\nn 1 2\n", "line 4 .*already has a weight"),
+        ("p edge 2 0\nn 1 1\nn 2 -1\n", "line 3 .*negative weight"),
+        ("p edge 2 0\nn 1 1\nn 2 inf\n", "line 3 .*not finite"),
+        ("p edge 2 0\nn 1 1\nn 2\n", "line 3 .*2 fields"),
+    ],
+)
+def test_faulty_file_is_refused_with_its_line(tmp_path, text, message):
+    path = write(tmp_path / "bad.col", text)
+    with pytest.raises(FormatError, match=message) as caught:
+        read_graph(path)
+    assert str(path) in str(caught.value)
+
+
+# Nodes and different edges as published with the instances.
+@pytest.mark.parametrize(
+    ("file", "n", "edges", "total"),
+    [
+        ("col/anna.col", 138, 493, 138),
+        ("col/2-FullIns_4.col", 212, 1621, 212),
+        ("frb/frb40-19-1.mis", 760, 41314, 760),
+        ("mwvc/MMAP_Grids_20.mwvc", 25341, 31581, 139903.6414),
+        ("mwvc/Segmentation_11.mwvc", 845, 1234, 3273.6358),
+        # Weights are (i mod 200) + 1.
+        ("dimacs_weighted/brock400_2.clq", 400, 59786, 2 * 200 * 201 // 2),
+    ],
+)
+def test_library_files_have_their_size(shared_qpbo, file, n, edges, total):
+    graph = read_graph(shared_qpbo / "mis" / file)
+    assert (graph.n, len(graph.edges)) == (n, edges)
+    assert graph.weights.sum() == pytest.approx(total, abs=1e-3)
+
+
+# Proven maximum weights of a clique.
+@pytest.mark.parametrize(
+    ("name", "optimum"), [("johnson8-2-4", 66), ("hamming6-4", 134), ("c-fat200-1", 1284), ("hamming6-2", 1072)]
+)
+def test_heaviest_clique_is_the_published_one(shared_qpbo, name, optimum):
+    graph = read_graph(shared_qpbo / "mis" / "dimacs_weighted" / f"{name}.clq")
+    weighted = nx.Graph(graph.edges.tolist())
+    nx.set_node_attributes(weighted, {node: int(graph.weights[node]) for node in weighted}, "weight")
+    clique, weight = nx.max_weight_clique(weighted)
+    assert weight == optimum
+    assert graph.complement().independent(np.isin(np.arange(graph.n), clique))
+
+
+def test_weights_beyond_float64_sums_are_refused(shared_qpbo):
+    with pytest.raises(FormatError, match=r"sat-grid-pbl-0010\.cnf\.mwvc, line \d+ .*8e\+20.*rescale"):
+        read_graph(shared_qpbo / "mis" / "mwvc" / "sat-grid-pbl-0010.cnf.mwvc")
