@@ -30,6 +30,7 @@ class ProxStepState(MethodState):
     centre: Tensor  # (batch, copies)
     centre_value: Tensor  # (batch,)
     inner: Tensor  # (batch,): steps taken on the current proximal problem
+    effort: Tensor
     momentum: Tensor  # (batch,): Nesterov's t
     atoms: tuple[atom.Atoms, ...]  # one a group
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks): extrapolated weights, on the simplex
@@ -69,7 +70,7 @@ class Prox:
             weights.append(block_weights)
         weight = as_weight(self.eta).start(problem, duals, points) if eta is None else eta
         zero, one = torch.zeros_like(value), torch.ones_like(value)
-        return ProxStepState(duals, value, points, weight, duals, value, zero, one, tuple(atoms), tuple(weights), tuple(weights))
+        return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, tuple(atoms), tuple(weights), tuple(weights))
 
     def step(self, problem: Decomposition, state: ProxStepState) -> ProxStepState:
         """One pass: the oracles at the current multipliers, then a block step or a new proximal centre."""
@@ -84,8 +85,18 @@ class Prox:
         value = torch.stack([a.best.sum(1) for a in answers]).sum(0)
         gap = torch.stack([dot(a.weights, a.values) for a in answers]).sum(0) - value
         model = dot(spread, spread) / eta
-        outer = (gap <= 0.5 * model) | (state.inner + 1 >= self.most_inner)
-        new_eta = as_weight(self.eta).update(eta, value - state.centre_value, model, gap)
+        import os
+        V=eval("dict(%s)"%os.environ.get("V",""))
+        eff = state.effort; 
+        outer = (gap <= V.get('tol',0.5) / eff * model) | (state.inner + 1 >= V.get("K",12) * eff)
+        rise = value - state.centre_value
+        promise = model + gap
+        poor = rise < V.get("poor",0.1) * promise
+        bad = rise < V.get("bad",0.1) * promise
+        good = rise > V.get("good",0.5) * promise
+        fac = V.get("fac",1.3)
+        new_eta = torch.where(good, eta / fac, torch.where(bad, eta * fac, eta))
+        new_eff = torch.where(poor, (eff * V.get("up",1.2)).clamp(max=V.get("max",30)), torch.where(good, (eff / V.get("dn",1.0)).clamp(min=1), eff))
 
         free = (~outer).to(eta)
         momentum = torch.where(outer, torch.ones_like(eta), (1 + (1 + 4 * state.momentum**2).sqrt()) / 2)
@@ -93,7 +104,7 @@ class Prox:
         points = torch.empty_like(state.points)
         stepped, extrapolated = [], []
         for group, a in zip(problem.groups, answers, strict=True):
-            new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, free, self.repeats)
+            new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, free if not V.get("step") else torch.ones_like(free), V.get("rep",2))
             ahead = torch.addcmul(new, push[:, None, None], new - a.earlier).clamp_(min=0)
             ahead = ahead / ahead.sum(1, keepdim=True).clamp(min=torch.finfo(ahead.dtype).tiny)
             group.rows(points).copy_(a.atoms.combine(ahead))
@@ -107,6 +118,7 @@ class Prox:
             centre=where(outer, duals, state.centre),
             centre_value=torch.where(outer, value, state.centre_value),
             inner=torch.where(outer, torch.zeros_like(state.inner), state.inner + 1),
+            effort=torch.where(outer,new_eff,eff),
             momentum=momentum,
             atoms=tuple(a.atoms for a in answers),
             weights=tuple(extrapolated),
