@@ -146,17 +146,15 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     return VertexCache(points, group.curved.to(duals)[:, None]), weights, value
 
 
-def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, free: Tensor, repeats: int) -> Tensor:
+def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, repeats: int) -> Tensor:
     r"""Descend on every block's own quadratic model by pairwise Frank-Wolfe steps of closed-form size.
 
     The model around the point :math:`y` with gradient ``values`` on the atoms is
     :math:`\langle \lambda, x \rangle + |x - y|^2 / (2 \eta)`: the proximal objective with :math:`\beta` fixed, in which blocks
     separate.  A step moves weight from the worst atom in use to the best atom; its optimal size is the difference of
     their gradients times :math:`\eta` over their squared distance, at most the weight there is.
-
-    ``free`` is ``(batch,)``: 1 for instances that take the steps, 0 for those that stay.
     """
-    step_scale = (eta * free)[:, None, None]
+    step_scale = eta[:, None, None]
     gradient = values
     start_products = atoms.products(weights)
     for repeat in range(repeats):

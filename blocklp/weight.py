@@ -56,7 +56,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class RatioRule:
-    r"""Lower the weight where the dual rose by more than half of what the model promised, raise it below a tenth.
+    r"""Lower the weight where the dual rose by most of what the model promised, raise it where it rose by little.
 
     A serious-step test in the spirit of Kiwiel's bundle methods: the model's promise is :math:`|P x|^2 / \eta` plus the gap.
     """
@@ -71,8 +71,8 @@ class RatioRule:
     def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """One multiplication an outer step, up or down."""
         promise = model + gap
-        grown = torch.where(rise < 0.1 * promise, eta * self.factor, eta)
-        return torch.where(rise > 0.5 * promise, eta / self.factor, grown)
+        grown = torch.where(rise < 0.25 * promise, eta * self.factor, eta)
+        return torch.where(rise > 0.75 * promise, eta / self.factor, grown)
 
 
 def as_weight(eta: float | ProximalWeight | None) -> ProximalWeight:

@@ -1,0 +1,143 @@
+"""Blocks in which at most one, or exactly one, variable is chosen."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType, Constraints
+from blocklp.errors import ModelError
+from blocklp.finite import struck_out
+
+
+class Simplex(BlockType):
+    r"""One-hot vectors: :math:`\{x \ge 0 : \sum_i x_i = 1\}`.  Minimum: :math:`\min_i c_i`, the first one on ties.
+
+    Fixings are kept as a mask of the choices that they rule out.  A block that is left without a choice gets a value above
+    any real one, which proves its instance infeasible.
+
+    Parameters
+    ----------
+    size : int
+        Number of variables of a block, at least 1.
+
+    Raises
+    ------
+    ModelError
+        If the size is not a positive integer.
+    """
+
+    block_data = ("excluded",)
+    #: ``(batch or 1, blocks, size)`` bool, or None: choices that the bounds of the variables rule out.
+    excluded: Tensor | None = None
+
+    def __init__(self, size: int) -> None:
+        self.dim: int = positive(size, f"{self.name} size")
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Choose the cheapest variable."""
+        value, best = strike(cost, self.excluded).min(-1, keepdim=True)
+        return torch.zeros_like(cost).scatter_(-1, best, 1.0), value[..., 0]
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """None: the value is one of the costs."""
+        return torch.zeros_like(cost[..., 0])
+
+    def constraints(self) -> Constraints:
+        """The sum, and one sign row a variable."""
+        return sum_rows(self.dim, 1.0)
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> Simplex | None:
+        """Rule out choices by 0/1 fixings; other bounds are not of this kind."""
+        if not fixings_only(lower, upper):
+            return None
+        return self.with_data(excluded=join(self.excluded, struck_choices(lower, upper)[0]))
+
+    def __repr__(self) -> str:
+        return f"{self.name}(size={self.dim})"
+
+
+class AtMostOne(BlockType):
+    r"""At most one of the variables, as in a clique: :math:`\{x \ge 0 : \sum_i x_i \le 1\}`.
+
+    Minimum: :math:`\min(0, \min_i c_i)`; no variable is chosen on a tie with 0, else the first one.  Fixings as in
+    :class:`Simplex`.
+
+    Parameters
+    ----------
+    size : int
+        Number of variables of a block, at least 1.
+
+    Raises
+    ------
+    ModelError
+        If the size is not a positive integer.
+    """
+
+    block_data = ("excluded",)
+    #: ``(batch or 1, blocks, size + 1)`` bool, or None: choices ruled out; the first is to choose no variable.
+    excluded: Tensor | None = None
+
+    def __init__(self, size: int) -> None:
+        self.dim: int = positive(size, f"{self.name} size")
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Choose the cheapest variable, if it is cheaper than none."""
+        allowed = strike(torch.nn.functional.pad(cost, (1, 0)), self.excluded)
+        value, best = allowed.min(-1, keepdim=True)
+        return torch.zeros_like(allowed).scatter_(-1, best, 1.0)[..., 1:], value[..., 0]
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """None: the value is 0 or one of the costs."""
+        return torch.zeros_like(cost[..., 0])
+
+    def constraints(self) -> Constraints:
+        """The sum, and one sign row a variable."""
+        return sum_rows(self.dim, -torch.inf)
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> AtMostOne | None:
+        """Rule out choices by 0/1 fixings; other bounds are not of this kind."""
+        if not fixings_only(lower, upper):
+            return None
+        one, none = struck_choices(lower, upper)
+        return self.with_data(excluded=join(self.excluded, torch.cat([none, one], -1)))
+
+    def __repr__(self) -> str:
+        return f"{self.name}(size={self.dim})"
+
+
+def positive(value: object, what: str) -> int:
+    """Return a positive integer or refuse it by name."""
+    if not isinstance(value, int) or value < 1:
+        raise ModelError(f"{what} is {value!r}; it must be a positive integer")
+    return value
+
+
+def strike(values: Tensor, excluded: Tensor | None) -> Tensor:
+    """Give choices that are ruled out a value above any real one."""
+    return values if excluded is None else values.masked_fill(excluded, struck_out(values.dtype))
+
+
+def join(earlier: Tensor | None, struck: Tensor) -> Tensor:
+    """Rule out what either mask rules out."""
+    return struck if earlier is None else struck | earlier
+
+
+def fixings_only(lower: Tensor, upper: Tensor) -> bool:
+    """Whether no bound falls strictly between 0 and 1, so that the box cuts faces off the 0/1 points and nothing else."""
+    return not bool((((lower > 0) & (lower < 1)) | ((upper > 0) & (upper < 1))).any())
+
+
+def struck_choices(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vectors ``(..., size)`` and zero vector ``(..., 1)`` that lie outside a box."""
+    no_zero, no_one = (lower > 0) | (upper < 0), (lower > 1) | (upper < 1)
+    refusals = no_zero.sum(-1, keepdim=True)
+    return no_one | (refusals - no_zero.long() > 0), refusals > 0
+
+
+def sum_rows(size: int, least: float) -> Constraints:
+    """Rows ``least <= sum x <= 1`` and ``x >= 0``."""
+    matrix = torch.cat([torch.ones(1, size), torch.eye(size)])
+    lower, upper = torch.zeros(size + 1), torch.full((size + 1,), torch.inf)
+    lower[0], upper[0] = least, 1.0
+    return Constraints.rows(matrix, lower, upper)

@@ -1,0 +1,91 @@
+"""The pairwise block of a Markov random field."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from blocklp.block import Constraints
+from blocklp.bounds import rounding
+from blocklp.finite import FiniteVertices
+from blocklp.oracles.choice import fixings_only, join, positive, strike, struck_choices
+
+
+class Pairwise(FiniteVertices):
+    r"""Two labels and their pair: one-hot :math:`x_i, x_j` and :math:`x_{ij}(a, b) = x_i(a) x_j(b)`.
+
+    The scope is :math:`x_i` (``first`` variables), :math:`x_j` (``second``), then :math:`x_{ij}`, row by row
+    (``first * second``).  The polytope is the local one, whose vertices are the pairs of labels.  Minimum:
+    :math:`\min_{a, b} c_i(a) + c_j(b) + c_{ij}(a, b)`, the first pair on ties.
+
+    Parameters
+    ----------
+    first, second : int
+        Numbers of labels, at least 1.
+
+    Raises
+    ------
+    ModelError
+        If a number of labels is not a positive integer.
+    """
+
+    def __init__(self, first: int, second: int) -> None:
+        self.first, self.second = positive(first, "Pairwise first"), positive(second, "Pairwise second")
+        self.dim = self.first + self.second + self.first * self.second
+
+    @cached_property
+    def table(self) -> Tensor:  # type: ignore[override]
+        """The vertices ``(first * second, dim)``; listed on demand, since the oracle does without."""
+        return self._points(torch.arange(self.first * self.second)).double()
+
+    def vertex_values(self, cost: Tensor) -> Tensor:
+        """Cost of every pair of labels: ``(batch, blocks, first * second)``."""
+        c_i, c_j, c_ij = cost.split([self.first, self.second, self.first * self.second], -1)
+        sums = c_i[..., :, None] + c_j[..., None, :] + c_ij.unflatten(-1, (self.first, self.second))
+        return strike(sums.flatten(-2), self.excluded)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the best pair of labels in each block."""
+        value, pair = self.vertex_values(cost).min(-1)
+        return self._points(pair).to(cost.dtype), value
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """Two additions for every pair."""
+        return rounding(2, cost.dtype) * self.with_data(excluded=None).vertex_values(cost.abs()).amax(-1)
+
+    def constraints(self) -> Constraints:
+        """Local polytope: normalisation, marginalisation to either end, and signs."""
+        n, m = self.first, self.second
+        pairs = torch.eye(n * m).view(n, m, n * m)
+        matrix = torch.cat(
+            [
+                torch.cat([torch.ones(1, n), torch.zeros(1, m + n * m)], 1),
+                torch.cat([-torch.eye(n), torch.zeros(n, m), pairs.sum(1)], 1),
+                torch.cat([torch.zeros(m, n), -torch.eye(m), pairs.sum(0)], 1),
+                torch.eye(n + m + n * m)[n + m :],
+            ]
+        )
+        equal = torch.zeros(1 + n + m)
+        equal[0] = 1
+        lower = torch.cat([equal, torch.zeros(n * m)])
+        return Constraints.rows(matrix, lower, torch.cat([equal, torch.full((n * m,), torch.inf)]))
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> Pairwise | None:
+        """Rule out pairs of labels by 0/1 fixings; other bounds are not of this kind."""
+        if not fixings_only(lower, upper):
+            return None
+        sizes = [self.first, self.second, self.first * self.second]
+        ends = [struck_choices(lo, up)[0] for lo, up in zip(lower.split(sizes, -1), upper.split(sizes, -1), strict=True)]
+        struck = (ends[0][..., :, None] | ends[1][..., None, :]).flatten(-2) | ends[2]
+        return self.with_data(excluded=join(self.excluded, struck))
+
+    def _points(self, pair: Tensor) -> Tensor:
+        """One-hot vectors of numbered pairs: ``(...) -> (..., dim)`` int64."""
+        ends = one_hot(pair // self.second, self.first), one_hot(pair % self.second, self.second)
+        return torch.cat([*ends, one_hot(pair, self.first * self.second)], -1)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.first}, {self.second})"
