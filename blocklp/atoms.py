@@ -154,16 +154,16 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
     separate.  A step moves weight from the worst atom in use to the best atom; its optimal size is the difference of
     their gradients times :math:`\eta` over their squared distance, at most the weight there is.
     """
-    step_scale = eta[:, None, None]
-    gradient = values
-    start_products = atoms.products(weights)
+    eta = eta[:, None, None]
+    ruled_out = -struck_out(values.dtype)
+    gradient, start, weights = values, weights, weights.clone()
     for repeat in range(repeats):
         if repeat:
-            gradient = values + (atoms.products(weights) - start_products) / eta[:, None, None]
+            gradient = atoms.products((weights - start).div_(eta)).add_(values)
         best, to = gradient.min(1, keepdim=True)
-        worst, away = gradient.masked_fill(weights <= 0, -struck_out(values.dtype)).max(1, keepdim=True)
-        length = atoms.distance(to, away).clamp(min=torch.finfo(values.dtype).tiny)
-        step = (step_scale * (worst - best) / length).clamp(min=0)
-        step = torch.minimum(step, weights.gather(1, away))
-        weights = weights.scatter_add(1, to, step).scatter_add(1, away, -step)
+        worst, away = torch.where(weights > 0, gradient, ruled_out).max(1, keepdim=True)
+        length = atoms.distance(to, away).clamp_(min=torch.finfo(values.dtype).tiny)
+        step = worst.sub_(best).mul_(eta).div_(length).clamp_(min=0)
+        torch.minimum(step, weights.gather(1, away), out=step)
+        weights.scatter_add_(1, to, step).scatter_add_(1, away, step.neg_())
     return weights

@@ -141,7 +141,8 @@ class Decomposition:
 
     def disagreement(self, copies: Tensor) -> Tensor:
         r""":math:`P x = x - \mathrm{mean}(x)`, the orthogonal projector whose kernel is agreement of all copies."""
-        return copies - self.spread(self.mean(copies))
+        means = self.spread(self.mean(copies))
+        return torch.sub(copies, means, out=means)
 
     def recentred(self, duals: Tensor) -> Tensor:
         r"""Restore :math:`\sum_b \lambda_b = c` by sharing the residual equally among the copies."""

@@ -148,7 +148,7 @@ class _Run:
     def solve(self, duals: Tensor, eta: Tensor | None) -> Results:
         """Run to the end; an interrupt keeps what there is."""
         duals = self.problem.recentred(duals)
-        self.best_duals = duals
+        self.best_duals = duals.clone()
         try:
             state = self.method.start(self.work, duals.to(self.work.cost.dtype), eta)
             self.passes = 1
@@ -176,7 +176,7 @@ class _Run:
         bound = corrected(self.problem, duals, value)
         better = bound > self.best_bound  # false for NaN
         self.best_bound = torch.where(better, bound, self.best_bound)
-        self.best_duals = torch.where(better[:, None], duals, self.best_duals)
+        torch.where(better[:, None], duals, self.best_duals, out=self.best_duals)
 
     def _check(self, state: Any) -> Tensor | None:
         """Look for reasons to stop; return the positions that go on, or None if all do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -12,6 +13,12 @@ from torch import Tensor
 from blocklp.block import BlockType, Constraints
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError, ShapeError
+
+QHULL_DIM = 8
+"""Largest dimension of a hull whose facets are listed."""
+
+QHULL_VERTICES = 256
+"""Largest number of vertices of such a hull."""
 
 
 class FiniteVertices(BlockType):
@@ -75,9 +82,12 @@ class FiniteVertices(BlockType):
         magnitude = cost.abs() @ self.table.abs().to(cost).T
         return rounding(self.table.shape[1] + 1, cost.dtype) * magnitude.amax(-1)
 
-    def constraints(self) -> Constraints:
-        """Facets and affine hull of the table, from Qhull (small tables only)."""
-        return Constraints.rows(*facets(self.table.numpy()))
+    def constraints(self) -> Constraints | None:
+        """Facets and affine hull of the table, from Qhull; ``None`` for tables too large for it.
+
+        They describe the whole table: fixings taken in by :meth:`restrict` come on top, as bounds.
+        """
+        return hull(self.table.shape[1], self.table.numpy().tobytes())
 
     def restrict(self, lower: Tensor, upper: Tensor) -> FiniteVertices | None:
         """Strike out rows outside the box, if each bound that cuts the hull leaves a face of it."""
@@ -99,13 +109,23 @@ def struck_out(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).max ** 0.75)
 
 
-def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows ``lower <= matrix @ x <= upper`` of the convex hull of the rows of ``table``."""
+@functools.lru_cache(maxsize=64)
+def hull(dim: int, table: bytes) -> Constraints | None:
+    """Convex hull of a float64 table, computed once per table, whichever types hold it."""
+    rows = facets(np.frombuffer(table).reshape(-1, dim))
+    return None if rows is None else Constraints.rows(*rows)
+
+
+def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Rows ``lower <= matrix @ x <= upper`` of the hull of the rows of ``table``, or ``None`` if Qhull would take long."""
     from scipy.spatial import ConvexHull
 
     centre = table.mean(0)
-    _, singular, basis = np.linalg.svd(table - centre)
+    # The triangular factor has the singular values and row space of the table, and at most dim rows.
+    _, singular, basis = np.linalg.svd(np.linalg.qr(table - centre, mode="r"))
     rank = int((singular > 1e-9 * max(1.0, singular.max(initial=0.0))).sum())
+    if rank > QHULL_DIM or len(table) > QHULL_VERTICES:
+        return None
     inside, normal = basis[:rank], basis[rank:]
     flat = (table - centre) @ inside.T
     if rank == 0:

@@ -79,7 +79,8 @@ class Prox:
         """One pass: the oracles at the current multipliers, then a block step or a new proximal centre."""
         eta = state.eta
         spread = problem.disagreement(state.points)
-        duals = state.centre + spread / eta[:, None]
+        model = dot(spread, spread) / eta
+        duals = spread.div_(eta[:, None]).add_(state.centre)
 
         answers = [
             a.answer(group, duals, w, e)
@@ -87,7 +88,6 @@ class Prox:
         ]
         value = torch.stack([a.best.sum(1) for a in answers]).sum(0)
         gap = torch.stack([dot(a.weights, a.values) for a in answers]).sum(0) - value
-        model = dot(spread, spread) / eta
         outer = (gap <= model / state.effort) | (state.inner + 1 >= self.most_inner * state.effort)
         rise = value - state.centre_value
         new_eta = as_weight(self.eta).update(eta, rise, model, gap)
@@ -100,8 +100,8 @@ class Prox:
         stepped, extrapolated = [], []
         for group, a in zip(problem.groups, answers, strict=True):
             new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, self.repeats)
-            ahead = torch.addcmul(new, push[:, None, None], new - a.earlier).clamp_(min=0)
-            ahead = ahead / ahead.sum(1, keepdim=True).clamp(min=torch.finfo(ahead.dtype).tiny)
+            ahead = (new - a.earlier).mul_(push[:, None, None]).add_(new).clamp_(min=0)
+            ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))
             group.rows(points).copy_(a.atoms.combine(ahead))
             stepped.append(new)
             extrapolated.append(ahead)

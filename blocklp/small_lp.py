@@ -1,0 +1,177 @@
+"""Reference solutions of one small dense LP, in floating point and in rationals.
+
+Both solve ``min <cost, x>`` subject to ``lower <= matrix @ x <= upper`` and know nothing of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from blocklp.errors import BlocklpError
+
+TOLERANCE = 1e-9
+"""Feasibility and optimality tolerance asked of HiGHS."""
+
+
+def minimum(
+    cost: np.ndarray,
+    matrix: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    x_lower: np.ndarray | float = -np.inf,
+    x_upper: np.ndarray | float = np.inf,
+) -> np.ndarray | None:
+    """Minimise by HiGHS: through ``highspy`` where it is installed, else through SciPy, which is slower a call.
+
+    Every call starts from nothing, so that equal problems get equal answers.
+
+    Parameters
+    ----------
+    cost : ndarray
+        ``(dim,)`` float64.
+    matrix : ndarray
+        ``(rows, dim)`` float64.
+    lower, upper : ndarray
+        ``(rows,)`` float64, may be infinite.
+    x_lower, x_upper : ndarray or float
+        ``(dim,)`` bounds of the variables, may be infinite.
+
+    Returns
+    -------
+    ndarray or None
+        ``(dim,)`` minimiser, or ``None`` if there is no feasible point.
+
+    Raises
+    ------
+    BlocklpError
+        If the LP is unbounded or HiGHS gives up.
+    """
+    bounds = tuple(np.broadcast_to(np.asarray(v, dtype=np.float64), cost.shape) for v in (x_lower, x_upper))
+    if bool((lower > upper).any()) or bool((bounds[0] > bounds[1]).any()):
+        return None
+    try:
+        import highspy
+    except ImportError:
+        return _scipy(cost, matrix, lower, upper, *bounds)
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = matrix.shape
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, *bounds
+    lp.row_lower_, lp.row_upper_ = lower, upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.arange(0, matrix.size + 1, matrix.shape[1], dtype=np.int32)
+    lp.a_matrix_.index_ = np.tile(np.arange(matrix.shape[1], dtype=np.int32), matrix.shape[0])
+    lp.a_matrix_.value_ = matrix.reshape(-1)
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("primal_feasibility_tolerance", TOLERANCE)
+    solver.setOptionValue("dual_feasibility_tolerance", TOLERANCE)
+    solver.passModel(lp)
+    solver.run()
+    status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kOptimal:
+        return np.array(solver.getSolution().col_value)
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return None
+    raise BlocklpError(f"HiGHS ended with {solver.modelStatusToString(status)!r} on an LP of {matrix.shape} rows and variables")
+
+
+def _scipy(
+    cost: np.ndarray, matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray, x_lower: np.ndarray, x_upper: np.ndarray
+) -> np.ndarray | None:
+    from scipy.optimize import linprog
+
+    above, below = np.isfinite(upper), np.isfinite(lower)
+    answer = linprog(
+        cost,
+        A_ub=np.vstack([matrix[above], -matrix[below]]),
+        b_ub=np.concatenate([upper[above], -lower[below]]),
+        bounds=np.stack([x_lower, x_upper], 1),
+        method="highs",
+        options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
+    )
+    if answer.status == 0:
+        return np.asarray(answer.x)
+    if answer.status == 2:
+        return None
+    raise BlocklpError(f"HiGHS ended with {answer.message!r} on an LP of {matrix.shape} rows and variables")
+
+
+Row = list[Fraction]
+
+
+def exact_minimum(
+    cost: Sequence[float], matrix: Sequence[Sequence[float]], lower: Sequence[float], upper: Sequence[float]
+) -> Fraction | None:
+    """Minimum in exact arithmetic by the two-phase simplex method with Bland's rule; for a handful of variables.
+
+    Returns
+    -------
+    Fraction or None
+        The optimal value of the LP whose data are exactly these floats, or ``None`` if there is no feasible point.
+
+    Raises
+    ------
+    BlocklpError
+        If the LP is unbounded.
+    """
+    dim = len(cost)
+    # Each one-sided row is (coefficients, right-hand side, coefficient of its slack); an equality has no slack.
+    sides: list[tuple[Row, Fraction, int]] = []
+    for row, low, high in zip(matrix, lower, upper, strict=True):
+        exact = [Fraction(v) for v in row]
+        if low == high:
+            sides.append((exact, Fraction(high), 0))
+            continue
+        if high < float("inf"):
+            sides.append((exact, Fraction(high), 1))
+        if low > -float("inf"):
+            sides.append(([-v for v in exact], -Fraction(low), 1))
+    # Columns: x = p - q (2 dim), slacks, artificials, right-hand side; all but the last are nonnegative variables.
+    count, width = len(sides), 2 * dim + len(sides)
+    table: list[Row] = []
+    for k, (row, right, slack) in enumerate(sides):
+        sign = -1 if right < 0 else 1
+        unit = [Fraction(int(i == k)) for i in range(count)]
+        line = row + [-v for v in row] + [slack * v for v in unit] + [right]
+        table.append([sign * v for v in line[:-1]] + unit + [sign * right])
+    basis = [width + k for k in range(count)]
+    first = [-sum((line[j] for line in table), Fraction(0)) for j in range(width)] + [Fraction(0)] * count
+    first.append(-sum((line[-1] for line in table), Fraction(0)))
+    exact_cost = [Fraction(v) for v in cost]
+    second = exact_cost + [-v for v in exact_cost] + [Fraction(0)] * (2 * count + 1)
+    _simplex(table, basis, [first, second], width)
+    if first[-1] != 0:
+        return None
+    # Artificials still in the basis are zero: exchange them for real variables, or drop their redundant rows.
+    for k in range(count - 1, -1, -1):
+        if basis[k] >= width:
+            real = next((j for j in range(width) if table[k][j] != 0), None)
+            if real is None:
+                del table[k], basis[k]
+            else:
+                _pivot(table, basis, [second], k, real)
+    _simplex(table, basis, [second], width)
+    return -second[-1]
+
+
+def _simplex(table: list[Row], basis: list[int], objectives: list[Row], width: int) -> None:
+    """Pivot in place until the first objective row has no negative entry among the first ``width`` columns."""
+    while (entering := next((j for j in range(width) if objectives[0][j] < 0), None)) is not None:
+        ratios = [(line[-1] / line[entering], basis[k], k) for k, line in enumerate(table) if line[entering] > 0]
+        if not ratios:
+            raise BlocklpError("the LP is unbounded; state constraints that bound every variable")
+        _pivot(table, basis, objectives, min(ratios)[2], entering)
+
+
+def _pivot(table: list[Row], basis: list[int], objectives: list[Row], leaving: int, entering: int) -> None:
+    """Make a column the unit vector of a row."""
+    scale = table[leaving][entering]
+    table[leaving] = pivot = [v / scale if v else v for v in table[leaving]]
+    basis[leaving] = entering
+    for line in (*table, *objectives):
+        factor = line[entering]
+        if line is not pivot and factor:
+            line[:] = [v - factor * p if p else v for v, p in zip(line, pivot, strict=True)]

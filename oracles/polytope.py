@@ -1,0 +1,178 @@
+"""Any bounded polytope given by inequalities."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType, Constraints, as_block_data
+from blocklp.errors import ModelError, ShapeError
+from blocklp.small_lp import minimum
+
+SYSTEMS = 20_000
+"""Blocks with more candidate vertices than this are solved as LPs instead of being enumerated."""
+
+ENUMERATED_DIM = 6
+"""So are blocks with more variables."""
+
+
+class Polytope(BlockType):
+    r"""The polytope :math:`\{x : lower \le A x \le upper, \; x_{lower} \le x \le x_{upper}\}`, with a finite box.
+
+    Small systems are enumerated once: every choice of ``dim`` tight rows and bounds that is regular and feasible is a
+    vertex, and the min-oracle takes the best one, the lexicographically first on ties.  Larger ones are solved by HiGHS,
+    block by block, in every call: right, and slow for many blocks.
+
+    Vertices and LP solutions are found in floating point, so ``value_error`` is not known.
+
+    Parameters
+    ----------
+    matrix : array_like
+        ``(rows, dim)``, ``(blocks, rows, dim)`` or ``(batch, blocks, rows, dim)``, finite.
+    lower, upper : array_like
+        ``(rows,)``, with the leading dimensions of ``matrix`` or none; may be infinite.
+    x_lower, x_upper : array_like
+        ``(dim,)``, likewise, finite.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit together.
+    ModelError
+        If a block has no point, or may be unbounded since its box is not finite.
+    """
+
+    block_data = ("matrix", "lower", "upper", "x_lower", "x_upper", "vertices")
+    #: ``(batch or 1, blocks or 1, vertices, dim)``, short lists filled up by their first vertex; None if solved as LPs.
+    vertices: Tensor | None = None
+
+    def __init__(self, matrix: object, lower: object, upper: object, x_lower: object, x_upper: object) -> None:
+        a = as_block_data(matrix, 2, "Polytope matrix")
+        low, high = sides(lower, "lower"), sides(upper, "upper")
+        x_low, x_high = bounds(x_lower, "x_lower"), bounds(x_upper, "x_upper")
+        rows, dim = a.shape[2:]
+        if {low.shape[2], high.shape[2]} != {rows} or {x_low.shape[2], x_high.shape[2]} != {dim} or not dim:
+            raise ShapeError(
+                f"Polytope: matrix has {rows} rows of {dim} variables; lower and upper need {rows} entries, got {low.shape[2]} "
+                f"and {high.shape[2]}, x_lower and x_upper {dim}, got {x_low.shape[2]} and {x_high.shape[2]}"
+            )
+        lead = torch.broadcast_shapes(*(t.shape[:2] for t in (a, low, high, x_low, x_high)))
+        self.matrix = a.expand(*lead, -1, -1)
+        self.lower, self.upper, self.x_lower, self.x_upper = (t.expand(*lead, -1) for t in (low, high, x_low, x_high))
+        self.dim = dim
+        found = {(i, b): self._vertices(i, b) for i, b in itertools.product(*map(range, lead))}
+        for (i, b), points in found.items():
+            # An empty list is only trusted after the LP says the same.
+            if not points and self._solve(i, b, np.zeros(dim)) is None:
+                raise ModelError(
+                    f"Polytope: block {b} of instance {i} is infeasible: no point satisfies its rows and bounds; relax one"
+                )
+        if all(found.values()):
+            longest = max(map(len, found.values()))
+            filled = [p + p[:1] * (longest - len(p)) for p in found.values()]
+            self.vertices = torch.tensor(filled, dtype=torch.float64).view(*lead, longest, dim)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the best vertex, or solve an LP for each block."""
+        if self.vertices is not None:
+            vertices = self.vertices.to(cost)
+            value, row = (vertices @ cost[..., None])[..., 0].min(-1)
+            vertices = vertices.expand(*cost.shape[:2], -1, -1)
+            return vertices.gather(2, row[..., None, None].expand(-1, -1, 1, cost.shape[2]))[:, :, 0], value
+        point = torch.empty(cost.shape, dtype=torch.float64)
+        exact = cost.detach().to("cpu", torch.float64).numpy()
+        for i, b in itertools.product(range(cost.shape[0]), range(cost.shape[1])):
+            found = self._solve(i % self.matrix.shape[0], b % self.matrix.shape[1], exact[i, b])
+            if found is None:
+                raise ModelError(f"Polytope: HiGHS finds no point in block {b} of instance {i}, which had one; rescale its rows")
+            point[i, b] = torch.from_numpy(found)
+        point = point.to(cost)
+        return point, (cost * point).sum(-1)
+
+    def constraints(self) -> Constraints:
+        """The rows and the box."""
+        unit = torch.eye(self.matrix.shape[-1]).to(self.matrix).expand(*self.matrix.shape[:2], -1, -1)
+        low, high = torch.cat([self.lower, self.x_lower], -1), torch.cat([self.upper, self.x_upper], -1)
+        return Constraints(torch.cat([self.matrix, unit], -2), low, high)
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> Polytope | None:
+        """The intersection with a box is a polytope, unless it is empty."""
+        low, high = torch.maximum(self.x_lower, lower), torch.minimum(self.x_upper, upper)
+        try:
+            return type(self)(self.matrix, self.lower, self.upper, low, high)
+        except ModelError:
+            return None
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Polytope:
+        """As for every type; the rows stay float64, since rounding them could leave a system without a point."""
+        moved = super().to(torch.float64, device)
+        return moved if moved.vertices is None else moved.with_data(vertices=moved.vertices.to(dtype))
+
+    def _system(self, i: int, b: int) -> tuple[np.ndarray, ...]:
+        """Rows and box of a block: matrix, lower, upper, x_lower, x_upper."""
+        return tuple(t[i, b].cpu().numpy() for t in (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper))
+
+    def _solve(self, i: int, b: int, cost: np.ndarray) -> np.ndarray | None:
+        return minimum(cost, *self._system(i, b))
+
+    def _vertices(self, i: int, b: int) -> list[list[float]]:
+        return enumerate_vertices(*self._system(i, b))
+
+    def __repr__(self) -> str:
+        listed = "" if self.vertices is None else f", vertices={self.vertices.shape[2]}"
+        return f"{self.name}(rows={self.matrix.shape[2]}, dim={self.dim}{listed})"
+
+
+def enumerate_vertices(
+    matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray, x_lower: np.ndarray, x_upper: np.ndarray
+) -> list[list[float]]:
+    """List the vertices of a small polytope in lexicographic order.
+
+    Returns an empty list if the system is too large, so ill-conditioned that vertices could be missed, or has no point.
+    """
+    dim = len(x_lower)
+    rows = np.vstack([matrix, np.eye(dim)])
+    low, high = np.concatenate([lower, x_lower]), np.concatenate([upper, x_upper])
+    if dim > ENUMERATED_DIM or math.comb(len(rows), dim) * 2**dim > SYSTEMS:
+        return []
+    length = np.linalg.norm(rows, axis=1)
+    size = 1 + np.maximum(np.abs(x_lower), np.abs(x_upper)).max()
+    slack = 1e-9 * size * np.maximum(length, 1e-300)
+    if bool((low > high).any()) or bool(((length == 0) & ((low > 0) | (high < 0))).any()):
+        return []
+    picks = np.array([p for p in itertools.combinations(np.flatnonzero(length), dim)])
+    smallest = np.linalg.svd(rows[picks] / length[picks][..., None], compute_uv=False)[:, -1]
+    if bool(((smallest > 1e-12) & (smallest < 1e-6)).any()):
+        return []
+    picks = picks[smallest >= 1e-6]
+    sides = np.array(list(itertools.product((0, 1), repeat=dim)))
+    # right[s, t, k]: the side t picks for the k-th tight row of choice s.
+    right = np.stack([low, high])[sides[None], picks[:, None]]
+    usable = np.isfinite(right).all(-1)
+    points = np.linalg.solve(rows[picks][:, None], np.where(np.isfinite(right), right, 0.0)[..., None])[..., 0][usable]
+    activity = points @ rows.T
+    points = points[((activity >= low - slack) & (activity <= high + slack)).all(-1)]
+    # Bounds are met exactly, and what differs by rounding alone is one vertex.
+    points = np.clip(points, x_lower, x_upper)
+    _, first = np.unique(np.round(points / (1e-8 * size)), axis=0, return_index=True)
+    listed: list[list[float]] = points[first].tolist()
+    return listed
+
+
+def sides(value: object, what: str) -> Tensor:
+    """Row sides as block data; infinities mark one-sided rows."""
+    data = torch.as_tensor(value, dtype=torch.float64)
+    finite = as_block_data(data.masked_fill(data.isinf(), 0.0), 1, f"Polytope {what}")
+    return torch.where(data.view(finite.shape).isinf(), data.view(finite.shape), finite)
+
+
+def bounds(value: object, what: str) -> Tensor:
+    """Bounds of the variables as block data, finite."""
+    data = torch.as_tensor(value, dtype=torch.float64)
+    if bool(data.isinf().any()):
+        raise ModelError(f"Polytope: {what} holds infinities, so a block may be unbounded; give the finite bounds that you know")
+    return as_block_data(data, 1, f"Polytope {what}")
