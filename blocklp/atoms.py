@@ -67,12 +67,6 @@ class VertexTable:
         r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle` for every atom."""
         return torch.matmul(self.gram, weights)
 
-    def distance(self, first: Tensor, second: Tensor) -> Tensor:
-        """Squared distances of atom pairs, ``(batch, 1, blocks)`` indices."""
-        square = self.gram.diagonal()
-        table = square[:, None] + square[None, :] - 2 * self.gram
-        return table[first, second]
-
     def select(self, rows: Tensor) -> VertexTable:
         """Nothing depends on the instance."""
         return self
@@ -91,8 +85,9 @@ class VertexCache:
         new, cost = point.transpose(1, 2), group.rows(duals)
         values = (self.points * cost[:, None]).sum(2)
         known = values.amin(1) <= best + 1e-12 * best.abs()
-        least, slot = weights[:, 1:].min(1, keepdim=True)
-        slot = (slot + 1).masked_fill(known[:, None], 0)  # slot 0: nothing is replaced
+        slot = weights[:, 1:].argmin(1, keepdim=True) + 1
+        least = weights.gather(1, slot)
+        slot = slot.masked_fill(known[:, None], 0)  # slot 0: nothing is replaced
         chosen = torch.zeros_like(weights).scatter_(1, slot, 1.0)
         chosen[:, 0] = 0
         replaced = chosen.bool()
@@ -116,12 +111,6 @@ class VertexCache:
     def products(self, weights: Tensor) -> Tensor:
         r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle` for every atom."""
         return (self.points * (self.curved * self.combine(weights))[:, None]).sum(2)
-
-    def distance(self, first: Tensor, second: Tensor) -> Tensor:
-        """Squared distances of atom pairs, ``(batch, 1, blocks)`` indices."""
-        shape = (-1, 1, self.points.shape[2], -1)
-        a, b = (self.points.gather(1, i[:, :, None].expand(shape)) for i in (first, second))
-        return (self.curved * (a - b) ** 2).sum(2)
 
     def select(self, rows: Tensor) -> VertexCache:
         """Return the atoms of some instances."""
@@ -151,19 +140,28 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
 
     The model around the point :math:`y` with gradient ``values`` on the atoms is
     :math:`\langle \lambda, x \rangle + |x - y|^2 / (2 \eta)`: the proximal objective with :math:`\beta` fixed, in which blocks
-    separate.  A step moves weight from the worst atom in use to the best atom; its optimal size is the difference of
-    their gradients times :math:`\eta` over their squared distance, at most the weight there is.
+    separate.  A step moves weight from the worst atom in use to the best atom (ties share); its optimal size is the
+    difference of their gradients times :math:`\eta` over their squared distance, at most the weight there is.
     """
     eta = eta[:, None, None]
-    ruled_out = -struck_out(values.dtype)
-    gradient, start, weights = values, weights, weights.clone()
+    ruled_out, tiny = -struck_out(values.dtype), torch.finfo(values.dtype).tiny
+    gradient, weights = values, weights.clone()
     for repeat in range(repeats):
-        if repeat:
-            gradient = atoms.products((weights - start).div_(eta)).add_(values)
-        best, to = gradient.min(1, keepdim=True)
-        worst, away = torch.where(weights > 0, gradient, ruled_out).max(1, keepdim=True)
-        length = atoms.distance(to, away).clamp_(min=torch.finfo(values.dtype).tiny)
+        # Masks instead of indices: on a CPU, minima with indices start a parallel region however small the tensor is.
+        best = gradient.amin(1, keepdim=True)
+        to = (gradient == best).to(values)
+        in_use = torch.where(weights > 0, gradient, ruled_out)
+        worst = in_use.amax(1, keepdim=True)
+        away = in_use == worst
+        leave = away.to(values)
+        leave.div_(leave.sum(1, keepdim=True))
+        most = torch.where(away, weights / leave, torch.inf).amin(1, keepdim=True)
+        direction = to.div_(to.sum(1, keepdim=True)).sub_(leave)
+        turn = atoms.products(direction)
+        length = (direction * turn).sum(1, keepdim=True).clamp_(min=tiny)
         step = worst.sub_(best).mul_(eta).div_(length).clamp_(min=0)
-        torch.minimum(step, weights.gather(1, away), out=step)
-        weights.scatter_add_(1, to, step).scatter_add_(1, away, step.neg_())
+        torch.minimum(step, most, out=step)
+        weights.addcmul_(direction, step).clamp_(min=0)
+        if repeat + 1 < repeats:
+            gradient = turn.mul_(step.div_(eta)).add_(gradient)
     return weights

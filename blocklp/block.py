@@ -7,9 +7,11 @@ all blocks of all instances at once.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -135,6 +137,21 @@ class BlockType:
 
     def __repr__(self) -> str:
         return f"{self.name}()"
+
+
+def common_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:
+    """Shape to which all block data of a type broadcast.
+
+    Raises
+    ------
+    ShapeError
+        If there is none.
+    """
+    try:
+        return np.broadcast_shapes(*map(tuple, shapes))
+    except ValueError:
+        found = ", ".join(str(tuple(s)) for s in shapes)
+        raise ShapeError(f"{what}: data of shapes {found} do not fit together; every length must agree or be 1") from None
 
 
 def as_block_data(value: object, trailing: int, what: str) -> Tensor:

@@ -32,9 +32,14 @@ def charge(residual: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
-    """Residual-corrected bound of multipliers whose block values sum to ``value``: ``(batch,)``."""
+    """Residual-corrected bound of float64 multipliers whose block values sum to ``value``: ``(batch,)``.
+
+    A few units of roundoff of all that was added up are charged too, so that multipliers that have grown beyond all
+    measure (a tiny proximal weight) are not taken for a better bound.
+    """
     residual = problem.cost - problem.collect(duals)
-    return value + charge(residual, problem.lower, problem.upper) + problem.offset
+    noise = 16 * torch.finfo(duals.dtype).eps * duals.abs().sum(1) * problem.largest
+    return value + charge(residual, problem.lower, problem.upper) + problem.offset - noise
 
 
 def safe(problem: Decomposition, duals: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data
+from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError
 
@@ -23,7 +23,7 @@ class Box(BlockType):
 
     def __init__(self, lower: object, upper: object) -> None:
         low, high = as_block_data(lower, 1, "Box lower"), as_block_data(upper, 1, "Box upper")
-        shape = torch.broadcast_shapes(low.shape, high.shape)
+        shape = common_shape("Box", low.shape, high.shape)
         self.lower, self.upper = low.expand(shape), high.expand(shape)
         if bool((self.lower > self.upper).any()):
             raise ModelError("Box: a lower bound is above its upper bound")

@@ -9,6 +9,7 @@ r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -118,6 +119,11 @@ class Decomposition:
     def copies(self) -> int:
         """Number of copies of an instance."""
         return self.groups[-1].stop
+
+    @cached_property
+    def largest(self) -> Tensor:
+        """Largest magnitude that a variable can have: ``(batch or 1,)``."""
+        return torch.maximum(self.lower.abs(), self.upper.abs()).amax(1)
 
     def spread(self, values: Tensor) -> Tensor:
         """Every copy gets the value of its variable."""

@@ -74,8 +74,9 @@ class FiniteVertices(BlockType):
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Return the vertex of least cost in each block, the first one on ties."""
-        value, row = self.vertex_values(cost).min(-1)
-        return self.table.to(cost)[row], value
+        values = self.vertex_values(cost)
+        row = values.argmin(-1)
+        return self.table.to(cost)[row], values.gather(-1, row[..., None])[..., 0]
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``: the standard error bound, taken over the worst vertex."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def minimum(
     lp.a_matrix_.start_ = np.arange(0, matrix.size + 1, matrix.shape[1], dtype=np.int32)
     lp.a_matrix_.index_ = np.tile(np.arange(matrix.shape[1], dtype=np.int32), matrix.shape[0])
     lp.a_matrix_.value_ = matrix.reshape(-1)
-    solver = highspy.Highs()
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("primal_feasibility_tolerance", TOLERANCE)
     solver.setOptionValue("dual_feasibility_tolerance", TOLERANCE)
@@ -121,21 +122,21 @@ def exact_minimum(
     # Each one-sided row is (coefficients, right-hand side, coefficient of its slack); an equality has no slack.
     sides: list[tuple[Row, Fraction, int]] = []
     for row, low, high in zip(matrix, lower, upper, strict=True):
-        exact = [Fraction(v) for v in row]
+        entries = [Fraction(v) for v in row]
         if low == high:
-            sides.append((exact, Fraction(high), 0))
+            sides.append((entries, Fraction(high), 0))
             continue
         if high < float("inf"):
-            sides.append((exact, Fraction(high), 1))
+            sides.append((entries, Fraction(high), 1))
         if low > -float("inf"):
-            sides.append(([-v for v in exact], -Fraction(low), 1))
+            sides.append(([-v for v in entries], -Fraction(low), 1))
     # Columns: x = p - q (2 dim), slacks, artificials, right-hand side; all but the last are nonnegative variables.
     count, width = len(sides), 2 * dim + len(sides)
     table: list[Row] = []
-    for k, (row, right, slack) in enumerate(sides):
+    for k, (entries, right, slack) in enumerate(sides):
         sign = -1 if right < 0 else 1
         unit = [Fraction(int(i == k)) for i in range(count)]
-        line = row + [-v for v in row] + [slack * v for v in unit] + [right]
+        line = entries + [-v for v in entries] + [slack * v for v in unit] + [right]
         table.append([sign * v for v in line[:-1]] + unit + [sign * right])
     basis = [width + k for k in range(count)]
     first = [-sum((line[j] for line in table), Fraction(0)) for j in range(width)] + [Fraction(0)] * count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data
+from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError
 
@@ -37,15 +37,14 @@ class Knapsack(BlockType):
     block_data = ("weights", "capacity", "lower", "upper")
 
     def __init__(self, weights: object, capacity: object, lower: object = 0.0, upper: object = 1.0) -> None:
-        self.weights = as_block_data(weights, 1, "Knapsack weights")
-        self.capacity = as_block_data(capacity, 0, "Knapsack capacity")
-        self.dim = self.weights.shape[-1]
-        self.lower, self.upper = (
-            as_block_data(torch.as_tensor(v, dtype=torch.float64).expand(self.weights.shape[-1:]), 1, f"Knapsack {what}")
-            if torch.as_tensor(v).dim() == 0
-            else as_block_data(v, 1, f"Knapsack {what}")
-            for v, what in ((lower, "lower"), (upper, "upper"))
+        w, cap = as_block_data(weights, 1, "Knapsack weights"), as_block_data(capacity, 0, "Knapsack capacity")
+        low, high = (
+            as_block_data(t[None] if t.dim() == 0 else t, 1, f"Knapsack {side}")
+            for t, side in ((torch.as_tensor(lower), "lower"), (torch.as_tensor(upper), "upper"))
         )
+        shape = common_shape("Knapsack", w.shape, low.shape, high.shape, (*cap.shape, 1))
+        self.weights, self.lower, self.upper = (t.expand(shape) for t in (w, low, high))
+        self.capacity, self.dim = cap.expand(shape[:2]), shape[2]
         if bool((self.weights < 0).any()):
             where = tuple(int(i) for i in (self.weights < 0).nonzero()[0])
             raise ModelError(f"Knapsack: the weight at (batch, block, variable) {where} is negative; weights must be >= 0")
@@ -64,7 +63,7 @@ class Knapsack(BlockType):
         width = self.upper - self.lower
         # Variables without weight have ratio -inf and come first; those not wanted come last and load nothing.
         ratio = torch.where(wanted, cost / self.weights, torch.inf)
-        order = ratio.argsort(-1, stable=True)
+        order = ratio.argsort(dim=-1, stable=True)
         load = torch.where(wanted, self.weights * width, 0.0).gather(-1, order)
         # The load before each variable is summed without it: subtracting it again would cancel.
         before = torch.nn.functional.pad(load, (1, 0))[..., :-1].cumsum(-1)
@@ -95,12 +94,12 @@ class Knapsack(BlockType):
 
     def constraints(self) -> Constraints:
         """One row a variable and the capacity."""
-        lead = torch.broadcast_shapes(*(t.shape[:2] for t in self.tensors().values()))
+        lead = common_shape("Knapsack", self.weights.shape[:2], self.lower.shape[:2])  # bounds may come from restrict
         unit = torch.eye(self.weights.shape[-1]).to(self.weights).expand(*lead, -1, -1)
         matrix = torch.cat([unit, self.weights.expand(*lead, -1)[..., None, :]], -2)
         capacity = self.capacity.expand(lead)[..., None]
-        lower = torch.cat([self.lower.expand(*lead, -1), torch.full_like(capacity, -torch.inf)], -1)
-        return Constraints(matrix, lower, torch.cat([self.upper.expand(*lead, -1), capacity], -1))
+        lower = torch.cat([self.lower, torch.full_like(capacity, -torch.inf)], -1)
+        return Constraints(matrix, lower, torch.cat([self.upper, capacity], -1))
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Knapsack | None:
         """The intersection with a box is a knapsack, unless it is empty."""

@@ -43,9 +43,7 @@ class Pairwise(FiniteVertices):
 
     def vertex_values(self, cost: Tensor) -> Tensor:
         """Cost of every pair of labels: ``(batch, blocks, first * second)``."""
-        c_i, c_j, c_ij = cost.split([self.first, self.second, self.first * self.second], -1)
-        sums = c_i[..., :, None] + c_j[..., None, :] + c_ij.unflatten(-1, (self.first, self.second))
-        return strike(sums.flatten(-2), self.excluded)
+        return strike(self._sums(cost), self.excluded)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best pair of labels in each block."""
@@ -54,7 +52,7 @@ class Pairwise(FiniteVertices):
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Two additions for every pair."""
-        return rounding(2, cost.dtype) * self.with_data(excluded=None).vertex_values(cost.abs()).amax(-1)
+        return rounding(2, cost.dtype) * self._sums(cost.abs()).amax(-1)
 
     def constraints(self) -> Constraints:
         """Local polytope: normalisation, marginalisation to either end, and signs."""
@@ -77,10 +75,19 @@ class Pairwise(FiniteVertices):
         """Rule out pairs of labels by 0/1 fixings; other bounds are not of this kind."""
         if not fixings_only(lower, upper):
             return None
-        sizes = [self.first, self.second, self.first * self.second]
-        ends = [struck_choices(lo, up)[0] for lo, up in zip(lower.split(sizes, -1), upper.split(sizes, -1), strict=True)]
-        struck = (ends[0][..., :, None] | ends[1][..., None, :]).flatten(-2) | ends[2]
-        return self.with_data(excluded=join(self.excluded, struck))
+        struck = [struck_choices(lo, up)[0] for lo, up in zip(self._parts(lower), self._parts(upper), strict=True)]
+        pairs = (struck[0][..., :, None] | struck[1][..., None, :]).flatten(-2) | struck[2]
+        return self.with_data(excluded=join(self.excluded, pairs))
+
+    def _parts(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Positions of the first label, of the second and of the pairs."""
+        ends = self.first + self.second
+        return row[..., : self.first], row[..., self.first : ends], row[..., ends:]
+
+    def _sums(self, cost: Tensor) -> Tensor:
+        """Cost of every pair with its ends: ``(..., dim) -> (..., first * second)``."""
+        c_i, c_j, c_ij = self._parts(cost)
+        return (c_i[..., :, None] + c_j[..., None, :] + c_ij.reshape(*c_ij.shape[:-1], self.first, self.second)).flatten(-2)
 
     def _points(self, pair: Tensor) -> Tensor:
         """One-hot vectors of numbered pairs: ``(...) -> (..., dim)`` int64."""

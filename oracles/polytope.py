@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data
+from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.errors import ModelError, ShapeError
 from blocklp.small_lp import minimum
 
@@ -60,7 +60,7 @@ class Polytope(BlockType):
                 f"Polytope: matrix has {rows} rows of {dim} variables; lower and upper need {rows} entries, got {low.shape[2]} "
                 f"and {high.shape[2]}, x_lower and x_upper {dim}, got {x_low.shape[2]} and {x_high.shape[2]}"
             )
-        lead = torch.broadcast_shapes(*(t.shape[:2] for t in (a, low, high, x_low, x_high)))
+        lead = common_shape("Polytope", *(t.shape[:2] for t in (a, low, high, x_low, x_high)))
         self.matrix = a.expand(*lead, -1, -1)
         self.lower, self.upper, self.x_lower, self.x_upper = (t.expand(*lead, -1) for t in (low, high, x_low, x_high))
         self.dim = dim

@@ -1,0 +1,224 @@
+"""Probes of a block type: each compares its oracle with something that it must agree with.
+
+:func:`blocklp.check` runs some of them on a model, :class:`blocklp.testing.BlockTypeConformance` all of them on a type.
+A probe returns nothing, or raises an :class:`OracleError` that names the first wrong block and the mend.  Costs are
+``(batch, blocks, dim)`` float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType, Constraints
+from blocklp.errors import OracleError
+from blocklp.finite import FiniteVertices
+from blocklp.model import Blocks, check_answer
+from blocklp.small_lp import exact_minimum, minimum
+
+Picks = Iterable[tuple[int, int]]
+"""Pairs (instance, block)."""
+
+CPU = torch.device("cpu")
+
+
+def answer(kind: BlockType, cost: Tensor) -> None:
+    """Shapes, dtype, finiteness, value, feasibility, and that the oracle is pure: no change of its input, same answer again."""
+    before = cost.clone()
+    given = kind.min_oracle(cost)
+    if not torch.equal(cost, before):
+        raise OracleError(f"min_oracle of {kind.name} changed its cost in place; work on a copy")
+    check_answer(Blocks(kind.name, kind, torch.zeros(cost.shape[1:], dtype=torch.long)), cost, given)
+    point, value = given
+    if {point.dtype, value.dtype} != {cost.dtype} or {point.device, value.device} != {cost.device}:
+        raise OracleError(
+            f"min_oracle of {kind.name} got {cost.dtype} on {cost.device} and returned {point.dtype} and {value.dtype} on "
+            f"{point.device} and {value.device}; keep dtype and device of the cost"
+        )
+    again = kind.min_oracle(cost)
+    if not (torch.equal(again[0], point) and torch.equal(again[1], value)):
+        raise OracleError(f"min_oracle of {kind.name} gave two answers for one cost; keep no state and break ties by a rule")
+
+
+def homogeneity(kind: BlockType, cost: Tensor) -> None:
+    """The value of ``t * cost`` is ``t`` times the value, for positive ``t``."""
+    point, value = kind.min_oracle(cost)
+    for factor in (0.0, 0.3, 8.0):
+        bad = (kind.min_oracle(factor * cost)[1] - factor * value).abs() > 1e-10 * (1 + factor) * size(cost, point)
+        refuse(kind, bad, f"has another value than {factor} times its value when the cost is scaled by that; do not clip costs")
+
+
+def concavity(kind: BlockType, first: Tensor, second: Tensor) -> None:
+    """The value is concave in the cost, and each minimiser is a supergradient: it costs no less than the minimum elsewhere."""
+    point, value = kind.min_oracle(first)
+    other_point, other = kind.min_oracle(second)
+    slack = 1e-10 * (size(first, point) + size(second, point) + size(second, other_point))
+    bad = (second * point).sum(-1) < other - slack
+    refuse(kind, bad, "returned a point that is cheaper at another cost than the minimum there; minimise over the whole block")
+    middle = kind.min_oracle((first + second) / 2)[1]
+    refuse(
+        kind, middle < (value + other) / 2 - slack, "has a value that is not concave in the cost; minimise over the whole block"
+    )
+
+
+def singles(kind: BlockType, cost: Tensor, picks: Picks) -> None:
+    """A block asked alone, with its own data, gives what it gives among the others."""
+    point, value = kind.min_oracle(cost)
+    slack = 1e-10 * size(cost, point)
+    for i, b in picks:
+        alone = cost[i : i + 1, b : b + 1]
+        found, own = one_block(kind, i, b).min_oracle(alone)
+        bad = torch.stack([own, (alone * found).sum(-1)]).sub(value[i, b]).abs().amax() > slack[i, b]
+        if bool(bad):
+            raise OracleError(
+                f"{kind.name}: block {b} of instance {i} has value {float(value[i, b])!r} in the batch and {float(own)!r} "
+                f"alone; keep blocks and instances apart, and list their data in block_data"
+            )
+
+
+def order(kind: BlockType, cost: Tensor, permutation: Tensor) -> None:
+    """Blocks in another order, with their data, give their answers in that order."""
+    point, value = kind.min_oracle(cost)
+    data = {k: v[:, permutation] for k, v in kind.tensors().items() if v.shape[1] > 1}
+    found = kind.with_data(**data).min_oracle(cost[:, permutation])[1]
+    bad = (found - value[:, permutation]).abs() > 1e-10 * size(cost, point)[:, permutation]
+    refuse(kind, bad, "changes its value with the order of the blocks; list what belongs to a block in block_data")
+
+
+def layout(kind: BlockType, cost: Tensor) -> None:
+    """A cost that is a strided view gives the answer of the contiguous one."""
+    point, value = kind.min_oracle(cost.contiguous())
+    found, same = kind.min_oracle(cost.transpose(1, 2).contiguous().transpose(1, 2))
+    bad = torch.maximum((same - value).abs(), ((cost * found).sum(-1) - value).abs()) > 1e-10 * size(cost, point)
+    refuse(kind, bad, "answers a strided cost differently; use reshape, not storage order")
+
+
+def precision(kind: BlockType, cost: Tensor) -> None:
+    """In float32 the value is that of float64, up to rounding."""
+    rounded = cost.float()
+    point, value = kind.min_oracle(rounded.double())
+    found, low = kind.to(torch.float32, cost.device).min_oracle(rounded)
+    if found.dtype != torch.float32 or low.dtype != torch.float32:
+        raise OracleError(f"min_oracle of {kind.name} turns float32 into {found.dtype}; use tensors in the dtype of the cost")
+    drift = torch.maximum((low - value).abs(), ((rounded * found).double().sum(-1) - value).abs())
+    refuse(kind, drift > 1e-4 * size(cost, point), "loses its value in float32; avoid differences of large numbers")
+
+
+def optimality(kind: BlockType, cost: Tensor, picks: Picks) -> int:
+    """The value is the optimum of an LP over :meth:`BlockType.constraints`; return the number of LPs solved."""
+    constraints = kind.constraints()
+    if constraints is None:
+        return 0
+    point, value = kind.min_oracle(cost)
+    solved = 0
+    for i, b in picks:
+        optimum = lp_value(constraints, cost, i, b)
+        if optimum is None:
+            raise OracleError(f"{kind.name}: the constraints of block {b} of instance {i} have no point; correct constraints()")
+        slack = 1e-6 * (1e-3 + float(size(cost, point)[i, b]))
+        if abs(optimum - float(value[i, b])) > slack:
+            raise OracleError(
+                f"{kind.name}: block {b} of instance {i} has value {float(value[i, b])!r} and an LP over its constraints "
+                f"{optimum!r}; one of min_oracle() and constraints() is wrong, at cost {cost[i, b].tolist()}"
+            )
+        solved += 1
+    return solved
+
+
+def rounding_error(kind: BlockType, cost: Tensor, picks: Picks) -> int:
+    """``value_error`` covers the distance to the minimum in exact arithmetic; return the number of exact minima.
+
+    ``cost`` may be float32: the type is then used in float32, and the exact minimum is that of its float64 data.
+    """
+    working = kind.to(cost.dtype, CPU)
+    error = working.value_error(cost)
+    constraints = kind.constraints()
+    if error is None or (constraints is None and not isinstance(kind, FiniteVertices)):
+        return 0
+    value = working.min_oracle(cost)[1]
+    if error.shape != value.shape or bool((error < 0).any()) or bool(error.isnan().any()):
+        raise OracleError(f"value_error of {kind.name} must be nonnegative, of shape {tuple(value.shape)}")
+    done = 0
+    for i, b in picks:
+        entries = cost[i, b].tolist()
+        if isinstance(kind, FiniteVertices):
+            exact = min(sum(Fraction(c) * Fraction(v) for c, v in zip(entries, row, strict=True)) for row in kind.table.tolist())
+        else:
+            assert constraints is not None
+            found = exact_minimum(entries, *(t.tolist() for t in block_rows(constraints, i, b)))
+            assert found is not None
+            exact = Fraction(found)
+        distance = abs(exact - Fraction(float(value[i, b])))
+        if distance > Fraction(float(error[i, b])):
+            raise OracleError(
+                f"{kind.name}: block {b} of instance {i} is off its exact minimum by {float(distance):.3g} in {cost.dtype}, "
+                f"value_error says {float(error[i, b]):.3g}, at cost {entries}; charge every rounding, or return None"
+            )
+        done += 1
+    return done
+
+
+def restriction(kind: BlockType, cost: Tensor, lower: Tensor, upper: Tensor, picks: Picks) -> int:
+    """``restrict`` gives the optimum over constraints and box, a huge value if there is no point; return the LPs solved.
+
+    ``lower`` and ``upper`` are ``(batch or 1, blocks, dim)``.
+    """
+    constraints, restricted = kind.constraints(), kind.restrict(lower, upper)
+    if constraints is None or restricted is None:
+        return 0
+    point, value = restricted.min_oracle(cost)
+    solved = 0
+    for i, b in picks:
+        box = lower[i % len(lower), b], upper[i % len(upper), b]
+        optimum, own = lp_value(constraints, cost, i, b, box), float(value[i, b])
+        # Without a point the value must prove it: above the largest cost of a point in the box.
+        beyond = float(torch.maximum(cost[i, b] * box[0], cost[i, b] * box[1]).sum())
+        slack = 1e-6 * (1e-3 + float(size(cost, point)[i, b]))
+        if own <= beyond if optimum is None else abs(own - optimum) > slack:
+            raise OracleError(
+                f"{kind.name}: block {b} of instance {i}, restricted to {[t.tolist() for t in box]}, has value {own!r}; an "
+                f"LP says {optimum!r} at cost {cost[i, b].tolist()}; return the exact intersection from restrict(), or None"
+            )
+        solved += 1
+    return solved
+
+
+def lp_value(
+    constraints: Constraints, cost: Tensor, instance: int, block: int, box: tuple[Tensor, Tensor] | None = None
+) -> float | None:
+    """Optimum of an LP over the constraints of one block, and a box if given; ``None`` if there is no point."""
+    rows = [t.numpy() for t in block_rows(constraints, instance, block)]
+    c = cost[instance, block].double().numpy()
+    point = minimum(c, *rows, *(() if box is None else (t.numpy() for t in box)))
+    return None if point is None else float(c @ point)
+
+
+def block_rows(constraints: Constraints, instance: int, block: int) -> tuple[Tensor, ...]:
+    """Matrix, lower and upper sides of one block."""
+    return tuple(t[instance % t.shape[0], block % t.shape[1]] for t in (constraints.matrix, constraints.lower, constraints.upper))
+
+
+def one_block(kind: BlockType, instance: int, block: int) -> BlockType:
+    """The type with the data of one block alone."""
+    return kind.with_data(
+        **{
+            k: v[instance % v.shape[0], block % v.shape[1]][None, None]
+            for k, v in kind.tensors().items()
+            if v.shape[0] > 1 or v.shape[1] > 1
+        }
+    )
+
+
+def size(cost: Tensor, point: Tensor) -> Tensor:
+    """Magnitude against which differences of values are judged: ``(batch, blocks)``."""
+    return (cost.abs() * (1 + point.abs())).sum(-1).double()
+
+
+def refuse(kind: BlockType, bad: Tensor, complaint: str) -> None:
+    """Raise if any block ``(batch, blocks)`` is bad, naming the first."""
+    if bool(bad.any()):
+        i, b = bad.nonzero()[0].tolist()
+        raise OracleError(f"{kind.name}: block {b} of instance {i} {complaint}")

@@ -1,0 +1,187 @@
+"""The conformance exam fails types that are wrong in one way each."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType, Constraints
+from blocklp.box import Box
+from blocklp.errors import OracleError
+from blocklp.finite import FiniteVertices
+from blocklp.oracles import Edge, Knapsack, Simplex
+from blocklp.testing import BlockTypeConformance
+
+Answer = tuple[Tensor, Tensor]
+
+
+class Printed(Edge):
+    """The rule printed in the thesis: y by its own sign, then z."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        y = (cost[..., :2] < 0).to(cost)
+        z = y[..., :1] * y[..., 1:]
+        point = torch.cat([y, z], -1)
+        return point, (cost * point).sum(-1)
+
+
+class InPlace(Simplex):
+    def min_oracle(self, cost: Tensor) -> Answer:
+        cost += 0.0
+        answer = super().min_oracle(cost)
+        cost -= 1.0
+        return answer
+
+
+class Unsteady(Simplex):
+    """Ties at random."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point, value = super().min_oracle(cost)
+        ties = (cost == value[..., None]).to(cost)
+        best = (ties * torch.rand(cost.shape)).argmax(-1, keepdim=True)
+        return torch.zeros_like(point).scatter_(-1, best, 1.0), value
+
+
+class Mixed(Simplex):
+    """Every block answers for the mean of all blocks."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point, _ = super().min_oracle(cost.mean(1, keepdim=True).expand_as(cost))
+        return point, (cost * point).sum(-1)
+
+
+class Positions(Box):
+    """Data by block that is not listed as block data."""
+
+    block_data = ()
+
+    def __init__(self) -> None:
+        super().__init__([[0.0, 0.0]], [[1.0, 1.0]])
+        self.upper = torch.tensor([[[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]]).double()
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point = torch.where(cost < 0, self.upper[:, : cost.shape[1]].to(cost), 0.0)
+        return point, (cost * point).sum(-1)
+
+
+class Storage(Simplex):
+    """Reads the storage of the cost."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        storage = torch.as_strided(cost, cost.shape, (cost.shape[1] * cost.shape[2], cost.shape[2], 1))
+        return super().min_oracle(storage)
+
+
+class Widening(Simplex):
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point, value = super().min_oracle(cost)
+        return point.double(), value.double()
+
+
+class Cancelling(Simplex):
+    """Loses digits to a large constant."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point, value = super().min_oracle(cost)
+        return point, (value + 1e5) - 1e5
+
+
+class Clipped(Simplex):
+    def min_oracle(self, cost: Tensor) -> Answer:
+        clipped = cost.clamp(min=-0.5)
+        point, _ = super().min_oracle(clipped)
+        return point, (cost * point).sum(-1)
+
+
+class WrongRows(Simplex):
+    """Constraints of a larger polytope."""
+
+    def constraints(self) -> Constraints:
+        rows = super().constraints()
+        return Constraints(rows.matrix, torch.where(rows.lower == 1, -0.5, rows.lower), rows.upper)
+
+
+class Optimistic(Knapsack):
+    def value_error(self, cost: Tensor) -> Tensor:
+        return torch.zeros_like(cost[..., 0])
+
+
+class Forgetful(Simplex):
+    """Ignores lower bounds."""
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> Simplex | None:
+        return super().restrict(torch.zeros_like(lower), upper)
+
+
+class Late(BlockType):
+    """Data of instances that is not selected."""
+
+    dim = 2
+
+    def __init__(self) -> None:
+        self.sign = torch.tensor([[[1.0]], [[2.0]]]).double()
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point = torch.where(cost < 0, self.sign[: len(cost)].to(cost), 0.0)
+        return point, (cost * point).sum(-1)
+
+
+WRONG: list[tuple[Callable[[], BlockType], str, str]] = [
+    (Printed, "test_optimality", "one of min_oracle"),
+    (Printed, "test_vertices", "best vertex"),
+    (Printed, "test_concavity", "cheaper at another cost"),
+    (lambda: InPlace(3), "test_answers", "in place"),
+    (lambda: Unsteady(3), "test_zero_cost", "two answers"),
+    (lambda: Mixed(3), "test_batch_equals_singles", "keep blocks and instances apart"),
+    (Positions, "test_order_of_blocks", "order of the blocks"),
+    (lambda: Storage(3), "test_strided_costs", "strided"),
+    (lambda: Widening(3), "test_precision", "turns float32 into"),
+    (lambda: Cancelling(3), "test_precision", "loses its value in float32"),
+    (lambda: Cancelling(3), "test_value_error", "off its exact minimum"),
+    (lambda: Clipped(3), "test_homogeneity", "scaled"),
+    (lambda: WrongRows(3), "test_optimality", "an LP over its constraints"),
+    (lambda: Optimistic([0.3, 0.7, 1.1], 0.9), "test_value_error", "charge every rounding"),
+    (lambda: Forgetful(3), "test_restrict", "restricted to"),
+    (Late, "test_selected_instances", "block_data"),
+]
+
+
+@pytest.mark.parametrize(("build", "test", "message"), WRONG)
+def test_wrong_types_fail(build: Callable[[], BlockType], test: str, message: str) -> None:
+    class Exam(BlockTypeConformance):
+        def block_type(self) -> BlockType:
+            return build()
+
+    with pytest.raises(OracleError, match=message):
+        getattr(Exam(), test)()
+
+
+def test_types_with_the_oracle_alone_pass() -> None:
+    class Bare(BlockType):
+        def min_oracle(self, cost: Tensor) -> Answer:
+            point = (cost < 0).to(cost)
+            return point, (cost * point).sum(-1)
+
+    class Exam(BlockTypeConformance):
+        dim = 3
+
+        def block_type(self) -> BlockType:
+            return Bare()
+
+    exam = Exam()
+    for name in dir(exam):
+        if name.startswith("test_"):
+            getattr(exam, name)()
+
+
+def test_large_tables_state_no_constraints() -> None:
+    table = torch.eye(12)
+    assert FiniteVertices(table).constraints() is None
+    assert FiniteVertices(table[:9]).constraints() is not None
+
+
+def test_facets_are_computed_once_per_table() -> None:
+    rows = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.5]]
+    assert FiniteVertices(rows).constraints() is FiniteVertices(rows).constraints()

@@ -1,0 +1,178 @@
+"""Every oracle passes the exam that ships with the package."""
+
+import itertools
+
+import numpy as np
+import torch
+
+from blocklp.block import BlockType
+from blocklp.finite import FiniteVertices
+from blocklp.oracles import AtMostOne, Box, Edge, FourCycle, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.testing import BlockTypeConformance
+
+
+class TestEdge(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Edge()
+
+
+class TestTriangle(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Triangle()
+
+
+class TestFourCycle(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return FourCycle()
+
+
+class TestTable(BlockTypeConformance):
+    """A table in general position, flat in one direction, with facets from Qhull."""
+
+    table = np.hstack([np.random.default_rng(1).normal(size=(9, 3)), np.ones((9, 1))])
+
+    def block_type(self) -> BlockType:
+        return FiniteVertices(self.table)
+
+
+class TestSimplex(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Simplex(4)
+
+    def vertices(self) -> np.ndarray:
+        return np.eye(4)[None, None]
+
+
+class TestSimplexOfOne(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Simplex(1)
+
+    def vertices(self) -> np.ndarray:
+        return np.ones((1, 1, 1, 1))
+
+
+class TestAtMostOne(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return AtMostOne(4)
+
+    def vertices(self) -> np.ndarray:
+        return np.vstack([np.zeros((1, 4)), np.eye(4)])[None, None]
+
+
+class TestAtMostOneOfOne(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return AtMostOne(1)
+
+    def vertices(self) -> np.ndarray:
+        return np.array([[0.0], [1.0]])[None, None]
+
+
+class TestPairwise(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Pairwise(2, 3)
+
+    def vertices(self) -> np.ndarray:
+        rows = []
+        for a, b in itertools.product(range(2), range(3)):
+            rows.append(np.concatenate([np.eye(2)[a], np.eye(3)[b], np.outer(np.eye(2)[a], np.eye(3)[b]).ravel()]))
+        return np.array(rows)[None, None]
+
+
+class TestPairwiseOneLabel(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Pairwise(1, 2)
+
+    def vertices(self) -> np.ndarray:
+        return np.array([[1.0, 1, 0, 1, 0], [1, 0, 1, 0, 1]])[None, None]
+
+
+class TestBox(BlockTypeConformance):
+    lower, upper = np.sort(np.random.default_rng(2).normal(size=(2, 2, 3, 3)), 0)
+
+    def block_type(self) -> BlockType:
+        return Box(self.lower, self.upper)
+
+    def vertices(self) -> np.ndarray:
+        sides = np.stack([self.lower, self.upper])
+        return np.stack([np.stack([sides[s[d], ..., d] for d in range(3)], -1) for s in itertools.product((0, 1), repeat=3)], 2)
+
+
+def knapsack_vertices(kind: Knapsack) -> np.ndarray:
+    """All points with at most one variable off its bounds, where the capacity is used up."""
+    lead, dim = kind.weights.shape[:2], kind.dim
+    found = np.empty(lead, dtype=object)
+    for i, b in itertools.product(*map(range, lead)):
+        w, lo, up = (t[i, b].numpy() for t in (kind.weights, kind.lower, kind.upper))
+        capacity, rows = float(kind.capacity[i, b]), []
+        for s in itertools.product((0, 1), repeat=dim):
+            x = np.where(s, up, lo)
+            if w @ x <= capacity + 1e-9:
+                rows.append(x)
+            for k in np.flatnonzero(w > 0):
+                y = x.copy()
+                y[k] += (capacity - w @ x) / w[k]
+                if lo[k] <= y[k] <= up[k]:
+                    rows.append(y)
+        found[i, b] = rows
+    longest = max(map(len, found.flat))
+    return np.array([[rows + rows[:1] * (longest - len(rows)) for rows in line] for line in found])
+
+
+class TestKnapsack(BlockTypeConformance):
+    weights = np.random.default_rng(3).uniform(0, 2, size=(2, 3, 4)) * np.random.default_rng(4).integers(0, 2, size=(2, 3, 4))
+
+    def block_type(self) -> Knapsack:
+        return Knapsack(self.weights, [[0.0, 0.7, 1.5], [9.0, 1.0, 0.3]])
+
+    def vertices(self) -> np.ndarray:
+        return knapsack_vertices(self.block_type())
+
+
+class TestKnapsackBounds(BlockTypeConformance):
+    """Bounds of both signs, some of width zero; weights shared, bounds by block."""
+
+    lower = np.random.default_rng(6).uniform(-2, 1, size=(3, 4))
+    width = np.random.default_rng(7).uniform(0, 2, size=(3, 4)) * np.array([1, 1, 0, 1])
+
+    def block_type(self) -> Knapsack:
+        weights = np.array([0.3, 1.0, 2.0, 1e-3])
+        room = np.array([0.0, 0.9, 20.0])
+        return Knapsack(weights, (self.lower * weights).sum(1) + room, self.lower, self.lower + self.width)
+
+    def vertices(self) -> np.ndarray:
+        return knapsack_vertices(self.block_type())
+
+
+class TestPolytopeListed(BlockTypeConformance):
+    """Two-sided, one-sided and equality rows, by block; vertices are listed."""
+
+    matrix = np.random.default_rng(8).normal(size=(3, 3, 3)).round(2)
+
+    def block_type(self) -> Polytope:
+        return Polytope(self.matrix, [-0.5, -np.inf, 0.1], [0.5, 1.0, 0.1], [-1, -1, -1], [1, 2, 1])
+
+
+class TestPolytopeSolved(BlockTypeConformance):
+    """Seven variables: solved as LPs."""
+
+    trials = 6
+    matrix = np.random.default_rng(9).normal(size=(2, 7)).round(2)
+
+    def block_type(self) -> Polytope:
+        return Polytope(self.matrix, [-1, -np.inf], [1, 0.5], np.zeros(7), np.ones(7))
+
+
+def test_polytopes_take_the_two_ways() -> None:
+    assert TestPolytopeListed().block_type().vertices is not None
+    assert TestPolytopeSolved().block_type().vertices is None
+
+
+class TestRestrictedAgain(BlockTypeConformance):
+    """A restricted type is a type: fix the second variable to 0 in some blocks."""
+
+    def block_type(self) -> BlockType:
+        upper = torch.ones(1, 3, 5, dtype=torch.float64)
+        upper[0, 1:, 1] = 0
+        kind = Knapsack([1.0, 2.0, 0.0, 0.5, 1.0], 1.7).restrict(torch.zeros_like(upper), upper)
+        assert kind is not None
+        return kind

@@ -1,0 +1,70 @@
+"""Models made of the oracles reach the optimum of the LP, with and without fixings."""
+
+import numpy as np
+import pytest
+import torch
+
+import blocklp as bl
+from blocklp.block import BlockType
+from blocklp.oracles import AtMostOne, Edge, FourCycle, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.probes import block_rows
+from blocklp.small_lp import minimum
+
+DRAW = np.random.default_rng(0)
+WEIGHTS = DRAW.uniform(0, 2, size=(1, 4, 4)).round(2)
+KINDS: list[BlockType] = [
+    Edge(),
+    Triangle(),
+    FourCycle(),
+    Simplex(3),
+    AtMostOne(4),
+    Pairwise(2, 2),
+    Knapsack(WEIGHTS, 2.0),
+    Polytope(WEIGHTS[0, :2], [-1.0, 0.5], [2.0, 2.0], np.zeros(4), np.ones(4)),
+]
+
+
+def chain(kind: BlockType, seed: int) -> tuple[bl.Model, bl.Variable, np.ndarray]:
+    """Four blocks on a row of variables, each sharing two variables with the next."""
+    dim = kind.dim
+    assert dim is not None
+    step = dim - 2
+    cost = np.random.default_rng(seed).normal(size=dim + 3 * step)
+    model = bl.Model()
+    x = model.variable("x", len(cost), lower=0, upper=1)
+    model.add(kind, scope=x[torch.arange(4)[:, None] * step + torch.arange(dim)])
+    model.minimize(torch.from_numpy(cost) @ x)
+    return model, x, cost
+
+
+def optimum(model: bl.Model, cost: np.ndarray, low: np.ndarray, high: np.ndarray) -> float | None:
+    blocks = model.blocks[0]
+    rows = blocks.type.constraints()
+    assert rows is not None
+    parts = []
+    for b, scope in enumerate(blocks.scope.numpy()):
+        matrix, lower, upper = (t.numpy() for t in block_rows(rows, 0, b))
+        wide = np.zeros((len(matrix), len(cost)))
+        wide[:, scope] = matrix
+        parts.append((wide, lower, upper))
+    point = minimum(cost, *(np.concatenate(p) for p in zip(*parts, strict=True)), low, high)
+    return None if point is None else float(cost @ point)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_bounds_reach_the_lp(kind: BlockType) -> None:
+    for seed in range(2):
+        model, x, cost = chain(kind, seed)
+        best = optimum(model, cost, np.zeros(len(cost)), np.ones(len(cost)))
+        assert best is not None
+        bound = model.solve(passes=2000, tol=1e-6, patience=2000).bound.item()
+        assert best - 1e-3 * (1 + abs(best)) <= bound <= best + 1e-9
+        # Fix the variable that the first two blocks share.
+        column = int(model.blocks[0].scope[1, 0])
+        for value in (0.0, 1.0):
+            low, high = np.zeros(len(cost)), np.ones(len(cost))
+            low[column] = high[column] = value
+            best = optimum(model, cost, low, high)
+            solution = model.solve(passes=2000, tol=1e-6, patience=2000, bounds={x[[column]]: (value, value)})
+            if best is not None:
+                assert best - 1e-3 * (1 + abs(best)) <= solution.bound.item() <= best + 1e-9

@@ -1,0 +1,132 @@
+"""The fractional knapsack against exact arithmetic, on the data that break greedy rules."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from blocklp.errors import ModelError, ShapeError
+from blocklp.oracles import Knapsack
+from blocklp.small_lp import exact_minimum
+
+
+def exact(cost: list[float], weights: list[float], capacity: float, lower: list[float], upper: list[float]) -> Fraction:
+    """Greedy in rationals, one variable at a time."""
+    room = Fraction(capacity) - sum(Fraction(w) * Fraction(lo) for w, lo in zip(weights, lower, strict=True))
+    total = sum((Fraction(c) * Fraction(lo) for c, lo in zip(cost, lower, strict=True)), Fraction(0))
+    items = [
+        (Fraction(c), Fraction(w), Fraction(up) - Fraction(lo)) for c, w, lo, up in zip(cost, weights, lower, upper, strict=True)
+    ]
+    free = [i for i in items if i[0] < 0 and i[1] == 0]
+    total += sum((c * width for c, _, width in free), Fraction(0))
+    for c, w, width in sorted((i for i in items if i[0] < 0 and i[1] > 0), key=lambda i: i[0] / i[1]):
+        step = min(width, room / w)
+        total += c * step
+        room -= w * step
+    return total
+
+
+def covered(kind: Knapsack, cost: Tensor, data: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    """The value in the dtype of the cost lies within value_error of the exact minimum, in every block."""
+    working = kind.to(cost.dtype, cost.device)
+    point, value = working.min_oracle(cost)
+    error = working.value_error(cost)
+    assert torch.isfinite(point).all()
+    for b in range(cost.shape[1]):
+        truth = exact(cost[0, b].tolist(), *(t[0, b].tolist() for t in data))
+        assert abs(truth - Fraction(float(value[0, b]))) <= Fraction(float(error[0, b])), (b, cost[0, b].tolist())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_thousands_of_knapsacks(dtype: torch.dtype, bounded: bool) -> None:
+    """Every sixth weight and capacity is zero, costs and weights tie, magnitudes are far apart."""
+    blocks, dim = 1000, 7
+    draw = torch.Generator().manual_seed(int(bounded))
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    def sparse(values: Tensor) -> Tensor:
+        return values * (torch.rand(values.shape, generator=draw) > 1 / 6)
+
+    kinds = torch.arange(blocks)[:, None] % 4
+    spread = 10.0 ** torch.randint(-6, 7, (blocks, dim), generator=draw)
+    weights = sparse(normal(blocks, dim).abs())
+    weights = torch.where(kinds == 1, (2 * weights).round(), torch.where(kinds == 2, weights * spread, weights))
+    cost = normal(blocks, dim) - 0.5
+    # Kind 3: costs proportional to weights, so that all ratios tie up to rounding.
+    cost = torch.where(
+        kinds == 1, (2 * cost).round(), torch.where(kinds == 2, cost * spread, torch.where(kinds == 3, -weights, cost))
+    )
+    lower = normal(blocks, dim) if bounded else torch.zeros(blocks, dim, dtype=torch.float64)
+    upper = lower + sparse(normal(blocks, dim).abs()) if bounded else torch.ones(blocks, dim, dtype=torch.float64)
+    fixed = (weights * lower).sum(1)
+    room = sparse(torch.rand(blocks, generator=draw, dtype=torch.float64) * weights.sum(1))
+    capacity = fixed + room + (1e-12 * (1 + fixed.abs()) if bounded else 0)
+    kind = Knapsack(weights, capacity, lower, upper)
+    covered(kind, cost.to(dtype)[None], (kind.weights, kind.capacity, kind.lower, kind.upper))
+
+
+number = st.floats(-4, 4, width=32).filter(lambda v: v == 0 or abs(v) > 1e-20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(number, number, number, number), min_size=1, max_size=4), st.floats(0, 8, width=32), st.booleans())
+def test_greedy_is_the_lp_optimum(items: list[tuple[float, float, float, float]], room: float, restricted: bool) -> None:
+    cost, weights = [i[0] for i in items], [abs(i[1]) for i in items]
+    lower, upper = [min(i[2:]) for i in items], [max(i[2:]) for i in items]
+    capacity = sum(w * lo for w, lo in zip(weights, lower, strict=True)) + room + 1e-6
+    low, up = torch.tensor(lower).double()[None, None], torch.tensor(upper).double()[None, None]
+    kind: Knapsack | None = Knapsack(weights, capacity, lower, upper)
+    if restricted:
+        # The same polytope, reached from a box around it.
+        kind = Knapsack(weights, capacity, low - 1, up + 1).restrict(low, up)
+    assert kind is not None
+    c = torch.tensor(cost).double()[None, None]
+    value, error, rows = kind.min_oracle(c)[1], kind.value_error(c), kind.constraints()
+    truth = exact_minimum(cost, *(t[0, 0].tolist() for t in (rows.matrix, rows.lower, rows.upper)))
+    assert truth == exact(cost, weights, capacity, lower, upper)
+    assert abs(truth - Fraction(value.item())) <= Fraction(error.item())
+
+
+def test_degenerate_data() -> None:
+    cost = torch.tensor([[[-3.0, -2.0, 1.0, -1.0]]], dtype=torch.float64)
+    nothing = Knapsack([1.0, 1.0, 1.0, 1.0], 0.0)
+    assert nothing.min_oracle(cost)[0].tolist() == [[[0.0, 0.0, 0.0, 0.0]]]
+    weightless = Knapsack([0.0, 1.0, 0.0, 1.0], 0.0)
+    assert weightless.min_oracle(cost)[0].tolist() == [[[1.0, 0.0, 0.0, 0.0]]]
+    all_weightless = Knapsack([0.0] * 4, 0.0)
+    assert all_weightless.min_oracle(cost)[1].item() == -6.0
+    point = Knapsack([1.0] * 4, 10.0, lower=[1, 2, 3, 4], upper=[1, 2, 3, 4])
+    assert point.min_oracle(cost)[0].tolist() == [[[1.0, 2.0, 3.0, 4.0]]]
+    fractional = Knapsack([2.0, 2.0, 2.0, 2.0], 3.0)
+    assert fractional.min_oracle(cost)[0].tolist() == [[[1.0, 0.5, 0.0, 0.0]]]
+
+
+def test_ties_go_to_the_first() -> None:
+    cost = -torch.ones(1, 1, 4, dtype=torch.float64)
+    assert Knapsack([1.0, 1.0, 1.0, 1.0], 2.0).min_oracle(cost)[0].tolist() == [[[1.0, 1.0, 0.0, 0.0]]]
+
+
+def test_empty_intersections_are_refused() -> None:
+    kind = Knapsack([1.0, 1.0], 1.0)
+    lower, upper = torch.ones(1, 1, 2, dtype=torch.float64), torch.ones(1, 1, 2, dtype=torch.float64)
+    assert kind.restrict(lower, upper) is None
+    assert kind.restrict(lower + 1, upper + 1) is None
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ModelError, match=r"weight at \(batch, block, variable\) \(0, 0, 1\) is negative"):
+        Knapsack([1.0, -1.0], 1.0)
+    with pytest.raises(ModelError, match="lower bounds of block 1 of instance 0 exceed its capacity"):
+        Knapsack([1.0, 1.0], [1.0, -1.0])
+    with pytest.raises(ModelError, match="above its upper bound"):
+        Knapsack([1.0], 1.0, lower=2.0)
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        Knapsack([1.0], float("inf"))
+    with pytest.raises(ShapeError, match="do not fit together"):
+        Knapsack([1.0, 1.0], 1.0, lower=[0.0, 0.0, 0.0])
