@@ -18,7 +18,7 @@ from torch import Tensor
 from blocklp.decomposition import Group
 from blocklp.finite import FiniteVertices, struck_out
 
-SLOTS = 4
+SLOTS = 6
 """Atoms kept for a block without a vertex table."""
 
 TABLE_LIMIT = 32

@@ -1,4 +1,4 @@
-"""Maximum-weight independent set: graphs, readers, clique covers and primal heuristics."""
+"""Maximum-weight independent set: graphs, readers, clique relaxations and primal heuristics."""
 
 from blocklp.problems.mis.cliques import edge_clique_cover
 from blocklp.problems.mis.heuristics import (
@@ -9,13 +9,17 @@ from blocklp.problems.mis.heuristics import (
 )
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.readers import read_graph
+from blocklp.problems.mis.relaxation import MisSolution, clique_model, solve_mis
 
 __all__ = [
     "IndependentSets",
+    "MisSolution",
     "WeightedGraph",
+    "clique_model",
     "edge_clique_cover",
     "greedy_independent_set",
     "read_graph",
     "round_independent_set",
+    "solve_mis",
     "swap_descent",
 ]

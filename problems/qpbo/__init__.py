@@ -1,16 +1,21 @@
-"""Quadratic pseudo-boolean optimisation: instances, readers, verified persistency and primal heuristics."""
+"""Quadratic pseudo-boolean optimisation: instances, readers, roof duality, verified persistency and
+primal heuristics."""
 
 from blocklp.problems.qpbo.heuristics import Labellings, one_flip_descent, round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.persistency import Persistency, verified_persistency
 from blocklp.problems.qpbo.readers import read_qubo
+from blocklp.problems.qpbo.relaxation import QpboSolution, roof_duality_model, solve_qpbo
 
 __all__ = [
     "Labellings",
     "Persistency",
+    "QpboSolution",
     "Qubo",
     "one_flip_descent",
     "read_qubo",
+    "roof_duality_model",
     "round_fractional",
+    "solve_qpbo",
     "verified_persistency",
 ]

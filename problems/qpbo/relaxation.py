@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from blocklp.oracles.products import Edge
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.persistency import Persistency, verified_persistency
+from blocklp.problems.together import solve_together
 
 
 def roof_duality_model(qubo: Qubo) -> bl.Model:
@@ -82,17 +84,34 @@ class QpboSolution:
     persistency: Persistency
 
 
-def solve_qpbo(qubos: Qubo | Sequence[Qubo], **options: object) -> QpboSolution | list[QpboSolution]:
+@overload
+def solve_qpbo(qubos: Qubo, **options: Any) -> QpboSolution: ...
+@overload
+def solve_qpbo(qubos: Sequence[Qubo], **options: Any) -> list[QpboSolution]: ...
+def solve_qpbo(qubos: Qubo | Sequence[Qubo], **options: Any) -> QpboSolution | list[QpboSolution]:
     """Bound QPBO instances by roof duality, round, and verify persistencies.
 
-    Several instances are solved as one batch.  ``options`` are those of :meth:`blocklp.Model.solve`.
+    Parameters
+    ----------
+    qubos : Qubo or sequence of Qubo
+        Several instances are solved as one batch (those without pairs as another).
+    **options
+        Those of :meth:`blocklp.Model.solve`.
+
+    Returns
+    -------
+    QpboSolution or list of QpboSolution
+        As ``qubos`` is one instance or several.
+
+    Raises
+    ------
+    OptionError, DeviceError
+        An option is wrong, or the device is missing.
     """
-    many = [qubos] if isinstance(qubos, Qubo) else list(qubos)
-    build = {k: options.pop(k) for k in ("device", "dtype") if k in options}
-    solver = bl.compile([roof_duality_model(q) for q in many], **build)  # type: ignore[arg-type]
-    batch = solver.solve(**options)  # type: ignore[arg-type]
-    found = [_finish(q, batch.instance(i) if len(many) > 1 else batch) for i, q in enumerate(many)]
-    return found[0] if isinstance(qubos, Qubo) else found
+    if isinstance(qubos, Qubo):
+        return solve_qpbo([qubos], **options)[0]
+    solutions = solve_together([roof_duality_model(qubo) for qubo in qubos], **options)
+    return [_finish(qubo, solution) for qubo, solution in zip(qubos, solutions, strict=True)]
 
 
 def _finish(qubo: Qubo, relaxation: bl.Solution) -> QpboSolution:

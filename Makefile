@@ -1,0 +1,36 @@
+# make demo: set up .venv and run the main job.   make test: set up .venv and run every check.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint docs bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/blocklp demo
+
+test: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+docs: $(VENV)/.test
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
+
+bench: $(VENV)/.test
+	$(BIN)/python -m bench all
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[highs]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[test,lint,docs,bench]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache

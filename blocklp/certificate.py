@@ -1,0 +1,269 @@
+r"""Checking a bound by code that shares nothing with the engine.
+
+For any multipliers :math:`\lambda`, good or bad, and the bounds ``lo, hi`` of the variables,
+
+.. math:: \sum_b \min_{X_b} \langle \lambda_b, x_b \rangle + \sum_j \min(r_j lo_j, r_j hi_j), \qquad r = c - \sum_b \lambda_b,
+
+is a lower bound on the LP (Neumaier and Shcherbina 2004).  Here it is summed in exact arithmetic
+(:mod:`blocklp.exact`) and rounded down once, at the end; so the multipliers prove it, whoever found them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from blocklp.block import BlockType, Constraints
+from blocklp.box import Box
+from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
+from blocklp.exact import Exact, rounded_down
+from blocklp.finite import FiniteVertices
+from blocklp.model import Blocks, Model
+from blocklp.reference import LinearProgram, block_rows
+from blocklp.solver import Bounds, _bounds
+from blocklp.state import State
+
+SLACK = 1e-9
+"""A vertex is struck out only if it violates a bound by more than this, so that a rounded bound empties no block."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What multipliers prove.
+
+    Attributes
+    ----------
+    bound : Tensor
+        ``(batch,)`` float64: no feasible point has a smaller value (a larger one, when maximising); infinite if a block has
+        no vertex within the bounds of its variables.
+    infeasible : Tensor
+        ``(batch,)`` bool: the bound passes the best value that the bounds of the variables allow, so there is no feasible
+        point.
+    independent : bool
+        Whether no min-oracle was asked.  False if a block type states neither vertices nor constraints: its own oracle, and
+        its ``value_error`` if it has one, had to be believed.
+    exact : bool
+        Whether ``bound`` is the value of the multipliers itself.  False if some block was bounded by the duals of an LP
+        solver or by an oracle, which may cost a rounding error.
+    maximizing : bool
+        The sense of the model.
+    """
+
+    bound: Tensor
+    infeasible: Tensor
+    independent: bool
+    exact: bool
+    maximizing: bool
+
+    def proves(self, claim: float | Tensor) -> Tensor:
+        """Whether a claimed bound holds by these multipliers: ``(batch,)`` bool."""
+        claimed = torch.as_tensor(claim, dtype=torch.float64).cpu()
+        return self.infeasible | (self.bound <= claimed if self.maximizing else self.bound >= claimed)
+
+    def __repr__(self) -> str:
+        how = "exactly" if self.exact else "safely"
+        whose = "" if self.independent else ", believing the oracles of types without vertices or constraints"
+        lines = [f"Certificate, evaluated {how}{whose}"]
+        for i, (bound, empty) in enumerate(zip(self.bound.tolist()[:5], self.infeasible.tolist(), strict=False)):
+            lines.append(f"  [{i}] " + ("infeasible" if empty else f"optimum {'<=' if self.maximizing else '>='} {bound!r}"))
+        if len(self.bound) > 5:
+            lines.append(f"  ... {len(self.bound) - 5} more")
+        return "\n".join(lines)
+
+
+def verify_certificate(
+    model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, object], bounds: Bounds | None = None
+) -> Certificate:
+    """Evaluate the bound that multipliers prove, without the engine.
+
+    Vertex lists are enumerated, and boxes taken coordinate by coordinate, both exactly.  Of other types the stated
+    constraints are minimised over by HiGHS, whose dual values then prove a bound on each block, whatever their accuracy.
+    A type without constraints has its own min-oracle asked; the result says so.
+
+    Variables that a solve put in a box of their own need no multipliers: what the blocks leave of a cost is charged at the
+    variable's bounds, which is at least as good.  ``"box"`` is therefore accepted and not read.
+
+    Parameters
+    ----------
+    model : Model
+        With the costs (parameters) that the bound is for.
+    duals : State or mapping
+        ``solution.state``; or name or handle of blocks to multipliers ``(batch or 1, blocks, dim)``, in the sense of the
+        model.  Blocks without an entry have multipliers zero.
+    bounds : mapping, optional
+        Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`.  Where one leaves a face of a vertex list, vertices
+        off the face are struck out; elsewhere it counts in the charge alone.
+
+    Raises
+    ------
+    ModelError
+        If the model has no objective, or no blocks have such a name.
+    ShapeError, NonFiniteError
+        If multipliers have the wrong shape, or are not finite.
+    OracleError
+        If an oracle that must be believed gives a value that is not finite.
+    """
+    if model.objective is None:
+        raise ModelError("the model has no objective; call minimize() or maximize() first")
+    sign = -1.0 if model.maximizing else 1.0
+    given = _read(model, duals)
+    cost, constant = model.objective.evaluate()
+    stated = {b.name: None if isinstance(b.type, FiniteVertices | Box) else b.type.constraints() for b in model.blocks}
+    plain = [isinstance(b.type, FiniteVertices | Box) for b in model.blocks]
+    sides = [side.numpy() for side in _bounds(model, bounds or {}, alone=True)]
+    proofs = []
+    for i in range(model.batch):
+        low, high = (side[i % len(side)] for side in sides)
+        mine = {k: sign * d[i % len(d)] for k, d in given.items()}
+        proofs.append(_instance(model, stated, sign * cost[i].numpy(), mine, low, high, i, sign * float(constant[i])))
+    return Certificate(
+        bound=sign * torch.tensor([p[0] for p in proofs], dtype=torch.float64),
+        infeasible=torch.tensor([p[1] for p in proofs]),
+        independent=all(p or stated[b.name] is not None for p, b in zip(plain, model.blocks, strict=True)),
+        exact=all(plain),
+        maximizing=model.maximizing,
+    )
+
+
+def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, object]) -> dict[str, Array]:
+    """Multipliers of every blocks' name, ``(batch or 1, blocks, dim)``."""
+    found = duals.duals if isinstance(duals, State) else duals
+    named = {key.name if isinstance(key, Blocks) else key: value for key, value in found.items()}
+    unknown = named.keys() - {b.name for b in model.blocks} - {"box"}
+    if unknown:
+        raise ModelError(f"the model has no blocks named {', '.join(map(repr, sorted(unknown)))}; it has {model.blocks}")
+    read = {}
+    for b in model.blocks:
+        data = torch.as_tensor(named.get(b.name, torch.zeros(1, *b.scope.shape))).detach().cpu().double()
+        if data.dim() != 3 or data.shape[0] not in (1, model.batch) or data.shape[1:] != b.scope.shape:
+            raise ShapeError(f"multipliers of {b.name!r} have shape {tuple(data.shape)}, need {(model.batch, *b.scope.shape)}")
+        if not bool(torch.isfinite(data).all()):
+            raise NonFiniteError(f"multipliers of {b.name!r} hold NaN or infinite entries; they prove nothing")
+        read[b.name] = data.numpy()
+    return read
+
+
+def _instance(
+    model: Model,
+    stated: dict[str, Constraints | None],
+    cost: Array,
+    duals: dict[str, Array],
+    low: Array,
+    high: Array,
+    instance: int,
+    constant: float,
+) -> tuple[float, bool]:
+    """Bound of one instance in the sense of minimisation, and whether it proves infeasibility."""
+    exact_cost, total = Exact.of(cost), Fraction(constant)
+    residual = exact_cost
+    for b in model.blocks:
+        scope, multipliers = b.scope.numpy(), duals[b.name]
+        block_low, block_high = low[scope], high[scope]
+        rows = stated[b.name]
+        if isinstance(b.type, FiniteVertices):
+            value = _best_vertices(b.type, multipliers, block_low, block_high, instance)
+        elif isinstance(b.type, Box):
+            value = _best_corners(b.type, multipliers, block_low, block_high, instance)
+        elif rows is not None:
+            value = _bounded_below(rows, multipliers, block_low, block_high, instance)
+        else:
+            value = _believed(b.type, multipliers, block_low, block_high, instance)
+        if value is None:
+            return np.inf, True
+        total += value
+        residual = residual - Exact.of(multipliers).scatter(scope, model.size)
+    total += _least(residual, low, high)
+    return rounded_down(total), total > Fraction(constant) - _least(-exact_cost, low, high)
+
+
+def _least(cost: Exact, low: Array, high: Array) -> Fraction:
+    r"""Minimum over a box, :math:`\sum_j \min(c_j lo_j, c_j hi_j)`."""
+    return (cost * Exact.of(low)).minimum(cost * Exact.of(high)).total()
+
+
+def _own(data: Tensor, instance: int) -> NDArray[np.generic]:
+    """Block data of one instance: ``(batch or 1, blocks or 1, ...) -> (blocks or 1, ...)``."""
+    return np.asarray(data[instance % len(data)].cpu())
+
+
+def _best_vertices(kind: FiniteVertices, duals: Array, low: Array, high: Array, instance: int) -> Fraction | None:
+    """Sum of the blocks' minima over their vertex lists, ``None`` if a list is empty."""
+    table = kind.table.numpy()
+    allowed = np.ones((len(duals), len(table)), dtype=bool)
+    if kind.excluded is not None:
+        allowed &= ~_own(kind.excluded, instance).astype(bool)
+    for d, column in enumerate(table.T):
+        # Only a bound at the far end of the hull leaves a face of it: the hull of the vertices that remain.
+        slack = SLACK * (1 + np.abs(column).max())
+        for bound, entries in ((low[:, d], column), (-high[:, d], -column)):
+            face = bound >= entries.max()
+            if face.any():
+                allowed &= ~(face[:, None] & (entries < bound[:, None] - slack))
+    if not allowed.any(1).all():
+        return None
+    # Floating point finds the few vertices that can be best; the error of a dot product is far below the margin.
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.where(allowed, duals @ table.T, np.inf)
+        size = (np.abs(duals) @ np.abs(table).T).max(1, keepdims=True)
+        margin = 4 * (table.shape[1] + 2) * np.finfo(np.float64).eps * size + np.finfo(np.float64).tiny
+        hopeless = values > values.min(1, keepdims=True) + margin
+    block, vertex = np.nonzero(allowed & ~hopeless)
+    costs = (Exact.of(duals)[block] * Exact.of(table)[vertex]).sum(1)
+    first = np.flatnonzero(np.diff(block, prepend=-1))
+    return Exact(np.minimum.reduceat(costs.integers, first), costs.exponent).total()
+
+
+def _best_corners(kind: Box, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
+    """Sum of the blocks' minima over their boxes, cut by the bounds of the variables where something remains."""
+    own_low, own_high = (np.broadcast_to(_own(side, instance), duals.shape) for side in (kind.lower, kind.upper))
+    cut_low, cut_high = np.maximum(own_low, low), np.minimum(own_high, high)
+    empty = cut_low > cut_high
+    return _least(Exact.of(duals), np.where(empty, own_low, cut_low), np.where(empty, own_high, cut_high))
+
+
+def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
+    r"""Bound on the sum of the blocks' minima over :math:`\{l \le A x \le u\}` and the bounds of the variables.
+
+    With any :math:`y`, here the dual values of HiGHS,
+    :math:`\sum_i \min(y_i l_i : y_i > 0;\ y_i u_i : y_i < 0) + \min_{lo \le x \le hi} \langle \lambda - A^\top y, x \rangle`.
+    The blocks are separate in one LP.  Without an optimum, :math:`y = 0`.
+    """
+    copies = np.arange(duals.size).reshape(duals.shape)
+    matrix, row_low, row_high = block_rows(rows, copies, duals.size, instance)
+    program = LinearProgram(duals.ravel(), matrix, row_low, row_high, low.ravel(), high.ravel())
+    found = program.linprog()
+    y = np.zeros(len(row_low))
+    if found.status == 0:
+        equal, above, below = program.sides()
+        y[equal] = found.eqlin.marginals
+        # A dual value of the wrong sign, by rounding, would need a side that the row may not have.
+        signed = np.minimum(found.ineqlin.marginals, 0)
+        y[above] += signed[: len(above)]
+        y[below] -= signed[len(above) :]
+    side = np.where(y > 0, row_low, row_high)
+    y[~np.isfinite(side)] = 0
+    entries = matrix.tocoo()
+    prices = Exact.of(entries.data) * Exact.of(y)[entries.row]
+    reduced = Exact.of(duals.ravel()) - prices.scatter(entries.col, duals.size)
+    paid = Exact.of(y) * Exact.of(np.where(y == 0, 0.0, side))
+    return paid.total() + _least(reduced, low.ravel(), high.ravel())
+
+
+def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
+    """Sum of the values that the type's own oracle returns, less the error that it admits."""
+    restricted = kind.restrict(torch.as_tensor(low)[None], torch.as_tensor(high)[None])
+    own = (kind if restricted is None else restricted).select(torch.tensor([instance]))
+    cost = torch.as_tensor(duals)[None]
+    value, error = own.min_oracle(cost)[1], own.value_error(cost)
+    parts = [value] if error is None else [value, -error]
+    if not all(bool(torch.isfinite(p).all()) for p in parts):
+        raise OracleError(f"min_oracle of {kind.name} returned a value that is not finite for finite multipliers")
+    return sum((Exact.of(p.numpy()).total() for p in parts), Fraction(0))

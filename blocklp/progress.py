@@ -1,0 +1,79 @@
+"""A live line about a running solve."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from blocklp.engine import Event
+from blocklp.status import Status
+
+INTERVAL = 0.1
+"""Seconds between two drawings: looking at an event's tensors may wait for the device."""
+
+
+class Progress:
+    """Shows passes, seconds, bound, primal value and gap, and how many instances are finished, on standard error.
+
+    Of a batch it shows the instance with the largest gap.  It draws inside its ``with`` statement only, and nothing if
+    standard error is not a terminal.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Where to draw instead.
+
+    Examples
+    --------
+    >>> import blocklp as bl
+    >>> from blocklp.progress import Progress
+    >>> m = bl.Model()
+    >>> x = m.variable("x", 3, lower=0, upper=1)
+    >>> m.minimize(-x.sum())
+    >>> with Progress() as progress:
+    ...     m.solve(callback=progress).bound.item()
+    -3.0
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = Console(stderr=True) if console is None else console
+        self._live: Live | None = None
+        self._drawn = 0.0
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            # Drawn by the callback alone: a refreshing thread would compete with the solve.
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+            self._drawn = 0.0
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __call__(self, event: Event) -> None:
+        """Draw the event, unless another was drawn a moment ago."""
+        now = time.perf_counter()
+        if self._live is None or now - self._drawn < INTERVAL:
+            return
+        self._drawn = now
+        self._live.update(Text(describe(event), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def describe(event: Event) -> str:
+    """Return one line about an event."""
+    worst = int(torch.where(event.status == int(Status.RUNNING), event.gap, -1.0).argmax())
+    numbers = torch.stack([event.bound[worst], event.primal[worst], event.gap[worst]])
+    bound, primal, gap = numbers.tolist()
+    parts = [f"{event.passes} passes", f"{event.seconds:.1f} s", f"bound {bound:.9g}", f"primal {primal:.9g}", f"gap {gap:.1e}"]
+    if len(event.status) > 1:
+        finished = int((event.status != int(Status.RUNNING)).sum())
+        parts = [*parts[:2], f"{finished} of {len(event.status)} instances finished", f"largest gap: instance {worst}", *parts[2:]]
+    return " | ".join(parts)

@@ -1,0 +1,72 @@
+"""Solve models as few batches as their structures allow."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import blocklp as bl
+
+
+def solve_together(
+    models: Sequence[bl.Model], *, time_limit: float = math.inf, device: str = "cpu", dtype: Any = None, **options: Any
+) -> list[bl.Solution]:
+    """Solve single-instance models; those with the same variables and kinds of blocks share a batch.
+
+    Parameters
+    ----------
+    models : sequence of Model
+        Of one instance each.
+    time_limit : float
+        Seconds for all of them.  A batch whose turn comes too late is left after its first pass, with a valid bound; so is
+        every later batch after an interrupt.
+    device, dtype
+        As in :func:`blocklp.compile`.
+    **options
+        Those of :meth:`blocklp.Solver.solve`.
+
+    Returns
+    -------
+    list of Solution
+        One a model, in their order; ``history`` holds the events of that instance until it left.
+    """
+    began = time.perf_counter()
+    build = {"device": device} if dtype is None else {"device": device, "dtype": dtype}
+    batches: dict[Hashable, list[int]] = {}
+    for position, model in enumerate(models):
+        batches.setdefault(_structure(model), []).append(position)
+    found: dict[int, bl.Solution] = {}
+    for members in batches.values():
+        solver = bl.compile([models[i] for i in members], **build)
+        spent = time.perf_counter() - began
+        # The first batch gets the limit as given, so that the solver judges it; later ones the rest, which must be positive.
+        left = max(time_limit - spent, 1e-9) if found else time_limit
+        batch = solver.solve(time_limit=left, **options)
+        found |= {i: replace(batch.instance(k), history=_events(batch, k)) for k, i in enumerate(members)}
+        if bl.Status.INTERRUPTED in batch.status:
+            options["callback"] = _stop
+    return [found[i] for i in range(len(models))]
+
+
+def _structure(model: bl.Model) -> Hashable:
+    """What models of one batch have in common."""
+    kinds = tuple((b.name, repr(b.type), b.scope.shape[1]) for b in model.blocks)
+    return model.maximizing, tuple(model.variables), kinds
+
+
+def _stop(event: bl.Event) -> bool:
+    """Stop at the first event."""
+    return True
+
+
+def _events(batch: bl.Solution, i: int) -> tuple[bl.Event, ...]:
+    """Cut one instance's share out of the events, up to the one at which it left."""
+    here, last = slice(i, i + 1), int(batch.passes[i])
+    return tuple(
+        bl.Event(e.passes, e.seconds, e.bound[here], e.primal[here], e.gap[here], e.status[here])
+        for e in batch.history
+        if e.passes <= last
+    )

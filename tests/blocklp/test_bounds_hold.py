@@ -1,0 +1,58 @@
+"""The promise of the package: no bound is ever above the optimum, whatever the method, precision and weight."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import blocklp as bl
+from blocklp.reference import reference
+
+from .random_models import random_model
+
+MODELS, SHARDS = 5200, 26
+
+
+def methods(eta: float | None) -> list[object]:
+    return [bl.Prox(eta), bl.Prox(eta), bl.ProxBC(eta), bl.ProxFW(eta), bl.Supergradient(), bl.Adam()]
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_no_bound_exceeds_the_optimum_and_optimal_means_equal(shard: int) -> None:
+    for seed in range(shard, MODELS, SHARDS):
+        rng = np.random.default_rng(seed)
+        model = random_model(rng)
+        eta = 10.0 ** rng.uniform(-12, 12) if rng.random() < 0.4 else None
+        choice = methods(eta)
+        method, dtype = choice[rng.integers(len(choice))], (torch.float64, torch.float32)[rng.integers(2)]
+        solution = model.solve(method=method, dtype=dtype, tol=1e-6, passes=int(rng.choice([1, 7, 40, 150])))
+        truth = reference(model)
+        sign = -1.0 if model.maximizing else 1.0
+        for i in range(model.batch):
+            who = f"model {seed}, instance {i}, {method}, {dtype}"
+            bound, safe = sign * float(solution.bound[i]), sign * float(solution.safe_bound[i])
+            status = solution.status[i]
+            if truth.status[i] == "infeasible":
+                assert status != bl.Status.OPTIMAL, who
+                continue
+            assert truth.status[i] == "optimal", who
+            assert status != bl.Status.INFEASIBLE, who
+            optimum = sign * float(truth.objective[i])
+            scale = max(1.0, abs(optimum))
+            # The reference is exact to 1e-9 itself.
+            assert bound <= optimum + 1e-8 * scale, who
+            assert safe <= optimum + 1e-8 * scale, who
+            if status == bl.Status.OPTIMAL:
+                assert optimum - bound <= 1e-5 * scale, who
+
+
+def test_the_default_method_proves_optimality_or_infeasibility_of_nearly_all() -> None:
+    open_cases = []
+    for seed in range(150):
+        model = random_model(np.random.default_rng(10_000 + seed))
+        truth = reference(model)
+        solution = model.solve(tol=1e-5, passes=3000)
+        wanted = {"optimal": bl.Status.OPTIMAL, "infeasible": bl.Status.INFEASIBLE}
+        open_cases += [(seed, s) for s, t in zip(solution.status, truth.status, strict=True) if s != wanted[t]]
+    assert len(open_cases) <= 3, open_cases

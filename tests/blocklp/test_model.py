@@ -1,0 +1,197 @@
+"""The modelling language, and every kind of bad input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.errors import (
+    DeviceError,
+    ModelError,
+    NonFiniteError,
+    OptionError,
+    OracleError,
+    ScopeError,
+    ShapeError,
+)
+from blocklp.oracles import AtMostOne, Edge
+
+
+def pair_model(batch: int = 1) -> tuple[bl.Model, bl.Variable, bl.Variable]:
+    m = bl.Model(batch)
+    y = m.variable("y", 3, lower=0, upper=1)
+    z = m.variable("z", 2, lower=0, upper=1)
+    m.add(Edge(), scope=[y[[0, 1]], y[[1, 2]], z], name="pairs")
+    return m, y, z
+
+
+def test_expressions_evaluate_to_their_coefficients() -> None:
+    m, y, z = pair_model(2)
+    weights = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    expression = weights @ y - (2 * z).sum() / 4 + 7 + (y[0] - y[2]) - (1 - y[1:].sum())
+    cost, offset = expression.evaluate()
+    assert torch.allclose(cost, torch.tensor([[2.0, 3.0, 3.0, -0.5, -0.5], [5.0, 6.0, 6.0, -0.5, -0.5]]).double())
+    assert offset.tolist() == [6.0, 6.0]
+
+
+def test_numpy_arrays_on_either_side() -> None:
+    m, y, z = pair_model()
+    weights = np.array([1.0, 2.0, 3.0])
+    left, right = (weights @ y).evaluate()[0], (y @ weights).evaluate()[0]
+    assert left.tolist() == right.tolist() == (weights * y).sum().evaluate()[0].tolist() == [[1, 2, 3, 0, 0]]
+
+
+def test_parameters_change_between_solves() -> None:
+    m, y, z = pair_model()
+    price = m.parameter("price", 3)
+    m.minimize(price @ y + 2 * z.sum())
+    solver = m.compile()
+    with pytest.raises(ModelError, match=r"price.*no value"):
+        solver.solve()
+    for weights in ([-1.0, -1.0, -1.0], [1.0, -3.0, 1.0], [5.0, 5.0, 5.0]):
+        price.value = weights
+        brute = min(
+            sum(w * b for w, b in zip(weights, bits, strict=True)) + 2 * (bits[0] * bits[1] + bits[1] * bits[2])
+            for bits in np.ndindex(2, 2, 2)
+        )
+        # A path is a tree, on which the relaxation is tight.
+        assert solver.solve(tol=1e-7).bound.item() == pytest.approx(brute, abs=1e-6)
+
+
+def test_maximising_gives_upper_bounds() -> None:
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(AtMostOne(3), x)
+    m.maximize(torch.tensor([1.0, 3.0, 2.0]) @ x + 10)
+    solution = m.solve(tol=1e-9)
+    assert solution.bound.item() == pytest.approx(13, abs=1e-7)
+    assert solution.bound.item() >= 13 - 1e-9 and solution.safe_bound.item() >= 13
+    assert solution.primal.item() <= 13 + 1e-9
+    assert solution.status == (bl.Status.OPTIMAL,)
+
+
+def test_variables_in_no_block_get_their_box() -> None:
+    m, y, z = pair_model()
+    alone = m.variable("alone", (2, 2), lower=[[-1, -2], [0, 3]], upper=[[1, 2], [0, 4]])
+    m.minimize((torch.tensor([[1.0, -1.0], [1.0, 1.0]]) * alone).sum() + y.sum())
+    solution = m.solve(tol=1e-9)
+    assert solution.bound.item() == pytest.approx(-1 - 2 + 0 + 3)
+    assert solution.x[alone].tolist() == [[[-1, 2], [0, 3]]]
+
+
+def test_bounds_that_cut_a_block_are_kept() -> None:
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=[0.4, 0.3, 1])
+    m.add(AtMostOne(3), x)
+    m.minimize(-(x.sum()) - x[0] - x[1])
+    assert m.solve(tol=1e-6).bound.item() == pytest.approx(-0.8 - 0.6 - 0.3, abs=1e-5)
+
+
+def test_a_model_prints_its_parts_and_tells_its_size() -> None:
+    m, y, z = pair_model()
+    text = str(m)
+    assert "variable y[3]" in text and "pairs: 2 x Edge" in text
+    assert m.sizes() == {"batch": 1, "variables": 5, "blocks": {"pairs": 2}, "copies": 6, "coupling": {1: 4, 2: 1}}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "words"),
+    [
+        (lambda m, y, z: m.minimize(torch.tensor([1.0, math.nan, 0.0]) @ y), NonFiniteError, "nan"),
+        (lambda m, y, z: m.minimize(math.inf * z.sum()), NonFiniteError, "inf"),
+        (lambda m, y, z: m.minimize(torch.ones(4) @ y), ShapeError, r"\(4,\)"),
+        (lambda m, y, z: m.minimize(torch.ones(3, 3, 3) @ y), ShapeError, "shape"),
+        (lambda m, y, z: m.minimize(y), ShapeError, "sum"),
+        (lambda m, y, z: y[5], ScopeError, "out of range"),
+        (lambda m, y, z: y[torch.tensor([0.5])], ScopeError, "integers"),
+        (lambda m, y, z: m.add(Edge(), [y[[0]], y[[0]], z[[0]]]), ScopeError, "twice"),
+        (lambda m, y, z: m.add(Edge(), [y[[0, 1]], y[[1]], z[[0]]]), ScopeError, "one entry a block"),
+        (lambda m, y, z: m.add(Edge(), y[:2]), ScopeError, "3 variables"),
+        (lambda m, y, z: m.add(Edge(), bl.Model().variable("q", 3, lower=0, upper=1)), ScopeError, "another model"),
+        (lambda m, y, z: m.add("Edge", y), ModelError, "BlockType"),
+        (lambda m, y, z: m.variable("u", 2, lower=0, upper=math.inf), ModelError, "unbounded"),
+        (lambda m, y, z: m.variable("u", 2, lower=None, upper=1), ModelError, "unbounded"),
+        (lambda m, y, z: m.variable("u", 2, lower=[0, 2], upper=1), ModelError, r"above.*\(1,\)"),
+        (lambda m, y, z: m.variable("y", 2, lower=0, upper=1), ModelError, "already"),
+        (lambda m, y, z: m.variable("u", 0, lower=0, upper=1), ShapeError, "positive"),
+        (lambda m, y, z: bl.Model(0), ModelError, "batch"),
+        (lambda m, y, z: m.compile(), ModelError, "objective"),
+        (lambda m, y, z: y * y, ModelError, "not linear"),
+        (lambda m, y, z: m.add(Edge(), [y[[0]], y[[1]], z[[0]]], name="pairs"), ModelError, "already"),
+        (lambda m, y, z: bl.FiniteVertices([[0, 0], [0, 0]]), ModelError, "repeats"),
+        (lambda m, y, z: bl.FiniteVertices([[0, math.nan]]), ModelError, "NaN"),
+        (lambda m, y, z: bl.Box([1.0], [0.0]), ModelError, "above"),
+    ],
+)
+def test_bad_statements_raise_at_once(bad: object, error: type[Exception], words: str) -> None:
+    m, y, z = pair_model()
+    with pytest.raises(error, match=words) as caught:
+        bad(m, y, z)  # type: ignore[operator]
+    assert isinstance(caught.value, bl.BlocklpError)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "simplex"}, "unknown method 'simplex'; choose one of prox"),
+        ({"passes": 0}, "passes"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"tol": [1, 2]}, "tol"),
+        ({"cutoff": math.nan}, "cutoff"),
+        ({"check_every": 1.5}, "check_every"),
+        ({"dtype": torch.float16}, "float16"),
+    ],
+)
+def test_bad_options_raise_at_once(options: dict[str, object], words: str) -> None:
+    m, y, z = pair_model()
+    m.minimize(y.sum())
+    with pytest.raises(OptionError, match=words):
+        m.solve(**options)
+
+
+@pytest.mark.parametrize("make", [lambda: bl.Prox(eta=-1.0), lambda: bl.ProxBC(inner=0), lambda: bl.Adam(beta1=1.0)])
+def test_bad_settings_of_a_method_raise(make: object) -> None:
+    with pytest.raises(OptionError):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_missing_cuda_is_named() -> None:
+    m, y, z = pair_model()
+    m.minimize(y.sum())
+    with pytest.raises(DeviceError, match="device='cpu'"):
+        m.solve(device="cuda")
+
+
+class Broken(bl.BlockType):
+    dim = 2
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        return self.answer(cost)  # type: ignore[operator,no-any-return]
+
+    def constraints(self) -> bl.Constraints:
+        return bl.Constraints.rows([[1.0, 1.0]], [-math.inf], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda c: c, "point, value"),
+        (lambda c: (c[..., :1], c.sum(-1)), r"returned point .*must return"),
+        (lambda c: (c * math.nan, c.sum(-1)), "NaN"),
+        (lambda c: (torch.ones_like(c), c.sum(-1)), "violates its own constraints"),
+        (lambda c: (torch.zeros_like(c), c.sum(-1) + 1), "not the cost of its point"),
+    ],
+)
+def test_wrong_oracles_are_refused_where_they_are_declared(answer: object, words: str) -> None:
+    m, y, z = pair_model()
+    with pytest.raises(OracleError, match=words):
+        m.add(Broken(answer), y[:2])

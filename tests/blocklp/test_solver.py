@@ -1,0 +1,240 @@
+"""Batches, warm starts, limits, callbacks and precision."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+import blocklp as bl
+from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.oracles import AtMostOne, Edge, Triangle
+from blocklp.problems.qpbo import Qubo
+from blocklp.problems.qpbo.relaxation import roof_duality_model
+from blocklp.reference import reference
+
+
+def qubo(n: int, seed: int, degree: int = 4) -> Qubo:
+    rng = np.random.default_rng(seed)
+    edges = np.array(nx.barabasi_albert_graph(n, degree, seed=seed).edges())
+    weights = rng.random(n)
+    return Qubo.from_terms(-weights, edges, np.maximum(weights[edges[:, 0]], weights[edges[:, 1]]))
+
+
+def one_graph(batch: int) -> tuple[bl.Model, bl.Variable, torch.Tensor]:
+    """One graph with a cost vector for each instance."""
+    q = qubo(30, 1)
+    m = bl.Model(batch)
+    y, z = m.variable("y", q.n, lower=0, upper=1), m.variable("z", len(q.edges), lower=0, upper=1)
+    m.add(Edge(), [y[q.edges[:, 0]], y[q.edges[:, 1]], z], name="pairs")
+    costs = -torch.rand(batch, q.n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    m.minimize(costs @ y + torch.tensor(q.quadratic) @ z)
+    return m, y, costs
+
+
+@pytest.mark.parametrize("method", list(bl.METHODS))
+def test_a_ragged_batch_gives_what_single_runs_give(method: str) -> None:
+    models = [roof_duality_model(qubo(n, n)) for n in (8, 30, 17, 60)]
+    together = bl.compile(models).solve(method=method, passes=120, tol=1e-5)
+    for i, m in enumerate(models):
+        alone = m.solve(method=method, passes=120, tol=1e-5)
+        mine = together.instance(i)
+        assert mine.status == alone.status
+        assert mine.passes.item() == alone.passes.item()
+        assert mine.bound.item() == pytest.approx(alone.bound.item(), rel=1e-10)
+        assert mine.x["y"].shape == alone.x["y"].shape
+        assert mine.state.duals["Edge"].shape == alone.state.duals["Edge"].shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_shared_graph_with_many_costs_gives_what_single_runs_give(dtype: torch.dtype) -> None:
+    m, _, costs = one_graph(6)
+    truth = reference(m).objective
+    solution = m.solve(tol=1e-5, dtype=dtype)
+    assert set(solution.status) == {bl.Status.OPTIMAL}
+    assert bool((solution.bound <= truth + 1e-9).all())
+    assert torch.allclose(solution.bound, truth, rtol=3e-5)
+
+
+def test_the_same_run_twice_is_the_same_bit_for_bit() -> None:
+    m, _, _ = one_graph(5)
+    first, second = (m.compile().solve(passes=200, tol=0) for _ in range(2))
+    assert torch.equal(first.bound, second.bound)
+    assert torch.equal(first.state.duals["pairs"], second.state.duals["pairs"])
+
+
+def test_each_instance_has_its_own_tolerance_cutoff_and_status() -> None:
+    m, _, _ = one_graph(3)
+    optimum = reference(m).objective
+    cutoff = torch.tensor([float(optimum[0]) * 1.2, math.inf, math.inf])
+    solution = m.solve(cutoff=cutoff, tol=torch.tensor([1e-9, 1e-2, 1e-9]), passes=150)
+    assert solution.status[:2] == (bl.Status.CUTOFF, bl.Status.OPTIMAL)
+    assert solution.bound[0] >= cutoff[0]
+    assert solution.passes[0] < solution.passes[2] and solution.passes[1] < solution.passes[2]
+    assert solution.gap[1] <= 1e-2
+
+
+def test_fixings_are_data_of_a_solve() -> None:
+    m, y, costs = one_graph(4)
+    solver = m.compile()
+    free = solver.solve(tol=1e-6)
+    low, high = torch.zeros(4, 30), torch.ones(4, 30)
+    low[1, 3] = 1
+    high[2, :5] = 0
+    low[3, 2], high[3, 9] = 1, 0
+    fixed = solver.solve(bounds={y: (low, high)}, tol=1e-6, warm_start=free.state)
+    for i in range(4):
+        child = bl.Model()
+        q = qubo(30, 1)
+        u = child.variable("y", 30, lower=low[i], upper=high[i])
+        v = child.variable("z", len(q.edges), lower=0, upper=1)
+        child.add(Edge(), [u[q.edges[:, 0]], u[q.edges[:, 1]], v])
+        child.minimize(costs[i] @ u + torch.tensor(q.quadratic) @ v)
+        optimum = reference(child).objective.item()
+        assert fixed.bound[i].item() <= optimum + 1e-9
+        assert fixed.bound[i].item() == pytest.approx(optimum, rel=2e-6)
+        assert fixed.bound[i].item() >= free.bound[i].item() - 1e-5
+    with pytest.raises(ModelError, match="no value"):
+        solver.solve(bounds={y[[3]]: (2.0, 1.0)})
+
+
+def test_a_warm_start_begins_where_the_last_run_ended() -> None:
+    m, _, _ = one_graph(3)
+    solver = m.compile()
+    first = solver.solve(passes=100, tol=0)
+    again = solver.solve(passes=1, tol=0, warm_start=first.state)
+    assert bool((again.bound >= first.bound - 1e-9).all())
+    picked = solver.solve(passes=1, warm_start=bl.State.concatenate([first.state.select([0, 1]), first.state.select([2])]))
+    assert torch.allclose(picked.bound, again.bound, rtol=1e-12)
+    repeated = first.state.repeat(2)
+    assert repeated.batch == 6 and torch.equal(repeated.eta[0], repeated.eta[1])
+    with pytest.raises(ShapeError, match="select, repeat or concatenate"):
+        solver.solve(warm_start=repeated)
+
+
+def test_added_blocks_start_with_no_share_and_only_raise_the_bound() -> None:
+    rng = np.random.default_rng(3)
+    cost, product_cost = rng.standard_normal(3), np.array([-1.0, 1.0, 1.0]) * 3
+
+    def model(triangles: bool) -> bl.Model:
+        m = bl.Model()
+        y, z = m.variable("y", 3, lower=0, upper=1), m.variable("z", 3, lower=0, upper=1)
+        m.add(Edge(), [y[[0, 0, 1]], y[[1, 2, 2]], z], name="pairs")
+        if triangles:
+            m.add(Triangle(), [y[[0]], y[[1]], y[[2]], z[[0]], z[[1]], z[[2]]], name="triangles")
+        m.minimize(cost @ y + product_cost @ z)
+        return m
+
+    loose = model(False).solve(tol=1e-9)
+    tight = model(True)
+    started = tight.solve(passes=1, warm_start=loose.state)
+    assert started.bound.item() >= loose.bound.item() - 1e-9
+    finished = tight.solve(tol=1e-7, warm_start=loose.state)
+    assert finished.bound.item() == pytest.approx(reference(tight).objective.item(), abs=1e-5)
+
+
+def test_the_multipliers_sum_to_the_cost() -> None:
+    m, y, costs = one_graph(2)
+    solution = m.solve(passes=50, tol=0)
+    duals, scope = solution.duals["pairs"], m.blocks[0].scope
+    total = torch.zeros(2, m.size, dtype=torch.float64)
+    total.scatter_add_(1, scope.reshape(1, -1).expand(2, -1), duals.reshape(2, -1))
+    assert torch.allclose(total[:, y.columns], costs, atol=1e-12)
+
+
+def test_limits_return_the_best_so_far() -> None:
+    m, _, _ = one_graph(2)
+    limited = m.solve(passes=30, tol=0)
+    assert limited.status == (bl.Status.PASS_LIMIT,) * 2
+    # One more pass certifies the multipliers that are returned.
+    assert limited.passes.tolist() == [31, 31]
+    began = time.perf_counter()
+    timed = m.solve(passes=10**9, time_limit=0.2, tol=0, patience=10**9)
+    assert timed.status == (bl.Status.TIME_LIMIT,) * 2
+    assert time.perf_counter() - began < 5
+    assert bool(torch.isfinite(timed.bound).all())
+
+
+def test_callbacks_see_improving_bounds_and_can_stop_instances() -> None:
+    m, _, _ = one_graph(3)
+    events: list[bl.Event] = []
+
+    def watch(event: bl.Event) -> torch.Tensor:
+        events.append(event)
+        return torch.tensor([event.passes >= 30, False, False])
+
+    solution = m.solve(callback=watch, passes=80, tol=0, history=True)
+    assert solution.status == (bl.Status.INTERRUPTED, bl.Status.PASS_LIMIT, bl.Status.PASS_LIMIT)
+    assert [e.passes for e in events] == sorted(e.passes for e in events) == [e.passes for e in solution.history]
+    bounds = torch.stack([e.bound for e in events])
+    assert bool((bounds.diff(dim=0) >= 0).all())
+
+
+@pytest.mark.parametrize("when", [1, 40])
+def test_an_interrupt_keeps_the_best_bound(when: int) -> None:
+    m, _, _ = one_graph(2)
+
+    def stop(event: bl.Event) -> None:
+        if event.passes >= when:
+            raise KeyboardInterrupt
+
+    solution = m.solve(callback=stop, tol=0)
+    assert solution.status == (bl.Status.INTERRUPTED,) * 2
+    assert bool((solution.bound <= reference(m).objective + 1e-9).all())
+    assert bool(torch.isfinite(solution.bound).all())
+
+
+def test_infeasible_instances_are_proved_so_and_the_others_solved() -> None:
+    m = bl.Model(2)
+    x = m.variable("x", 4, lower=torch.tensor([[0.0, 0, 0, 0], [1.0, 1, 0, 0]]), upper=1)
+    m.add(AtMostOne(3), x[torch.tensor([[0, 2, 3], [1, 2, 3]])])
+    m.add(AtMostOne(2), x[:2])
+    m.minimize(-(x.sum()))
+    solution = m.solve(tol=1e-6)
+    assert solution.status == (bl.Status.OPTIMAL, bl.Status.INFEASIBLE)
+    assert reference(m).status == ("optimal", "infeasible")
+
+
+def test_one_diverging_instance_spoils_no_other() -> None:
+    class Fragile(bl.BlockType):
+        """Fails (NaN) for instances with large costs, after it was declared."""
+
+        dim = 2
+
+        def min_oracle(self, cost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            point = (cost < 0).to(cost)
+            value = (cost * point).sum(-1)
+            return point, torch.where(cost.abs().amax(-1) > 1e3, torch.nan, value)
+
+    m = bl.Model(2)
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(Fragile(), x[torch.tensor([[0, 1], [1, 2]])])
+    m.minimize(torch.tensor([[-1.0, -1, 1], [-1e6, 0, 0]]) @ x)
+    solution = m.solve(tol=1e-6, passes=100)
+    assert solution.status == (bl.Status.OPTIMAL, bl.Status.NUMERICAL_ERROR)
+    assert solution.bound[0].item() == pytest.approx(-2)
+
+
+def test_models_that_do_not_fit_together_are_refused() -> None:
+    a, b = roof_duality_model(qubo(10, 0)), bl.Model()
+    x = b.variable("x", 2, lower=0, upper=1)
+    b.minimize(x.sum())
+    with pytest.raises(ModelError, match="same"):
+        bl.compile([a, b])
+    with pytest.raises(OptionError, match="single compiled model"):
+        bl.compile([a, a]).solve(bounds={a.variables["y"]: (0, 1)})
+
+
+def test_repair_hooks_are_checked() -> None:
+    m, y, _ = one_graph(1)
+    m.repair_with(lambda x: {"y": torch.ones_like(x["y"]), "z": torch.zeros_like(x["z"])})
+    solution = m.solve(passes=30, tol=0)
+    # The hook's point violates the pairs, so its value never counts.
+    assert solution.primal.item() == math.inf
+    m.repair_with(lambda x: {"y": x["y"]})
+    with pytest.raises(ModelError, match="'z'"):
+        m.solve(passes=30)

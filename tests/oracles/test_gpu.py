@@ -1,0 +1,36 @@
+"""The oracles on a CUDA device give what they give on the CPU."""
+
+import numpy as np
+import pytest
+import torch
+
+from blocklp.block import BlockType
+from blocklp.oracles import AtMostOne, Box, Edge, FourCycle, Knapsack, Pairwise, Polytope, Simplex, Triangle
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+KINDS: list[BlockType] = [
+    Edge(),
+    Triangle(),
+    FourCycle(),
+    Simplex(5),
+    AtMostOne(5),
+    Pairwise(2, 3),
+    Box(np.zeros(4), np.ones(4)),
+    Knapsack([0.0, 1.0, 2.0, 0.5], 1.25),
+    Polytope([[1.0, 2.0, -1.0]], [0.0], [1.0], -np.ones(3), np.ones(3)),
+    Polytope(np.ones((1, 7)), [0.0], [1.5], np.zeros(7), np.ones(7)),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_same_as_cpu(kind: BlockType, dtype: torch.dtype) -> None:
+    assert kind.dim is not None
+    cost = torch.randn(2, 50, kind.dim, generator=torch.Generator().manual_seed(0)).round(decimals=2).to(dtype)
+    point, value = kind.to(dtype, cost.device).min_oracle(cost)
+    found, same = kind.to(dtype, torch.device("cuda")).min_oracle(cost.cuda())
+    assert found.device.type == same.device.type == "cuda" and found.dtype == same.dtype == dtype
+    slack = 16 * torch.finfo(dtype).eps * cost.abs().sum(-1)
+    assert ((same.cpu() - value).abs() <= slack).all()
+    assert (((cost * found.cpu()).sum(-1) - value).abs() <= slack + 1e-9).all()
