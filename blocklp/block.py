@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +38,7 @@ class Constraints:
     @classmethod
     def rows(cls, matrix: object, lower: object, upper: object) -> Constraints:
         """One system shared by all blocks, from anything that ``torch.as_tensor`` takes."""
-        a, lo, up = (torch.as_tensor(v, dtype=torch.float64) for v in (matrix, lower, upper))
+        a, lo, up = (as_tensor(v, torch.float64) for v in (matrix, lower, upper))
         if a.dim() != 2 or lo.shape != a.shape[:1] or up.shape != a.shape[:1]:
             raise ShapeError(
                 f"constraints: matrix {tuple(a.shape)} needs two dimensions and one lower and one upper entry a row, "
@@ -154,9 +155,16 @@ def common_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError(f"{what}: data of shapes {found} do not fit together; every length must agree or be 1") from None
 
 
+def as_tensor(value: object, dtype: torch.dtype | None = None) -> Tensor:
+    """Turn what users give into a tensor; arrays that must not be written to are copied."""
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        value = value.copy()
+    return torch.as_tensor(value, dtype=dtype)
+
+
 def as_block_data(value: object, trailing: int, what: str) -> Tensor:
     """Turn user data into ``(batch or 1, blocks or 1, ...)`` float64 with ``trailing`` further dimensions."""
-    data = torch.as_tensor(value, dtype=torch.float64)
+    data = as_tensor(value, torch.float64)
     if not trailing <= data.dim() <= trailing + 2:
         raise ShapeError(
             f"{what} has shape {tuple(data.shape)}; give {trailing} dimensions (one for all blocks), "

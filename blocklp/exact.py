@@ -46,7 +46,7 @@ class Exact:
 
     def _at(self, exponent: int) -> NDArray[np.object_]:
         """Integers for a common exponent that is not larger."""
-        return self.integers * (1 << (self.exponent - exponent))
+        return np.asarray(self.integers * (1 << (self.exponent - exponent)), dtype=object)
 
     def __add__(self, other: Exact) -> Exact:
         exponent = min(self.exponent, other.exponent)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from blocklp.block import as_tensor
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Parameter:
 def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
     """Check coefficients for an expression of a shape and give them as ``(batch or 1, *shape)`` float64."""
     try:
-        data = torch.as_tensor(value, dtype=torch.float64)
+        data = as_tensor(value, torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ModelError(f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number") from error
     rank = len(shape)
@@ -142,7 +143,7 @@ class Expression:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Expression:
-        return self * (1.0 / torch.as_tensor(other, dtype=torch.float64))
+        return self * (1.0 / as_tensor(other, torch.float64))
 
     def __matmul__(self, other: Any) -> Expression:
         return (self * other).sum()
@@ -188,7 +189,7 @@ class View:
 
     def __getitem__(self, key: Any) -> View:
         keys = key if isinstance(key, tuple) else (key,)
-        plain = tuple(k if isinstance(k, int | slice) or k is None or k is Ellipsis else torch.as_tensor(k) for k in keys)
+        plain = tuple(k if isinstance(k, int | slice) or k is None or k is Ellipsis else as_tensor(k) for k in keys)
         for k in plain:
             if isinstance(k, Tensor) and (k.is_floating_point() or k.is_complex()):
                 raise ScopeError(f"{self.name}: indices must be integers or booleans, got {k.dtype}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
+from blocklp.block import BlockType, as_tensor
 from blocklp.coupling import Linear
 from blocklp.errors import ModelError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
@@ -120,7 +120,7 @@ class Model:
         return made
 
     def _bound(self, value: object, shape: tuple[int, ...], name: str, side: str) -> Tensor:
-        if value is None or not bool(torch.isfinite(torch.as_tensor(value, dtype=torch.float64)).all()):
+        if value is None or not bool(torch.isfinite(as_tensor(value, torch.float64)).all()):
             raise ModelError(
                 f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity; "
                 f"certified bounds need finite variable bounds, give the tightest that you know"

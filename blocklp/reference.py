@@ -298,8 +298,8 @@ def _gurobi(program: LinearProgram) -> Answer:
     except gurobipy.GurobiError as error:
         rows, variables = program.A.shape
         raise BlocklpError(
-            f"Gurobi refused an LP of {variables} variables and {rows} rows: {error}. The licence that comes with gurobipy covers "
-            f"2000 of either; install a full licence, or use solver='highs'"
+            f"Gurobi refused an LP of {variables} variables and {rows} rows: {error}. The licence that comes with gurobipy "
+            f"covers 2000 of either; install a full licence, or use solver='highs'"
         ) from error
 
 
@@ -311,7 +311,8 @@ def _cvxpy(program: LinearProgram, name: str) -> Answer:
     try:
         problem.solve(**({"solver": name} if name else {"solver": "CLARABEL", **tight}))
     except cvxpy.SolverError as error:
-        raise OptionError(f"CVXPY could not solve the LP: {error}; it has the solvers {cvxpy.installed_solvers()}") from error
+        known = ", ".join(cvxpy.installed_solvers())  # type: ignore[no-untyped-call]
+        raise OptionError(f"CVXPY could not solve the LP: {error} Installed are {known}") from error
     if problem.status == cvxpy.OPTIMAL:
         return "optimal", np.array(problem.variables()[0].value)
-    return ("infeasible" if problem.status in cvxpy.settings.INF else problem.status), None
+    return ("infeasible" if problem.status == cvxpy.INFEASIBLE else problem.status), None

@@ -25,17 +25,17 @@ class AdamState(AscentState):
 
 @dataclass(frozen=True)
 class Adam:
-    r"""Adam with a rate that falls as :math:`1/\sqrt{k}`, in units of the mean multiplier of the start.
+    r"""Adam with a rate that falls as :math:`1/\sqrt{k}`, in units of the largest multiplier of the start.
 
     Parameters
     ----------
     rate : float
-        First step of a multiplier relative to their mean magnitude.
+        First step of a multiplier relative to the largest one.
     beta1, beta2 : float
         Decay of the moments, in [0, 1).
     """
 
-    rate: float = 0.1
+    rate: float = 0.04
     beta1: float = 0.9
     beta2: float = 0.999
 
@@ -49,8 +49,8 @@ class Adam:
         """Ask the oracles once and set the scale."""
         points, value = problem.min_oracle(duals)
         if eta is None:
-            mean = duals.abs().mean(1)
-            eta = self.rate * torch.where(mean > 0, mean, torch.ones_like(mean))
+            largest = duals.abs().amax(1)
+            eta = self.rate * torch.where(largest > 0, largest, torch.ones_like(largest))
         one, zero = torch.ones_like(value), torch.zeros_like(duals)
         return AdamState(duals, value, points, eta, problem.disagreement(points), one, one, zero, zero)
 

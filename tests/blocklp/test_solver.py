@@ -37,17 +37,30 @@ def one_graph(batch: int) -> tuple[bl.Model, bl.Variable, torch.Tensor]:
 
 
 @pytest.mark.parametrize("method", list(bl.METHODS))
-def test_a_ragged_batch_gives_what_single_runs_give(method: str) -> None:
-    models = [roof_duality_model(qubo(n, n)) for n in (8, 30, 17, 60)]
+def test_different_graphs_of_one_size_give_what_single_runs_give_bit_for_bit(method: str) -> None:
+    models = [roof_duality_model(qubo(30, seed)) for seed in range(4)]
     together = bl.compile(models).solve(method=method, passes=120, tol=1e-5)
     for i, m in enumerate(models):
         alone = m.solve(method=method, passes=120, tol=1e-5)
         mine = together.instance(i)
         assert mine.status == alone.status
         assert mine.passes.item() == alone.passes.item()
-        assert mine.bound.item() == pytest.approx(alone.bound.item(), rel=1e-10)
+        assert mine.bound.item() == alone.bound.item()
+        assert torch.equal(mine.state.duals["Edge"], alone.state.duals["Edge"])
+
+
+def test_a_ragged_batch_gives_what_single_runs_give_within_the_tolerance() -> None:
+    models = [roof_duality_model(qubo(n, n)) for n in (8, 30, 17, 60)]
+    together = bl.compile(models).solve(tol=1e-6)
+    for i, m in enumerate(models):
+        alone, mine, truth = m.solve(tol=1e-6), together.instance(i), reference(m).objective.item()
+        assert mine.status == alone.status == (bl.Status.OPTIMAL,)
+        for bound in (mine.bound.item(), alone.bound.item()):
+            assert truth - 2e-6 * max(1, abs(truth)) <= bound <= truth + 1e-9
         assert mine.x["y"].shape == alone.x["y"].shape
         assert mine.state.duals["Edge"].shape == alone.state.duals["Edge"].shape
+        warm = m.solve(passes=1, warm_start=mine.state)
+        assert warm.bound.item() >= mine.bound.item() - 1e-9
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -68,14 +81,13 @@ def test_the_same_run_twice_is_the_same_bit_for_bit() -> None:
 
 
 def test_each_instance_has_its_own_tolerance_cutoff_and_status() -> None:
-    m, _, _ = one_graph(3)
-    optimum = reference(m).objective
-    cutoff = torch.tensor([float(optimum[0]) * 1.2, math.inf, math.inf])
-    solution = m.solve(cutoff=cutoff, tol=torch.tensor([1e-9, 1e-2, 1e-9]), passes=150)
+    models = [roof_duality_model(qubo(30, seed)) for seed in range(3)]
+    cutoff = torch.tensor([reference(models[0]).objective.item() * 1.2, math.inf, math.inf])
+    solution = bl.compile(models).solve(cutoff=cutoff, tol=torch.tensor([1e-9, 0.3, 1e-9]), passes=60)
     assert solution.status[:2] == (bl.Status.CUTOFF, bl.Status.OPTIMAL)
     assert solution.bound[0] >= cutoff[0]
     assert solution.passes[0] < solution.passes[2] and solution.passes[1] < solution.passes[2]
-    assert solution.gap[1] <= 1e-2
+    assert solution.gap[1] <= 0.3
 
 
 def test_fixings_are_data_of_a_solve() -> None:
@@ -153,8 +165,8 @@ def test_limits_return_the_best_so_far() -> None:
     # One more pass certifies the multipliers that are returned.
     assert limited.passes.tolist() == [31, 31]
     began = time.perf_counter()
-    timed = m.solve(passes=10**9, time_limit=0.2, tol=0, patience=10**9)
-    assert timed.status == (bl.Status.TIME_LIMIT,) * 2
+    timed = roof_duality_model(qubo(3000, 0)).solve(passes=10**9, time_limit=0.1, tol=0)
+    assert timed.status == (bl.Status.TIME_LIMIT,)
     assert time.perf_counter() - began < 5
     assert bool(torch.isfinite(timed.bound).all())
 

@@ -1,0 +1,357 @@
+r"""The thesis's three functions, verbatim: ``min_oracle``, ``to_dual`` and ``to_primal`` (4.1.7.1).
+
+A problem needs no declared variables and no blocks if its author brings these functions and stores primal-like and
+dual-like variables as he pleases: in a tensor, or a tuple, list or dict of tensors, nested or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType
+from blocklp.coupling import Coupling
+from blocklp.decomposition import Decomposition, Group, dot
+from blocklp.engine import Event, Limits, relative_gap, run
+from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
+from blocklp.methods import Method, as_method
+from blocklp.model import Blocks, check_answer
+from blocklp.solver import _check_options
+from blocklp.status import Status
+
+Structure = Any
+"""A tensor ``(batch, ...)``, or a tuple, list or dict of structures."""
+
+TOLERANCE = 1e-9
+"""Relative error up to which ``to_dual`` and ``to_primal`` must fit together."""
+
+
+@dataclass(frozen=True)
+class RawSolution:
+    """Bounds and points of every instance, in the sense of minimisation.
+
+    Attributes
+    ----------
+    bound, safe_bound, primal, gap : Tensor
+        ``(batch,)`` float64, as in :class:`blocklp.Solution`.  ``safe_bound`` is ``-inf``, no statement: the rounding error
+        of the caller's oracle is not known.
+    status : tuple of Status
+        Why each instance ended.
+    x : structure of c
+        Primal point; if ``primal`` is infinite, the mean of the last copies.
+    duals : structure that ``to_dual`` returns
+        The multipliers of ``bound``; ``to_primal(duals)`` is ``c``.
+    passes, seconds : Tensor
+        ``(batch,)``: oracle passes and time until each instance left.
+    """
+
+    bound: Tensor
+    safe_bound: Tensor
+    primal: Tensor
+    gap: Tensor
+    status: tuple[Status, ...]
+    x: Structure
+    duals: Structure
+    passes: Tensor
+    seconds: Tensor
+
+
+def solve_raw(
+    c: Structure,
+    min_oracle: Callable[[Structure], Structure],
+    to_dual: Callable[[Structure], Structure],
+    to_primal: Callable[[Structure], Structure],
+    *,
+    lower: Structure,
+    upper: Structure,
+    method: str | Method = "prox",
+    tol: float = 1e-4,
+    cutoff: float = math.inf,
+    passes: int = 5000,
+    time_limit: float = math.inf,
+    callback: Callable[[Event], Any] | None = None,
+    check_every: int = 10,
+    feasibility_tol: float = 1e-6,
+    patience: int = 1000,
+) -> RawSolution:
+    r"""Minimise :math:`\langle c, x \rangle` over the points all of whose copies lie in their blocks.
+
+    The functions get float64 tensors that hold every instance of the batch, whether it is still at work or not.  All blocks
+    of an instance share one step size, since only the caller knows the blocks: a :class:`blocklp.Model` converges faster.
+
+    Parameters
+    ----------
+    c : structure
+        Costs: a tensor ``(batch, ...)``, or a tuple, list or dict of such tensors.
+    min_oracle : callable
+        Multipliers ``c_b`` to a minimiser of every block ``x_b``, or to ``(x_b, value)`` with the sum of the values,
+        ``(batch,)``.
+    to_dual : callable
+        :math:`x_b = n \odot x`: a structure like ``c`` to copies, each entry divided by the number of its copies.
+    to_primal : callable
+        :math:`x = \sum_b x_b`: the sum of the copies of every entry.
+    lower, upper : structure or number
+        Finite bounds of ``x``: like ``c``, or numbers or tensors in the place of whole parts of it, which broadcast.
+    method, tol, cutoff, passes, time_limit, callback, check_every, feasibility_tol, patience
+        As in :meth:`blocklp.Solver.solve`.
+
+    Raises
+    ------
+    OracleError
+        If ``to_dual`` and ``to_primal`` are not such a pair, or ``min_oracle`` does not return a point like its argument, or
+        its value is not that of the point.
+    ShapeError, NonFiniteError, ModelError
+        If the tensors of ``c`` differ in batch or have none, bounds do not fit, or a number is not finite, or bounds cross.
+    OptionError
+        If an option is out of range or unknown.
+    """
+    _check_options(passes=passes, check_every=check_every, patience=patience)
+    functions = _Functions.build(c, min_oracle, to_dual, to_primal)
+    problem = _decomposition(functions, c, lower, upper)
+    like = problem.offset
+    limits = Limits(
+        tol=torch.full_like(like, tol),
+        cutoff=torch.full_like(like, cutoff),
+        passes=passes,
+        time_limit=time_limit,
+        check_every=check_every,
+        feasibility_tol=feasibility_tol,
+        patience=patience,
+    )
+    start = torch.zeros_like(problem.spread(problem.cost))
+    results = run(problem, as_method(method), torch.float64, limits, start, None, callback=callback)
+    return RawSolution(
+        bound=results.bound,
+        safe_bound=results.safe_bound,
+        primal=results.primal,
+        gap=relative_gap(results.primal, results.bound).clamp(min=0),
+        status=tuple(Status(int(s)) for s in results.status),
+        x=unpack(results.x, functions.primal),
+        duals=unpack(results.duals, functions.dual),
+        passes=results.passes,
+        seconds=results.seconds,
+    )
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """The caller's functions on rows of numbers, of all instances or of some."""
+
+    primal: Structure  # like c
+    dual: Structure  # like what to_dual returns
+    oracle: Callable[[Structure], Structure]
+    to_dual: Callable[[Structure], Structure]
+    to_primal: Callable[[Structure], Structure]
+    batch: int
+
+    @classmethod
+    def build(
+        cls,
+        c: Structure,
+        oracle: Callable[[Structure], Structure],
+        to_dual: Callable[[Structure], Structure],
+        to_primal: Callable[[Structure], Structure],
+    ) -> _Functions:
+        """Learn the shapes of copies from ``to_dual``."""
+        parts = list(leaves(c, "c", ShapeError))
+        batches = {p.shape[0] if p.dim() else 0 for p in parts}
+        if len(batches) != 1 or 0 in batches:
+            raise ShapeError(f"every tensor of c needs the same leading batch, got shapes {[tuple(p.shape) for p in parts]}")
+        (batch,) = batches
+        made = unpack(pack(c), c)
+        dual = to_dual(made)
+        for part in leaves(dual, "to_dual(c)", OracleError):
+            if not part.dim() or part.shape[0] != batch:
+                raise OracleError(f"to_dual returned a tensor {tuple(part.shape)}; each needs the batch {batch} first")
+        return cls(made, dual, oracle, to_dual, to_primal, batch)
+
+    def whole(self, some: Tensor, rows: Tensor) -> Tensor:
+        """Rows of all instances, zero for those that have left: data in the caller's closures keep their places."""
+        return some if len(rows) == self.batch else some.new_zeros(self.batch, some.shape[1]).index_copy(0, rows, some)
+
+    def spread(self, values: Tensor, rows: Tensor) -> Tensor:
+        """``to_dual``: ``(k, variables)`` of the instances ``rows`` ``(k,)`` to ``(k, copies)``."""
+        answer = self.to_dual(unpack(self.whole(values, rows), self.primal))
+        return matched(answer, self.dual, "to_dual")[rows]
+
+    def collect(self, copies: Tensor, rows: Tensor) -> Tensor:
+        """``to_primal``: ``(k, copies)`` to ``(k, variables)``."""
+        answer = self.to_primal(unpack(self.whole(copies, rows), self.dual))
+        return matched(answer, self.primal, "to_primal")[rows]
+
+    def minimise(self, cost: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """``min_oracle``: ``(k, copies)`` to points ``(k, copies)`` and values ``(k,)``."""
+        answer = self.oracle(unpack(self.whole(cost, rows), self.dual))
+        value = None
+        # A pair is (point, value) unless the copies themselves are stored as a pair of tensors.
+        if isinstance(answer, tuple) and len(answer) == 2 and not same_form(answer, self.dual):
+            answer, value = answer
+        point = matched(answer, self.dual, "min_oracle")[rows]
+        if value is None:
+            return point, dot(cost, point)
+        if not isinstance(value, Tensor) or value.shape != (self.batch,):
+            raise OracleError(
+                f"min_oracle must return the value as a tensor ({self.batch},): one sum over all blocks an instance"
+            )
+        return point, value[rows].to(cost)
+
+
+class _Everything(BlockType):
+    """All blocks of an instance as one, known by the caller's oracle; ``rows`` says which instances are asked for."""
+
+    block_data = ("rows",)
+
+    def __init__(self, functions: _Functions, rows: Tensor) -> None:
+        self.functions, self.rows = functions, rows[:, None]
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Ask the caller's oracle: ``(batch, 1, copies)`` to points and values ``(batch, 1)``."""
+        point, value = self.functions.minimise(cost[:, 0], self.rows[:, 0])
+        return point[:, None], value[:, None]
+
+    @property
+    def name(self) -> str:
+        """As the caller knows it."""
+        return "solve_raw"
+
+
+@dataclass(frozen=True)
+class _Maps(Coupling):
+    """The caller's maps in the place of index maps."""
+
+    functions: _Functions
+    counts: Tensor  # (k, variables)
+    rows: Tensor  # (k,)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Every copy gets the value of its variable: ``to_dual`` without its division."""
+        return self.functions.spread(values * self.counts, self.rows)
+
+    def collect(self, copies: Tensor) -> Tensor:
+        """``to_primal``."""
+        return self.functions.collect(copies, self.rows)
+
+    def select(self, rows: Tensor) -> _Maps:
+        """Return the maps of some instances."""
+        return replace(self, counts=self.counts.index_select(0, rows), rows=self.rows.index_select(0, rows))
+
+
+def _decomposition(functions: _Functions, c: Structure, lower: Structure, upper: Structure) -> Decomposition:
+    """One group of one block an instance, after the functions have been tried."""
+    cost = pack(c)
+    if not bool(torch.isfinite(cost).all()):
+        raise NonFiniteError("c holds NaN or infinite entries; every cost must be finite")
+    low, high = (pack(bounded(functions.primal, side, name)) for side, name in ((lower, "lower"), (upper, "upper")))
+    if not bool((torch.isfinite(low) & torch.isfinite(high)).all()):
+        raise NonFiniteError("lower and upper must be finite: bounds that hold in floating point need them")
+    if bool((low > high).any()):
+        raise ModelError("an entry of lower is above that of upper")
+    rows = torch.arange(functions.batch, device=cost.device)
+    shares = functions.spread(torch.ones_like(cost), rows)
+    # Each of N copies holds 1/N, and the sum of their squares is 1/N; an entry that has no copy is refused by _check_maps.
+    counts = 1 / functions.collect(shares**2, rows).clamp(min=torch.finfo(cost.dtype).tiny)
+    copies = shares.shape[1]
+    index = torch.zeros(1, copies, dtype=torch.long, device=cost.device)
+    maps = _Maps(cost.shape[1], index, None, None, {}, functions, counts, rows)
+    _check_maps(functions, maps, cost, copies)
+    kind = _Everything(functions, rows)
+    alone = (maps.spread(counts) < 1.5).all(0)
+    group = Group("min_oracle", kind, 1, copies, 0, (~alone).to(cost))
+    handle = Blocks("min_oracle", kind, torch.zeros(1, copies, dtype=torch.long))
+    trial = maps.spread(cost / counts)[:, None]
+    check_answer(handle, trial, kind.min_oracle(trial))
+    return Decomposition(cost, low, high, torch.zeros_like(cost[:, 0]), (group,), maps, counts)
+
+
+def _check_maps(functions: _Functions, maps: _Maps, cost: Tensor, copies: int) -> None:
+    """Try the maps on random numbers.
+
+    Raises
+    ------
+    OracleError
+        If they do not invert each other, or are not adjoint up to the numbers of copies.
+    """
+    seeded = torch.Generator().manual_seed(0)
+    x = torch.rand(cost.shape, generator=seeded, dtype=cost.dtype).to(cost.device) + 0.5
+    y = torch.rand(len(cost), copies, generator=seeded, dtype=cost.dtype).to(cost.device) - 0.5
+    back = functions.collect(functions.spread(x, maps.rows), maps.rows)
+    if not bool(((back - x).abs() <= TOLERANCE * x).all()):
+        raise OracleError(
+            "to_primal(to_dual(x)) is not x: to_dual must give each copy x divided by the number of copies of the entry "
+            "(every entry needs one), and to_primal must add the copies up"
+        )
+    left, right = dot(maps.spread(x), y), dot(x, maps.collect(y))
+    if not bool(((left - right).abs() <= TOLERANCE * dot(maps.spread(x), y.abs())).all()):
+        raise OracleError(
+            "to_primal is not the adjoint of to_dual: to_primal must add up, with weight 1, just those copies to which to_dual "
+            "gives the entry, and to_dual must divide every entry into equal shares"
+        )
+
+
+def leaves(structure: Structure, what: str, error: type[Exception]) -> Iterator[Tensor]:
+    """Tensors of a structure, in order."""
+    if isinstance(structure, Tensor):
+        yield structure
+    elif isinstance(structure, tuple | list | dict) and structure:
+        for part in structure.values() if isinstance(structure, dict) else structure:
+            yield from leaves(part, what, error)
+    else:
+        raise error(f"{what} holds {type(structure).__name__}; it may be a tensor, or a tuple, list or dict of tensors")
+
+
+def pack(structure: Structure) -> Tensor:
+    """Lay a structure out as rows ``(batch, numbers)``, float64."""
+    return torch.cat([p.detach().double().flatten(1) for p in leaves(structure, "c", ShapeError)], 1)
+
+
+def unpack(rows: Tensor, like: Structure) -> Structure:
+    """Undo :func:`pack`."""
+    sizes = [p.shape[1:].numel() for p in leaves(like, "c", ShapeError)]
+    pieces = iter(rows.split(sizes, 1))
+
+    def build(form: Structure) -> Structure:
+        if isinstance(form, Tensor):
+            return next(pieces).reshape(len(rows), *form.shape[1:])
+        return {k: build(v) for k, v in form.items()} if isinstance(form, dict) else type(form)(build(v) for v in form)
+
+    return build(like)
+
+
+def same_form(structure: Structure, like: Structure) -> bool:
+    """Whether two structures agree in containers and shapes."""
+    if isinstance(like, Tensor):
+        return isinstance(structure, Tensor) and structure.shape == like.shape
+    if type(structure) is not type(like) or len(structure) != len(like):
+        return False
+    if isinstance(like, dict):
+        return list(structure) == list(like) and all(same_form(structure[k], like[k]) for k in like)
+    return all(same_form(a, b) for a, b in zip(structure, like, strict=True))
+
+
+def matched(answer: Structure, like: Structure, function: str) -> Tensor:
+    """Lay out what a function of the caller returned."""
+    if not same_form(answer, like):
+        shapes = [tuple(p.shape) for p in leaves(like, function, OracleError)]
+        raise OracleError(f"{function} must return a {type(like).__name__} of tensors of shapes {shapes}, in this order")
+    return pack(answer)
+
+
+def bounded(like: Structure, side: Structure, name: str) -> Structure:
+    """Broadcast bounds to a structure."""
+    if isinstance(like, Tensor):
+        try:
+            return torch.as_tensor(side).to(like).expand_as(like)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ShapeError(f"{name} does not broadcast to a tensor {tuple(like.shape)} of c") from error
+    if not isinstance(side, tuple | list | dict):
+        side = {k: side for k in like} if isinstance(like, dict) else type(like)(side for _ in like)
+    if type(side) is not type(like) or (side.keys() != like.keys() if isinstance(like, dict) else len(side) != len(like)):
+        raise ShapeError(f"{name} must have the structure of c, or be a number")
+    if isinstance(like, dict):
+        return {k: bounded(like[k], side[k], name) for k in like}
+    return type(like)(bounded(a, b, name) for a, b in zip(like, side, strict=True))
