@@ -24,15 +24,13 @@ from blocklp.box import Box
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.exact import Exact, rounded_down
 from blocklp.finite import FiniteVertices
+from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import Blocks, Model
-from blocklp.reference import LinearProgram, block_rows
 from blocklp.solver import Bounds, _bounds
 from blocklp.state import State
 
 SLACK = 1e-9
 """A vertex is struck out only if it violates a bound by more than this, so that a rounded bound empties no block."""
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -109,22 +109,22 @@ class Expression:
         constant = coefficients(other, self.shape, self.model.batch, "constant")
         return Expression(self.model, self.shape, (), constant)
 
-    def __add__(self, other: Any) -> Expression:
-        other = self._other(other)
-        return Expression(self.model, self.shape, self.terms + other.terms, self.constant + other.constant)
+    def __add__(self, other: object) -> Expression:
+        added = self._other(other)
+        return Expression(self.model, self.shape, self.terms + added.terms, self.constant + added.constant)
 
     __radd__ = __add__
 
     def __neg__(self) -> Expression:
         return self * -1.0
 
-    def __sub__(self, other: Any) -> Expression:
+    def __sub__(self, other: object) -> Expression:
         return self + -self._other(other)
 
-    def __rsub__(self, other: Any) -> Expression:
+    def __rsub__(self, other: object) -> Expression:
         return -self + other
 
-    def __mul__(self, other: Any) -> Expression:
+    def __mul__(self, other: object) -> Expression:
         if isinstance(other, Expression | View):
             raise ModelError("a product of two variables is not linear; multiply by numbers, tensors or parameters")
         if isinstance(other, Parameter):
@@ -142,10 +142,10 @@ class Expression:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Expression:
+    def __truediv__(self, other: object) -> Expression:
         return self * (1.0 / as_tensor(other, torch.float64))
 
-    def __matmul__(self, other: Any) -> Expression:
+    def __matmul__(self, other: object) -> Expression:
         return (self * other).sum()
 
     __rmatmul__ = __matmul__
@@ -208,33 +208,38 @@ class View:
         """Sum of all entries."""
         return self.expression().sum()
 
+    @property
+    def T(self) -> View:
+        """Return the entries of a matrix, transposed."""
+        return View(self.model, self.name, self.index.T)
+
     def reshape(self, *shape: int) -> View:
         """Return the same entries in another shape."""
         return View(self.model, self.name, self.index.reshape(*shape))
 
-    def __add__(self, other: Any) -> Expression:
+    def __add__(self, other: object) -> Expression:
         return self.expression() + other
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Expression:
+    def __sub__(self, other: object) -> Expression:
         return self.expression() - other
 
-    def __rsub__(self, other: Any) -> Expression:
+    def __rsub__(self, other: object) -> Expression:
         return -self.expression() + other
 
     def __neg__(self) -> Expression:
         return -self.expression()
 
-    def __mul__(self, other: Any) -> Expression:
+    def __mul__(self, other: object) -> Expression:
         return self.expression() * other
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Expression:
+    def __truediv__(self, other: object) -> Expression:
         return self.expression() / other
 
-    def __matmul__(self, other: Any) -> Expression:
+    def __matmul__(self, other: object) -> Expression:
         return self.expression() @ other
 
     __rmatmul__ = __matmul__

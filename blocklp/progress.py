@@ -75,5 +75,10 @@ def describe(event: Event) -> str:
     parts = [f"{event.passes} passes", f"{event.seconds:.1f} s", f"bound {bound:.9g}", f"primal {primal:.9g}", f"gap {gap:.1e}"]
     if len(event.status) > 1:
         finished = int((event.status != int(Status.RUNNING)).sum())
-        parts = [*parts[:2], f"{finished} of {len(event.status)} instances finished", f"largest gap: instance {worst}", *parts[2:]]
+        parts = [
+            *parts[:2],
+            f"{finished} of {len(event.status)} instances finished",
+            f"largest gap: instance {worst}",
+            *parts[2:],
+        ]
     return " | ".join(parts)

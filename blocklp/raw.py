@@ -7,7 +7,7 @@ dual-like variables as he pleases: in a tensor, or a tuple, list or dict of tens
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +23,7 @@ from blocklp.methods import Method, as_method
 from blocklp.model import Blocks, check_answer
 from blocklp.solver import _check_options
 from blocklp.status import Status
-
-Structure = Any
-"""A tensor ``(batch, ...)``, or a tuple, list or dict of structures."""
+from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
 
 TOLERANCE = 1e-9
 """Relative error up to which ``to_dual`` and ``to_primal`` must fit together."""
@@ -293,65 +291,9 @@ def _check_maps(functions: _Functions, maps: _Maps, cost: Tensor, copies: int) -
         )
 
 
-def leaves(structure: Structure, what: str, error: type[Exception]) -> Iterator[Tensor]:
-    """Tensors of a structure, in order."""
-    if isinstance(structure, Tensor):
-        yield structure
-    elif isinstance(structure, tuple | list | dict) and structure:
-        for part in structure.values() if isinstance(structure, dict) else structure:
-            yield from leaves(part, what, error)
-    else:
-        raise error(f"{what} holds {type(structure).__name__}; it may be a tensor, or a tuple, list or dict of tensors")
-
-
-def pack(structure: Structure) -> Tensor:
-    """Lay a structure out as rows ``(batch, numbers)``, float64."""
-    return torch.cat([p.detach().double().flatten(1) for p in leaves(structure, "c", ShapeError)], 1)
-
-
-def unpack(rows: Tensor, like: Structure) -> Structure:
-    """Undo :func:`pack`."""
-    sizes = [p.shape[1:].numel() for p in leaves(like, "c", ShapeError)]
-    pieces = iter(rows.split(sizes, 1))
-
-    def build(form: Structure) -> Structure:
-        if isinstance(form, Tensor):
-            return next(pieces).reshape(len(rows), *form.shape[1:])
-        return {k: build(v) for k, v in form.items()} if isinstance(form, dict) else type(form)(build(v) for v in form)
-
-    return build(like)
-
-
-def same_form(structure: Structure, like: Structure) -> bool:
-    """Whether two structures agree in containers and shapes."""
-    if isinstance(like, Tensor):
-        return isinstance(structure, Tensor) and structure.shape == like.shape
-    if type(structure) is not type(like) or len(structure) != len(like):
-        return False
-    if isinstance(like, dict):
-        return list(structure) == list(like) and all(same_form(structure[k], like[k]) for k in like)
-    return all(same_form(a, b) for a, b in zip(structure, like, strict=True))
-
-
 def matched(answer: Structure, like: Structure, function: str) -> Tensor:
     """Lay out what a function of the caller returned."""
     if not same_form(answer, like):
         shapes = [tuple(p.shape) for p in leaves(like, function, OracleError)]
         raise OracleError(f"{function} must return a {type(like).__name__} of tensors of shapes {shapes}, in this order")
     return pack(answer)
-
-
-def bounded(like: Structure, side: Structure, name: str) -> Structure:
-    """Broadcast bounds to a structure."""
-    if isinstance(like, Tensor):
-        try:
-            return torch.as_tensor(side).to(like).expand_as(like)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ShapeError(f"{name} does not broadcast to a tensor {tuple(like.shape)} of c") from error
-    if not isinstance(side, tuple | list | dict):
-        side = {k: side for k in like} if isinstance(like, dict) else type(like)(side for _ in like)
-    if type(side) is not type(like) or (side.keys() != like.keys() if isinstance(like, dict) else len(side) != len(like)):
-        raise ShapeError(f"{name} must have the structure of c, or be a number")
-    if isinstance(like, dict):
-        return {k: bounded(like[k], side[k], name) for k in like}
-    return type(like)(bounded(a, b, name) for a, b in zip(like, side, strict=True))

@@ -10,9 +10,11 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,13 +28,16 @@ from typer.core import TyperGroup
 import blocklp as bl
 from blocklp.errors import BlocklpError, DeviceError, OptionError
 from blocklp.problems.demo import compare, demo
-from blocklp.problems.mis import WeightedGraph, clique_model, read_graph, solve_mis
+from blocklp.problems.mis import MisSolution, clique_model, read_graph, solve_mis
+from blocklp.problems.mis.relaxation import CliqueBlocks
 from blocklp.problems.plot import blank_figure, plot_convergence
-from blocklp.problems.qpbo import Qubo, read_qubo, roof_duality_model, solve_qpbo
-from blocklp.problems.report import Row, table, to_json
+from blocklp.problems.qpbo import QpboSolution, read_qubo, roof_duality_model, solve_qpbo
+from blocklp.problems.qpbo.readers import Format
+from blocklp.problems.report import Row, show, to_json
 from blocklp.progress import Progress
 
 OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo")
+COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
 
 
 class Commands(TyperGroup):
@@ -70,6 +75,9 @@ class Cover(StrEnum):
     edges = "edges"
     cliques = "cliques"
 
+
+FORMATS: dict[Kind, Format] = {Kind.sparse: "sparse", Kind.maxcut: "maxcut"}
+COVERS: dict[Cover, CliqueBlocks] = {Cover.edges: "edges", Cover.cliques: "cliques"}
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Instances, gzipped or not; solved as one batch.")]
 MethodName = Annotated[str, typer.Option("--method", help=f"One of {', '.join(bl.METHODS)}.")]
@@ -115,14 +123,130 @@ def qpbo(
     quiet: Quiet = False,
 ) -> None:
     """Bound QUBO and max-cut instances by roof duality, and find labellings."""
-    named = None if format is None else format.value
-    qubos = [read_qubo(file, named) for file in files]
-    sizes = [(qubo.n, len(qubo.edges), "") for qubo in qubos]
+    qubos = [read_qubo(file, format and FORMATS[format]) for file in files]
+    names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
+    options = Options(method, tol, passes, time_limit, device, dtype)
+    output = Output(as_json, plot, reference, quiet)
+    run(names, lambda **given: solve_qpbo(qubos, **given), lambda i: roof_duality_model(qubos[i]), options, output)
 
-    def solve(**options: Any) -> Sequence[Any]:
-        return solve_qpbo(qubos, **options)
 
-    _run(
-        files, sizes, solve, lambda i: roof_duality_model(qubos[i]), as_json, plot, reference, quiet,
-        method=method, tol=tol, passes=passes, time_limit=time_limit, device=device, dtype=dtype,
-    )
+@app.command()
+def mis(
+    files: Files,
+    blocks: Annotated[Cover, typer.Option(help="One block an edge, or one a clique: stronger, later.")] = Cover.cliques,
+    method: MethodName = "prox",
+    tol: Tol = 1e-4,
+    passes: Passes = 5000,
+    time_limit: TimeLimit = math.inf,
+    device: Device = "cpu",
+    dtype: Dtype = Precision.float64,
+    as_json: Json = False,
+    plot: Plot = None,
+    reference: Against = None,
+    quiet: Quiet = False,
+) -> None:
+    """Bound heaviest independent sets of DIMACS graphs, and find sets; of .clq files, heaviest cliques."""
+    given_graphs = [read_graph(file) for file in files]
+    graphs = [graph.complement() if graph.objective == "clique" else graph for graph in given_graphs]
+    names = [
+        (str(file), graph.n, len(graph.edges), "" if graph is given else COMPLEMENTED)
+        for file, graph, given in zip(files, graphs, given_graphs, strict=True)
+    ]
+    cover = COVERS[blocks]
+    options = Options(method, tol, passes, time_limit, device, dtype)
+    output = Output(as_json, plot, reference, quiet)
+    run(names, lambda **given: solve_mis(graphs, cover, **given), lambda i: clique_model(graphs[i], cover), options, output)
+
+
+@app.command()
+def info() -> None:
+    """Print versions, devices, methods, and which optional packages are there."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"blocklp {bl.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
+    devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    console.print(Text(f"devices: {', '.join(['cpu', *devices])}; {torch.get_num_threads()} threads"))
+    console.print(f"methods: {', '.join(bl.METHODS)}")
+    for package in OPTIONAL:
+        found = importlib.util.find_spec(package) is not None
+        console.print(f"{package}: {importlib.metadata.version(package) if found else 'not installed'}")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve, as given on the command line."""
+
+    method: str
+    tol: float
+    passes: int
+    time_limit: float
+    device: str
+    dtype: Precision
+
+    def checked(self) -> dict[str, Any]:
+        """Return the options of a solve.
+
+        Raises
+        ------
+        OptionError, DeviceError
+            If the device has no such name or is missing.
+        """
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise OptionError(f"unknown device {self.device!r}; give cpu, cuda or cuda:N")
+        number = int(self.device.partition(":")[2] or 0)
+        if self.device != "cpu" and number >= torch.cuda.device_count():
+            raise DeviceError(f"device {self.device!r} is missing, {torch.cuda.device_count()} CUDA devices are there; use cpu")
+        return asdict(self) | {"dtype": getattr(torch, self.dtype)}
+
+
+@dataclass(frozen=True)
+class Output:
+    """What to print and to write."""
+
+    as_json: bool
+    plot: Path | None
+    reference: str | None
+    quiet: bool
+
+
+def run(
+    names: Sequence[tuple[str, int, int, str]],
+    solve: Callable[..., Sequence[QpboSolution | MisSolution]],
+    model: Callable[[int], bl.Model],
+    options: Options,
+    output: Output,
+) -> None:
+    """Solve, report, and exit with the code of the worst instance.
+
+    ``names`` holds file, number of variables, number of pairs and a note for each instance; ``model`` gives the LP of an
+    instance for the comparison with another solver.
+    """
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    given = options.checked()
+    figure = None if output.plot is None else blank_figure(output.plot)
+    if not output.quiet:
+        for file, _, _, note in names:
+            if note:
+                errors.print(Text(f"{file}: {note}"))
+    with nullcontext(lambda event: None) if output.quiet else Progress() as callback:
+        found = solve(**given, callback=callback, history=figure is not None)
+    solutions = [f.relaxation for f in found]
+    status = {s.status[0] for s in solutions}
+    rows = [Row(file, n, pairs, f, note) for (file, n, pairs, note), f in zip(names, found, strict=True)]
+    if output.reference is not None and bl.Status.INTERRUPTED not in status:
+        rows = [replace(row, reference=compare(model(i), output.reference)) for i, row in enumerate(rows)]
+    if output.as_json:
+        typer.echo(to_json(rows, options.method))
+    else:
+        show(rows, Console())
+    if figure is not None and output.plot is not None:
+        labels = [row.file for row in rows]
+        plot_convergence(figure, labels, [s.history for s in solutions])
+        figure.savefig(output.plot, dpi=150)
+    if bl.Status.INTERRUPTED in status:
+        raise typer.Exit(130)
+    if status != {bl.Status.OPTIMAL}:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,7 @@ from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
-from blocklp.problems.report import Reference, Row, table
+from blocklp.problems.report import Reference, Row, show
 from blocklp.progress import Progress
 from blocklp.reference import reference
 
@@ -40,7 +40,7 @@ def demo(console: Console) -> list[Row]:
     tight = [row.file for row in quadratic if row.found.gap <= 1e-4]
     closed = [sum(row.found.gap <= 1e-4 for row in rows) for rows in (edges, cliques)]
 
-    console.print(table(quadratic, "Quadratic pseudo-boolean functions, minimised: roof duality, one batch"))
+    show(quadratic, console, "Quadratic pseudo-boolean functions, minimised: roof duality, one batch")
     console.print(
         f"[bold]{split.name}[/]: two leaders are put on two sides and every tie between the sides costs its weight. "
         f"Such attractive functions have tight bounds; {agree} of {split.n} members land in the club that they really joined.\n"
@@ -48,8 +48,8 @@ def demo(console: Console) -> list[Row]:
         f"a limit of this LP, which HiGHS meets too.\n"
         f"Proved optimal within 0.01 %: {', '.join(tight)}.\n"
     )
-    console.print(table(edges, "Largest independent sets, maximised: one block a pair, one batch"))
-    console.print(table(cliques, "The same with one block a clique: stronger bounds"))
+    show(edges, console, "Largest independent sets, maximised: one block a pair, one batch")
+    show(cliques, console, "The same with one block a clique: stronger bounds")
     console.print(
         f"Proved largest within 0.01 %: {closed[0]} of {len(graphs)} sets by pairs, {closed[1]} of {len(graphs)} by cliques.\n\n"
         "[bold]bound[/] is certified: no labelling is better (smaller, or larger where we maximise), whatever the solver did. "

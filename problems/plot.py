@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def blank_figure(path: Path) -> Figure:
     return figure
 
 
-def plot_convergence(figure: Figure, histories: Mapping[str, Sequence[bl.Event]]) -> None:
+def plot_convergence(figure: Figure, names: Sequence[str], histories: Sequence[Sequence[bl.Event]]) -> None:
     """Draw the histories of instances, each with ``(1,)`` tensors, against passes and against seconds.
 
     Bound and primal value of several instances are shown relative to the last primal value, to share an axis.
@@ -49,12 +49,14 @@ def plot_convergence(figure: Figure, histories: Mapping[str, Sequence[bl.Event]]
     ----------
     figure : matplotlib.figure.Figure
         Empty.
-    histories : mapping of str to sequence of Event
-        Events by name of the instance.
+    names : sequence of str
+        Names of the instances.
+    histories : sequence of sequence of Event
+        Their events.
     """
     axes = figure.subplots(2, 2, sharex="col", sharey="row")
     several = len(histories) > 1
-    for number, (name, events) in enumerate(histories.items()):
+    for number, (name, events) in enumerate(zip(names, histories, strict=True)):
         color = f"C{number % 10}"
         bound = [float(e.bound[0]) for e in events]
         primal = [float(e.primal[0]) for e in events]
@@ -69,10 +71,10 @@ def plot_convergence(figure: Figure, histories: Mapping[str, Sequence[bl.Event]]
             bottom.plot(x, _drawable(gap), color=color)
     _decorate(axes, several, min(len(histories), 10))
     if several and len(histories) <= LEGEND:
-        handles, names = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)), frameon=False)
+        handles, shown = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, shown, loc="outside lower center", ncols=min(3, len(shown)), frameon=False)
     elif not several:
-        figure.suptitle(next(iter(histories)))
+        figure.suptitle(names[0])
 
 
 def _decorate(axes: Any, several: bool, colors: int) -> None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 import blocklp as bl
@@ -16,6 +19,9 @@ from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.qpbo.relaxation import QpboSolution
 
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
+SPARE = ("its seconds", "pairs", "LP gap", "n", "passes", "difference")
+"""Columns that a narrow terminal does without, first the least wanted."""
+WIDE = Console(width=10_000)
 
 
 @dataclass(frozen=True)
@@ -71,36 +77,57 @@ class Row:
         return int((persistency.weak >= 0).sum()), int((persistency.strong >= 0).sum())
 
 
-def table(rows: Sequence[Row], title: str = "") -> Table:
-    """Return the table for people: one line an instance."""
-    named = rows[0].labelling[0]
-    compared = next((row.reference.solver for row in rows if row.reference is not None), None)
-    result = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    result.add_column("instance", overflow="fold")
-    headings = ["n", "pairs", "bound", named, "gap", "LP gap", "fixed", "passes", "seconds"]
-    headings += [f"LP by {compared}", "difference", "its seconds"] if compared else []
-    for heading in headings:
-        result.add_column(heading, justify="right")
-    result.add_column("status")
-    for row in rows:
-        lp = row.relaxation
-        cells = [
-            row.file,
-            str(row.n),
-            str(row.pairs),
-            f"{float(lp.bound[0]):.8g}",
-            f"{row.labelling[1]:.8g}",
-            f"{100 * row.found.gap:.2f} %",
-            f"{float(lp.gap[0]):.1e}",
-            str(row.proved[0]),
-            str(int(lp.passes[0])),
-            f"{float(lp.seconds[0]):.2f}",
-        ]
-        if row.reference is not None:
-            cells += [f"{row.reference.value:.8g}", f"{_difference(row):+.1e}", f"{row.reference.seconds:.2f}"]
-        status = lp.status[0]
-        style = STYLES.get(status, "yellow")
-        result.add_row(*cells, f"[{style}]{status.name.lower().replace('_', ' ')}[/]")
+def show(rows: Sequence[Row], console: Console, title: str = "") -> None:
+    """Print the table for people: one line an instance.
+
+    A terminal that is too narrow gets fewer columns; a file or a pipe gets all of them.
+    """
+    columns = _columns(rows)
+    spare = [heading for heading in SPARE if heading in columns]
+    while (width := Measurement.get(WIDE, WIDE.options, _table(columns)).maximum) > console.width and spare:
+        if not console.is_terminal:
+            break
+        del columns[spare.pop(0)]
+    whole = _table(columns)
+    whole.title = title or None
+    console.print(whole, width=max(width, console.width), crop=False, soft_wrap=width > console.width)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Cells by heading."""
+    lps = [row.relaxation for row in rows]
+    columns = {
+        "instance": [escape(row.file) for row in rows],
+        "n": [str(row.n) for row in rows],
+        "pairs": [str(row.pairs) for row in rows],
+        "bound": [f"{float(lp.bound[0]):.8g}" for lp in lps],
+        rows[0].labelling[0]: [f"{row.labelling[1]:.8g}" for row in rows],
+        "gap": [f"{100 * row.found.gap:.2f} %" for row in rows],
+        "LP gap": [f"{float(lp.gap[0]):.1e}" for lp in lps],
+        "fixed": [str(row.proved[0]) for row in rows],
+        "passes": [str(int(lp.passes[0])) for lp in lps],
+        "seconds": [f"{float(lp.seconds[0]):.2f}" for lp in lps],
+    }
+    if rows[0].reference is not None:
+        compared = [row.reference for row in rows if row.reference is not None]
+        columns |= {
+            f"LP by {compared[0].solver}": [f"{by.value:.8g}" for by in compared],
+            "difference": [f"{_difference(row):+.1e}" for row in rows],
+            "its seconds": [f"{by.seconds:.2f}" for by in compared],
+        }
+    return columns | {"status": [_styled(lp.status[0]) for lp in lps]}
+
+
+def _styled(status: bl.Status) -> str:
+    return f"[{STYLES.get(status, 'yellow')}]{status.name.lower().replace('_', ' ')}[/]"
+
+
+def _table(columns: dict[str, list[str]]) -> Table:
+    result = Table(box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for heading in columns:
+        result.add_column(heading, justify="left" if heading in ("instance", "status") else "right", no_wrap=True)
+    for cells in zip(*columns.values(), strict=True):
+        result.add_row(*cells)
     return result
 
 

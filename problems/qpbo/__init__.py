@@ -1,5 +1,4 @@
-"""Quadratic pseudo-boolean optimisation: instances, readers, roof duality, verified persistency and
-primal heuristics."""
+"""Quadratic pseudo-boolean optimisation: instances, readers, roof duality, persistency and primal heuristics."""
 
 from blocklp.problems.qpbo.heuristics import Labellings, one_flip_descent, round_fractional
 from blocklp.problems.qpbo.instance import Qubo

@@ -23,7 +23,7 @@ def block_types(rng: np.random.Generator) -> list[Callable[[], bl.BlockType]]:
         lambda: Knapsack(rng.integers(0, 4, 4).astype(float), float(rng.integers(0, 5))),
         lambda: bl.Box(np.zeros(2), np.array([0.5, 1.0])),
         lambda: bl.FiniteVertices(np.unique(rng.random((5, 3)).round(2), axis=0)),
-        lambda: Polytope([[1.0, 2.0, -1.0]], -np.inf, rng.integers(0, 3), np.zeros(3), np.ones(3)),
+        lambda: Polytope([[1.0, 2.0, -1.0]], [-np.inf], [float(rng.integers(0, 3))], np.zeros(3), np.ones(3)),
     ]
 
 

@@ -1,0 +1,151 @@
+"""The LP of an instance, written out: nothing here decomposes.
+
+The rows are those that the block types state themselves (:meth:`BlockType.constraints`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, vstack
+from torch import Tensor
+
+from blocklp.block import Constraints
+from blocklp.errors import MissingDependencyError, ModelError
+from blocklp.model import Model
+from blocklp.small_lp import TOLERANCE
+from blocklp.solver import Bounds, _bounds
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinearProgram:
+    r"""The LP of one instance.
+
+    .. math:: \min \text{ or } \max \; c^\top x + offset \quad \text{s.t.} \quad row_{lower} \le A x \le row_{upper}, \;
+              lower \le x \le upper
+
+    Attributes
+    ----------
+    c, lower, upper : ndarray
+        ``(variables,)`` float64; variables in the order in which the model declared them, arrays row by row.
+    A : csr_array
+        ``(rows, variables)`` float64.
+    row_lower, row_upper : ndarray
+        ``(rows,)`` float64; infinities mark one-sided rows.
+    offset : float
+        Constant of the objective.
+    maximize : bool
+        The sense.
+    """
+
+    c: Array
+    A: csr_array
+    row_lower: Array
+    row_upper: Array
+    lower: Array
+    upper: Array
+    offset: float = 0.0
+    maximize: bool = False
+
+    def sides(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Numbers of the rows that are equations, that have an upper side, and that have a lower side."""
+        equal = self.row_lower == self.row_upper
+        above, below = np.isfinite(self.row_upper) & ~equal, np.isfinite(self.row_lower) & ~equal
+        return np.flatnonzero(equal), np.flatnonzero(above), np.flatnonzero(below)
+
+    def linprog(self) -> Any:
+        """Minimise (or maximise) by ``scipy.optimize.linprog``: its ``OptimizeResult``, upper sides before lower sides."""
+        equal, above, below = self.sides()
+        return linprog(
+            -self.c if self.maximize else self.c,
+            A_ub=vstack([self.A[above], -self.A[below]]),
+            b_ub=np.concatenate([self.row_upper[above], -self.row_lower[below]]),
+            A_eq=self.A[equal],
+            b_eq=self.row_upper[equal],
+            bounds=np.stack([self.lower, self.upper], 1),
+            method="highs",
+            options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
+        )
+
+    def to_cvxpy(self) -> Any:
+        """Return a ``cvxpy.Problem`` whose only variable, ``"x"``, holds all variables.
+
+        Raises
+        ------
+        MissingDependencyError
+            If cvxpy is not installed.
+        """
+        try:
+            import cvxpy
+        except ImportError as error:
+            raise MissingDependencyError("solver 'cvxpy' needs the package cvxpy: pip install 'blocklp[cvxpy]'") from error
+        x = cvxpy.Variable(len(self.c), name="x")
+        equal, above, below = self.sides()
+        rows = [x >= self.lower, x <= self.upper]
+        rows += [self.A[equal] @ x == self.row_upper[equal]] if len(equal) else []
+        rows += [self.A[above] @ x <= self.row_upper[above]] if len(above) else []
+        rows += [self.A[below] @ x >= self.row_lower[below]] if len(below) else []
+        value = self.c @ x + self.offset
+        return cvxpy.Problem(cvxpy.Maximize(value) if self.maximize else cvxpy.Minimize(value), rows)
+
+
+def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> LinearProgram:
+    """Write out the LP of one instance, with the present values of parameters.
+
+    Raises
+    ------
+    ModelError
+        If the model has no objective, or a block type states no constraints.
+    IndexError
+        If there is no such instance.
+    """
+    if model.objective is None:
+        raise ModelError("the model has no objective; call minimize() or maximize() first")
+    if not 0 <= instance < model.batch:
+        raise IndexError(f"instance {instance} is out of range of a batch of {model.batch}")
+    stated = [(b, b.type.constraints()) for b in model.blocks]
+    silent = [b.name for b, rows in stated if rows is None]
+    if silent:
+        raise ModelError(
+            f"the LP cannot be written out: blocks {', '.join(map(repr, silent))} state no constraints; "
+            f"give their types a method constraints() -> Constraints"
+        )
+    parts = [block_rows(rows, b.scope.numpy(), model.size, instance) for b, rows in stated if rows is not None]
+    cost, constant = model.objective.evaluate()
+    lower, upper = (_row(side, instance) for side in _bounds(model, bounds or {}, alone=True))
+    return LinearProgram(
+        cost[instance].numpy(),
+        vstack([csr_array((0, model.size)), *(p[0] for p in parts)], format="csr"),
+        np.concatenate([np.zeros(0), *(p[1] for p in parts)]),
+        np.concatenate([np.zeros(0), *(p[2] for p in parts)]),
+        lower,
+        upper,
+        float(constant[instance]),
+        model.maximizing,
+    )
+
+
+def block_rows(rows: Constraints, scope: NDArray[np.int64], variables: int, instance: int) -> tuple[csr_array, Array, Array]:
+    """Rows of all blocks of one type in one instance, block after block: matrix ``(rows, variables)``, lower, upper."""
+    blocks, dim = scope.shape
+    matrix = _row(rows.matrix, instance)
+    count = matrix.shape[1]
+    numbers = np.arange(blocks * count).reshape(blocks, count, 1)
+    shape = (blocks, count, dim)
+    entries, row, column = (np.broadcast_to(v, shape).ravel() for v in (matrix, numbers, scope[:, None]))
+    kept = entries != 0
+    written = csr_array((entries[kept], (row[kept], column[kept])), shape=(blocks * count, variables))
+    low, high = (np.broadcast_to(_row(side, instance), (blocks, count)).ravel() for side in (rows.lower, rows.upper))
+    return written, low, high
+
+
+def _row(data: Tensor, instance: int) -> Array:
+    """One instance of ``(batch or 1, ...)``."""
+    picked: Array = data[instance if data.shape[0] > 1 else 0].numpy()
+    return picked

@@ -1,0 +1,70 @@
+"""Tensors with a leading batch dimension in tuples, lists and dicts, nested or not, and their numbers as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import ShapeError
+
+Structure = Any
+"""A tensor ``(batch, ...)``, or a tuple, list or dict of structures."""
+
+
+def leaves(structure: Structure, what: str, error: type[Exception]) -> Iterator[Tensor]:
+    """Tensors of a structure, in order."""
+    if isinstance(structure, Tensor):
+        yield structure
+    elif isinstance(structure, tuple | list | dict) and structure:
+        for part in structure.values() if isinstance(structure, dict) else structure:
+            yield from leaves(part, what, error)
+    else:
+        raise error(f"{what} holds {type(structure).__name__}; it may be a tensor, or a tuple, list or dict of tensors")
+
+
+def pack(structure: Structure) -> Tensor:
+    """Lay a structure out as rows ``(batch, numbers)``, float64."""
+    return torch.cat([p.detach().double().flatten(1) for p in leaves(structure, "c", ShapeError)], 1)
+
+
+def unpack(rows: Tensor, like: Structure) -> Structure:
+    """Undo :func:`pack`."""
+    sizes = [p.shape[1:].numel() for p in leaves(like, "c", ShapeError)]
+    pieces = iter(torch.split(rows, sizes, 1))
+
+    def build(form: Structure) -> Structure:
+        if isinstance(form, Tensor):
+            return next(pieces).reshape(len(rows), *form.shape[1:])
+        return {k: build(v) for k, v in form.items()} if isinstance(form, dict) else type(form)(build(v) for v in form)
+
+    return build(like)
+
+
+def same_form(structure: Structure, like: Structure) -> bool:
+    """Whether two structures agree in containers and shapes."""
+    if isinstance(like, Tensor):
+        return isinstance(structure, Tensor) and structure.shape == like.shape
+    if type(structure) is not type(like) or len(structure) != len(like):
+        return False
+    if isinstance(like, dict):
+        return list(structure) == list(like) and all(same_form(structure[k], like[k]) for k in like)
+    return all(same_form(a, b) for a, b in zip(structure, like, strict=True))
+
+
+def bounded(like: Structure, side: Structure, name: str) -> Structure:
+    """Broadcast bounds to a structure."""
+    if isinstance(like, Tensor):
+        try:
+            return torch.as_tensor(side).to(like).expand_as(like)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ShapeError(f"{name} does not broadcast to a tensor {tuple(like.shape)} of c") from error
+    if not isinstance(side, tuple | list | dict):
+        side = {k: side for k in like} if isinstance(like, dict) else type(like)(side for _ in like)
+    if type(side) is not type(like) or (side.keys() != like.keys() if isinstance(like, dict) else len(side) != len(like)):
+        raise ShapeError(f"{name} must have the structure of c, or be a number")
+    if isinstance(like, dict):
+        return {k: bounded(like[k], side[k], name) for k in like}
+    return type(like)(bounded(a, b, name) for a, b in zip(like, side, strict=True))

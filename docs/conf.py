@@ -1,0 +1,16 @@
+"""Sphinx configuration."""
+
+import blocklp
+
+project = "blocklp"
+author = "The blocklp authors"
+copyright = "2026, the blocklp authors"
+version = release = blocklp.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+myst_enable_extensions = ["dollarmath", "amsmath"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_use_rtype = False
+exclude_patterns = ["_build", "benchmarks/*.json"]
+html_theme = "furo"
+html_title = "blocklp"

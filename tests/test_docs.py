@@ -1,0 +1,32 @@
+"""Every Python block of the documentation runs, page by page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/start.md", "docs/own-block-type.md", "docs/certificate.md"]
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), flags=re.S | re.M)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = blocks(page)
+    assert code, f"{page} has no Python blocks"
+    names: dict[str, object] = {"__name__": page}
+    for number, block in enumerate(code):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+    assert "Error" not in capsys.readouterr().out
+
+
+def test_the_assignment_example_is_short() -> None:
+    example = blocks("docs/start.md")[0]
+    lines = [line for line in example.splitlines() if line.strip()]
+    assert "Knapsack" in example and "Simplex" in example
+    assert len(lines) <= 25
