@@ -5,12 +5,17 @@ Declare variables and blocks, give each block type its min-oracle, and solve; se
 
 from blocklp.block import BlockType, Constraints
 from blocklp.box import Box
+from blocklp.certificate import Certificate, verify_certificate
+from blocklp.check import check
 from blocklp.engine import Event
 from blocklp.errors import BlocklpError
 from blocklp.expression import Expression, Parameter, Variable, View
 from blocklp.finite import FiniteVertices
 from blocklp.methods import METHODS, Adam, Prox, ProxBC, ProxFW, Supergradient
 from blocklp.model import Blocks, Model
+from blocklp.progress import Progress
+from blocklp.raw import RawSolution, solve_raw
+from blocklp.reference import reference
 from blocklp.solution import Solution
 from blocklp.solver import Solver, compile
 from blocklp.state import State
@@ -26,6 +31,7 @@ __all__ = [
     "BlocklpError",
     "Blocks",
     "Box",
+    "Certificate",
     "Constraints",
     "Event",
     "Expression",
@@ -33,10 +39,12 @@ __all__ = [
     "Fixed",
     "Model",
     "Parameter",
+    "Progress",
     "Prox",
     "ProxBC",
     "ProxFW",
     "RatioRule",
+    "RawSolution",
     "Solution",
     "Solver",
     "State",
@@ -44,5 +52,9 @@ __all__ = [
     "Supergradient",
     "Variable",
     "View",
+    "check",
     "compile",
+    "reference",
+    "solve_raw",
+    "verify_certificate",
 ]

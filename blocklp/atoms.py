@@ -124,7 +124,7 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     """Atoms and weights at the oracle's answer, and the values of the blocks: one oracle call."""
     point, value = group.min_oracle(group.view(duals))
     alive = torch.ones_like(value) if group.alive is None else group.alive
-    if isinstance(group.type, FiniteVertices) and len(group.type.table) <= TABLE_LIMIT:
+    if isinstance(group.type, FiniteVertices) and group.type.vertex_count <= TABLE_LIMIT:
         atoms = VertexTable.build(group, duals)
         rows = group.type.vertex_values(group.view(duals)).argmin(-1)
         weights = torch.nn.functional.one_hot(rows, len(atoms.table)).to(duals).transpose(1, 2) * alive[:, None]

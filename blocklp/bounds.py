@@ -65,6 +65,17 @@ def safe(problem: Decomposition, duals: Tensor) -> Tensor:
     return total - rounding(terms + 3 * residual.shape[-1] + 8, duals.dtype) * size
 
 
+def proof(problem: Decomposition, duals: Tensor, bound: Tensor) -> Tensor:
+    """Bound to prove infeasibility with: the rigorous one, or ``bound`` less an allowance for oracles of unknown error.
+
+    The allowance is 1e-6 of the largest value that the multipliers could give; those of an infeasible instance grow until
+    their bound exceeds any allowance.
+    """
+    rigorous = safe(problem, duals)
+    cautious = bound - 1e-6 * duals.abs().sum(1) * problem.largest
+    return torch.where(torch.isfinite(rigorous), rigorous, cautious)
+
+
 def box_maximum(problem: Decomposition) -> Tensor:
     r"""Upper bound :math:`\sum_j \max(c_j lo_j, c_j hi_j)` on every feasible value, rounded up: ``(batch,)``."""
     high = torch.maximum(problem.cost * problem.lower, problem.cost * problem.upper)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.bounds import box_maximum, corrected, safe
+from blocklp.bounds import box_maximum, corrected, proof, safe
 from blocklp.decomposition import Decomposition
 from blocklp.methods import Method
 from blocklp.status import Status
@@ -199,11 +199,8 @@ class _Run:
         over = bound > self.box_maximum[rows]
         if bool(over.any()):
             where = over.nonzero()[:, 0]
-            proof = safe(self.problem.select(where), self.best_duals[where])
-            mark(
-                over & torch.zeros_like(over).index_fill(0, where[proof > self.box_maximum[rows[where]]], True),
-                Status.INFEASIBLE,
-            )
+            over[where] = proof(self.problem.select(where), self.best_duals[where], bound[where]) > self.box_maximum[rows[where]]
+            mark(over, Status.INFEASIBLE)
         mark(~torch.isfinite(state.value), Status.NUMERICAL_ERROR)
         scale = bound.abs().clamp(min=1.0)
         moved = (bound > self.mark_bound + 1e-10 * scale) | (primal < self.mark_primal - 1e-10 * scale)

@@ -154,12 +154,12 @@ class Expression:
         """Sum of all entries: an expression of shape ``()``."""
         terms = []
         for t in self.terms:
-            shape = t.index.shape
             if t.parameter is not None:
-                terms.append(Term(t.index, t.factor, t.parameter))
+                terms.append(t)  # the parameter keeps its shape
             else:
-                terms.append(Term(t.index.reshape(-1), t.factor.expand(-1, *shape).flatten(1), None))
-        return Expression(self.model, (), tuple(terms), self.constant.flatten(1).sum(1))
+                lead = len(t.factor)
+                terms.append(Term(t.index.reshape(-1), t.factor.expand(lead, *t.index.shape).reshape(lead, -1), None))
+        return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
 
     def evaluate(self) -> tuple[Tensor, Tensor]:
         """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression."""

@@ -67,6 +67,11 @@ class FiniteVertices(BlockType):
         self.table = table
         self.dim = table.shape[1]
 
+    @property
+    def vertex_count(self) -> int:
+        """Number of rows of the table."""
+        return self.table.shape[0]
+
     def vertex_values(self, cost: Tensor) -> Tensor:
         """Cost of every vertex: ``(batch, blocks, dim) -> (batch, blocks, vertices)``; struck-out rows get a huge value."""
         values = cost @ self.table.to(cost).T

@@ -307,7 +307,7 @@ def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:
     """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave."""
     sides = []
     for side in ("lower", "upper"):
-        parts = [getattr(v, side).flatten(1) for v in model.variables.values()]
+        parts = [t.reshape(len(t), -1) for t in (getattr(v, side) for v in model.variables.values())]
         sides.append(_join(parts, [model.batch if any(p.shape[0] > 1 for p in parts) else 1] * len(parts), dim=1))
     if not bounds:
         return sides[0], sides[1]
@@ -318,7 +318,8 @@ def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:
         if view.model is not model:
             raise ModelError(f"bounds= names {view!r} of another model")
         columns = view.index.reshape(-1)
-        a, b = (coefficients(t, view.shape, model.batch, f"bounds of {view!r}").flatten(1) for t in (lo, hi))
+        given = (coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in (lo, hi))
+        a, b = (t.reshape(len(t), -1) for t in given)
         low[:, columns] = torch.maximum(low[:, columns], a)
         high[:, columns] = torch.minimum(high[:, columns], b)
     crossed = (low > high).any(1)

@@ -41,14 +41,20 @@ class Pairwise(FiniteVertices):
         """The vertices ``(first * second, dim)``; listed on demand, since the oracle does without."""
         return self._points(torch.arange(self.first * self.second)).double()
 
+    @property
+    def vertex_count(self) -> int:
+        """Number of pairs of labels."""
+        return self.first * self.second
+
     def vertex_values(self, cost: Tensor) -> Tensor:
         """Cost of every pair of labels: ``(batch, blocks, first * second)``."""
         return strike(self._sums(cost), self.excluded)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best pair of labels in each block."""
-        value, pair = self.vertex_values(cost).min(-1)
-        return self._points(pair).to(cost.dtype), value
+        values = self.vertex_values(cost)
+        pair = values.argmin(-1)
+        return self._points(pair).to(cost.dtype), values.gather(-1, pair[..., None])[..., 0]
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Two additions for every pair."""

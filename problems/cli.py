@@ -1,8 +1,6 @@
 """The command line: ``blocklp demo``, ``blocklp qpbo``, ``blocklp mis``, ``blocklp info``.
 
-Results go to standard output, progress and errors to standard error.  Exit codes: 0 if every instance reached the
-tolerance, 1 if one stopped before (its bound is valid all the same), 2 for bad input, 130 after an interrupt, whose best
-so far is still printed.
+``HELP`` states where things are printed and the exit codes.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,7 +91,14 @@ Against = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")]
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich", help=__doc__)
+HELP = """Certified bounds on real problems by block-bounded linear programs.  Start with: blocklp demo
+
+Results go to standard output, progress and errors to standard error.
+
+Exit codes: 0 if every instance reached the tolerance, 1 if one stopped before (its bound is valid all the same), 2 for
+bad input, 130 after an interrupt (the best so far is still printed)."""
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help=HELP)
 
 
 def main() -> None:
@@ -123,7 +128,7 @@ def qpbo(
     quiet: Quiet = False,
 ) -> None:
     """Bound QUBO and max-cut instances by roof duality, and find labellings."""
-    qubos = [read_qubo(file, format and FORMATS[format]) for file in files]
+    qubos = [read_qubo(file, None if format is None else FORMATS[format]) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
@@ -227,20 +232,19 @@ def run(
         for file, _, _, note in names:
             if note:
                 errors.print(Text(f"{file}: {note}"))
-    with nullcontext(lambda event: None) if output.quiet else Progress() as callback:
+    # First, so that an unknown or missing solver is told before the work.
+    others = [None if output.reference is None else compare(model(i), output.reference) for i in range(len(names))]
+    with nullcontext() if output.quiet else Progress() as callback:
         found = solve(**given, callback=callback, history=figure is not None)
     solutions = [f.relaxation for f in found]
     status = {s.status[0] for s in solutions}
-    rows = [Row(file, n, pairs, f, note) for (file, n, pairs, note), f in zip(names, found, strict=True)]
-    if output.reference is not None and bl.Status.INTERRUPTED not in status:
-        rows = [replace(row, reference=compare(model(i), output.reference)) for i, row in enumerate(rows)]
+    rows = [Row(file, n, pairs, f, note, other) for (file, n, pairs, note), f, other in zip(names, found, others, strict=True)]
     if output.as_json:
         typer.echo(to_json(rows, options.method))
     else:
         show(rows, Console())
     if figure is not None and output.plot is not None:
-        labels = [row.file for row in rows]
-        plot_convergence(figure, labels, [s.history for s in solutions])
+        plot_convergence(figure, [Path(row.file).name for row in rows], [s.history for s in solutions])
         figure.savefig(output.plot, dpi=150)
     if bl.Status.INTERRUPTED in status:
         raise typer.Exit(130)

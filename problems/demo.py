@@ -87,7 +87,7 @@ def karate_split(graph: Any) -> Qubo:
 def max_cut(name: str, graph: Any) -> Qubo:
     """Max-cut of a network with its weights, or 1 for every tie."""
     nodes, edges, weights = _ties(graph)
-    return Qubo.max_cut(nodes, edges, weights, name=f"max-cut of {name}")
+    return Qubo.max_cut(nodes, edges, weights, name=f"max-cut, {name}")
 
 
 def _ties(graph: Any) -> tuple[int, np.ndarray, np.ndarray]:

@@ -66,9 +66,9 @@ def plot_convergence(figure: Figure, names: Sequence[str], histories: Sequence[S
             bound, primal = ([(v - last) / max(1.0, abs(last)) for v in values] for values in (bound, primal))
         for column, x in enumerate(([e.passes for e in events], [e.seconds for e in events])):
             top, bottom = axes[:, column]
-            top.plot(x, _drawable(bound), color=color, label=name)
-            top.plot(x, _drawable(primal), color=color, linestyle="--")
-            bottom.plot(x, _drawable(gap), color=color)
+            top.plot(x, _drawable(bound), color=color, label=name, marker=".")
+            top.plot(x, _drawable(primal), color=color, linestyle="--", marker=".")
+            bottom.plot(x, _drawable(gap), color=color, marker=".")
     _decorate(axes, several, min(len(histories), 10))
     if several and len(histories) <= LEGEND:
         handles, shown = axes[0, 0].get_legend_handles_labels()

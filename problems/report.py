@@ -19,7 +19,7 @@ from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.qpbo.relaxation import QpboSolution
 
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
-SPARE = ("its seconds", "pairs", "LP gap", "n", "passes", "difference")
+SPARE = ("its seconds", "pairs", "n", "difference", "passes", "LP gap", "seconds")
 """Columns that a narrow terminal does without, first the least wanted."""
 WIDE = Console(width=10_000)
 
@@ -83,14 +83,20 @@ def show(rows: Sequence[Row], console: Console, title: str = "") -> None:
     A terminal that is too narrow gets fewer columns; a file or a pipe gets all of them.
     """
     columns = _columns(rows)
-    spare = [heading for heading in SPARE if heading in columns]
-    while (width := Measurement.get(WIDE, WIDE.options, _table(columns)).maximum) > console.width and spare:
-        if not console.is_terminal:
-            break
-        del columns[spare.pop(0)]
-    whole = _table(columns)
+    longest = max(20, console.width // 3) if console.is_terminal else None
+
+    def width() -> int:
+        return Measurement.get(WIDE, WIDE.options, _table(columns, longest)).maximum
+
+    if console.is_terminal:
+        for heading in SPARE:
+            if width() > console.width:
+                columns.pop(heading, None)
+    else:
+        console = Console(file=console.file, width=max(console.width, width()))
+    whole = _table(columns, longest)
     whole.title = title or None
-    console.print(whole, width=max(width, console.width), crop=False, soft_wrap=width > console.width)
+    console.print(whole)
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -111,7 +117,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
     if rows[0].reference is not None:
         compared = [row.reference for row in rows if row.reference is not None]
         columns |= {
-            f"LP by {compared[0].solver}": [f"{by.value:.8g}" for by in compared],
+            f"{compared[0].solver} LP": [f"{by.value:.8g}" for by in compared],
             "difference": [f"{_difference(row):+.1e}" for row in rows],
             "its seconds": [f"{by.seconds:.2f}" for by in compared],
         }
@@ -122,10 +128,12 @@ def _styled(status: bl.Status) -> str:
     return f"[{STYLES.get(status, 'yellow')}]{status.name.lower().replace('_', ' ')}[/]"
 
 
-def _table(columns: dict[str, list[str]]) -> Table:
+def _table(columns: dict[str, list[str]], longest: int | None = None) -> Table:
+    """Lay columns out; names of instances longer than ``longest`` are broken."""
     result = Table(box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for heading in columns:
-        result.add_column(heading, justify="left" if heading in ("instance", "status") else "right", no_wrap=True)
+    result.add_column("instance", overflow="fold", max_width=longest)
+    for heading in list(columns)[1:]:
+        result.add_column(heading, justify="left" if heading == "status" else "right", no_wrap=True)
     for cells in zip(*columns.values(), strict=True):
         result.add_row(*cells)
     return result

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+
+# Tests run side by side on small tensors; threads of their own would only wait for each other.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

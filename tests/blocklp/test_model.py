@@ -84,6 +84,15 @@ def test_variables_in_no_block_get_their_box() -> None:
     assert solution.x[alone].tolist() == [[[-1, 2], [0, 3]]]
 
 
+def test_scalar_variables_and_scalar_bounds() -> None:
+    m, y, z = pair_model(2)
+    t = m.variable("t", lower=-1, upper=[2, 3])
+    m.minimize(t * torch.tensor([-1.0, 1.0]) + y.sum())
+    solver = m.compile()
+    assert solver.solve(tol=1e-9).bound.tolist() == pytest.approx([-2, -1])
+    assert solver.solve(tol=1e-9, bounds={t: (0, 1), y[1]: (1, 1)}).bound.tolist() == pytest.approx([0, 1])
+
+
 def test_bounds_that_cut_a_block_are_kept() -> None:
     m = bl.Model()
     x = m.variable("x", 3, lower=0, upper=[0.4, 0.3, 1])

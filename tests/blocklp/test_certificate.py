@@ -1,0 +1,224 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import blocklp as bl
+from blocklp.certificate import verify_certificate
+from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
+from blocklp.exact import Exact, rounded_down
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.reference import reference
+
+
+def pairs(rng: np.random.Generator, batch: int = 2, maximize: bool = False, n: int = 8) -> bl.Model:
+    m = bl.Model(batch)
+    y = m.variable("y", n, lower=0, upper=1)
+    i, j = np.triu_indices(n, 1)
+    z = m.variable("z", len(i), lower=0, upper=1)
+    m.add(Edge(), [y[i], y[j], z], name="pairs")
+    objective = rng.standard_normal((batch, n)) @ y + rng.standard_normal((batch, len(i))) @ z + 0.1
+    (m.maximize if maximize else m.minimize)(objective)
+    return m
+
+
+def all_types(rng: np.random.Generator, maximize: bool) -> bl.Model:
+    m = bl.Model(batch=2)
+    x = m.variable("x", 14, lower=np.r_[np.zeros(12), -1, -2], upper=np.r_[np.ones(11), 0.4, 2, 2])
+    m.add(Edge(), x[torch.tensor([[0, 1, 2], [2, 3, 4]])])
+    m.add(Triangle(), x[:6])
+    m.add(Pairwise(2, 2), x[2:10])
+    m.add(Simplex(3), x[torch.tensor([[0, 4, 8], [1, 5, 9]])])
+    m.add(AtMostOne(3), x[torch.tensor([[3, 10, 11]])])
+    m.add(Knapsack(rng.random((2, 2, 4)), rng.random((2, 2)) + 0.5), x[torch.tensor([[8, 9, 10, 11], [0, 3, 6, 11]])])
+    m.add(bl.Box([-0.5, 0.0], [1.0, 0.9]), x[12:])
+    m.add(Polytope([[1.0, 1.0, 1.0]], [-math.inf], [1.2], [0, 0, -1], [1, 1, 2]), x[10:13])
+    (m.maximize if maximize else m.minimize)(rng.standard_normal((2, 14)) @ x)
+    return m
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_edges_are_exact(maximize: bool) -> None:
+    m = pairs(np.random.default_rng(1), maximize=maximize)
+    solution = m.solve(passes=300)
+    certificate = verify_certificate(m, solution.state)
+    assert certificate.independent and certificate.exact
+    assert (certificate.bound - solution.bound).abs().max() < 1e-9
+    assert certificate.proves(solution.safe_bound).all()
+    excess = (certificate.bound - reference(m).objective) * (-1 if maximize else 1)
+    assert excess.max() < 1e-9
+    assert not certificate.infeasible.any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("maximize", [False, True])
+def test_all_types(seed: int, maximize: bool) -> None:
+    m = all_types(np.random.default_rng(seed), maximize)
+    solution = m.solve(passes=300)
+    optimum = reference(m)
+    certificate = verify_certificate(m, solution.state)
+    assert certificate.independent and not certificate.exact
+    for row, status in enumerate(optimum.status):
+        if status == "optimal":
+            assert certificate.bound[row] == pytest.approx(float(solution.bound[row]), abs=1e-7)
+            excess = (certificate.bound[row] - optimum.objective[row]) * (-1 if maximize else 1)
+            assert excess < 1e-8 and not certificate.infeasible[row]
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_wrong_multipliers_prove_less_and_nothing_false(maximize: bool) -> None:
+    rng = np.random.default_rng(2)
+    m = pairs(rng, maximize=maximize)
+    solution = m.solve(passes=300)
+    optimum, sign = reference(m).objective, -1 if maximize else 1
+    good = solution.duals["pairs"].numpy()
+    for scale in (1e-3, 1.0, 1e6):
+        spoiled = good + scale * rng.standard_normal(good.shape)
+        certificate = verify_certificate(m, {"pairs": spoiled})
+        assert (sign * certificate.bound < sign * solution.bound).all()
+        assert not certificate.proves(solution.bound).any()
+        assert not certificate.infeasible.any()
+    assert not verify_certificate(m, solution.state).proves(optimum + sign * 1e-6).any()
+
+
+def test_wrong_multipliers_of_all_types_prove_nothing_false() -> None:
+    rng = np.random.default_rng(5)
+    m = all_types(rng, maximize=False)
+    optimum = reference(m).objective
+    for scale in (1e-2, 1.0, 100.0):
+        made = {b: scale * rng.standard_normal((2, *b.scope.shape)) for b in m.blocks}
+        certificate = verify_certificate(m, made)
+        assert (certificate.bound <= optimum + 1e-8).all()
+
+
+def test_value_by_hand() -> None:
+    """Multipliers (-1, -1, 5) and residual (-1, 0, 0) on [0, 1]: -1 from the block, -1 from the charge."""
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    handle = m.add(Edge(), x)
+    m.minimize(torch.tensor([-2.0, -1.0, 5.0]) @ x + 0.25)
+    certificate = verify_certificate(m, {handle: [[[-1.0, -1.0, 5.0]]]})
+    assert certificate.bound.tolist() == [-1.75]
+    assert "optimum >= -1.75" in repr(certificate) and "exactly" in repr(certificate)
+    # Without an entry the multipliers are zero, and the charge pays for all.
+    assert verify_certificate(m, {}).bound.tolist() == [-2.75]
+
+
+def test_rounding_goes_down() -> None:
+    """The sum 1 + 2^-60 - 1 + ... is lost in floating point, and its sign decides the claim."""
+    m = bl.Model()
+    x = m.variable("x", 3, lower=[1, 1, 1], upper=1)
+    m.minimize(torch.tensor([1.0, -(2.0**-60), -1.0], dtype=torch.float64) @ x)
+    certificate = verify_certificate(m, {})
+    assert certificate.bound.item() == -(2.0**-60)
+    assert not certificate.proves(0.0).any()
+
+
+@pytest.mark.parametrize("fixed", [(1, 1), (0, 0), (0.2, 0.6)])
+def test_bounds(fixed: tuple[float, float]) -> None:
+    m = pairs(np.random.default_rng(3))
+    tighter = {m.variables["y"][[0, 3]]: fixed}
+    solution = m.solve(passes=300, bounds=tighter)
+    certificate = verify_certificate(m, solution.state, bounds=tighter)
+    assert (certificate.bound >= solution.bound - 1e-9).all()
+    assert (certificate.bound <= reference(m, bounds=tighter).objective + 1e-9).all()
+
+
+def test_infeasible_by_an_empty_vertex_list() -> None:
+    m = pairs(np.random.default_rng(4))
+    y, z = m.variables["y"], m.variables["z"]
+    certificate = verify_certificate(m, {}, bounds={y[[0, 1]]: (1, 1), z[[0]]: (0, 0)})
+    assert certificate.infeasible.all() and certificate.bound.tolist() == [math.inf] * 2
+    assert certificate.proves(1e300).all() and "infeasible" in repr(certificate)
+
+
+@pytest.mark.parametrize("kind", [Simplex, lambda size: bl.FiniteVertices(np.eye(size))])
+def test_infeasible_by_multipliers(kind: type[Simplex]) -> None:
+    """Exactly one of x1, x2, of x1, x3 and of x2, x3, and a fourth block that wants one of all three."""
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(kind(2), x[torch.tensor([[0, 1], [0, 2], [1, 2]])], name="two")
+    m.add(kind(3), x, name="three")
+    m.minimize(x.sum())
+    ray = {"two": 10.0 * torch.ones(1, 3, 2), "three": -20.0 * torch.ones(1, 1, 3)}
+    assert verify_certificate(m, ray).infeasible.all()
+    assert not verify_certificate(m, {}).infeasible.any()
+    solution = m.solve(passes=300)
+    assert solution.status[0] == bl.Status.INFEASIBLE
+    assert verify_certificate(m, solution.state).infeasible.all()
+
+
+class Secret(bl.BlockType):
+    """The unit box, known by its oracle alone."""
+
+    def __init__(self, scale: float = 1.0, error: float | None = None) -> None:
+        self.scale, self.error = scale, error
+
+    def min_oracle(self, cost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        point = (cost < 0).to(cost)
+        return point, (cost * point).sum(-1) * (1 if cost.abs().max() < 9 else self.scale)
+
+    def value_error(self, cost: torch.Tensor) -> torch.Tensor | None:
+        return None if self.error is None else torch.full(cost.shape[:2], self.error, dtype=cost.dtype)
+
+
+def test_oracle_of_a_type_without_constraints_is_believed() -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=-3, upper=3)
+    m.add(Secret(error=0.125), x, name="secret")
+    m.minimize(x[0] - 2 * x[1])
+    certificate = verify_certificate(m, {"secret": [[[1.0, -2.0]]]})
+    assert not certificate.independent and not certificate.exact
+    assert certificate.bound.tolist() == [-2.125]
+    assert "believing" in repr(certificate)
+
+
+def test_refusals() -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=1)
+    with pytest.raises(ModelError, match="no objective"):
+        verify_certificate(m, {})
+    m.add(Secret(math.nan), x, name="secret")
+    m.minimize(x.sum())
+    with pytest.raises(ModelError, match="no blocks named 'pair'"):
+        verify_certificate(m, {"pair": torch.zeros(1, 1, 2)})
+    with pytest.raises(ShapeError, match=r"shape \(1, 2\), need \(1, 1, 2\)"):
+        verify_certificate(m, {"secret": torch.zeros(1, 2)})
+    with pytest.raises(NonFiniteError, match="'secret' hold NaN"):
+        verify_certificate(m, {"secret": torch.full((1, 1, 2), math.nan)})
+    with pytest.raises(OracleError, match="not finite"):
+        verify_certificate(m, {"secret": torch.full((1, 1, 2), -10.0)})
+
+
+def test_exact_arithmetic_is_that_of_fractions() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((4, 5)) * 10.0 ** rng.integers(-300, 300, (4, 5)) for _ in range(2))
+    a[0, 0] = 0.0
+    b[1, 1], b[2, 2] = 5e-324, -1.7976931348623157e308
+    pairs = [(Fraction(p), Fraction(q)) for p, q in zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)]
+    x, y = Exact.of(a), Exact.of(b)
+    assert (x + y).total() == sum(p + q for p, q in pairs)
+    assert (x - y).total() == sum(p - q for p, q in pairs)
+    assert (x * y).total() == sum(p * q for p, q in pairs)
+    assert x.minimum(y).total() == sum(min(p, q) for p, q in pairs)
+    columns = np.tile(np.arange(5), (4, 1))
+    assert x.scatter(columns, 6)[3].total() == sum(map(Fraction, a[:, 3].tolist()))
+    assert x.sum(0)[2].total() == sum(map(Fraction, a[:, 2].tolist()))
+    assert Exact.of(np.zeros(3)).total() == 0
+
+
+def test_rounded_down() -> None:
+    assert rounded_down(Fraction(1, 10)) < Fraction(1, 10) < Fraction(math.nextafter(rounded_down(Fraction(1, 10)), 1))
+    assert rounded_down(Fraction(0.1)) == 0.1
+    assert rounded_down(Fraction(10) ** 400) == 1.7976931348623157e308
+    assert rounded_down(-(Fraction(10) ** 400)) == -math.inf
+
+
+def test_thousands_of_blocks() -> None:
+    """5,000 blocks stay exact."""
+    m = pairs(np.random.default_rng(6), batch=1, n=101)
+    solution = m.solve(passes=30)
+    certificate = verify_certificate(m, solution.state)
+    assert certificate.exact and certificate.bound.item() == pytest.approx(solution.bound.item(), abs=1e-9)

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+import blocklp as bl
+from blocklp.problems.qpbo import Qubo, read_qubo, roof_duality_model, solve_qpbo
+from blocklp.reference import reference
+
+
+def random_qubo(seed, n=8, density=0.5):
+    rng = np.random.default_rng(seed)
+    matrix = rng.integers(-9, 10, (n, n)) * (rng.random((n, n)) < density)
+    return Qubo.from_matrix(matrix)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bound_and_labelling_against_brute_force_and_highs(seed, all_labellings):
+    qubo = random_qubo(seed)
+    found = solve_qpbo(qubo, tol=1e-6)
+    lp = float(reference(roof_duality_model(qubo)).objective[0])
+    best = qubo.energy(all_labellings(qubo.n)).min()
+    assert found.relaxation.status == (bl.Status.OPTIMAL,)
+    assert float(found.relaxation.bound[0]) == pytest.approx(lp, rel=2e-6, abs=2e-6)
+    assert float(found.relaxation.safe_bound[0]) <= lp + 1e-9 * abs(lp)
+    assert found.energy == qubo.energy(found.labels.numpy()) >= best
+
+
+def test_several_instances_keep_their_order_and_those_without_pairs_are_right():
+    lonely = Qubo.from_terms([1.0, -2.0, 0.0], np.zeros((0, 2), dtype=int), [], offset=5.0)
+    qubos = [random_qubo(1), lonely, random_qubo(2, n=5), random_qubo(3, n=12)]
+    together = solve_qpbo(qubos, tol=1e-6)
+    for qubo, found in zip(qubos, together, strict=True):
+        alone = solve_qpbo(qubo, tol=1e-6)
+        assert len(found.labels) == qubo.n
+        assert found.energy == alone.energy
+        assert float(found.relaxation.bound[0]) == pytest.approx(float(alone.relaxation.bound[0]), rel=2e-6)
+    assert (together[1].energy, float(together[1].relaxation.bound[0])) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "roof", "energy", "weak"),
+    [("bqp50-1", -2098, -2098, 50), ("bqp50-2", -3702, -3702, 50), ("bqp100-1", -10160.5, None, 4)],
+)
+def test_real_instances(shared_qpbo, name, roof, energy, weak):
+    qubo = read_qubo(shared_qpbo / "qubo" / f"{name}.sparse")
+    found = solve_qpbo(qubo, tol=1e-6)
+    assert float(found.relaxation.bound[0]) == pytest.approx(roof, rel=1e-5)
+    assert float(found.relaxation.bound[0]) <= roof + 1e-6
+    assert energy is None or found.energy == energy
+    assert (found.persistency.weak >= 0).sum() <= weak
