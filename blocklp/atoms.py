@@ -150,13 +150,13 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
         # Masks instead of indices: on a CPU, minima with indices start a parallel region however small the tensor is.
         best = gradient.amin(1, keepdim=True)
         to = (gradient == best).to(values)
-        in_use = torch.where(weights > 0, gradient, ruled_out)
+        in_use = gradient.masked_fill(weights <= 0, ruled_out)
         worst = in_use.amax(1, keepdim=True)
-        away = in_use == worst
-        leave = away.to(values)
-        leave.div_(leave.sum(1, keepdim=True))
-        most = torch.where(away, weights / leave, torch.inf).amin(1, keepdim=True)
-        direction = to.div_(to.sum(1, keepdim=True)).sub_(leave)
+        stays = in_use < worst
+        leave = (~stays).to(values)
+        ties = leave.sum(1, keepdim=True)
+        most = weights.masked_fill(stays, torch.inf).amin(1, keepdim=True).mul_(ties)
+        direction = to.div_(to.sum(1, keepdim=True)).sub_(leave.div_(ties))
         turn = atoms.products(direction)
         length = (direction * turn).sum(1, keepdim=True).clamp_(min=tiny)
         step = worst.sub_(best).mul_(eta).div_(length).clamp_(min=0)

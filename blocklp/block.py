@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy as np
 import torch
 from torch import Tensor
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from blocklp.bounds import box_maximum, corrected, proof, safe
 from blocklp.decomposition import Decomposition
 from blocklp.methods import Method
+from blocklp.methods.base import where
 from blocklp.status import Status
 
 Repair = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -148,7 +149,7 @@ class _Run:
     def solve(self, duals: Tensor, eta: Tensor | None) -> Results:
         """Run to the end; an interrupt keeps what there is."""
         duals = self.problem.recentred(duals)
-        self.best_duals = duals.clone()
+        self.best_duals = duals
         try:
             state = self.method.start(self.work, duals.to(self.work.cost.dtype), eta)
             self.passes = 1
@@ -176,7 +177,7 @@ class _Run:
         bound = corrected(self.problem, duals, value)
         better = bound > self.best_bound  # false for NaN
         self.best_bound = torch.where(better, bound, self.best_bound)
-        torch.where(better[:, None], duals, self.best_duals, out=self.best_duals)
+        self.best_duals = where(better, duals, self.best_duals)
 
     def _check(self, state: Any) -> Tensor | None:
         """Look for reasons to stop; return the positions that go on, or None if all do."""

@@ -36,7 +36,8 @@ class Progress:
     >>> x = m.variable("x", 3, lower=0, upper=1)
     >>> m.minimize(-x.sum())
     >>> with Progress() as progress:
-    ...     m.solve(callback=progress).bound.item()
+    ...     solution = m.solve(callback=progress)
+    >>> round(solution.bound.item(), 6)
     -3.0
     """
 

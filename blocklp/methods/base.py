@@ -62,4 +62,7 @@ def _select(value: Any, rows: Tensor) -> Any:
 
 def where(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``torch.where`` with a mask ``(batch,)`` over tensors ``(batch, ...)``."""
+    if mask.device.type == "cpu":  # copying the rows beats a broadcast select several times over
+        rows = mask.nonzero()[:, 0]
+        return b.index_copy(0, rows, a.index_select(0, rows)) if len(rows) else b
     return torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)

@@ -4,8 +4,8 @@ r"""Bounds on the heaviest independent set by the LP in which every clique of a 
 
 With the edges as cliques its optimum is minus the roof-duality bound of ``WeightedGraph.to_qubo()``, and half-integral
 (G. L. Nemhauser and L. E. Trotter, Vertex packings: structural properties and algorithms, Mathematical Programming 8
-(1975)).  The pairs are stated as blocks :math:`y_i + y_j \le 1` and not as products: on constraint composite graphs of
-483 to 2360 nodes the products need about twice as many passes to a gap of 1e-5, and half as many copies again for a pass.
+(1975)).  The pairs are nevertheless stated as blocks :math:`y_i + y_j \le 1` and not as products: on constraint composite
+graphs of 397 to 2360 nodes a gap of 1e-5 then takes 111 to 351 passes instead of 221 to 471, and 20 % to 60 % less time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.atoms import TABLE_LIMIT
 from blocklp.errors import OptionError
 from blocklp.oracles.choice import AtMostOne
 from blocklp.problems.mis.cliques import edge_clique_cover
@@ -32,8 +33,22 @@ ROUNDS = 3
 """Scalings of a primal point: more hardly raise its weight."""
 
 
+class Clique(bl.FiniteVertices):
+    """At most one node, as :class:`AtMostOne`, by the list of its vertices.
+
+    The methods hold weights of listed vertices rather than points: a pass takes about half the time and gains as much.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(torch.eye(size + 1)[:, 1:])
+
+    def constraints(self) -> bl.Constraints:
+        """The sum, and one sign row a node."""
+        return AtMostOne(self.table.shape[1]).constraints()
+
+
 def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques") -> bl.Model:
-    """Return the relaxation as a model with variables ``y`` (n,) and one kind of ``AtMostOne`` blocks a clique size.
+    """Return the relaxation as a model with variables ``y`` (n,) and one kind of blocks a clique size.
 
     The repair hook scales the y of the iterate, that y rounded to halves, and that y rounded to 0 and 1, and keeps the
     heaviest.
@@ -59,7 +74,9 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques") -> bl.M
     y = model.variable("y", graph.n, lower=0, upper=1)
     cover = edge_clique_cover(graph, max_size=2 if blocks == "edges" else None)
     for size, cliques in cover.items():
-        model.add(AtMostOne(size), y[torch.tensor(cliques)], name=f"cliques of {size}")
+        # A clique has one vertex more than nodes.
+        kind = Clique(size) if size < TABLE_LIMIT else AtMostOne(size)
+        model.add(kind, y[torch.tensor(cliques)], name=f"cliques of {size}")
     weights = torch.tensor(graph.weights)
     model.maximize(weights @ y)
 

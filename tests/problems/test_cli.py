@@ -1,0 +1,254 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import blocklp as bl
+from blocklp.problems import cli
+from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo
+from blocklp.problems.report import Row, to_json
+
+# The only minimum is y = (1, 0, 1) with energy -5; its roof dual is tight.
+QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
+TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
+GRAPH = "p edge 4 4\nn 1 5\nn 2 1\nn 3 1\nn 4 2\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(name, text):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return make
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def refused(*arguments):
+    """Return the one line on standard error."""
+    result = run(*arguments, code=2)
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: ")
+    return lines[0]
+
+
+def test_table_of_a_qubo(write):
+    shown = run("qpbo", write("a.sparse", QUBO))
+    assert "a.sparse" in shown.stdout and "optimal" in shown.stdout and "-5" in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_json_of_a_qubo(write):
+    [entry] = json.loads(run("qpbo", write("a.sparse", QUBO), "--json", "--tol", "1e-6").stdout)
+    assert (entry["n"], entry["pairs"], entry["method"], entry["version"]) == (3, 1, "prox", bl.__version__)
+    assert entry["file"].endswith("a.sparse")
+    assert entry["status"] == "optimal"
+    assert entry["bound"] == pytest.approx(-5, abs=1e-5)
+    assert entry["safe_bound"] <= -5
+    assert entry["primal"] == pytest.approx(-5, abs=1e-5)
+    assert 0 <= entry["gap"] <= 1e-6 and entry["passes"] > 0 and entry["seconds"] > 0
+    assert (entry["energy"], entry["solution"]) == (-5, [1, 0, 1])
+    assert entry["persistency"] == {"weak": 3, "strong": 3}
+    assert "reference" not in entry and "note" not in entry
+
+
+def test_format_is_told_by_the_suffix_or_the_option(write):
+    cut = json.loads(run("qpbo", write("g.mc", TRIANGLE), "--json").stdout)[0]
+    assert (cut["energy"], cut["bound"]) == pytest.approx((-2, -3), rel=1e-3)
+    matrix = json.loads(run("qpbo", write("g.mc", TRIANGLE), "--format", "sparse", "--json").stdout)[0]
+    assert matrix["energy"] == 0
+
+
+@pytest.mark.parametrize("blocks", ["edges", "cliques"])
+def test_independent_set(write, blocks):
+    [entry] = json.loads(run("mis", write("g.mis", GRAPH), "--blocks", blocks, "--json", "--tol", "1e-6").stdout)
+    assert (entry["weight"], entry["solution"]) == (7, [1, 0, 0, 1])
+    assert entry["bound"] == pytest.approx(7, rel=1e-5)
+
+
+def test_clique_file_is_complemented_with_a_note(write):
+    path = write("g.clq", GRAPH)
+    shown = run("mis", path, "--json")
+    [entry] = json.loads(shown.stdout)
+    assert (entry["weight"], entry["solution"]) == (7, [1, 1, 1, 0])
+    assert "complement" in entry["note"] and "complement" in shown.stderr
+    assert run("mis", path, "--quiet").stderr == ""
+
+
+def test_every_file_is_reported_in_order(write):
+    files = [write("b.sparse", QUBO), write("lonely.sparse", "1 1\n1 1 -1\n"), write("a.mc", TRIANGLE), write("c.sparse", QUBO)]
+    entries = json.loads(run("qpbo", *files, "--json").stdout)
+    assert [entry["file"] for entry in entries] == files
+    assert [entry["energy"] for entry in entries] == [-5, -1, -2, -5]
+
+
+@pytest.mark.parametrize("method", sorted(bl.METHODS))
+def test_every_method_bounds(write, method):
+    result = CliRunner().invoke(cli.app, ["qpbo", write("a.sparse", QUBO), "--method", method, "--json", "--passes", "50"])
+    assert result.exit_code in (0, 1)
+    [entry] = json.loads(result.stdout)
+    assert entry["bound"] <= -5 + 1e-9 and entry["method"] == method
+
+
+def test_float32_bounds_are_certified_too(write):
+    [entry] = json.loads(run("qpbo", write("a.sparse", QUBO), "--dtype", "float32", "--json").stdout)
+    assert entry["bound"] <= -5 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"), [(("--passes", "2"), "pass_limit"), (("--time-limit", "1e-9"), "time_limit")], ids=["passes", "time"]
+)
+def test_limit_gives_exit_code_1_and_a_valid_bound(write, limit, status):
+    [entry] = json.loads(run("mis", write("g.mis", GRAPH), "--blocks", "edges", *limit, "--json", code=1).stdout)
+    assert entry["status"] == status
+    assert entry["bound"] >= 7
+
+
+def test_interrupt_prints_the_best_so_far_of_every_file(write, monkeypatch):
+    def interrupt(self, event):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bl.progress.Progress, "__call__", interrupt)
+    files = [write("a.sparse", QUBO), write("lonely.sparse", "1 1\n1 1 -1\n")]
+    entries = json.loads(run("qpbo", *files, "--json", code=130).stdout)
+    # The second is solved by its first pass.
+    assert [entry["status"] for entry in entries] == ["interrupted", "optimal"]
+    assert entries[0]["bound"] <= -5 and entries[1]["bound"] <= -1
+
+
+def test_interrupt_outside_the_solve_ends_quietly(write, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "read_qubo", interrupt)
+    assert run("qpbo", write("a.sparse", QUBO), code=130).output == ""
+
+
+def test_reference_agrees(write):
+    [entry] = json.loads(run("qpbo", write("g.mc", TRIANGLE), "--reference", "highs", "--json").stdout)
+    assert entry["reference"]["solver"] == "highs"
+    assert entry["reference"]["value"] == pytest.approx(-3)
+    assert -1e-4 <= entry["reference"]["difference"] <= 1e-9 and entry["reference"]["seconds"] > 0
+    assert "highs LP" in run("qpbo", write("g.mc", TRIANGLE), "--reference", "highs").stdout
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_picture_is_written_and_not_blank(write, tmp_path, count):
+    files = [write(f"{i}.mc", TRIANGLE) for i in range(count)]
+    run("qpbo", *files, "--tol", "1e-6", "--plot", tmp_path / "out.png")
+    picture = matplotlib.image.imread(tmp_path / "out.png")
+    assert picture.shape[0] > 500 and picture.shape[1] > 500
+    # Each of the four panels holds dark and coloured ink.
+    halves = [np.array_split(half, 2, axis=1) for half in np.array_split(picture[..., :3], 2, axis=0)]
+    for panel in (p for half in halves for p in half):
+        assert (panel.max(-1) < 0.4).any() and (np.ptp(panel, axis=-1) > 0.3).sum() > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--method", "simplex"), "unknown method 'simplex'"),
+        (("--device", "tpu"), "unknown device 'tpu'"),
+        (("--device", "cuda:99"), "device 'cuda:99' is missing"),
+        (("--time-limit", "-1"), "time_limit = -1.0"),
+        (("--time-limit", "nan"), "time_limit = nan"),
+        (("--reference", "abacus"), "unknown solver 'abacus'"),
+        (("--plot", "out.xyz"), "suffix '.xyz'"),
+        (("--plot", "nowhere/out.png"), "folder nowhere does not exist"),
+    ],
+)
+def test_bad_options_are_one_line(write, arguments, message):
+    assert message in refused("qpbo", write("a.sparse", QUBO), *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--tol", "-1"), ("--passes", "0"), ("--passes", "x"), ("--dtype", "int8"), ("--format", "x")]
+)
+def test_bad_values_name_the_option(write, arguments):
+    assert arguments[0] in run("qpbo", write("a.sparse", QUBO), *arguments, code=2).stderr
+
+
+def test_missing_cuda_is_one_line(write):
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is there")
+    assert "CUDA" in refused("qpbo", write("a.sparse", QUBO), "--device", "cuda")
+
+
+def test_bad_files_are_one_line_and_nothing_is_solved(write, tmp_path):
+    good = write("a.sparse", QUBO)
+    assert "missing.sparse: No such file" in refused("qpbo", good, tmp_path / "missing.sparse")
+    assert "line 1" in refused("qpbo", good, write("cut.sparse", "3 9\n1 1 1\n"))
+    assert str(tmp_path) in refused("mis", tmp_path)
+    assert "DIMACS" in refused("qpbo", write("g.mis", GRAPH))
+
+
+def test_missing_matplotlib_names_the_extra(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "blocklp[plot]" in refused("qpbo", write("a.sparse", QUBO), "--plot", "out.png")
+
+
+def test_json_has_no_infinities():
+    found = solve_qpbo(Qubo.from_terms([-1.0, 1.0], [(0, 1)], [1.0]))
+    nothing = torch.tensor([torch.inf], dtype=torch.float64)
+    found = replace(found, relaxation=replace(found.relaxation, primal=nothing, gap=nothing))
+    [entry] = json.loads(to_json([Row("x", 2, 1, found)], "prox"), parse_constant=pytest.fail)
+    assert entry["primal"] is None and entry["gap"] is None
+
+
+def test_info_lists_what_is_there():
+    shown = run("info").stdout
+    assert bl.__version__ in shown and torch.__version__ in shown
+    assert all(method in shown for method in bl.METHODS)
+    assert all(f"{p}: not installed" in shown for p in cli.OPTIONAL if find_spec(p) is None)
+
+
+def test_demo_certifies(monkeypatch):
+    rows = []
+    monkeypatch.setattr(cli, "demo", lambda console, tour=cli.demo: rows.extend(tour(console)))
+    threads = torch.get_num_threads()
+    shown = run("demo").stdout
+    assert torch.get_num_threads() == threads
+    assert len(rows) == 13 and all(row.file in shown for row in rows)
+    for row in rows:
+        named, value, _ = row.labelling
+        sign = 1 if named == "energy" else -1
+        bound, optimum = float(row.relaxation.bound[0]), row.reference.value
+        assert row.relaxation.status == (bl.Status.OPTIMAL,)
+        assert sign * bound <= sign * optimum + 1e-9 * abs(optimum) <= sign * value + 2e-9 * abs(value)
+    split, southern, cliques = rows[0], rows[3], rows[-4:]
+    assert split.found.gap <= 1e-4 and southern.labelling[1] == -89 and all(row.found.gap <= 1.1e-4 for row in cliques)
+
+
+def test_streams_are_apart(write):
+    path = write("g.clq", GRAPH)
+    result = subprocess.run(
+        [sys.executable, "-m", "blocklp.problems.cli", "mis", path, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert json.loads(result.stdout)[0]["weight"] == 7
+    assert "complement" in result.stderr
+
+
+def test_real_files_as_one_batch(shared_qpbo):
+    files = [shared_qpbo / "qubo" / f"bqp50-{i}.sparse" for i in (1, 2, 3)]
+    entries = json.loads(run("qpbo", *files, "--json").stdout)
+    assert [entry["energy"] for entry in entries] == [-2098, -3702, -4626]
+    for file, entry in zip(files, entries, strict=True):
+        assert entry["bound"] <= entry["energy"] <= entry["bound"] + 1e-4 * abs(entry["bound"]) + 1e-9
+        assert float(read_qubo(file).energy(entry["solution"])) == entry["energy"]
