@@ -56,7 +56,7 @@ def test_edges_are_exact(maximize: bool) -> None:
 @pytest.mark.parametrize("maximize", [False, True])
 def test_all_types(seed: int, maximize: bool) -> None:
     m = all_types(np.random.default_rng(seed), maximize)
-    solution = m.solve(passes=300)
+    solution = m.solve(passes=40)
     optimum = reference(m)
     certificate = verify_certificate(m, solution.state)
     assert certificate.independent and not certificate.exact
@@ -204,8 +204,8 @@ def test_exact_arithmetic_is_that_of_fractions() -> None:
     assert (x * y).total() == sum(p * q for p, q in pairs)
     assert x.minimum(y).total() == sum(min(p, q) for p, q in pairs)
     columns = np.tile(np.arange(5), (4, 1))
-    assert x.scatter(columns, 6)[3].total() == sum(map(Fraction, a[:, 3].tolist()))
-    assert x.sum(0)[2].total() == sum(map(Fraction, a[:, 2].tolist()))
+    assert x.scatter(columns, 6)[3:4].total() == sum(map(Fraction, a[:, 3].tolist()))
+    assert x.sum(0)[2:3].total() == sum(map(Fraction, a[:, 2].tolist()))
     assert Exact.of(np.zeros(3)).total() == 0
 
 
