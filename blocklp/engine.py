@@ -7,7 +7,7 @@ for the residual of the multipliers (:mod:`blocklp.bounds`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,10 @@ from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
 
-Repair = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Repair = Callable[[Tensor, Tensor], Tensor]
+
+CACHED_COPIES = 150_000
+"""Copies of the instances that a CPU iterates on in turn: the tensors of a pass then stay in its cache."""
 
 
 @dataclass(frozen=True)
@@ -99,74 +102,141 @@ def run(
 ) -> Results:
     """Solve the instances of ``problem`` (float64) with iterates in ``dtype``, starting from ``duals`` ``(batch, copies)``.
 
-    ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to feasible points and a mask of
-    those that are; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
+    ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be
+    feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
     """
-    return _Run(problem, method, dtype, limits, repair, callback, record).solve(duals, eta)
+    results = _nothing_yet(problem)
+    every, size = torch.arange(problem.batch, device=problem.cost.device), _chunk(problem)
+    chunks = [every[first : first + size] for first in range(0, problem.batch, size)]
+    lanes = [_Lane(problem, results, rows, method, dtype, limits, repair, time.perf_counter()) for rows in chunks]
+    live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
+    try:
+        while live:
+            for _, turn in live:
+                next(turn)
+            if callback is not None or record is not None:
+                _tell(results, lanes, callback, record)
+            live = [(lane, turn) for lane, turn in live if len(lane.rows)]
+    except KeyboardInterrupt:
+        for lane in lanes:
+            lane.drop(torch.ones_like(results.status, dtype=torch.bool))
+    return _certified(problem, results)
 
 
-class _Run:
-    """One solve.  ``rows`` are the instances still at work; everything with a leading ``active`` dimension follows it."""
+def _nothing_yet(problem: Decomposition) -> Results:
+    batch, full = problem.batch, problem.cost.new_full
+    zero = torch.zeros(batch, dtype=torch.long, device=problem.cost.device)
+    return Results(
+        bound=full((batch,), -torch.inf),
+        safe_bound=full((batch,), -torch.inf),
+        primal=full((batch,), torch.inf),
+        x=torch.zeros_like(problem.cost),
+        duals=problem.cost.new_zeros(batch, problem.copies),
+        eta=full((batch,), torch.nan),
+        status=zero,
+        passes=zero.clone(),
+        seconds=full((batch,), 0.0),
+    )
+
+
+def _chunk(problem: Decomposition) -> int:
+    """Instances of a lane: on a CPU as many as share the cache, on a GPU all."""
+    if problem.cost.device.type != "cpu":
+        return problem.batch
+    return max(1, CACHED_COPIES // problem.copies)
+
+
+def _tell(
+    results: Results,
+    lanes: list[_Lane],
+    callback: Callable[[Event], Any] | None,
+    record: Callable[[Event], None] | None,
+) -> None:
+    """Send the event; a callback's answer may stop instances."""
+    passes, seconds = max(lane.passes for lane in lanes), time.perf_counter() - lanes[0].began
+    event = Event(passes, seconds, results.bound.clone(), results.primal.clone(), results.gap(), results.status.clone())
+    if record is not None:
+        record(event)
+    answer = None if callback is None else callback(event)
+    if answer is not None and answer is not False:
+        stop = torch.as_tensor(answer, dtype=torch.bool, device=results.status.device).expand(len(results.status))
+        for lane in lanes:
+            lane.drop(stop)
+
+
+def _certified(problem: Decomposition, results: Results) -> Results:
+    """Share the rounding residual of the multipliers among their copies and charge all rounding: one more pass."""
+    duals = problem.recentred(results.duals)
+    bound = corrected(problem, duals, problem.min_oracle(duals)[1])
+    better = bound >= results.bound
+    results.bound = torch.where(better, bound, results.bound)
+    results.duals = where(better, duals, results.duals)
+    results.safe_bound = safe(problem, results.duals)
+    results.passes += 1
+    return results
+
+
+def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
+    """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
+    size = 1 + x.abs().amax(1)
+    worst = torch.maximum(problem.lower - x, x - problem.upper).amax(1)
+    copies = problem.spread(x)
+    for group in problem.groups:
+        rows = group.type.constraints()
+        if rows is not None:
+            violation = rows.violation(group.view(copies))
+            worst = torch.maximum(worst, (violation if group.alive is None else violation * group.alive).amax(1))
+    return (worst <= tolerance * size) & torch.isfinite(x).all(1)
+
+
+class _Lane:
+    """Some instances on their way; ``rows`` are those still at work, and what has a leading dimension follows them."""
 
     def __init__(
         self,
-        problem: Decomposition,
+        whole: Decomposition,
+        results: Results,
+        rows: Tensor,
         method: Method,
         dtype: torch.dtype,
         limits: Limits,
         repair: Repair | None,
-        callback: Callable[[Event], Any] | None,
-        record: Callable[[Event], None] | None,
+        began: float,
     ) -> None:
-        self.began = time.perf_counter()
-        self.whole, self.method, self.limits = problem, method, limits
-        self.repair, self.callback, self.record = repair, callback, record
-        self.exact = dtype == torch.float64
-        batch, like = problem.batch, problem.cost
-        full = like.new_full
-        self.results = Results(
-            bound=full((batch,), -torch.inf),
-            safe_bound=full((batch,), -torch.inf),
-            primal=full((batch,), torch.inf),
-            x=torch.zeros_like(like),
-            duals=like.new_zeros(batch, problem.copies),
-            eta=full((batch,), torch.nan),
-            status=torch.zeros(batch, dtype=torch.long, device=like.device),
-            passes=torch.zeros(batch, dtype=torch.long, device=like.device),
-            seconds=full((batch,), 0.0),
-        )
-        self.box_maximum = box_maximum(problem)
-        # What follows the active instances.
-        self.rows = torch.arange(batch, device=like.device)
-        self.problem = problem
-        self.work = problem.to(dtype)
-        self.best_bound = full((batch,), -torch.inf)
+        self.results, self.rows, self.method, self.limits = results, rows, method, limits
+        self.repair, self.began, self.exact = repair, began, dtype == torch.float64
+        self.problem = whole if len(rows) == whole.batch else whole.select(rows)
+        self.iterated = self.problem.to(dtype)
         self.passes = 0
-        self.mark_bound = full((batch,), -torch.inf)
-        self.mark_primal = full((batch,), torch.inf)
-        self.mark_pass = torch.zeros(batch, dtype=torch.long, device=like.device)
+        self.state: Any = None
+        full = whole.cost.new_full
+        self.box_maximum = box_maximum(self.problem)
+        self.best_bound = full((len(rows),), -torch.inf)
+        self.mark_bound = full((len(rows),), -torch.inf)
+        self.mark_primal = full((len(rows),), torch.inf)
+        self.mark_pass = torch.zeros_like(rows)
 
-    def solve(self, duals: Tensor, eta: Tensor | None) -> Results:
-        """Run to the end; an interrupt keeps what there is."""
-        duals = self.problem.recentred(duals)
-        self.best_duals = duals
-        try:
-            state = self.method.start(self.work, duals.to(self.work.cost.dtype), eta)
-            self.passes = 1
-            while True:
-                if self.exact:
-                    self._improve(state.duals, state.value)
-                if self.passes == 1 or self.passes % self.limits.check_every == 0 or self._out_of_budget():
-                    keep = self._check(state)
-                    if keep is not None:
-                        if not len(keep):
-                            break
-                        state = state.select(keep)
-                state = self.method.step(self.work, state)
-                self.passes += 1
-        except KeyboardInterrupt:
-            self._leave(torch.full_like(self.rows, Status.INTERRUPTED), torch.arange(len(self.rows)), None)
-        return self._finish()
+    def work(self, duals: Tensor, eta: Tensor | None) -> Iterator[None]:
+        """Make passes; yields after every check, so that lanes take turns, and is not resumed without instances."""
+        self.best_duals = duals = self.problem.recentred(duals)
+        self.state = self.method.start(self.iterated, duals.to(self.iterated.cost.dtype), eta)
+        self.passes = 1
+        while True:
+            if self.exact:
+                self._improve(self.state.duals, self.state.value)
+            if self.passes == 1 or self.passes % self.limits.check_every == 0 or self._out_of_budget():
+                self._check()
+                yield
+            self.state = self.method.step(self.iterated, self.state)
+            self.passes += 1
+
+    def drop(self, stop: Tensor) -> None:
+        """Interrupt the instances of a mask ``(batch,)`` that are still at work."""
+        done = stop[self.rows].nonzero()[:, 0]
+        if len(done) and self.passes:
+            self._leave(torch.full_like(self.rows, Status.INTERRUPTED), done)
+        elif len(done):
+            self.results.status[self.rows[done]] = int(Status.INTERRUPTED)
 
     def _out_of_budget(self) -> bool:
         late = time.perf_counter() - self.began >= self.limits.time_limit
@@ -179,14 +249,15 @@ class _Run:
         self.best_bound = torch.where(better, bound, self.best_bound)
         self.best_duals = where(better, duals, self.best_duals)
 
-    def _check(self, state: Any) -> Tensor | None:
-        """Look for reasons to stop; return the positions that go on, or None if all do."""
+    def _check(self) -> None:
+        """Look for reasons to stop."""
+        state = self.state
         if not self.exact:
             duals = self.problem.recentred(state.duals.double())
             self._improve(duals, self.problem.min_oracle(duals)[1])
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
-        self._primal(state)
+        self._primal()
         bound, primal = self.best_bound, out.primal[rows]
         out.bound[rows] = bound
         status = torch.zeros_like(rows)
@@ -197,10 +268,10 @@ class _Run:
         gap = relative_gap(primal, bound)
         mark(gap <= limits.tol[rows], Status.OPTIMAL)
         mark(bound >= limits.cutoff[rows], Status.CUTOFF)
-        over = bound > self.box_maximum[rows]
+        over = bound > self.box_maximum
         if bool(over.any()):
             where = over.nonzero()[:, 0]
-            over[where] = proof(self.problem.select(where), self.best_duals[where], bound[where]) > self.box_maximum[rows[where]]
+            over[where] = proof(self.problem.select(where), self.best_duals[where], bound[where]) > self.box_maximum[where]
             mark(over, Status.INFEASIBLE)
         mark(~torch.isfinite(state.value), Status.NUMERICAL_ERROR)
         scale = bound.abs().clamp(min=1.0)
@@ -217,69 +288,39 @@ class _Run:
         out.status[rows] = status
         out.passes[rows] = self.passes
         out.seconds[rows] = seconds
-        self._tell(seconds, status)
-        if not bool(status.any()):
-            return None
-        return self._leave(status, status.nonzero()[:, 0], state)
+        done = status.nonzero()[:, 0]
+        if len(done):
+            self._leave(status, done)
 
-    def _primal(self, state: Any) -> None:
+    def _primal(self) -> None:
         """Offer the mean of the copies, repaired if there is a hook, as a primal point."""
-        points = state.points.double()
+        points = self.state.points.double()
         x = self.problem.mean(points)
         if self.repair is None:
             x = torch.minimum(torch.maximum(x, self.problem.lower), self.problem.upper)
             apart = (points - self.problem.spread(x)).abs().amax(1)
-            feasible = apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
+            ok = apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
         else:
-            x, feasible = self.repair(x, self.rows)
+            x = self.repair(x, self.rows)
+            ok = feasible(self.problem, x, self.limits.feasibility_tol)
         value = (self.problem.cost * x).sum(1) + self.problem.offset
-        better = feasible & (value < self.results.primal[self.rows])
+        better = ok & (value < self.results.primal[self.rows])
         self.results.primal[self.rows] = torch.where(better, value, self.results.primal[self.rows])
         first = ~torch.isfinite(self.results.primal[self.rows])
         self.results.x[self.rows] = torch.where((better | first)[:, None], x, self.results.x[self.rows])
 
-    def _tell(self, seconds: float, status: Tensor) -> None:
-        """Send the event; a callback's answer may stop instances."""
-        if self.callback is None and self.record is None:
-            return
-        out = self.results
-        event = Event(self.passes, seconds, out.bound.clone(), out.primal.clone(), out.gap(), out.status.clone())
-        if self.record is not None:
-            self.record(event)
-        if self.callback is not None:
-            answer = self.callback(event)
-            if answer is not None and answer is not False:
-                stop = torch.as_tensor(answer, dtype=torch.bool, device=status.device).expand(self.whole.batch)
-                status.masked_fill_(stop[self.rows] & (status == 0), int(Status.INTERRUPTED))
-                out.status[self.rows] = status
-
-    def _leave(self, status: Tensor, done: Tensor, state: Any) -> Tensor:
-        """Write out finished instances and shrink everything to the others."""
-        rows = self.rows[done]
-        out = self.results
+    def _leave(self, status: Tensor, done: Tensor) -> None:
+        """Write out the instances at some positions and shrink everything to the others."""
+        rows, out = self.rows[done], self.results
         out.bound[rows] = self.best_bound[done]
         out.duals[rows] = self.best_duals[done]
         out.status[rows] = status[done]
         out.passes[rows] = self.passes
         out.seconds[rows] = time.perf_counter() - self.began
-        if state is not None:
-            out.eta[rows] = state.eta[done].double()
-        stays = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False)
-        keep = stays.nonzero()[:, 0]
-        if len(keep):
-            self.problem, self.work = self.problem.select(keep), self.work.select(keep)
-        for name in ("rows", "best_bound", "best_duals", "mark_bound", "mark_primal", "mark_pass"):
+        out.eta[rows] = self.state.eta[done].double()
+        keep = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
+        for name in ("rows", "box_maximum", "best_bound", "best_duals", "mark_bound", "mark_primal", "mark_pass"):
             setattr(self, name, getattr(self, name)[keep])
-        return keep
-
-    def _finish(self) -> Results:
-        """Share the rounding residual of the multipliers among their copies and charge all rounding: one more pass."""
-        out, problem = self.results, self.whole
-        duals = problem.recentred(out.duals)
-        bound = corrected(problem, duals, problem.min_oracle(duals)[1])
-        better = bound >= out.bound
-        out.bound = torch.where(better, bound, out.bound)
-        out.duals = torch.where(better[:, None], duals, out.duals)
-        out.safe_bound = safe(problem, out.duals)
-        out.passes += 1
-        return out
+        if len(keep):
+            self.problem, self.iterated = self.problem.select(keep), self.iterated.select(keep)
+            self.state = self.state.select(keep)

@@ -123,11 +123,17 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = program.A.indptr, program.A.indices, program.A.data
     highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    options = {"output_flag": False, "solver": algorithm or "choose", "kkt_tolerance": TOLERANCE}
+    tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"), TOLERANCE)
+    options = {"output_flag": False, "solver": algorithm or "choose", **{f"{k}_tolerance": v for k, v in tight.items()}}
     for key, value in options.items():
         highs.setOptionValue(key, value)
     highs.passModel(lp)
     highs.run()
+    if algorithm == "pdlp" and highs.getModelStatus() == highspy.HighsModelStatus.kUnknown:
+        # An LP that presolve solves whole comes back from this algorithm without dual values, and so without a verdict.
+        highs.clearSolver()
+        highs.setOptionValue("presolve", "off")
+        highs.run()
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kOptimal:
         return "optimal", np.array(highs.getSolution().col_value)

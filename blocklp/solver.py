@@ -180,7 +180,7 @@ class Solver:
             limits,
             duals,
             eta,
-            self._repair(problem, feasibility_tol),
+            self._repair(),
             told if callback is not None else None,
             log.append if history else None,
         )
@@ -260,13 +260,13 @@ class Solver:
         nothing = torch.zeros(self.batch, width, dtype=torch.float64, device=self.device)
         return Decomposition(nothing, box[0], box[1], nothing[:, 0], tuple(groups), coupling, counts)
 
-    def _repair(self, problem: Decomposition, tolerance: float) -> Repair | None:
-        """Wrap the models' repair hooks: apply each to its instances and check what it returns."""
+    def _repair(self) -> Repair | None:
+        """Wrap the models' repair hooks: apply each to its instances."""
         if any(m.repair is None for m in self.models):
             return None
         first = torch.tensor([0, *(m.batch for m in self.models)]).cumsum(0)
 
-        def repair(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        def repair(x: Tensor, rows: Tensor) -> Tensor:
             fixed = x.clone()
             for m, start in zip(self.models, first.tolist(), strict=False):
                 mine = ((rows >= start) & (rows < start + m.batch)).nonzero()[:, 0]
@@ -278,23 +278,9 @@ class Solver:
                         if k not in answer or answer[k].shape != parts[k].shape:
                             raise ModelError(f"the repair hook must return {k!r} with shape {tuple(parts[k].shape)}")
                         fixed[mine[:, None], v.index.reshape(1, -1).to(x.device)] = answer[k].to(x).reshape(len(mine), -1)
-            here = problem if len(rows) == problem.batch else problem.select(rows)
-            return fixed, feasible(here, fixed, tolerance)
+            return fixed
 
         return repair
-
-
-def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
-    """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
-    size = 1 + x.abs().amax(1)
-    worst = torch.maximum(problem.lower - x, x - problem.upper).amax(1)
-    copies = problem.spread(x)
-    for group in problem.groups:
-        rows = group.type.constraints()
-        if rows is not None:
-            violation = rows.violation(group.view(copies))
-            worst = torch.maximum(worst, (violation if group.alive is None else violation * group.alive).amax(1))
-    return (worst <= tolerance * size) & torch.isfinite(x).all(1)
 
 
 def _check_options(**counts: int) -> None:

@@ -27,7 +27,7 @@ def leaves(structure: Structure, what: str, error: type[Exception]) -> Iterator[
 
 def pack(structure: Structure) -> Tensor:
     """Lay a structure out as rows ``(batch, numbers)``, float64."""
-    return torch.cat([p.detach().double().flatten(1) for p in leaves(structure, "c", ShapeError)], 1)
+    return torch.cat([p.detach().double().reshape(len(p), -1) for p in leaves(structure, "c", ShapeError)], 1)
 
 
 def unpack(rows: Tensor, like: Structure) -> Structure:

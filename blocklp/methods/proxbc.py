@@ -1,6 +1,7 @@
 r"""ProxBC, Algorithm 5 of the thesis: block-coordinate descent on the dual of the proximal problem.
 
-.. math:: \min_{\beta,\, x_b \in X_b} \sum_b \langle \tilde\lambda_b, x_b \rangle + \tfrac{1}{2\eta} |x_b + \beta|^2   \quad (4.1.5.8)
+.. math:: \min_{\beta,\, x_b \in X_b} \sum_b \langle \tilde\lambda_b, x_b \rangle + \tfrac{1}{2\eta} |x_b + \beta|^2
+          \quad (4.1.5.8)
 
 The printed step size has the wrong sign: with the Frank-Wolfe gap :math:`\sum_b \langle \lambda_b, x_b - \tilde x_b \rangle` as
 numerator it is the exact line search; as printed it is always clipped to zero.

@@ -137,7 +137,7 @@ def test_gurobi_licence() -> None:
     m = bl.Model()
     x = m.variable("x", 3000, lower=0, upper=1)
     m.minimize(x.sum())
-    with pytest.raises(BlocklpError, match="Gurobi refused an LP of 3000 variables and 0 rows.*use solver='highs'"):
+    with pytest.raises(BlocklpError, match=r"Gurobi refused an LP of 3000 variables and 0 rows.*use solver='highs'"):
         reference(m, "gurobi")
 
 
