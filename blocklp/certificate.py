@@ -11,12 +11,13 @@ is a lower bound on the LP (Neumaier and Shcherbina 2004).  Here it is summed in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import eye_array, hstack
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints
@@ -41,7 +42,7 @@ class Certificate:
     ----------
     bound : Tensor
         ``(batch,)`` float64: no feasible point has a smaller value (a larger one, when maximising); infinite if a block has
-        no vertex within the bounds of its variables.
+        no point within the bounds of its variables.
     infeasible : Tensor
         ``(batch,)`` bool: the bound passes the best value that the bounds of the variables allow, so there is no feasible
         point.
@@ -227,32 +228,57 @@ def _best_corners(kind: Box, duals: Array, low: Array, high: Array, instance: in
     return _least(Exact.of(duals), np.where(empty, own_low, cut_low), np.where(empty, own_high, cut_high))
 
 
-def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
-    r"""Bound on the sum of the blocks' minima over :math:`\{l \le A x \le u\}` and the bounds of the variables.
+def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, instance: int) -> Fraction | None:
+    """Bound on the sum of the blocks' minima within the bounds of the variables, ``None`` if a block is proved empty.
 
-    With any :math:`y`, here the dual values of HiGHS,
-    :math:`\sum_i \min(y_i l_i : y_i > 0;\ y_i u_i : y_i < 0) + \min_{lo \le x \le hi} \langle \lambda - A^\top y, x \rangle`.
-    The blocks are separate in one LP.  Without an optimum, :math:`y = 0`.
+    The blocks are separate in one LP.  If HiGHS finds no optimum of it, they are asked for the least sum of violations: a
+    bound above zero on that proves one of them empty.
     """
     copies = np.arange(duals.size).reshape(duals.shape)
     matrix, row_low, row_high = block_rows(rows, copies, duals.size, instance)
     program = LinearProgram(duals.ravel(), matrix, row_low, row_high, low.ravel(), high.ravel())
+    prices = _prices(program)
+    if prices is None:
+        unit, count = eye_array(matrix.shape[0], format="csr"), 2 * matrix.shape[0]
+        elastic = LinearProgram(
+            np.concatenate([np.zeros(duals.size), np.ones(count)]),
+            hstack([matrix, unit, -unit], format="csr"),
+            row_low,
+            row_high,
+            np.concatenate([program.lower, np.zeros(count)]),
+            np.concatenate([program.upper, np.full(count, np.inf)]),
+        )
+        least = _prices(elastic)
+        nothing = replace(program, c=np.zeros(duals.size))
+        if least is not None and _proved(nothing, least) > 0:
+            return None
+        prices = np.zeros(matrix.shape[0])
+    return _proved(program, prices)
+
+
+def _prices(program: LinearProgram) -> Array | None:
+    """Dual values of the rows by HiGHS, zero where their sign speaks of a side that the row does not have."""
     found = program.linprog()
-    y = np.zeros(len(row_low))
-    if found.status == 0:
-        equal, above, below = program.sides()
-        y[equal] = found.eqlin.marginals
-        # A dual value of the wrong sign, by rounding, would need a side that the row may not have.
-        signed = np.minimum(found.ineqlin.marginals, 0)
-        y[above] += signed[: len(above)]
-        y[below] -= signed[len(above) :]
-    side = np.where(y > 0, row_low, row_high)
-    y[~np.isfinite(side)] = 0
-    entries = matrix.tocoo()
-    prices = Exact.of(entries.data) * Exact.of(y)[entries.row]
-    reduced = Exact.of(duals.ravel()) - prices.scatter(entries.col, duals.size)
-    paid = Exact.of(y) * Exact.of(np.where(y == 0, 0.0, side))
-    return paid.total() + _least(reduced, low.ravel(), high.ravel())
+    if found.status != 0:
+        return None
+    y = np.zeros(len(program.row_lower))
+    equal, above, below = program.sides()
+    y[equal] = found.eqlin.marginals
+    y[above] += found.ineqlin.marginals[: len(above)]
+    y[below] -= found.ineqlin.marginals[len(above) :]
+    return np.where(np.isfinite(np.where(y > 0, program.row_lower, program.row_upper)), y, 0.0)
+
+
+def _proved(program: LinearProgram, y: Array) -> Fraction:
+    r"""Bound on the optimum that any prices :math:`y` of the rows prove.
+
+    .. math:: \sum_{i : y_i > 0} y_i l_i + \sum_{i : y_i < 0} y_i u_i
+              + \min_{lo \le x \le hi} \langle c - A^\top y, x \rangle
+    """
+    entries = program.A.tocoo()
+    used = (Exact.of(entries.data) * Exact.of(y)[entries.row]).scatter(entries.col, len(program.c))
+    side = np.where(y > 0, program.row_lower, np.where(y < 0, program.row_upper, 0.0))
+    return (Exact.of(y) * Exact.of(side)).total() + _least(Exact.of(program.c) - used, program.lower, program.upper)
 
 
 def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: int) -> Fraction:

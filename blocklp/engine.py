@@ -16,6 +16,7 @@ from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
 from blocklp.decomposition import Decomposition
+from blocklp.errors import OptionError
 from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
@@ -61,6 +62,30 @@ class Limits:
     check_every: int
     feasibility_tol: float
     patience: int
+
+    @classmethod
+    def of(cls, like: Tensor, *, tol: object, cutoff: object, **others: Any) -> Limits:
+        """Check options and lay ``tol`` and ``cutoff`` out like a tensor ``(batch,)``.
+
+        Raises
+        ------
+        OptionError
+            If one is out of range.
+        """
+        for name in ("passes", "check_every", "patience"):
+            if not isinstance(others[name], int) or others[name] < 1:
+                raise OptionError(f"{name} is {others[name]!r}; it must be a positive integer")
+        for name in ("time_limit", "feasibility_tol"):
+            if not others[name] > 0:
+                raise OptionError(f"{name} is {others[name]!r}; it must be positive")
+        return cls(_per_instance(tol, "tol", like), _per_instance(cutoff, "cutoff", like), **others)
+
+
+def _per_instance(value: object, what: str, like: Tensor) -> Tensor:
+    data = torch.as_tensor(value, dtype=torch.float64, device=like.device)
+    if data.dim() > 1 or (data.dim() == 1 and len(data) != len(like)) or bool(data.isnan().any()):
+        raise OptionError(f"{what} must be a number or ({len(like)},) numbers without NaN, got shape {tuple(data.shape)}")
+    return data.expand(len(like))
 
 
 @dataclass

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from blocklp.solution import Solution
     from blocklp.solver import Solver
 
+BOX = "box"
+"""Name of the blocks that the compiler adds for variables whose bounds no block implies."""
+
 PrimalRepair = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -67,7 +70,7 @@ class Model:
     >>> z = m.variable("z", 1, lower=0, upper=1)
     >>> pair = m.add(Edge(), scope=[y[[0]], y[[1]], z])
     >>> m.minimize(-(y.sum()) + 3 * z.sum())
-    >>> m.solve().bound.item()
+    >>> round(m.solve().bound.item(), 6)
     -1.0
     """
 
@@ -168,6 +171,8 @@ class Model:
         if name is None:
             taken = Counter(b.type.name for b in self.blocks)[block_type.name]
             name = block_type.name if taken == 0 else f"{block_type.name}_{taken + 1}"
+        if name == BOX:
+            raise ModelError(f"the name {BOX!r} is kept for the box of variables that need one; choose another name")
         if any(b.name == name for b in self.blocks):
             raise ModelError(f"the model already has blocks named {name!r}; choose another name")
         if (to_dual is None) != (to_primal is None):

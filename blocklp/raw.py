@@ -21,7 +21,6 @@ from blocklp.engine import Event, Limits, relative_gap, run
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.methods import Method, as_method
 from blocklp.model import Blocks, check_answer
-from blocklp.solver import _check_options
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
 
@@ -108,13 +107,12 @@ def solve_raw(
     OptionError
         If an option is out of range or unknown.
     """
-    _check_options(passes=passes, check_every=check_every, patience=patience)
     functions = _Functions.build(c, min_oracle, to_dual, to_primal)
     problem = _decomposition(functions, c, lower, upper)
-    like = problem.offset
-    limits = Limits(
-        tol=torch.full_like(like, tol),
-        cutoff=torch.full_like(like, cutoff),
+    limits = Limits.of(
+        problem.offset,
+        tol=tol,
+        cutoff=cutoff,
         passes=passes,
         time_limit=time_limit,
         check_every=check_every,

@@ -19,7 +19,7 @@ from blocklp.engine import Event, Limits, Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
 from blocklp.expression import View, coefficients
 from blocklp.methods import Method, as_method
-from blocklp.model import Model
+from blocklp.model import BOX, Model
 from blocklp.solution import Solution, solution
 from blocklp.state import State
 
@@ -145,14 +145,12 @@ class Solver:
             If an option is out of range or unknown.
         """
         ascent = as_method(method)
-        _check_options(passes=passes, check_every=check_every, patience=patience)
-        if not time_limit > 0 or not feasibility_tol > 0:
-            raise OptionError(f"time_limit = {time_limit} and feasibility_tol = {feasibility_tol} must be positive")
         problem = self.decomposition(bounds)
         sign = -1.0 if self.maximizing else 1.0
-        limits = Limits(
-            tol=self._per_instance(tol, "tol"),
-            cutoff=self._per_instance(math.inf if cutoff is None else sign * torch.as_tensor(cutoff), "cutoff"),
+        limits = Limits.of(
+            problem.offset,
+            tol=tol,
+            cutoff=math.inf if cutoff is None else sign * torch.as_tensor(cutoff, dtype=torch.float64),
             passes=passes,
             time_limit=time_limit,
             check_every=check_every,
@@ -186,12 +184,6 @@ class Solver:
         )
         results.history = log
         return solution(results, states.take(problem, sign * results.duals, results.eta), self)
-
-    def _per_instance(self, value: object, what: str) -> Tensor:
-        data = torch.as_tensor(value, dtype=torch.float64, device=self.device)
-        if data.dim() > 1 or (data.dim() == 1 and len(data) != self.batch) or bool(data.isnan().any()):
-            raise OptionError(f"{what} must be a number or ({self.batch},) numbers without NaN, got shape {tuple(data.shape)}")
-        return data.expand(self.batch)
 
     def decomposition(self, bounds: Bounds | None = None) -> Decomposition:
         """Decompose the problem with the parameters' present values (and tighter bounds, if given), in float64."""
@@ -283,12 +275,6 @@ class Solver:
         return repair
 
 
-def _check_options(**counts: int) -> None:
-    for name, value in counts.items():
-        if not isinstance(value, int) or value < 1:
-            raise OptionError(f"{name} is {value!r}; it must be a positive integer")
-
-
 def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:
     """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave."""
     sides = []
@@ -338,7 +324,7 @@ def _groups(model: Model, lower: Tensor, upper: Tensor) -> dict[str, tuple[Block
         found[b.name] = (kind, b.scope, b.maps)
     if bool(needs_box.any()):
         scope = needs_box.nonzero()
-        found["box"] = (Box(lower[:, scope], upper[:, scope]), scope, None)
+        found[BOX] = (Box(lower[:, scope], upper[:, scope]), scope, None)
     return found
 
 

@@ -61,7 +61,7 @@ class RatioRule:
     A serious-step test in the spirit of Kiwiel's bundle methods: the model's promise is :math:`|P x|^2 / \eta` plus the gap.
     """
 
-    first: float = 0.5
+    first: float = 2.0
     factor: float = 1.3
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:

@@ -150,6 +150,18 @@ def test_infeasible_by_multipliers(kind: type[Simplex]) -> None:
     assert verify_certificate(m, solution.state).infeasible.all()
 
 
+@pytest.mark.parametrize(("kind", "fixing"), [(AtMostOne(3), (1, 1)), (Simplex(3), (0, 0)), (Knapsack([2, 2, 0], 3), (0.8, 1))])
+def test_infeasible_by_an_empty_block(kind: bl.BlockType, fixing: tuple[float, float]) -> None:
+    """No point of the block lies within the bounds, in the first instance only."""
+    m = bl.Model(batch=2)
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(kind, x)
+    m.minimize(x.sum())
+    lower, upper = (torch.tensor([[side] * 3, [other] * 3]) for side, other in zip(fixing, (0.0, 1.0), strict=True))
+    certificate = verify_certificate(m, {}, bounds={x: (lower, upper)})
+    assert certificate.infeasible.tolist() == [True, False]
+
+
 class Secret(bl.BlockType):
     """The unit box, known by its oracle alone."""
 

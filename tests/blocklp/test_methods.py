@@ -153,3 +153,13 @@ def test_the_default_method_meets_its_figures_without_tuning() -> None:
     limits = {30: 5.0, 100: 0.7, 300: 0.03, 600: 0.001}
     found = errors("prox", tuple(limits), range(5))
     assert all(0 <= found[k] + 1e-9 and found[k] <= limits[k] for k in limits), found
+
+
+@pytest.mark.parametrize(
+    ("method", "printed"),
+    [(bl.ProxBC(1.0), {30: 9.87, 250: 1.05, 2000: 0.125}), (bl.ProxFW(1.0), {30: 8.33, 250: 1.42, 2000: 0.160})],
+)
+def test_the_algorithms_of_the_thesis_meet_its_table(method: Any, printed: dict[int, float]) -> None:
+    """Table 4.1, BA-1000; the weight is ours, since the scale of the thesis's penalty is not stated."""
+    found = errors(method, tuple(printed), range(3))
+    assert all(0 <= found[k] + 1e-9 and found[k] <= printed[k] for k in printed), found

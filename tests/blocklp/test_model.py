@@ -132,6 +132,7 @@ def test_a_model_prints_its_parts_and_tells_its_size() -> None:
         (lambda m, y, z: m.compile(), ModelError, "objective"),
         (lambda m, y, z: y * y, ModelError, "not linear"),
         (lambda m, y, z: m.add(Edge(), [y[[0]], y[[1]], z[[0]]], name="pairs"), ModelError, "already"),
+        (lambda m, y, z: m.add(Edge(), [y[[0]], y[[1]], z[[0]]], name="box"), ModelError, "kept"),
         (lambda m, y, z: bl.FiniteVertices([[0, 0], [0, 0]]), ModelError, "repeats"),
         (lambda m, y, z: bl.FiniteVertices([[0, math.nan]]), ModelError, "NaN"),
         (lambda m, y, z: bl.Box([1.0], [0.0]), ModelError, "above"),

@@ -1,0 +1,1 @@
+"""One registered case a file."""

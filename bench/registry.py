@@ -1,0 +1,41 @@
+"""Where cases register themselves: one file in ``bench/cases`` each."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Record = dict[str, Any]
+CASES: dict[str, Case] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A benchmark: ``run(quick)`` returns its records, all with the same keys."""
+
+    name: str
+    title: str
+    note: str
+    run: Callable[[bool], list[Record]]
+
+
+def case(name: str, title: str, note: str) -> Callable[[Callable[[bool], list[Record]]], Callable[[bool], list[Record]]]:
+    """Register a function as a case."""
+
+    def register(run: Callable[[bool], list[Record]]) -> Callable[[bool], list[Record]]:
+        CASES[name] = Case(name, title, note, run)
+        return run
+
+    return register
+
+
+def load() -> dict[str, Case]:
+    """Import every case and return them by name."""
+    from bench import cases
+
+    for module in pkgutil.iter_modules(cases.__path__):
+        importlib.import_module(f"bench.cases.{module.name}")
+    return CASES

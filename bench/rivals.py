@@ -1,0 +1,62 @@
+"""Other solvers on the same instance."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import thinqpbo
+from scipy.sparse import save_npz
+
+from blocklp.linear_program import export
+from blocklp.problems.qpbo import Qubo
+from blocklp.problems.qpbo.relaxation import roof_duality_model
+from blocklp.reference import reference
+
+
+def max_flow(qubo: Qubo) -> tuple[float, float, float]:
+    """Exact roof dual by Kolmogorov's QPBO: value, seconds to build, seconds to solve."""
+    began = time.perf_counter()
+    graph = thinqpbo.QPBODouble(qubo.n, len(qubo.edges))
+    graph.add_node(qubo.n)
+    for i, a in enumerate(qubo.linear.tolist()):
+        graph.add_unary_term(i, 0.0, a)
+    for (i, j), p in zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True):
+        graph.add_pairwise_term(i, j, 0.0, 0.0, 0.0, p)
+    built = time.perf_counter()
+    graph.solve()
+    value = graph.compute_twice_lower_bound() / 2 + qubo.offset
+    return value, built - began, time.perf_counter() - built
+
+
+def highs(qubo: Qubo, algorithm: str) -> tuple[float, float]:
+    """The roof-duality LP by HiGHS: value, seconds."""
+    found = reference(roof_duality_model(qubo), f"highs-{algorithm}")
+    return found.objective.item(), found.seconds
+
+
+def or_tools_pdlp(qubo: Qubo, tolerance: float, limit: float = 120.0) -> float | None:
+    """The roof-duality LP by OR-tools PDLP to a relative gap: seconds, or None if it did not get there in time.
+
+    In a process of its own, because OR-tools and highspy bring HiGHS in two versions that do not load together; reading
+    the LP is not timed.
+    """
+    program = export(roof_duality_model(qubo), 0)
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(
+            Path(folder) / "vectors.npz",
+            c=program.c,
+            low=program.lower,
+            high=program.upper,
+            above=program.row_lower,
+            below=program.row_upper,
+        )
+        save_npz(Path(folder) / "rows.npz", program.A)
+        command = [sys.executable, "-m", "bench.ortools_process", folder, str(limit), str(tolerance)]
+        answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return float(answer["build"] + answer["solve"]) if answer["status"] == "optimal" else None
