@@ -131,7 +131,5 @@ def _maps(problem: Decomposition, group: Group, draw: torch.Generator) -> None:
             f"to_dual gives position {copy // group.blocks} of block {copy % group.blocks} another value than its "
             f"variable in the scope; order the copies (batch, dim * blocks) with the block index fastest"
         )
-    if bool(
-        (dot(spread, y) - dot(x, problem.collect(y))).abs().amax() > 1e-9 * (1 + dot(x.abs(), problem.collect(y.abs()))).amax()
-    ):
+    if bool((dot(spread, y) - dot(x, problem.collect(y))).abs().amax() > 1e-9 * (1 + dot(x.abs(), problem.collect(y.abs()))).amax()):
         raise OracleError("to_primal is not the adjoint of to_dual: <to_dual(x), y> and <x, to_primal(y)> differ; sum the copies")

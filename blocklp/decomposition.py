@@ -193,8 +193,7 @@ class Decomposition:
             offset=self.offset.to(dtype),
             counts=self.counts.to(dtype),
             groups=tuple(
-                replace(g, type=g.type.to(dtype, device), alive=None if g.alive is None else g.alive.to(dtype))
-                for g in self.groups
+                replace(g, type=g.type.to(dtype, device), alive=None if g.alive is None else g.alive.to(dtype)) for g in self.groups
             ),
         )
 

@@ -129,9 +129,7 @@ class Expression:
             raise ModelError("a product of two variables is not linear; multiply by numbers, tensors or parameters")
         if isinstance(other, Parameter):
             if other.shape != self.shape:
-                raise ShapeError(
-                    f"parameter {other.name!r} has shape {other.shape}, the expression {self.shape}; they must agree"
-                )
+                raise ShapeError(f"parameter {other.name!r} has shape {other.shape}, the expression {self.shape}; they must agree")
             if any(t.parameter is not None for t in self.terms) or bool(self.constant.any()):
                 raise ModelError("a parameter multiplies plain variables only; multiply before adding")
             terms = tuple(Term(t.index, t.factor, other) for t in self.terms)

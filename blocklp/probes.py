@@ -59,9 +59,7 @@ def concavity(kind: BlockType, first: Tensor, second: Tensor) -> None:
     bad = (second * point).sum(-1) < other - slack
     refuse(kind, bad, "returned a point that is cheaper at another cost than the minimum there; minimise over the whole block")
     middle = kind.min_oracle((first + second) / 2)[1]
-    refuse(
-        kind, middle < (value + other) / 2 - slack, "has a value that is not concave in the cost; minimise over the whole block"
-    )
+    refuse(kind, middle < (value + other) / 2 - slack, "has a value that is not concave in the cost; minimise over the whole block")
 
 
 def singles(kind: BlockType, cost: Tensor, picks: Picks) -> None:

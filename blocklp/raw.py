@@ -191,9 +191,7 @@ class _Functions:
         if value is None:
             return point, dot(cost, point)
         if not isinstance(value, Tensor) or value.shape != (self.batch,):
-            raise OracleError(
-                f"min_oracle must return the value as a tensor ({self.batch},): one sum over all blocks an instance"
-            )
+            raise OracleError(f"min_oracle must return the value as a tensor ({self.batch},): one sum over all blocks an instance")
         return point, value[rows].to(cost)
 
 

@@ -160,9 +160,7 @@ class Solver:
         if warm_start is None:
             duals, eta = torch.zeros_like(problem.spread(problem.cost)), None
         else:
-            duals = states.fill(
-                problem, State({k: sign * v.to(problem.cost) for k, v in warm_start.duals.items()}, warm_start.eta)
-            )
+            duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in warm_start.duals.items()}, warm_start.eta))
             known = warm_start.eta.to(self.device, self.dtype)
             eta = known if bool(torch.isfinite(known).all()) else None
 

@@ -88,8 +88,7 @@ class Knapsack(BlockType):
         ratio = torch.where((cost < 0) & (self.weights > 0), -cost / self.weights, 0.0).amax(-1)
         fixed = (self.weights * self.lower.abs()).sum(-1)
         return (
-            rounding(8 * (size + 4), cost.dtype) * (cost.abs() * largest).sum(-1)
-            + rounding(2 * size + 4, cost.dtype) * fixed * ratio
+            rounding(8 * (size + 4), cost.dtype) * (cost.abs() * largest).sum(-1) + rounding(2 * size + 4, cost.dtype) * fixed * ratio
         )
 
     def constraints(self) -> Constraints:

@@ -71,9 +71,7 @@ class Prox:
             weights.append(block_weights)
         weight = as_weight(self.eta).start(problem, duals, points) if eta is None else eta
         zero, one = torch.zeros_like(value), torch.ones_like(value)
-        return ProxStepState(
-            duals, value, points, weight, duals, value, zero, one, one, tuple(atoms), tuple(weights), tuple(weights)
-        )
+        return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, tuple(atoms), tuple(weights), tuple(weights))
 
     def step(self, problem: Decomposition, state: ProxStepState) -> ProxStepState:
         """One pass: the oracles at the current multipliers, then a block step or a new proximal centre."""

@@ -122,11 +122,12 @@ def test_interrupt_prints_the_best_so_far_of_every_file(write, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(bl.progress.Progress, "__call__", interrupt)
-    files = [write("a.sparse", QUBO), write("lonely.sparse", "1 1\n1 1 -1\n")]
+    cycle = "".join(f"{i} {i} -3\n{min(i, i % 9 + 1)} {max(i, i % 9 + 1)} 2\n" for i in range(1, 10))
+    files = [write("cycle.sparse", f"9 18\n{cycle}"), write("lonely.sparse", "1 1\n1 1 -1\n")]
     entries = json.loads(run("qpbo", *files, "--json", code=130).stdout)
-    # The second is solved by its first pass.
+    # The second is solved by its first pass; the first, an odd cycle, is not.
     assert [entry["status"] for entry in entries] == ["interrupted", "optimal"]
-    assert entries[0]["bound"] <= -5 and entries[1]["bound"] <= -1
+    assert entries[0]["bound"] <= -12 and entries[1]["bound"] <= -1
 
 
 def test_interrupt_outside_the_solve_ends_quietly(write, monkeypatch):
@@ -163,8 +164,8 @@ def test_picture_is_written_and_not_blank(write, tmp_path, count):
         (("--method", "simplex"), "unknown method 'simplex'"),
         (("--device", "tpu"), "unknown device 'tpu'"),
         (("--device", "cuda:99"), "device 'cuda:99' is missing"),
-        (("--time-limit", "-1"), "time_limit = -1.0"),
-        (("--time-limit", "nan"), "time_limit = nan"),
+        (("--time-limit", "-1"), "time_limit is -1.0"),
+        (("--time-limit", "nan"), "time_limit is nan"),
         (("--reference", "abacus"), "unknown solver 'abacus'"),
         (("--plot", "out.xyz"), "suffix '.xyz'"),
         (("--plot", "nowhere/out.png"), "folder nowhere does not exist"),
@@ -174,9 +175,7 @@ def test_bad_options_are_one_line(write, arguments, message):
     assert message in refused("qpbo", write("a.sparse", QUBO), *arguments)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--tol", "-1"), ("--passes", "0"), ("--passes", "x"), ("--dtype", "int8"), ("--format", "x")]
-)
+@pytest.mark.parametrize("arguments", [("--tol", "-1"), ("--passes", "0"), ("--passes", "x"), ("--dtype", "int8"), ("--format", "x")])
 def test_bad_values_name_the_option(write, arguments):
     assert arguments[0] in run("qpbo", write("a.sparse", QUBO), *arguments, code=2).stderr
 

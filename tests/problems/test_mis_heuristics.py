@@ -99,9 +99,7 @@ def test_wrong_input_is_refused_by_name():
 
 
 # Proven maximum weights; an uninformed point suffices on these easy graphs.
-@pytest.mark.parametrize(
-    ("file", "optimum"), [("col/anna.col", 80), ("col/david.col", 36), ("dimacs_weighted/johnson8-2-4.clq", 66)]
-)
+@pytest.mark.parametrize(("file", "optimum"), [("col/anna.col", 80), ("col/david.col", 36), ("dimacs_weighted/johnson8-2-4.clq", 66)])
 def test_easy_graphs_are_solved_from_the_centre(shared_qpbo, file, optimum):
     graph = read_graph(shared_qpbo / "mis" / file)
     if graph.objective == "clique":

@@ -95,9 +95,7 @@ def test_library_files_have_their_size(shared_qpbo, file, n, edges, total):
 
 
 # Proven maximum weights of a clique.
-@pytest.mark.parametrize(
-    ("name", "optimum"), [("johnson8-2-4", 66), ("hamming6-4", 134), ("c-fat200-1", 1284), ("hamming6-2", 1072)]
-)
+@pytest.mark.parametrize(("name", "optimum"), [("johnson8-2-4", 66), ("hamming6-4", 134), ("c-fat200-1", 1284), ("hamming6-2", 1072)])
 def test_heaviest_clique_is_the_published_one(shared_qpbo, name, optimum):
     graph = read_graph(shared_qpbo / "mis" / "dimacs_weighted" / f"{name}.clq")
     weighted = nx.Graph(graph.edges.tolist())

@@ -86,10 +86,7 @@ def test_result_is_the_largest_certified_subset_on_integer_data():
         found = verified_persistency(qubo, labels)
         for strict, result in ((False, found.weak), (True, found.strong)):
             certified = [
-                inside
-                for size in range(1, n + 1)
-                for inside in combinations(range(n), size)
-                if passes(qubo, inside, labels, strict)
+                inside for size in range(1, n + 1) for inside in combinations(range(n), size) if passes(qubo, inside, labels, strict)
             ]
             assert set(np.flatnonzero(result >= 0)) == set().union(*certified)
 
