@@ -12,24 +12,21 @@ from bench.registry import Record, case
 from bench.rivals import highs, max_flow
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
-COMPARED = 256
-
 
 @case(
     "batch",
     "Batches of BA-200 (shape of Fig. 4.3)",
     "Different graphs, float64, a gap of 1e-4 certified for each instance. `one after the other` is this engine on single models, "
     "`ratio` its time over the batch's, `difference` the largest difference of a bound between the two. Max-flow includes building "
-    "its graphs, HiGHS does not include building the LPs; beyond 64 instances both are extrapolated from the first 64, and beyond "
-    "256 so are the single runs.",
+    "its graphs, HiGHS does not include building the LPs; beyond 64 instances both are extrapolated from the first 64.",
 )
 def run(quick: bool) -> list[Record]:
     records = []
-    for batch in (1, 4) if quick else (1, 4, 16, 64, 256, 1024):
+    for batch in (1, 4) if quick else (1, 4, 16, 64, 256):
         qubos = [ba(200, seed) for seed in range(batch)]
         models = [roof_duality_model(q) for q in qubos]
         solver = bl.compile(models)
-        singles = [m.compile() for m in models[:COMPARED]]
+        singles = [m.compile() for m in models]
         for s in (solver, *singles):
             s.decomposition()  # building is not timed
         began = time.perf_counter()
@@ -37,7 +34,7 @@ def run(quick: bool) -> list[Record]:
         seconds = time.perf_counter() - began
         began = time.perf_counter()
         alone = [s.solve(tol=1e-4) for s in singles]
-        one_by_one = (time.perf_counter() - began) * batch / len(singles)
+        one_by_one = time.perf_counter() - began
         truth = torch.tensor([max_flow(q)[0] for q in qubos], dtype=torch.float64)
         some = qubos[:64]
         records.append(
