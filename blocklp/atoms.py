@@ -144,7 +144,8 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
     difference of their gradients times :math:`\eta` over their squared distance, at most the weight there is.
     """
     eta = eta[:, None, None]
-    ruled_out, tiny = -struck_out(values.dtype), torch.finfo(values.dtype).tiny
+    # Below any real value, also after the huge cost of a vertex that is struck out is added.
+    ruled_out, tiny = -(torch.finfo(values.dtype).max ** 0.9), torch.finfo(values.dtype).tiny
     gradient, weights = values, weights.clone()
     for repeat in range(repeats):
         # Masks as numbers, not indices or selects: on a CPU these are several times faster, and minima with indices start
