@@ -54,7 +54,7 @@ def one(qubo: Qubo, quick: bool) -> Record:
     "computes roof duality only, and exactly; on these instances it is the fastest.",
 )
 def run(quick: bool) -> list[Record]:
-    qubos = [ba(n, 0) for n in ((100, 200) if quick else (100, 1000, 10_000, 100_000))]
+    qubos = [ba(n, 0) for n in ((100, 200) if quick else (100, 1000, 10_000))]
     if not quick:
-        qubos += [er(1000, 0.004, 0), er(10_000, 0.0004, 0), er(300, 0.4, 0), er(600, 0.4, 0)]
+        qubos += [er(1000, 0.004, 0), er(300, 0.4, 0)]
     return [one(q, quick) for q in qubos]
