@@ -14,3 +14,5 @@ napoleon_use_rtype = False
 exclude_patterns = ["_build", "benchmarks/*.json"]
 html_theme = "furo"
 html_title = "blocklp"
+# Shapes such as (batch, n) in the types of parameters are no references to attributes named n.
+suppress_warnings = ["ref.python"]
