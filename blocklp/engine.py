@@ -356,5 +356,6 @@ class _Lane:
         for name in ("rows", "box_maximum", "best_bound", "best_duals", "mark_bound", "mark_primal", "mark_pass"):
             setattr(self, name, getattr(self, name)[keep])
         if len(keep):
-            self.problem, self.iterated = self.problem.select(keep), self.iterated.select(keep)
+            self.problem = self.problem.select(keep)
+            self.iterated = self.problem if self.exact else self.iterated.select(keep)
             self.state = self.state.select(keep)
