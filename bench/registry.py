@@ -6,7 +6,10 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 CASES: dict[str, Case] = {}
@@ -20,13 +23,16 @@ class Case:
     title: str
     note: str
     run: Callable[[bool], list[Record]]
+    draw: Callable[[list[Record], Figure], None] | None
 
 
-def case(name: str, title: str, note: str) -> Callable[[Callable[[bool], list[Record]]], Callable[[bool], list[Record]]]:
-    """Register a function as a case."""
+def case(
+    name: str, title: str, note: str, draw: Callable[[list[Record], Figure], None] | None = None
+) -> Callable[[Callable[[bool], list[Record]]], Callable[[bool], list[Record]]]:
+    """Register a function as a case; ``draw`` makes a picture of its records."""
 
     def register(run: Callable[[bool], list[Record]]) -> Callable[[bool], list[Record]]:
-        CASES[name] = Case(name, title, note, run)
+        CASES[name] = Case(name, title, note, run, draw)
         return run
 
     return register

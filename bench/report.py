@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 import blocklp
 from bench.registry import Case, Record
@@ -34,7 +35,7 @@ def machine() -> dict[str, Any]:
 
 
 def write(case: Case, records: list[Record], command: str, folder: Path) -> None:
-    """Write ``<case>.json`` and ``<case>.md``."""
+    """Write ``<case>.json``, ``<case>.md`` and the picture, if the case has one."""
     folder.mkdir(parents=True, exist_ok=True)
     where = machine()
     document = {"case": case.name, "command": command, "machine": where, "records": records}
@@ -42,6 +43,11 @@ def write(case: Case, records: list[Record], command: str, folder: Path) -> None
     device = where["gpu"] or f"{where['cpu']}, {where['cores']} cores, {where['threads']} threads"
     keys = list(records[0])
     lines = [f"# {case.title}", "", case.note, "", f"`{command}` on {device}; torch {where['torch']}, {where['date']}.", ""]
+    if case.draw is not None:
+        figure = Figure(figsize=(11, 4.2), layout="constrained")
+        case.draw(records, figure)
+        figure.savefig(folder / f"{case.name}.png", dpi=110)
+        lines += [f"![{case.title}]({case.name}.png)", ""]
     lines += ["| " + " | ".join(keys) + " |", "|" + " --- |" * len(keys)]
     lines += ["| " + " | ".join(_cell(r[k]) for k in keys) + " |" for r in records]
     (folder / f"{case.name}.md").write_text("\n".join(lines) + "\n")

@@ -147,19 +147,21 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
     # Below any real value, also after the huge cost of a vertex that is struck out is added.
     ruled_out, tiny = -(torch.finfo(values.dtype).max ** 0.9), torch.finfo(values.dtype).tiny
     gradient, weights = values, weights.clone()
+    to, leave, stay = (torch.empty_like(weights) for _ in range(3))
     for repeat in range(repeats):
-        # Masks as numbers, not indices or selects: on a CPU these are several times faster, and minima with indices start
-        # a parallel region however small the tensor is.
+        # Masks as numbers in buffers, not as bools, indices or selects: on a CPU these are several times faster, and minima
+        # with indices start a parallel region however small the tensor is.
         best = gradient.amin(1, keepdim=True)
-        to = (gradient == best).to(values)
-        in_use = (weights <= 0).to(values).mul_(ruled_out).add_(gradient)
+        torch.eq(gradient, best, out=to)
+        in_use = torch.le(weights, 0, out=leave).mul_(ruled_out).add_(gradient)
         worst = in_use.amax(1, keepdim=True)
-        leave = (in_use >= worst).to(values)
+        torch.lt(in_use, worst, out=stay)
+        torch.ge(in_use, worst, out=leave)
         ties = leave.sum(1, keepdim=True)
-        most = leave.neg().add_(1).mul_(-ruled_out).add_(weights).amin(1, keepdim=True).mul_(ties)
+        most = stay.mul_(-ruled_out).add_(weights).amin(1, keepdim=True).mul_(ties)
         direction = to.div_(to.sum(1, keepdim=True)).sub_(leave.div_(ties))
         turn = atoms.products(direction)
-        length = (direction * turn).sum(1, keepdim=True).clamp_(min=tiny)
+        length = torch.mul(direction, turn, out=stay).sum(1, keepdim=True).clamp_(min=tiny)
         step = worst.sub_(best).mul_(eta).div_(length).clamp_(min=0)
         torch.minimum(step, most, out=step)
         weights.addcmul_(direction, step).clamp_(min=0)

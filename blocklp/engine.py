@@ -27,6 +27,9 @@ Repair = Callable[[Tensor, Tensor], Tensor]
 CACHED_COPIES = 320_000
 """Copies of the instances that a CPU iterates on in turn: the tensors of a pass then stay in its cache."""
 
+KEPT_BYTES = 31 * 2**20
+"""The C library gives freed blocks of this size back to the system at once, unless it has seen one as large freed before."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -132,6 +135,7 @@ def run(
     feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
     """
     results = _nothing_yet(problem)
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
     every, size = torch.arange(problem.batch, device=problem.cost.device), _chunk(problem)
     chunks = [every[first : first + size] for first in range(0, problem.batch, size)]
     lanes = [_Lane(problem, results, rows, method, dtype, limits, repair, time.perf_counter()) for rows in chunks]
@@ -174,10 +178,10 @@ def _nothing_yet(problem: Decomposition) -> Results:
 
 
 def _chunk(problem: Decomposition) -> int:
-    """Instances of a lane: on a CPU as many as share the cache, on a GPU all."""
+    """Instances of a lane: on a GPU all, on a CPU as many as share the cache, in lanes of one size."""
     if problem.cost.device.type != "cpu":
         return problem.batch
-    return max(1, CACHED_COPIES // problem.copies)
+    return -(-problem.batch // max(1, round(problem.batch * problem.copies / CACHED_COPIES)))
 
 
 def _tell(

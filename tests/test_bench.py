@@ -25,4 +25,5 @@ def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
     for record in document["records"]:
         errors = [v for k, v in record.items() if k in ("error", "largest error") or (k[0].isdigit() and k.endswith(" passes"))]
         assert all(e >= -1e-9 for e in errors), record
+    assert (tmp_path / f"{case}.png").exists() == (case in ("anytime", "scaling", "batch"))
     assert f"python -m bench run {case} --quick" in (tmp_path / f"{case}.md").read_text()
