@@ -1,0 +1,1 @@
+"""Verification of ReLU networks: LP bounds of every neuron, and complete verdicts."""

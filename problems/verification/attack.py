@@ -1,0 +1,266 @@
+"""Search for counterexamples by projected gradient steps, all clauses and restarts in one batch.
+
+Steps follow the sign of an accumulated gradient (MI-FGSM, Dong et al., CVPR 2018) and shrink.  Most restarts see a gradient
+in which ReLUs that are off let a little through: where a deep layer is almost wholly off, the true gradient knows nothing of
+the neurons that would have to come on.  (Of a layer of mnist-net_256x2, two of 256 neurons are on around ``prop_0_0.05``;
+from 50 starts the true gradient got no further down than a margin of 0.96, the leaking one found the counterexample.)
+Adam's direction was tried too: it came out behind on ACAS Xu, MNIST and CIFAR-10 alike.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.problems.verification.network import Add, Affine, Network, Relu
+from blocklp.problems.verification.properties import Clause, Property
+
+LEAKS = (0.0, 0.003, 0.01, 0.03)
+"""What ReLUs that are off let through at first, by restart; it vanishes by half of the steps."""
+
+LONGEST, SHORTEST, MOMENTUM = (1.0, 0.25), 0.02, 0.75
+"""First steps, by restart, and the last step, in half widths of the box; share of the direction that is kept."""
+
+CLEAR = 1e-4
+"""Violation at which the search stops, relative to the terms of a row: rounding in float32 seldom moves a row by as much."""
+
+LANES, BYTES = 256, 1 << 28
+"""Most searches, and about the most memory, of one batch."""
+
+Float32Array = NDArray[np.float32]
+
+
+class Candidate(NamedTuple):
+    """A point that violates the property in float64 arithmetic.
+
+    Attributes
+    ----------
+    x : ndarray
+        ``(inputs,)`` float32, in C order.
+    clause : int
+        The clause that it satisfies.
+    inside : bool
+        False if an interval of the clause's box holds no float32 number, so that x lies beside it, as near as can be.
+    """
+
+    x: Float32Array
+    clause: int
+    inside: bool
+
+
+def float32_box(clause: Clause) -> tuple[Float32Array, Float32Array, bool]:
+    """Return the least and greatest float32 numbers in a clause's box, and whether every interval holds one.
+
+    Where an interval holds none, both are the float32 number nearest to it.
+    """
+    most = np.finfo(np.float32).max
+    low, high = clause.lower.clip(-most, most).astype(np.float32), clause.upper.clip(-most, most).astype(np.float32)
+    with np.errstate(over="ignore"):  # beyond the range of float32 there is infinity, and no number inside
+        inner_low = np.where(low < clause.lower, np.nextafter(low, np.float32(np.inf)), low)
+        inner_high = np.where(high > clause.upper, np.nextafter(high, np.float32(-np.inf)), high)
+    empty = inner_low > inner_high
+    # The two numbers around an empty interval; the nearer one, by its distance from the interval's end.
+    nearest = np.where(inner_low - clause.upper < clause.lower - inner_high, inner_low, inner_high)
+    return np.where(empty, nearest, inner_low), np.where(empty, nearest, inner_high), not bool(empty.any())
+
+
+def confirm(runtime: Callable[[Float32Array], ArrayLike], x: Float32Array, prop: Property) -> bool:
+    """Return whether a point is a counterexample to the float32 network that a runtime executes.
+
+    Membership of the box and the rows are compared in float64, without a tolerance.
+
+    Parameters
+    ----------
+    runtime : callable
+        Maps ``(inputs,)`` float32 to the outputs, in any shape; for example an onnxruntime session.
+    x : ndarray
+        ``(inputs,)`` float32.
+    prop : Property
+        The property.
+    """
+    x = np.asarray(x, dtype=np.float32)
+    try:
+        return prop.violated(x, runtime(x)) is not None
+    except NonFiniteError:
+        return False
+
+
+def find_counterexample(
+    network: Network,
+    prop: Property,
+    *,
+    restarts: int = 32,
+    steps: int = 100,
+    seed: int = 0,
+    deadline: float | None = None,
+    exclude: Collection[int] = (),
+    starts: ArrayLike | None = None,
+) -> Candidate | None:
+    """Search for a counterexample.
+
+    Parameters
+    ----------
+    network : Network
+        The network; the search runs in float32 where its weights are, and what it finds is evaluated in float64.
+    prop : Property
+        The property, over the network's inputs and outputs.
+    restarts, steps : int
+        Searches for each clause, at least 1, and their length, at least 1.
+    seed : int
+        Of the starting points; results repeat on the same device.
+    deadline : float, optional
+        Reading of ``time.perf_counter()`` at which to stop.
+    exclude : collection of int
+        Clauses to leave out, because they are known to have no counterexample.
+    starts : array_like, optional
+        ``(n, inputs)``: the first n starting points for each clause, say minimisers of a relaxation; they are moved into the box.
+
+    Returns
+    -------
+    Candidate or None
+        The first clear violation, or the largest if none is clear.  Ask :func:`confirm` before it is believed.
+
+    Raises
+    ------
+    OptionError
+        If ``restarts`` or ``steps`` is not positive.
+    ShapeError
+        If the network, the property and the starts do not fit each other.
+    """
+    if restarts < 1 or steps < 1:
+        raise OptionError(f"restarts is {restarts} and steps {steps}; both must be at least 1")
+    if (prop.inputs, prop.outputs) != (network.inputs, network.outputs):
+        raise ShapeError(
+            f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, property {prop.name!r} speaks of "
+            f"{prop.inputs} and {prop.outputs}"
+        )
+    given = np.asarray(np.zeros((0, prop.inputs)) if starts is None else starts, dtype=np.float32)
+    if given.shape[1:] != (prop.inputs,):
+        raise ShapeError(f"starts has shape {given.shape}; give (n, {prop.inputs})")
+    search = _Search(network.to(torch.float32, network.device), network.to(torch.float64, network.device), prop)
+    generator = torch.Generator().manual_seed(seed)
+    numbers = [number for number in range(len(prop.clauses)) if number not in exclude]
+    lanes = range(len(numbers) * max(restarts, len(given)))
+    most = max(1, min(LANES, BYTES // (16 * sum(math.prod(op.shape) for op in network.ops))))
+    for first in range(0, len(lanes), most):
+        # Every clause is tried once before any is tried again.
+        part = [(numbers[lane % len(numbers)], lane // len(numbers)) for lane in lanes[first : first + most]]
+        batch = search.batch(part, given, generator)
+        for _ in search.descend(batch, steps):
+            if search.clear or (deadline is not None and time.perf_counter() >= deadline):
+                return search.best
+    return search.best
+
+
+@dataclass
+class _Batch:
+    """Searches side by side: their clauses, boxes, rows (padded by rows that always hold) and points."""
+
+    clause: list[int]
+    lower: Tensor
+    upper: Tensor
+    inside: list[bool]
+    matrix: Tensor
+    right: Tensor
+    x: Tensor
+    restart: Tensor
+
+
+class _Search:
+    """The networks, the property and the best candidate so far."""
+
+    def __init__(self, network: Network, exact: Network, prop: Property) -> None:
+        self.network, self.exact, self.prop = network, exact, prop
+        self.best: Candidate | None = None
+        self.margin, self.clear = math.inf, False
+
+    def batch(self, lanes: list[tuple[int, int]], starts: NDArray[np.float32], generator: torch.Generator) -> _Batch:
+        """Set up searches; restart 0 begins in the centre, odd ones in a random corner, the others at a random point."""
+        device = self.network.device
+        boxes = {number: float32_box(self.prop.clauses[number]) for number, _ in lanes}
+        lower, upper = (torch.as_tensor(np.stack([boxes[number][end] for number, _ in lanes])) for end in (0, 1))
+        rows = max(len(self.prop.clauses[number].right) for number in boxes)
+        matrix, right = torch.zeros(len(lanes), rows, self.prop.outputs), torch.full((len(lanes), rows), torch.inf)
+        where = torch.rand(lower.shape, generator=generator)
+        for lane, (number, restart) in enumerate(lanes):
+            clause = self.prop.clauses[number]
+            matrix[lane, : len(clause.right)] = torch.tensor(clause.matrix, dtype=torch.float32)
+            right[lane, : len(clause.right)] = torch.tensor(clause.right, dtype=torch.float32)
+            if restart == len(starts):
+                where[lane] = 0.5
+            elif restart % 2:
+                where[lane] = where[lane].round()
+        x = torch.lerp(lower, upper, where)
+        for lane, (_, restart) in enumerate(lanes):
+            if restart < len(starts):
+                x[lane] = torch.as_tensor(starts[restart])
+        restarts = torch.tensor([restart for _, restart in lanes])
+        parts = (t.to(device) for t in (lower, upper, matrix, right, x, restarts))
+        lower, upper, matrix, right, x, restarts = parts
+        inside = [boxes[number][2] for number, _ in lanes]
+        return _Batch([number for number, _ in lanes], lower, upper, inside, matrix, right, x.clamp(lower, upper), restarts)
+
+    def descend(self, batch: _Batch, steps: int) -> Iterator[None]:
+        """Step, and hand over after every step."""
+        x, restart = batch.x, batch.restart
+        leak = torch.tensor(LEAKS, device=x.device)[restart % len(LEAKS)]
+        longest = torch.tensor(LONGEST, device=x.device)[restart // len(LEAKS) % 2, None]
+        # Rows of a conjunction: the worst alone, or all that are not met.
+        summed = restart // (2 * len(LEAKS)) % 2 == 1
+        radius, direction = (batch.upper - batch.lower) / 2, torch.zeros_like(x)
+        for step in range(steps + 1):
+            results = self.network.run(x.reshape(-1, *self.network.input_shape))
+            over = torch.einsum("brk,bk->br", batch.matrix, results[-1].flatten(1)) - batch.right
+            worst, row = over.max(1)
+            self.consider(batch, torch.nonzero(worst <= 0).flatten(), x)
+            yield
+            if step == steps:
+                return
+            weight = torch.nn.functional.one_hot(row, over.shape[1]).to(x)
+            weight = torch.where((summed & (worst > 0))[:, None], (over > 0).to(x), weight)
+            cost = torch.einsum("brk,br->bk", batch.matrix, weight)
+            gradient = _gradient(self.network, results, cost, leak * max(0.0, 1 - 2 * step / steps))
+            direction = MOMENTUM * direction + gradient / gradient.abs().mean(1, keepdim=True).clamp(min=1e-30)
+            length = longest * (SHORTEST / longest) ** (step / steps)
+            x = (x - length * radius * direction.sign()).clamp(batch.lower, batch.upper)
+
+    def consider(self, batch: _Batch, lanes: Tensor, x: Tensor) -> None:
+        """Keep the point of these lanes that violates the property most in float64, if more than the one so far."""
+        if not len(lanes):
+            return
+        outputs = self.exact(x[lanes].double().reshape(-1, *self.exact.input_shape)).cpu().numpy()
+        for lane, y in zip(lanes.tolist(), outputs, strict=True):
+            clause = self.prop.clauses[batch.clause[lane]]
+            over = clause.matrix @ y - clause.right
+            margin = float((over / (np.abs(clause.matrix) @ np.abs(y) + np.abs(clause.right)).clip(1e-30)).max())
+            if margin < self.margin and np.where(clause.strict, over < 0, over <= 0).all():
+                self.margin, self.clear = margin, margin <= -CLEAR
+                self.best = Candidate(x[lane].cpu().numpy(), batch.clause[lane], batch.inside[lane])
+
+
+def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tensor) -> Tensor:
+    """Gradient of ``<cost, outputs>`` at the input, flat, if ReLUs that are off let ``leak`` ``(batch,)`` through."""
+    last = len(network.ops) - 1
+    pending = {last: cost.reshape(results[last].shape)}
+    for at in range(last, 0, -1):
+        y = pending.pop(at, None)
+        if y is None:
+            continue
+        op = network.ops[at]
+        if isinstance(op, Relu):
+            off = leak.reshape(-1, *(1,) * len(op.shape))
+            y = torch.where(results[op.inputs[0]] > 0, y, y * off)
+        elif isinstance(op, Affine):
+            y = op.adjoint(y)
+        for of in op.inputs if isinstance(op, Add) else op.inputs[:1]:
+            pending[of] = pending[of] + y if of in pending else y
+    return pending[0].flatten(1)

@@ -1,0 +1,145 @@
+"""Branch and bound over the input box, for networks of few inputs.
+
+A node is a box.  All layers of all boxes of a batch are bounded by one backward pass a layer (CROWN), in float64 with
+rounding charged; the input that moves the linear bounds most is halved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.problems.verification.bounds import CHUNK, intervals
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.relaxation import Pair, Relaxation
+from blocklp.search import Expansion, Node
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of the input box of a specification: ``spec``, ``lower`` and ``upper`` ``(*input_shape,)``, input to halve."""
+
+    spec: int
+    lower: Tensor
+    upper: Tensor
+    widest: int
+
+    @property
+    def bytes(self) -> int:
+        """Size."""
+        return 2 * self.lower.numel() * self.lower.element_size()
+
+
+class InputSplits:
+    """Bounds boxes for specifications "some row of ``rows[spec]`` is above ``right[spec]``".
+
+    Parameters
+    ----------
+    network : Network
+        Float64.
+    rows, right : list of Tensor
+        ``(rows, outputs)`` and ``(rows,)`` float64 for each specification.
+    inspect : callable
+        Gets points ``(k, *input_shape)``; may answer with a counterexample.
+    deadline : float
+        On the clock of :func:`time.perf_counter`.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rows: list[Tensor],
+        right: list[Tensor],
+        inspect: Callable[[Tensor], object | None],
+        deadline: float = float("inf"),
+    ) -> None:
+        self.network, self.rows, self.right, self.inspect, self.deadline = network, rows, right, inspect, deadline
+        total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
+        self.rows_at_once = max(1, CHUNK // total)
+        self.batch = max(1, CHUNK // (16 * total))
+
+    def roots(self, boxes: list[tuple[int, Tensor, Tensor]]) -> Expansion:
+        """Bound the boxes ``(spec, lower, upper)`` to begin with."""
+        specs, lower, upper = zip(*boxes, strict=True)
+        return self._bounded(list(specs), torch.stack(lower), torch.stack(upper), [0] * len(boxes))
+
+    def expand(self, nodes: list[Node]) -> Expansion:
+        """Halve every box and bound the halves."""
+        if time.perf_counter() >= self.deadline:
+            return Expansion(nodes)
+        boxes: list[Box] = [n.state for n in nodes]
+        split = [b for b in boxes if b.widest >= 0]
+        unresolved = [n for n in nodes if n.state.widest < 0]
+        if not split:
+            return Expansion(unresolved=unresolved)
+        lower = torch.stack([b.lower for b in split]).flatten(1).repeat(2, 1)
+        upper = torch.stack([b.upper for b in split]).flatten(1).repeat(2, 1)
+        row, at = torch.arange(len(split)), torch.tensor([b.widest for b in split])
+        middle = (lower[row, at] + upper[row, at]) / 2
+        upper[row, at] = middle
+        lower[row + len(split), at] = middle
+        shape = (-1, *self.network.input_shape)
+        depths = [n.depth + 1 for n in nodes if n.state.widest >= 0] * 2
+        found = self._bounded([b.spec for b in split] * 2, lower.view(shape), upper.view(shape), depths)
+        return Expansion(found.children, found.incumbent, found.point, unresolved)
+
+    def _bounded(self, specs: list[int], lower: Tensor, upper: Tensor, depths: list[int]) -> Expansion:
+        network, bounds = self.network, dict[int, Pair]()
+        ops, count = network.ops, len(specs)
+        output = len(ops) - 1
+        before = network.ancestors(output)
+        for relu in (r for r in network.relus if r in before):
+            node = ops[relu].inputs[0]
+            low, high = intervals(network, lower, upper, bounds, node)[node]
+            relus = [r for r in network.relus if r in network.ancestors(node)]
+            if relus:
+                # Only neurons of unknown sign, box by box: in small boxes they are few.
+                owner, neuron = ((low < 0) & (high > 0)).flatten(1).nonzero().T
+                flat_low, flat_high = low.flatten(1), high.flatten(1)
+                for part in torch.arange(len(owner)).split(self.rows_at_once):
+                    o, n = owner[part], neuron[part]
+                    cost = low.new_zeros(2 * len(part), flat_low.shape[1])
+                    row = torch.arange(len(part))
+                    cost[row, n], cost[row + len(part), n] = 1.0, -1.0
+                    relaxation = Relaxation(network, lower, upper, bounds).select(o.repeat(2))
+                    start = relaxation.start(relus, len(cost))
+                    value = relaxation.backward(node, cost.view(-1, *ops[node].shape), start, charge=True).value
+                    flat_low[o, n] = torch.maximum(flat_low[o, n], value[: len(part)])
+                    flat_high[o, n] = torch.minimum(flat_high[o, n], -value[len(part) :])
+            bounds[relu] = (low, high)
+        relus = list(bounds)
+        # Specifications may have different numbers of rows: every row of every box is an instance.
+        counts = torch.tensor([len(self.rows[s]) for s in specs])
+        owner = torch.repeat_interleave(torch.arange(count), counts)
+        cost, right = torch.cat([self.rows[s] for s in specs]), torch.cat([self.right[s] for s in specs])
+        relaxation = Relaxation(network, lower, upper, bounds).select(owner)
+        trace = relaxation.backward(output, cost.view(-1, *ops[output].shape), relaxation.start(relus, len(owner)), charge=True)
+        value = trace.value - right
+        value = value - 4 * torch.finfo(value.dtype).eps * (trace.value.abs() + right.abs())
+        best = value.new_full((count,), -torch.inf).scatter_reduce_(0, owner, value, "amax")
+        empty = torch.stack([(low > high).flatten(1).any(1) for low, high in bounds.values()]).any(0) if bounds else None
+        if empty is not None:
+            best = best.masked_fill(empty, torch.inf)
+        first = (value == best[owner]).nonzero()[:, 0]
+        pick = torch.zeros(count, dtype=torch.long).scatter_(0, owner[first], first)
+        width = (upper - lower).flatten(1)
+        influence = trace.cost[pick].flatten(1).abs() * width
+        # An input that cannot be halved any more in float64 has no influence; ties go to the widest.
+        middle = ((lower + upper) / 2).flatten(1)
+        divisible = (middle > lower.flatten(1)) & (middle < upper.flatten(1))
+        influence = (influence + 1e-9 * width).masked_fill(~divisible, -1.0)
+        widest = torch.where(divisible.any(1), influence.argmax(1), -torch.ones_like(pick))
+        open_ = (best <= 0).nonzero()[:, 0]
+        point = None
+        if len(open_):
+            corner = torch.where(trace.cost[pick] > 0, lower, upper)[open_]
+            point = self.inspect(torch.cat([corner, ((lower + upper) / 2)[open_]]))
+        children = []
+        for k, bound in enumerate(best.tolist()):
+            state = Box(specs[k], lower[k].clone(), upper[k].clone(), int(widest[k])) if bound <= 0 else None
+            children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
+        return Expansion(children) if point is None else Expansion(children, -1.0, point)

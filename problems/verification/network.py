@@ -1,0 +1,401 @@
+"""ReLU networks as a list of operations with adjoints.
+
+A network is a directed acyclic graph of affine operations and ReLUs.  Every affine operation knows its linear map, the
+adjoint of that map (a transposed convolution, never a dense matrix of a convolution) and how far rounding can throw it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from blocklp.errors import ModelError, ShapeError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation.
+
+    Attributes
+    ----------
+    inputs : tuple of int
+        Positions of its arguments in the network.
+    shape : tuple of int
+        Shape of its result for one sample.
+    name : str
+        What errors call it.
+    """
+
+    inputs: tuple[int, ...]
+    shape: Shape
+    name: str
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Op:
+        """Return the operation in another precision."""
+        return self
+
+
+@dataclass(frozen=True)
+class Input(Op):
+    """The input of the network."""
+
+
+@dataclass(frozen=True)
+class Relu(Op):
+    """max(z, 0), element by element."""
+
+
+@dataclass(frozen=True)
+class Affine(Op):
+    """An affine map of one argument."""
+
+    source: Shape
+
+    #: Most terms in one sum of the map or of its adjoint, with a margin for weights that were folded in float64.
+    terms: int = 0
+
+    def linear(self, x: Tensor) -> Tensor:
+        """Return W x: ``(batch, *source) -> (batch, *shape)``."""
+        raise NotImplementedError
+
+    def shift(self) -> Tensor:
+        """Return b, broadcastable to ``(batch, *shape)``."""
+        raise NotImplementedError
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        """Return W' y: ``(batch, *shape) -> (batch, *source)``."""
+        raise NotImplementedError
+
+    def absolute(self) -> Affine:
+        """Return the map \\|W\\| x + \\|b\\|."""
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return W x + b."""
+        return self.linear(x) + self.shift()
+
+
+@dataclass(frozen=True)
+class Linear(Affine):
+    """A matrix ``(out, in)`` and a bias ``(out,)``; the argument is flattened."""
+
+    weight: Tensor = torch.empty(0, 0)
+    bias: Tensor = torch.empty(0)
+
+    def linear(self, x: Tensor) -> Tensor:
+        """W x."""
+        return (x.flatten(1) @ self.weight.T).reshape(-1, *self.shape)
+
+    def shift(self) -> Tensor:
+        """Bias."""
+        return self.bias.reshape(1, *self.shape)
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        """W' y."""
+        return (y.flatten(1) @ self.weight).reshape(-1, *self.source)
+
+    def absolute(self) -> Linear:
+        """Magnitudes."""
+        return replace(self, weight=self.weight.abs(), bias=self.bias.abs())
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Linear:
+        """Other precision."""
+        return replace(self, weight=self.weight.to(device, dtype), bias=self.bias.to(device, dtype))
+
+
+@dataclass(frozen=True)
+class Conv(Affine):
+    """A two-dimensional convolution of ``(channels, height, width)``; ``padding`` is (left, right, top, bottom), zeros."""
+
+    weight: Tensor = torch.empty(0, 0, 0, 0)
+    bias: Tensor = torch.empty(0)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def _symmetric(self) -> bool:
+        left, right, top, bottom = self.padding
+        return left == right and top == bottom
+
+    def linear(self, x: Tensor) -> Tensor:
+        """W x."""
+        if self._symmetric:
+            pad = (self.padding[2], self.padding[0])
+            return F.conv2d(x, self.weight, None, self.stride, pad, self.dilation, self.groups)
+        return F.conv2d(F.pad(x, self.padding), self.weight, None, self.stride, 0, self.dilation, self.groups)
+
+    def shift(self) -> Tensor:
+        """Bias of every channel."""
+        return self.bias.reshape(1, -1, 1, 1)
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        """W' y, a transposed convolution; padding is cropped away and positions the stride never reached are zero."""
+        _, height, width = self.source
+        left, right, top, bottom = self.padding if not self._symmetric else (0, 0, 0, 0)
+        pad = (self.padding[2], self.padding[0]) if self._symmetric else (0, 0)
+        wanted = (height + top + bottom, width + left + right)
+        rest = tuple(
+            w - ((n - 1) * s - 2 * p + d * (k - 1) + 1)
+            for w, n, s, p, d, k in zip(wanted, self.shape[1:], self.stride, pad, self.dilation, self.weight.shape[2:], strict=True)
+        )
+        full = F.conv_transpose2d(y, self.weight, None, self.stride, pad, rest, self.groups, self.dilation)
+        return full[:, :, top : top + height, left : left + width]
+
+    def absolute(self) -> Conv:
+        """Magnitudes."""
+        return replace(self, weight=self.weight.abs(), bias=self.bias.abs())
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Conv:
+        """Other precision."""
+        return replace(self, weight=self.weight.to(device, dtype), bias=self.bias.to(device, dtype))
+
+
+@dataclass(frozen=True)
+class Scale(Affine):
+    """Element-wise factor and shift, tensors that broadcast to ``shape``: normalisation, batch normalisation, constants."""
+
+    weight: Tensor = torch.empty(0)
+    bias: Tensor = torch.empty(0)
+
+    def linear(self, x: Tensor) -> Tensor:
+        """W x."""
+        return x * self.weight
+
+    def shift(self) -> Tensor:
+        """Shift."""
+        return self.bias.expand(self.shape)[None]
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        """W' y."""
+        return y * self.weight
+
+    def absolute(self) -> Scale:
+        """Magnitudes."""
+        return replace(self, weight=self.weight.abs(), bias=self.bias.abs())
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Scale:
+        """Other precision."""
+        return replace(self, weight=self.weight.to(device, dtype), bias=self.bias.to(device, dtype))
+
+
+@dataclass(frozen=True)
+class Reorder(Affine):
+    """Permute the axes of a sample, then reshape it to ``shape``: Transpose, Flatten, Reshape."""
+
+    axes: tuple[int, ...] = ()
+
+    def linear(self, x: Tensor) -> Tensor:
+        """W x."""
+        return x.permute(0, *(a + 1 for a in self.axes)).reshape(-1, *self.shape)
+
+    def shift(self) -> Tensor:
+        """Nothing."""
+        return torch.zeros(())
+
+    def adjoint(self, y: Tensor) -> Tensor:
+        """W' y."""
+        back = sorted(range(len(self.axes)), key=self.axes.__getitem__)
+        y = y.reshape(-1, *(self.source[a] for a in self.axes))
+        return y.permute(0, *(b + 1 for b in back))
+
+    def absolute(self) -> Reorder:
+        """Itself."""
+        return self
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Only moved."""
+        return self.linear(x)
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """Sum of two results of the same shape: a residual connection."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network; the last operation is its output.
+
+    Attributes
+    ----------
+    ops : tuple of Op
+        In an order in which arguments come first; ``ops[0]`` is the input.
+    name : str
+        For messages.
+    """
+
+    ops: tuple[Op, ...]
+    name: str = "network"
+
+    def __post_init__(self) -> None:
+        if not self.ops or not isinstance(self.ops[0], Input):
+            raise ModelError(f"{self.name}: the first operation must be the input")
+        for at, op in enumerate(self.ops):
+            if any(not 0 <= i < at for i in op.inputs):
+                raise ModelError(f"{self.name}: {op.name} uses a result that comes later")
+            if isinstance(op, Affine):
+                for part in ("weight", "bias"):
+                    tensor = getattr(op, part, None)
+                    if tensor is not None and not bool(torch.isfinite(tensor).all()):
+                        raise ModelError(f"{self.name}: the {part} of {op.name} holds NaN or infinite numbers")
+
+    @property
+    def input_shape(self) -> Shape:
+        """Shape of one input."""
+        return self.ops[0].shape
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return math.prod(self.input_shape)
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return math.prod(self.ops[-1].shape)
+
+    @property
+    def relus(self) -> tuple[int, ...]:
+        """Positions of the ReLUs."""
+        return tuple(i for i, op in enumerate(self.ops) if isinstance(op, Relu))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the weights."""
+        return next((op.weight.dtype for op in self.ops if isinstance(op, (Linear, Conv, Scale))), torch.float64)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next((op.weight.device for op in self.ops if isinstance(op, (Linear, Conv, Scale))), torch.device("cpu"))
+
+    def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Network:
+        """Return the same network in another precision or place."""
+        return replace(self, ops=tuple(op.to(dtype, torch.device(device)) for op in self.ops))
+
+    def run(self, x: Tensor) -> list[Tensor]:
+        """Results of all operations for inputs ``(batch, *input_shape)``."""
+        if tuple(x.shape[1:]) != self.input_shape:
+            raise ShapeError(f"{self.name} takes inputs {self.input_shape}, got {tuple(x.shape[1:])}")
+        results: list[Tensor] = []
+        for op in self.ops:
+            if isinstance(op, Input):
+                results.append(x)
+            elif isinstance(op, Relu):
+                results.append(results[op.inputs[0]].clamp(min=0))
+            elif isinstance(op, Add):
+                results.append(results[op.inputs[0]] + results[op.inputs[1]])
+            else:
+                assert isinstance(op, Affine)
+                results.append(op(results[op.inputs[0]]))
+        return results
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs ``(batch, outputs)`` for inputs ``(batch, *input_shape)``."""
+        return self.run(x)[-1].flatten(1)
+
+    def ancestors(self, node: int) -> list[int]:
+        """Positions of everything ``node`` depends on, itself included, in order."""
+        wanted = {node}
+        for at in range(node, -1, -1):
+            if at in wanted:
+                wanted.update(self.ops[at].inputs)
+        return sorted(wanted)
+
+
+class Builder:
+    """Appends operations and works out their shapes; what readers use."""
+
+    def __init__(self, input_shape: Sequence[int], name: str = "network") -> None:
+        self.name = name
+        self.ops: list[Op] = [Input((), tuple(input_shape), "input")]
+
+    def build(self) -> Network:
+        """The network so far; its last operation is the output."""
+        return Network(tuple(self.ops), self.name)
+
+    def _append(self, op: Op) -> int:
+        self.ops.append(op)
+        return len(self.ops) - 1
+
+    def linear(self, of: int, weight: Tensor, bias: Tensor | None = None, name: str = "linear") -> int:
+        """Append a matrix ``(out, in)``; the argument is flattened."""
+        source = self.ops[of].shape
+        if weight.dim() != 2 or weight.shape[1] != math.prod(source):
+            raise ShapeError(f"{name}: a matrix {tuple(weight.shape)} does not fit {math.prod(source)} inputs")
+        weight = weight.double()
+        bias = weight.new_zeros(len(weight)) if bias is None else bias.double().reshape(-1)
+        if len(bias) != len(weight):
+            raise ShapeError(f"{name}: {len(bias)} biases for {len(weight)} outputs")
+        return self._append(Linear((of,), (len(weight),), name, source, max(weight.shape) + 8, weight, bias))
+
+    def conv(
+        self,
+        of: int,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sequence[int] = (1, 1),
+        padding: Sequence[int] = (0, 0, 0, 0),
+        dilation: Sequence[int] = (1, 1),
+        groups: int = 1,
+        name: str = "conv",
+    ) -> int:
+        """Append a convolution; ``padding`` is (left, right, top, bottom)."""
+        source = self.ops[of].shape
+        if len(source) != 3 or weight.dim() != 4 or source[0] != weight.shape[1] * groups:
+            raise ShapeError(f"{name}: a kernel {tuple(weight.shape)} with {groups} groups does not fit an image {source}")
+        out = tuple(
+            (n + a + b - d * (k - 1) - 1) // s + 1
+            for n, (a, b), d, k, s in zip(source[1:], (padding[2:], padding[:2]), dilation, weight.shape[2:], stride, strict=True)
+        )
+        if min(out) < 1:
+            raise ShapeError(f"{name}: a kernel {tuple(weight.shape[2:])} is larger than the image {source[1:]}")
+        weight = weight.double()
+        bias = weight.new_zeros(len(weight)) if bias is None else bias.double().reshape(-1)
+        terms = max(math.prod(weight.shape[1:]), len(weight) // groups * math.prod(weight.shape[2:])) + 8
+        left, right, top, bottom = padding
+        return self._append(
+            Conv(
+                (of,), (len(weight), *out), name, source, terms, weight, bias,
+                (stride[0], stride[1]), (left, right, top, bottom), (dilation[0], dilation[1]), groups,
+            )
+        )  # fmt: skip
+
+    def scale(self, of: int, weight: Tensor | float = 1.0, bias: Tensor | float = 0.0, name: str = "scale") -> int:
+        """Append an element-wise factor and shift that broadcast to the shape of the argument."""
+        source = self.ops[of].shape
+        weight, bias = (torch.as_tensor(t, dtype=torch.float64) for t in (weight, bias))
+        for tensor in (weight, bias):
+            if np.broadcast_shapes(tensor.shape, source) != tuple(source):
+                raise ShapeError(f"{name}: a constant {tuple(tensor.shape)} does not fit {source}")
+        return self._append(Scale((of,), source, name, source, 10, weight, bias))
+
+    def reorder(self, of: int, axes: Sequence[int] | None = None, shape: Sequence[int] | None = None, name: str = "reorder") -> int:
+        """Append a transposition of the sample's axes and a reshape."""
+        source = self.ops[of].shape
+        axes = tuple(range(len(source))) if axes is None else tuple(axes)
+        moved = tuple(source[a] for a in axes)
+        target = moved if shape is None else tuple(shape)
+        if sorted(axes) != list(range(len(source))) or math.prod(target) != math.prod(source):
+            raise ShapeError(f"{name}: axes {axes} and shape {target} do not fit {source}")
+        return self._append(Reorder((of,), target, name, source, 1, axes))
+
+    def relu(self, of: int, name: str = "relu") -> int:
+        """Append a ReLU."""
+        return self._append(Relu((of,), self.ops[of].shape, name))
+
+    def add(self, a: int, b: int, name: str = "add") -> int:
+        """Append the sum of two results."""
+        if self.ops[a].shape != self.ops[b].shape:
+            raise ShapeError(f"{name}: cannot add {self.ops[a].shape} and {self.ops[b].shape}")
+        return self._append(Add((a, b), self.ops[a].shape, name))

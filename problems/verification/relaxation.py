@@ -1,0 +1,247 @@
+r"""The Planet relaxation of a network and its dual, evaluated by one backward pass.
+
+For pre-activation bounds :math:`l \le z \le u` a ReLU is relaxed to the triangle with the corners (l, 0), (0, 0), (u, u)
+(Ehlers 2017; thesis, 4.1.4).  The dual of the LP has one multiplier :math:`\rho` for every pre-activation; with
+:math:`\mu = W' \rho'` the cost that the next layers put on the activation,
+
+.. math:: D(\rho) = \min_{x_0} \langle W_1' \rho_1, x_0 \rangle + \sum_k \sum_j
+          \min\{-\rho l,\ 0,\ (\mu - \rho) u\}_{kj} + \text{biases}
+
+(the decomposition of thesis, 4.1.4.12-15, with biases W y + b).  Going backwards, the best multiplier is known where
+:math:`\mu < 0` (:math:`\rho = \mu u / (u - l)`) and is :math:`\rho = a \mu` with a free *slope* :math:`0 \le a \le 1` where
+:math:`\mu > 0`.  A neuron that is split to one side has a free multiplier :math:`\beta \ge 0` instead (Wang et al. 2021).
+Every choice of slopes and :math:`\beta` gives a valid bound, in exact arithmetic; with ``charge`` the pass subtracts a bound
+on its own rounding errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from blocklp.bounds import rounding
+from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a backward pass leaves for the forward pass: costs on activations and slopes used, by ReLU."""
+
+    value: Tensor  # (batch,)
+    cost: Tensor  # (batch, *input_shape): multipliers of the input
+    activation: dict[int, Tensor]  # (batch, *shape): mu
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """Boxes of inputs and pre-activations for a batch of LPs over one network.
+
+    Attributes
+    ----------
+    network : Network
+        In the working precision.
+    lower, upper : Tensor
+        ``(batch or 1, *input_shape)``.
+    bounds : mapping
+        Position of a ReLU to its pre-activation bounds, ``(batch or 1, *shape)`` each.
+    """
+
+    network: Network
+    lower: Tensor
+    upper: Tensor
+    bounds: Mapping[int, Pair]
+
+    @cached_property
+    def lines(self) -> dict[int, Pair]:
+        """Slope and shift of the upper line of every ReLU; the identity or zero where the sign is known."""
+        lines = {}
+        for relu, (l, u) in self.bounds.items():
+            low, high = l.clamp(max=0), u.clamp(min=0)
+            slope = high / (high - low).clamp(min=torch.finfo(l.dtype).tiny)
+            # l = u = 0 is a neuron fixed to zero, whatever its pre-activation is: windows fill their outside with these.
+            slope = torch.where(u <= 0, torch.zeros_like(slope), torch.where(l >= 0, torch.ones_like(slope), slope))
+            lines[relu] = (slope, -slope * low)
+        return lines
+
+    @cached_property
+    def open(self) -> dict[int, Tensor]:
+        """Neurons of unknown sign."""
+        return {relu: (l < 0) & (u > 0) for relu, (l, u) in self.bounds.items()}
+
+    @cached_property
+    def shifts(self) -> dict[int, Tensor]:
+        """Flat constant of every affine operation."""
+        return {
+            at: op.shift().to(self.lower).expand(1, *op.shape).reshape(-1)
+            for at, op in enumerate(self.network.ops)
+            if isinstance(op, Affine)
+        }
+
+    @cached_property
+    def magnitudes(self) -> list[Tensor]:
+        """Bound on the magnitude of every result and of what is summed to form it, over the batch: ``(1, *shape)``."""
+        found: list[Tensor] = []
+        for at, op in enumerate(self.network.ops):
+            if isinstance(op, Input):
+                found.append(torch.maximum(self.lower.abs(), self.upper.abs()).amax(0, keepdim=True))
+            elif isinstance(op, Relu):
+                here = self.bounds[at][1].amax(0, keepdim=True) if at in self.bounds else found[op.inputs[0]]
+                found.append(here.clamp(min=0))
+            elif isinstance(op, Add):
+                found.append(found[op.inputs[0]] + found[op.inputs[1]])
+            else:
+                assert isinstance(op, Affine)
+                found.append(op.absolute()(found[op.inputs[0]]))
+        return found
+
+    def to(self, dtype: torch.dtype) -> Relaxation:
+        """Return the relaxation in another precision."""
+        return Relaxation(
+            self.network.to(dtype, self.lower.device),
+            self.lower.to(dtype),
+            self.upper.to(dtype),
+            {relu: (l.to(dtype), u.to(dtype)) for relu, (l, u) in self.bounds.items()},
+        )
+
+    def select(self, rows: Tensor) -> Relaxation:
+        """Return the relaxation of some instances."""
+
+        def pick(t: Tensor) -> Tensor:
+            return t if t.shape[0] == 1 else t.index_select(0, rows)
+
+        bounds = {relu: (pick(l), pick(u)) for relu, (l, u) in self.bounds.items()}
+        return replace(self, lower=pick(self.lower), upper=pick(self.upper), bounds=bounds)
+
+    def start(self, relus: list[int], batch: int) -> dict[int, Tensor]:
+        """CROWN's slopes: the nearer of 0 and 1 to the upper line."""
+        slopes = {}
+        for relu in relus:
+            slope = self.lines[relu][0]
+            slopes[relu] = torch.where(self.open[relu], (slope > 0.5).to(slope), slope).expand(batch, *slope.shape[1:])
+        return slopes
+
+    def backward(
+        self,
+        node: int,
+        cost: Tensor,
+        slopes: Mapping[int, Tensor],
+        betas: Mapping[int, Tensor] | None = None,
+        charge: bool = False,
+    ) -> Trace:
+        """Evaluate the dual of ``min <cost, result of node>``.
+
+        Parameters
+        ----------
+        node : int
+            Position of the operation whose result is minimised.
+        cost : Tensor
+            ``(batch, *shape)``.
+        slopes, betas : mapping
+            Slopes in [0, 1] ``(batch, *shape)`` of the ReLUs before ``node``; signed multipliers of split neurons: a
+            positive one pays for z >= 0, a negative one for z <= 0.
+        charge : bool
+            Subtract a bound on the rounding errors of this pass.
+        """
+        network = self.network
+        value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
+        activation = {}
+        for at in range(node, 0, -1):
+            y = pending.pop(at, None)
+            if y is None:
+                continue
+            op = network.ops[at]
+            if charge:
+                size = size + (y.abs() * self.magnitudes[at]).flatten(1).sum(1)
+            if isinstance(op, Relu):
+                slope, shift = self.lines[at]
+                activation[at] = y
+                up = y.clamp(min=0)
+                down = y - up
+                rest = (down * shift).flatten(1)
+                value = value + rest.sum(1)
+                rho = torch.addcmul(up * slopes[at], down, slope)
+                if betas is not None and at in betas:
+                    rho = rho - betas[at]
+                if charge:
+                    widest = torch.maximum(self.bounds[at][0].abs(), self.bounds[at][1].abs())
+                    size = size + ((y.abs() + rho.abs()) * widest).flatten(1).sum(1)
+                y = rho
+            elif isinstance(op, Add):
+                _send(pending, op.inputs[1], y)
+            else:
+                assert isinstance(op, Affine)
+                value = value + y.flatten(1) @ self.shifts[at]
+                y = op.adjoint(y)
+            _send(pending, op.inputs[0], y)
+        y = pending[0]
+        value = value + torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
+        if charge:
+            size = size + (y.abs() * self.magnitudes[0]).flatten(1).sum(1)
+            value = value - rounding(self._terms, cost.dtype) * size
+        return Trace(value, y, activation)
+
+    @cached_property
+    def _terms(self) -> int:
+        """Roundings that a number of a backward pass is subject to, at most.
+
+        The blocks of the decomposition do not depend on each other's rounding: each multiplier is what it is, and only the
+        errors made between it and the value of its own block count.  These are the sum of the adjoint (``terms`` of the
+        operation), a handful in the block itself, and the summation of all blocks.
+        """
+        longest = max(m[0].numel() for m in self.magnitudes)
+        return (
+            longest + max((op.terms for op in self.network.ops if isinstance(op, Affine)), default=0) + 4 * len(self.network.ops) + 16
+        )
+
+    def forward(self, node: int, trace: Trace, slopes: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Pre-activations of the ReLUs before ``node`` at the minimiser of the linear bound, ``(batch, *shape)`` each.
+
+        The derivative of the value with respect to a slope is the positive part of mu times this, with respect to a
+        ``beta`` minus this.
+        """
+        found: dict[int, Tensor] = {}
+
+        def relax(at: int, z: Tensor) -> Tensor:
+            found[at] = z
+            slope, shift = self.lines[at]
+            return torch.where(trace.activation[at] > 0, slopes[at] * z, torch.addcmul(shift, slope, z))
+
+        self._propagate(node, torch.where(trace.cost > 0, self.lower, self.upper), trace, relax)
+        return found
+
+    def primal(self, node: int, cost: Tensor, x: Tensor, trace: Trace) -> Tensor:
+        """Value of a point of the LP with input ``x``: activations on the side of the triangle that ``trace`` prefers.
+
+        It is feasible, so the value is at least the optimum, if no sign was fixed by a split.
+        """
+
+        def relax(at: int, z: Tensor) -> Tensor:
+            slope, shift = self.lines[at]
+            line = torch.addcmul(shift, slope, z)
+            return torch.where((trace.activation[at] > 0) & self.open[at], z.clamp(min=0), line)
+
+        return (cost * self._propagate(node, x, trace, relax)).flatten(1).sum(1)
+
+    def _propagate(self, node: int, x: Tensor, trace: Trace, relax: Callable[[int, Tensor], Tensor]) -> Tensor:
+        results = {0: x}
+        for at in self.network.ancestors(node)[1:]:
+            op = self.network.ops[at]
+            first = results[op.inputs[0]]
+            if isinstance(op, Relu):
+                results[at] = relax(at, first)
+            elif isinstance(op, Add):
+                results[at] = first + results[op.inputs[1]]
+            else:
+                assert isinstance(op, Affine)
+                results[at] = op(first)
+        return results[node]
+
+
+def _send(pending: dict[int, Tensor], to: int, y: Tensor) -> None:
+    pending[to] = pending[to] + y if to in pending else y

@@ -1,0 +1,260 @@
+"""Branch and bound over the signs of ReLUs: nodes, their bounds, and where to split.
+
+A node fixes the signs of some unstable neurons.  Its bound is the dual of the relaxation with these signs, started from the
+slopes and multipliers of its parent; all nodes of a batch are one tensor computation, whatever their depths.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.ascent import ascend
+from blocklp.problems.verification.bounds import CHUNK
+from blocklp.problems.verification.exact import planet_lp
+from blocklp.problems.verification.relaxation import Relaxation
+from blocklp.problems.verification.slopes import SlopeDual
+from blocklp.search import Expansion, Node
+
+CANDIDATES = 4
+"""Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A node.
+
+    Attributes
+    ----------
+    spec : int
+        Which specification it belongs to.
+    signs : Tensor
+        ``(unstable,)`` int8: 1 on, -1 off, 0 free.
+    slopes, betas : Tensor
+        ``(unstable,)`` float32: multipliers of the dual.
+    candidates : Tensor
+        ``(k,)`` int64: free neurons worth a split, the most promising first.
+    """
+
+    spec: int
+    signs: Tensor
+    slopes: Tensor
+    betas: Tensor
+    candidates: Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Size."""
+        return sum(t.numel() * t.element_size() for t in (self.signs, self.slopes, self.betas, self.candidates))
+
+
+class ReluSplits:
+    """Bounds nodes for specifications ``min <row, output> - right > 0`` of one box.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        Float64, a batch of 1, with valid bounds of all ReLUs.
+    rows : Tensor
+        ``(specs, outputs)`` float64.
+    right : Tensor
+        ``(specs,)`` float64.
+    steps : int
+        Evaluations of a node.
+    inspect : callable
+        Gets points ``(k, *input_shape)`` that minimise the linear bounds of open nodes; may answer with a counterexample.
+    deadline : float
+        On the clock of :func:`time.perf_counter`.
+    """
+
+    def __init__(
+        self,
+        relaxation: Relaxation,
+        rows: Tensor,
+        right: Tensor,
+        steps: int,
+        inspect: Callable[[Tensor], object | None],
+        deadline: float = float("inf"),
+    ) -> None:
+        self.exact, self.fast = relaxation, relaxation.to(torch.float32)
+        self.node = len(relaxation.network.ops) - 1
+        before = relaxation.network.ancestors(self.node)
+        self.relus = [r for r in relaxation.network.relus if r in before]
+        self.free = {r: relaxation.open[r].flatten().nonzero()[:, 0] for r in self.relus}
+        self.rows, self.right, self.steps, self.inspect, self.deadline = rows, right, steps, inspect, deadline
+        self.total = sum(len(f) for f in self.free.values())
+        neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
+        self.batch = max(1, CHUNK // (2 * neurons))
+
+    def roots(self, slopes: dict[int, Tensor]) -> list[Node]:
+        """One node a specification, from slopes ``(specs, *shape)`` of the root's bounds."""
+        packed = torch.cat([slopes[r].float().flatten(1)[:, self.free[r]] for r in self.relus], 1)
+        signs = torch.zeros(len(packed), self.total, dtype=torch.int8, device=packed.device)
+        specs = torch.arange(len(packed), device=packed.device)
+        return self._bounded(specs, signs, packed, torch.zeros_like(packed), [0] * len(packed))
+
+    def expand(self, nodes: list[Node]) -> Expansion:
+        """Split every node on its best candidate and bound the children."""
+        if time.perf_counter() >= self.deadline:
+            return Expansion(nodes)
+        unresolved = []
+        for leaf in (n for n in nodes if not len(n.state.candidates)):
+            point = self._leaf(leaf.state)
+            if point is not None:
+                return Expansion(nodes, -1.0, point)
+            unresolved.append(leaf)
+        nodes = [n for n in nodes if len(n.state.candidates)]
+        if not nodes:
+            return Expansion(unresolved=unresolved)
+        states = [n.state for n in nodes]
+        chosen = self._choose(states)
+        specs = torch.tensor([s.spec for s in states], device=chosen.device).repeat(2)
+        signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]).repeat(2, 1) for name in ("signs", "slopes", "betas"))
+        row = torch.arange(len(states), device=chosen.device)
+        signs[row, chosen] = 1
+        signs[row + len(states), chosen] = -1
+        children = self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2)
+        found = self._point
+        if found is not None:
+            return Expansion(children, -1.0, found, unresolved)
+        return Expansion(children, unresolved=unresolved)
+
+    def _leaf(self, state: State) -> object | None:
+        """All signs are fixed, so the network is linear here: look at the minimiser of the LP.
+
+        A leaf whose LP has no counterexample although its bound is not above zero stays unresolved: the LP code's own
+        tolerances are no proof.
+        """
+        dual, _ = self._dual(self.exact, *(t[None] for t in (torch.tensor(state.spec), state.signs, state.slopes, state.betas)))
+        bounds = {r: (low[0], high[0]) for r, (low, high) in dual.relaxation.bounds.items()}
+        lower, upper = self.exact.lower[0], self.exact.upper[0]
+        program = planet_lp(self.exact.network, lower, upper, bounds, self.node, boxes=True)
+        found = program.minimise(dual.cost[0].flatten())
+        return None if found.x is None else self.inspect(torch.as_tensor(found.x).view(1, *lower.shape))
+
+    def _choose(self, states: Sequence[State]) -> Tensor:
+        """Bound both children of every candidate by one evaluation each; the best is where the worse child is best."""
+        most = max(len(s.candidates) for s in states)
+        # A node with fewer candidates repeats its last one.
+        candidates = torch.stack([torch.cat([s.candidates, s.candidates[-1:].expand(most - len(s.candidates))]) for s in states])
+        if most == 1:
+            return candidates[:, 0]
+        count = len(states)
+        specs = torch.tensor([s.spec for s in states], device=candidates.device).repeat_interleave(2 * most)
+        signs, slopes, betas = (
+            torch.stack([getattr(s, name) for s in states]).repeat_interleave(2 * most, 0) for name in ("signs", "slopes", "betas")
+        )
+        row = torch.arange(count * most, device=candidates.device)
+        signs[2 * row, candidates.flatten()] = 1
+        signs[2 * row + 1, candidates.flatten()] = -1
+        values = []
+        for part in torch.arange(len(specs), device=specs.device).split(2 * self.batch):
+            dual, start = self._dual(self.fast, specs[part], signs[part], slopes[part], betas[part])
+            slopes_, betas_ = dual.named(start)
+            trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
+            values.append(trace.value - self.right[specs[part]].float())
+        both = torch.cat(values).view(count, most, 2).clamp(max=0)
+        score = both.amin(2) + 1e-3 * both.amax(2)
+        return candidates.gather(1, score.argmax(1, keepdim=True))[:, 0]
+
+    def _dual(self, whole: Relaxation, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor) -> tuple[SlopeDual, list[Tensor]]:
+        """The dual of some nodes and their multipliers as its parameters."""
+        bounds, split, start_slopes, start_betas, first = {}, {}, [], [], 0
+        dtype = whole.lower.dtype
+        for r in self.relus:
+            free = self.free[r]
+            part = slice(first, first + len(free))
+            first += len(free)
+            sign = signs[:, part]
+            low, high = (b.flatten(1).repeat(len(signs), 1) for b in whole.bounds[r])
+            low[:, free] = torch.where(sign > 0, torch.zeros((), dtype=dtype), low[:, free])
+            high[:, free] = torch.where(sign < 0, torch.zeros((), dtype=dtype), high[:, free])
+            shape = (len(signs), *whole.bounds[r][0].shape[1:])
+            bounds[r] = (low.view(shape), high.view(shape))
+            slope = (low >= 0).to(dtype).flatten(1)
+            slope[:, free] = torch.where(sign == 0, slopes[:, part].to(dtype), (sign > 0).to(dtype))
+            start_slopes.append(slope.view(shape))
+            beta, dense = torch.zeros_like(low), torch.zeros_like(low)
+            beta[:, free] = torch.where(sign == 0, torch.zeros((), dtype=dtype), betas[:, part].to(dtype))
+            dense[:, free] = sign.to(dtype)
+            split[r] = dense.view(shape)
+            start_betas.append(beta.view(shape))
+        relaxation = Relaxation(whole.network, whole.lower, whole.upper, bounds)
+        cost = self.rows[specs].to(dtype).view(len(specs), *whole.network.ops[self.node].shape)
+        return SlopeDual(relaxation, self.node, cost, self.relus, split), start_slopes + start_betas
+
+    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int]) -> list[Node]:
+        """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
+        self._point: object | None = None
+        right = self.right[specs]
+        dual, start = self._dual(self.fast, specs, signs, slopes, betas)
+        limit = right.float()
+
+        reached = self._ascend(dual, start, limit)
+        pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
+                for part in (reached.parameters[: len(self.relus)], reached.parameters[len(self.relus) :])]  # fmt: skip
+        precise, exact_start = self._dual(self.exact, specs, signs, pack[0], pack[1])
+        slopes_, betas_ = precise.named(exact_start)
+        precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
+        trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True)
+        value = trace.value - right
+        value = value - 4 * torch.finfo(value.dtype).eps * (trace.value.abs() + right.abs())
+        open_ = (value <= 0).nonzero()[:, 0]
+        candidates: dict[int, Tensor] = {}
+        if len(open_):
+            x = torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[open_]
+            self._point = self.inspect(x)
+            scores = self._scores(precise, trace, slopes_)[open_]
+            scores = scores.masked_fill(signs[open_] != 0, -1.0)
+            top = scores.topk(min(CANDIDATES, self.total), 1)
+            for k, at in enumerate(open_.tolist()):
+                candidates[at] = top.indices[k][top.values[k] >= 0]
+        none = torch.empty(0, dtype=torch.long)
+        nodes = []
+        for k, (spec, bound, depth) in enumerate(zip(specs.tolist(), value.tolist(), depths, strict=True)):
+            if bound > 0:
+                nodes.append(Node(bound, depth))
+            else:
+                state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates.get(k, none))
+                nodes.append(Node(bound, depth, state, state.bytes))
+        return nodes
+
+    def _ascend(self, dual: SlopeDual, start: list[Tensor], limit: Tensor):  # type: ignore[no-untyped-def]
+        shifted = _Shifted(dual, limit)
+        margin = 1e-5 * (1 + limit.abs().max())
+        return ascend(shifted, start, self.steps, lambda v: v > margin, lambda: time.perf_counter() >= self.deadline)
+
+    def _scores(self, dual: SlopeDual, trace, slopes: dict[int, Tensor]) -> Tensor:  # type: ignore[no-untyped-def]
+        """How far the relaxation of a neuron is from the ReLU at the minimiser, and how much its upper line costs."""
+        found = dual.relaxation.forward(self.node, trace, slopes)
+        parts = []
+        for r in self.relus:
+            z, mu = found[r], trace.activation[r]
+            shift = dual.relaxation.lines[r][1]
+            exact = z.clamp(min=0)
+            above = (mu * (exact - slopes[r] * z)).clamp(min=0)
+            below = mu.clamp(max=0).neg() * shift
+            parts.append(torch.where(mu > 0, above, below).flatten(1)[:, self.free[r]])
+        return torch.cat(parts, 1)
+
+
+@dataclass
+class _Shifted:
+    """A dual less the right-hand sides."""
+
+    dual: SlopeDual
+    right: Tensor
+
+    def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        value, gradients = self.dual.evaluate(parameters)
+        return value - self.right, gradients
+
+    def project(self, parameters: Sequence[Tensor]) -> None:
+        self.dual.project(parameters)
+
+    def select(self, rows: Tensor) -> _Shifted:
+        return _Shifted(self.dual.select(rows), self.right[rows])

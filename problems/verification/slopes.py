@@ -1,0 +1,81 @@
+"""The slopes of a relaxation as parameters of :func:`blocklp.ascent.ascend`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from blocklp.problems.verification.relaxation import Relaxation, Trace
+
+
+@dataclass
+class SlopeDual:
+    """The dual of ``min <cost, result of node>`` as a function of slopes and, after splits, of ``beta``.
+
+    Parameters are the slopes of ``relus`` followed by the multipliers of ``split``, which say which neurons are fixed to
+    which side: 1, -1, or 0 for none, ``(batch, *shape)`` each.
+
+    With ``averaged`` the inputs that minimise the linear bounds are averaged (later ones count more): near the optimum
+    that mean is close to the input of a primal solution.
+    """
+
+    relaxation: Relaxation
+    node: int
+    cost: Tensor
+    relus: list[int]
+    split: dict[int, Tensor]
+    averaged: bool = False
+    x: Tensor | None = None
+    count: int = 0
+    trace: Trace | None = None
+
+    def start(self) -> list[Tensor]:
+        """CROWN's slopes and no multipliers for splits."""
+        slopes = self.relaxation.start(self.relus, len(self.cost))
+        return [slopes[r].clone() for r in self.relus] + [torch.zeros_like(slopes[r]) for r in self.split]
+
+    def named(self, parameters: Sequence[Tensor]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """Slopes and betas by ReLU."""
+        slopes = dict(zip(self.relus, parameters, strict=False))
+        return slopes, dict(zip(self.split, parameters[len(self.relus) :], strict=True))
+
+    def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One backward and one forward pass."""
+        slopes, betas = self.named(parameters)
+        trace = self.trace = self.relaxation.backward(self.node, self.cost, slopes, betas)
+        if self.averaged:
+            x = torch.where(trace.cost > 0, self.relaxation.lower, self.relaxation.upper)
+            self.count += 1
+            self.x = x if self.x is None else self.x + (x - self.x) * (2 / (self.count + 1))
+        found = self.relaxation.forward(self.node, trace, slopes)
+        open_ = self.relaxation.open
+        gradients = [trace.activation[r].clamp(min=0).mul_(found[r]).mul_(open_[r]) for r in self.relus]
+        gradients += [-found[r] * sign.abs() for r, sign in self.split.items()]
+        return trace.value, gradients
+
+    def project(self, parameters: Sequence[Tensor]) -> None:
+        """Slopes to [0, 1], betas to their sign."""
+        slopes, betas = self.named(parameters)
+        for slope in slopes.values():
+            slope.clamp_(0, 1)
+        for r, beta in betas.items():
+            sign = self.split[r].to(beta)
+            beta.mul_(sign).clamp_(min=0).mul_(sign)
+
+    def select(self, rows: Tensor) -> SlopeDual:
+        """Return the dual of some instances."""
+        return replace(
+            self,
+            relaxation=self.relaxation.select(rows),
+            cost=self.cost.index_select(0, rows),
+            split={r: s.index_select(0, rows) for r, s in self.split.items()},
+            x=None if self.x is None else self.x.index_select(0, rows),
+        )
+
+    def primal(self) -> Tensor:
+        """Value of a feasible point of the LP (without splits): ``(batch,)``."""
+        assert self.x is not None and self.trace is not None
+        return self.relaxation.primal(self.node, self.cost, self.x, self.trace)

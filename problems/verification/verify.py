@@ -1,0 +1,302 @@
+"""Verdicts: attack, bounds, then branch and bound.
+
+*unsat* is said only on bounds evaluated in float64 with all rounding charged: it is a statement on the real-valued function
+of the network's weights as the file gives them, over the whole stated box.  *sat* is said only of a float32 point inside the box
+whose outputs, as onnxruntime computes them, satisfy a clause exactly.  Everything else is *unknown*.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from blocklp.ascent import ascend
+from blocklp.errors import OptionError, ShapeError
+from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
+from blocklp.problems.verification.bounds import Tightener
+from blocklp.problems.verification.input_splits import InputSplits
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.properties import Clause, Property
+from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.slopes import SlopeDual
+from blocklp.search import Expansion, Node, SearchEvent, branch_and_bound
+from blocklp.status import Status
+
+FEW_INPUTS = 20
+"""Networks of at most so many inputs are split at their inputs: every layer then gets new bounds in every node."""
+ROOT_STEPS, NODE_STEPS = 20, 20
+"""Evaluations of every LP at the root and in a node."""
+
+MEMORY = 4e9
+"""Bytes of open nodes at which the search turns to depth first."""
+
+Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees: the phase, seconds since the start, and the search, where one is running."""
+
+    phase: str
+    seconds: float
+    search: SearchEvent | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to a property.
+
+    Attributes
+    ----------
+    status : str
+        "sat" (there is a counterexample), "unsat" (there is none: the property holds), "unknown" or "timed-out".
+    x, y : ndarray or None
+        The counterexample, ``(inputs,)`` float32, and its outputs.
+    bound : float
+        Least proven margin of the clauses: above zero with "unsat".
+    nodes : int
+        Nodes of the search.
+    seconds : float
+        Time spent.
+    phases : dict
+        Seconds by phase.
+    reason : str
+        One sentence.
+    """
+
+    status: str
+    x: NDArray[np.float32] | None
+    y: NDArray[Any] | None
+    bound: float
+    nodes: int
+    seconds: float
+    phases: dict[str, float]
+    reason: str
+
+
+def verify(
+    network: Network,
+    prop: Property,
+    *,
+    timeout: float = math.inf,
+    runtime: Runtime | None = None,
+    attack: bool = True,
+    callback: Callable[[Progress], None] | None = None,
+) -> Verdict:
+    """Decide whether a property has a counterexample.
+
+    Parameters
+    ----------
+    network : Network
+        Float64, from :func:`read_onnx` or :func:`from_torch`.
+    prop : Property
+        Boxes of inputs and what a counterexample's outputs satisfy.
+    timeout : float
+        Seconds; the answer then is "timed-out".
+    runtime : callable, optional
+        Evaluates float32 inputs ``(inputs,)``; what "sat" is said about.  :class:`Runtime` of the file, as a rule; without one
+        the network itself in float32.
+    attack : bool
+        Whether to search for counterexamples.  Without it the answer is never "sat".
+    callback : callable, optional
+        Gets a :class:`Progress` at every phase and after every batch of nodes.
+
+    Raises
+    ------
+    OptionError
+        If the timeout is not positive.
+    ShapeError
+        If network and property do not fit.
+    """
+    if not timeout > 0:
+        raise OptionError(f"timeout is {timeout}; it must be positive")
+    if (network.inputs, network.outputs) != (prop.inputs, prop.outputs):
+        raise ShapeError(
+            f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, the property {prop.name!r} speaks of "
+            f"{prop.inputs} and {prop.outputs}; is it for another network?"
+        )
+    return _Run(network, prop, timeout, runtime, attack, callback).verdict()
+
+
+@dataclass
+class _Witness(Exception):
+    """A confirmed counterexample; ends the run from wherever it is found."""
+
+    x: NDArray[np.float32]
+
+
+@dataclass
+class _Run:
+    network: Network
+    prop: Property
+    timeout: float
+    runtime: Runtime | None
+    attack: bool
+    callback: Callable[[Progress], None] | None
+    began: float = field(default_factory=time.perf_counter)
+    phases: dict[str, float] = field(default_factory=dict)
+    nodes: int = 0
+    bound: float = math.inf
+
+    @property
+    def deadline(self) -> float:
+        return self.began + self.timeout
+
+    def verdict(self) -> Verdict:
+        """Run the phases; whatever ends them, say what is known."""
+        x = None
+        try:
+            status, reason = self._decide()
+        except _Witness as found:
+            x, status, reason = found.x, "sat", "The counterexample was replayed."
+        except KeyboardInterrupt:
+            status, reason = "unknown", "Interrupted."
+        seconds = time.perf_counter() - self.began
+        if status == "unknown" and seconds >= self.timeout:
+            status, reason = "timed-out", "Time is up."
+        y = None if x is None else np.asarray(self._replay(x))
+        return Verdict(status, x, y, self.bound if status != "sat" else -math.inf, self.nodes, seconds, self.phases, reason)
+
+    def _decide(self) -> tuple[str, str]:
+        proven: set[int] = set()
+        groups: dict[tuple[bytes, bytes], list[int]] = {}
+        for number, clause in enumerate(self.prop.clauses):
+            groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes()), []).append(number)
+        few = self.network.inputs <= FEW_INPUTS
+        if not few:
+            for group in groups.values():
+                proven.update(self._root(group, steps=1, polish=1, phase="quick bounds")[0])
+        left = [n for n in range(len(self.prop.clauses)) if n not in proven]
+        if left and self.attack:
+            with self._phase("attack"):
+                self._attack(proven)
+        if not left:
+            return "unsat", "Bounds prove it."
+        for group in groups.values():
+            open_ = [n for n in group if n not in proven]
+            if not open_:
+                continue
+            status = self._split_inputs(open_) if few else self._split_relus(open_)
+            if status is Status.TIME_LIMIT:
+                return "timed-out", "Time is up."
+            if status not in (Status.CUTOFF, Status.INFEASIBLE, Status.OPTIMAL):
+                return "unknown", "Some nodes could be neither proved nor refuted."
+        return "unsat", "Bounds and branch and bound prove it."
+
+    def _attack(self, proven: set[int]) -> None:
+        # A quick round, then a thorough one; together at most a tenth of the time.
+        for restarts, steps in ((4, 40), (24, 150)):
+            until = min(self.deadline, time.perf_counter() + 0.1 * self.timeout, time.perf_counter() + 5.0)
+            found = find_counterexample(
+                self.network, self.prop, restarts=restarts, steps=steps, seed=restarts, deadline=until, exclude=proven
+            )
+            if found is not None and confirm(self._replay, found.x, self.prop):
+                raise _Witness(found.x)
+
+    def _replay(self, x: NDArray[np.float32]) -> NDArray[Any]:
+        if self.runtime is not None:
+            return self.runtime(x)
+        network = self.network.to(torch.float32, self.network.device)
+        return network(torch.as_tensor(x).view(1, *network.input_shape))[0].numpy()
+
+    def _inspect(self, clauses: list[Clause], x: Tensor) -> None:
+        """Raise if one of some points is a counterexample; all clauses have the same box or one around the points."""
+        if not self.attack:
+            return
+        y = self.network(x).numpy()
+        for clause in clauses:
+            hits = ((y @ clause.matrix.T) <= clause.right).all(1).nonzero()[0]
+            for k in hits[:3]:
+                low, high, _ = float32_box(clause)
+                point = np.clip(x[k].flatten().numpy().astype(np.float32), low, high)
+                if confirm(self._replay, point, self.prop):
+                    raise _Witness(point)
+
+    def _box(self, clause: Clause) -> tuple[Tensor, Tensor]:
+        shape = self.network.input_shape
+        return torch.tensor(np.array(clause.lower)).view(shape), torch.tensor(np.array(clause.upper)).view(shape)
+
+    def _root(self, group: list[int], steps: int, polish: int, phase: str) -> tuple[list[int], ReluSplits, list[Node]]:
+        """Bound all layers of a box and the rows of its clauses: proven clauses, and the root nodes of the others."""
+        with self._phase(phase):
+            clauses = [self.prop.clauses[n] for n in group]
+            tightener = Tightener(self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False)
+            tightener.run()
+            rows = torch.tensor(np.concatenate([c.matrix for c in clauses]))
+            right = torch.tensor(np.concatenate([c.right for c in clauses]))
+            owner = np.repeat(np.arange(len(group)), [len(c.right) for c in clauses])
+            relaxation = tightener.relaxation()
+            splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), self.deadline)
+            cost = rows.float().view(-1, *self.network.ops[-1].shape)
+            dual = SlopeDual(splits.fast, splits.node, cost, splits.relus, {})
+            reached = ascend(dual, dual.start(), polish, late=lambda: time.perf_counter() >= self.deadline)
+            nodes = splits.roots(dict(zip(splits.relus, reached.parameters, strict=True)))
+        proven, roots = [], []
+        for k, number in enumerate(group):
+            # A counterexample satisfies all rows of its clause: one that is impossible is enough.
+            best = max((node for node, o in zip(nodes, owner, strict=True) if o == k), key=lambda node: node.bound)
+            if best.bound > 0:
+                proven.append(number)
+                self.bound = min(self.bound, best.bound)
+            else:
+                roots.append(best)
+        return proven, splits, roots
+
+    def _split_relus(self, group: list[int]) -> Status:
+        proven, splits, roots = self._root(group, ROOT_STEPS, 5 * ROOT_STEPS, "bounds")
+        if not roots:
+            return Status.CUTOFF
+        return self._search(roots, splits.expand, splits.batch)
+
+    def _split_inputs(self, group: list[int]) -> Status:
+        clauses = [self.prop.clauses[n] for n in group]
+        rows = [torch.tensor(np.array(c.matrix)) for c in clauses]
+        right = [torch.tensor(np.array(c.right)) for c in clauses]
+        splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline)
+        root = splits.roots([(k, *self._box(c)) for k, c in enumerate(clauses)])
+        return self._search(list(root.children), splits.expand, splits.batch)
+
+    def _search(self, roots: list[Node], expand: Callable[[list[Node]], Expansion], batch: int) -> Status:
+        with self._phase("search"):
+            done = self.nodes
+
+            def tell(event: SearchEvent) -> None:
+                self.nodes = done + event.nodes
+                if self.callback is not None:
+                    self.callback(Progress("search", time.perf_counter() - self.began, event))
+
+            left = self.deadline - time.perf_counter()
+            if left <= 0:
+                return Status.TIME_LIMIT
+            result = branch_and_bound(roots, expand, batch=batch, cutoff=math.ulp(0.0), time_limit=left, memory=MEMORY, callback=tell)
+        self.bound = min(self.bound, result.bound)
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return result.status
+
+    def _phase(self, name: str) -> _Phase:
+        if self.callback is not None:
+            self.callback(Progress(name, time.perf_counter() - self.began))
+        return _Phase(self.phases, name)
+
+
+@dataclass
+class _Phase:
+    """Adds the time of a with-block to a phase."""
+
+    phases: dict[str, float]
+    name: str
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.phases[self.name] = self.phases.get(self.name, 0.0) + time.perf_counter() - self.began

@@ -1,0 +1,106 @@
+"""Receptive fields: the small network that a neuron of a convolutional layer depends on.
+
+The LP of one neuron of an early layer involves a window of the layers before it, not all of them.  Windows of one layer have
+one size, so all neurons of the layer still are one batch; what sticks out over the border of the image is a neuron fixed to
+zero.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.problems.verification.network import Builder, Conv, Input, Network, Relu, Scale
+from blocklp.problems.verification.relaxation import Relaxation
+
+SMALLER = 0.5
+"""Windows are used if they hold at most this share of the neurons; cutting them out is not free."""
+
+
+def window_sizes(network: Network, node: int) -> list[tuple[int, int]] | None:
+    """Height and width of the window of one neuron of ``node`` in every result before it, or ``None``.
+
+    There are windows where ``node`` hangs on the input by a single chain of convolutions, ReLUs and channel-wise scalings.
+    """
+    sizes = [(1, 1)] * (node + 1)
+    for at in range(node, 0, -1):
+        op = network.ops[at]
+        height, width = sizes[at]
+        if op.inputs != (at - 1,) or len(op.shape) != 3:
+            return None
+        if isinstance(op, Conv):
+            if any(op.padding) and not isinstance(network.ops[at - 1], (Relu, Input)):
+                return None  # zeros around anything else are no neurons that can be fixed to zero
+            k, s, d = op.weight.shape[2:], op.stride, op.dilation
+            sizes[at - 1] = ((height - 1) * s[0] + (k[0] - 1) * d[0] + 1, (width - 1) * s[1] + (k[1] - 1) * d[1] + 1)
+        elif isinstance(op, Relu) or (isinstance(op, Scale) and _channelwise(op)):
+            sizes[at - 1] = sizes[at]
+        else:
+            return None
+    if len(network.ops[0].shape) != 3:
+        return None
+    whole = sum(op.shape[1] * op.shape[2] * op.shape[0] for op in network.ops[:node])
+    window = sum(h * w * op.shape[0] for (h, w), op in zip(sizes, network.ops[:node], strict=False))
+    return sizes if window <= SMALLER * whole else None
+
+
+def _channelwise(op: Scale) -> bool:
+    return all(t.dim() == 0 or t.numel() == 1 or (t.dim() == 3 and t.shape[1:] == (1, 1)) for t in (op.weight, op.bias))
+
+
+def windowed(relaxation: Relaxation, node: int, neurons: Tensor, sizes: list[tuple[int, int]]) -> tuple[Relaxation, Tensor]:
+    """Cut out the windows of some neurons.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        Of the whole network, with a batch of 1.
+    node : int
+        Position of the result they belong to.
+    neurons : Tensor
+        ``(k,)`` int64, flat indices into the result.
+    sizes : list
+        From :func:`window_sizes`.
+
+    Returns
+    -------
+    relaxation : Relaxation
+        ``k`` instances of the network of one window; ``node`` is at the same position in it.
+    channel : Tensor
+        ``(k,)`` int64: the channel of each neuron in the result, whose height and width are now 1.
+    """
+    network = relaxation.network
+    _, height, width = network.ops[node].shape
+    channel, row, column = neurons // (height * width), neurons // width % height, neurons % width
+    builder = Builder((network.ops[0].shape[0], *sizes[0]), network.name)
+    for op in network.ops[1 : node + 1]:
+        last = len(builder.ops) - 1
+        if isinstance(op, Conv):
+            builder.conv(last, op.weight, op.bias, op.stride, (0, 0, 0, 0), op.dilation, op.groups, op.name)
+        elif isinstance(op, Scale):
+            builder.scale(last, op.weight, op.bias, op.name)
+        else:
+            builder.relu(last, op.name)
+    small = builder.build().to(network.dtype, network.device)
+    bounds = {}
+    lower = upper = relaxation.lower
+    for at in range(node, -1, -1):
+        op = network.ops[at]
+        if isinstance(op, Relu):
+            bounds[at] = tuple(_cut(b, row, column, sizes[at]) for b in relaxation.bounds[at])
+        elif isinstance(op, Input):
+            lower, upper = (_cut(b, row, column, sizes[0]) for b in (relaxation.lower, relaxation.upper))
+        elif isinstance(op, Conv):
+            row = row * op.stride[0] - op.padding[2]
+            column = column * op.stride[1] - op.padding[0]
+    return Relaxation(small, lower, upper, {at: (l, u) for at, (l, u) in bounds.items()}), channel
+
+
+def _cut(image: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
+    """Windows of ``(1, channels, height, width)`` with given corners, zero outside: ``(k, channels, *size)``."""
+    rows = row[:, None] + torch.arange(size[0], device=row.device)
+    columns = column[:, None] + torch.arange(size[1], device=row.device)
+    inside = ((rows >= 0) & (rows < image.shape[2]))[:, :, None] & ((columns >= 0) & (columns < image.shape[3]))[:, None]
+    rows, columns = rows.clamp(0, image.shape[2] - 1), columns.clamp(0, image.shape[3] - 1)
+    found = image[0][:, rows[:, :, None], columns[:, None, :]]  # (channels, k, *size)
+    return (found * inside).transpose(0, 1).contiguous()
