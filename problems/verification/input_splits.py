@@ -13,10 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from blocklp.ascent import ascend
 from blocklp.problems.verification.bounds import CHUNK, intervals
-from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.relaxation import Pair, Relaxation
+from blocklp.problems.verification.network import Affine, Input, Network
+from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
+from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.search import Expansion, Node
+
+STEPS = 12
+"""Evaluations of the most promising row of a box."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class InputSplits:
     ) -> None:
         self.network, self.rows, self.right, self.inspect, self.deadline = network, rows, right, inspect, deadline
         total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
+        self.first = [r for r in network.relus if all(isinstance(network.ops[a], (Affine, Input)) for a in network.ancestors(r)[:-1])]
         self.rows_at_once = max(1, CHUNK // total)
         self.batch = max(1, CHUNK // (16 * total))
 
@@ -97,15 +103,16 @@ class InputSplits:
             low, high = intervals(network, lower, upper, bounds, node)[node]
             relus = [r for r in network.relus if r in network.ancestors(node)]
             if relus:
+                whole = Relaxation(network, lower, upper, dict(bounds))
                 # Only neurons of unknown sign, box by box: in small boxes they are few.
                 owner, neuron = ((low < 0) & (high > 0)).flatten(1).nonzero().T
                 flat_low, flat_high = low.flatten(1), high.flatten(1)
-                for part in torch.arange(len(owner)).split(self.rows_at_once):
+                for part in torch.arange(len(owner)).split(self.rows_at_once) if len(owner) else ():
                     o, n = owner[part], neuron[part]
                     cost = low.new_zeros(2 * len(part), flat_low.shape[1])
                     row = torch.arange(len(part))
                     cost[row, n], cost[row + len(part), n] = 1.0, -1.0
-                    relaxation = Relaxation(network, lower, upper, bounds).select(o.repeat(2))
+                    relaxation = whole.select(o.repeat(2))
                     start = relaxation.start(relus, len(cost))
                     value = relaxation.backward(node, cost.view(-1, *ops[node].shape), start, charge=True).value
                     flat_low[o, n] = torch.maximum(flat_low[o, n], value[: len(part)])
@@ -126,8 +133,18 @@ class InputSplits:
             best = best.masked_fill(empty, torch.inf)
         first = (value == best[owner]).nonzero()[:, 0]
         pick = torch.zeros(count, dtype=torch.long).scatter_(0, owner[first], first)
+        open_ = (best <= 0).nonzero()[:, 0]
+        if len(open_) and relus:
+            # The most promising row of every open box, with better slopes.
+            near = relaxation.select(pick[open_])
+            goal = cost[pick[open_]].view(-1, *ops[output].shape)
+            dual = SlopeDual(near.to(torch.float32), output, goal.float(), relus, {})
+            slopes = ascend(dual, dual.start(), STEPS).parameters
+            improved = near.backward(output, goal, {r: t.double() for r, t in zip(relus, slopes, strict=True)}, charge=True).value
+            margin = 4 * torch.finfo(improved.dtype).eps * (improved.abs() + right[pick[open_]].abs())
+            best[open_] = torch.maximum(best[open_], improved - right[pick[open_]] - margin)
         width = (upper - lower).flatten(1)
-        influence = trace.cost[pick].flatten(1).abs() * width
+        influence = self._sensitivity(trace, relaxation)[pick] * width
         # An input that cannot be halved any more in float64 has no influence; ties go to the widest.
         middle = ((lower + upper) / 2).flatten(1)
         divisible = (middle > lower.flatten(1)) & (middle < upper.flatten(1))
@@ -143,3 +160,24 @@ class InputSplits:
             state = Box(specs[k], lower[k].clone(), upper[k].clone(), int(widest[k])) if bound <= 0 else None
             children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
         return Expansion(children) if point is None else Expansion(children, -1.0, point)
+
+    def _sensitivity(self, trace: Trace, relaxation: Relaxation) -> Tensor:
+        """How strongly the bound depends on every input through first-layer neurons, ``(batch, inputs)``.
+
+        Magnitudes are summed, because the linear bound's own coefficients cancel where different neurons pull in different
+        directions; an input that only seems not to matter would never be split.
+        """
+        total = torch.zeros_like(trace.cost)
+        for relu in self.first:
+            mu = trace.activation.get(relu)
+            if mu is None:
+                continue
+            # What a box gains from a split is that its relaxations shrink: most where the upper line is used.
+            slope, open_ = relaxation.lines[relu][0], relaxation.open[relu]
+            at, y = relu, open_ * (mu.clamp(max=0).abs() + 0.2 * mu.clamp(min=0)) + 0.05 * mu.abs() * (slope > 0)
+            while at != 0:
+                op = self.network.ops[at]
+                y = op.absolute().adjoint(y) if isinstance(op, Affine) else y
+                at = op.inputs[0]
+            total += y
+        return (total + trace.cost.abs()).flatten(1)

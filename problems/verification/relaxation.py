@@ -75,6 +75,11 @@ class Relaxation:
         return {relu: (l < 0) & (u > 0) for relu, (l, u) in self.bounds.items()}
 
     @cached_property
+    def widest(self) -> dict[int, Tensor]:
+        """Largest magnitude of every pre-activation."""
+        return {relu: torch.maximum(low.abs(), high.abs()) for relu, (low, high) in self.bounds.items()}
+
+    @cached_property
     def shifts(self) -> dict[int, Tensor]:
         """Flat constant of every affine operation."""
         return {
@@ -115,8 +120,17 @@ class Relaxation:
         def pick(t: Tensor) -> Tensor:
             return t if t.shape[0] == 1 else t.index_select(0, rows)
 
-        bounds = {relu: (pick(l), pick(u)) for relu, (l, u) in self.bounds.items()}
-        return replace(self, lower=pick(self.lower), upper=pick(self.upper), bounds=bounds)
+        def picked(pairs: Mapping[int, Pair]) -> dict[int, Pair]:
+            return {relu: (pick(a), pick(b)) for relu, (a, b) in pairs.items()}
+
+        chosen = replace(self, lower=pick(self.lower), upper=pick(self.upper), bounds=picked(self.bounds))
+        # What is derived is picked too: instances are often many rows of few boxes.
+        chosen.__dict__["lines"] = picked(self.lines)
+        chosen.__dict__["open"] = {relu: pick(t) for relu, t in self.open.items()}
+        chosen.__dict__["widest"] = {relu: pick(t) for relu, t in self.widest.items()}
+        chosen.__dict__["shifts"] = self.shifts
+        chosen.__dict__["magnitudes"] = self.magnitudes
+        return chosen
 
     def start(self, relus: list[int], batch: int) -> dict[int, Tensor]:
         """CROWN's slopes: the nearer of 0 and 1 to the upper line."""
@@ -156,8 +170,6 @@ class Relaxation:
             if y is None:
                 continue
             op = network.ops[at]
-            if charge:
-                size = size + (y.abs() * self.magnitudes[at]).flatten(1).sum(1)
             if isinstance(op, Relu):
                 slope, shift = self.lines[at]
                 activation[at] = y
@@ -166,23 +178,27 @@ class Relaxation:
                 rest = (down * shift).flatten(1)
                 value = value + rest.sum(1)
                 rho = torch.addcmul(up * slopes[at], down, slope)
+                if charge:
+                    # Slopes are at most 1: |rho| <= |mu|, but for beta.
+                    size = size + 4 * (y.abs() * self.widest[at]).flatten(1).sum(1)
                 if betas is not None and at in betas:
                     rho = rho - betas[at]
-                if charge:
-                    widest = torch.maximum(self.bounds[at][0].abs(), self.bounds[at][1].abs())
-                    size = size + ((y.abs() + rho.abs()) * widest).flatten(1).sum(1)
+                    if charge:
+                        size = size + 2 * (betas[at].abs() * self.widest[at]).flatten(1).sum(1)
                 y = rho
             elif isinstance(op, Add):
                 _send(pending, op.inputs[1], y)
             else:
                 assert isinstance(op, Affine)
                 value = value + y.flatten(1) @ self.shifts[at]
+                if charge:
+                    size = size + y.abs().flatten(1) @ self.magnitudes[at].flatten()
                 y = op.adjoint(y)
             _send(pending, op.inputs[0], y)
         y = pending[0]
         value = value + torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
         if charge:
-            size = size + (y.abs() * self.magnitudes[0]).flatten(1).sum(1)
+            size = size + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
             value = value - rounding(self._terms, cost.dtype) * size
         return Trace(value, y, activation)
 

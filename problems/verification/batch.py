@@ -1,0 +1,284 @@
+"""Many instances in one process, recorded row by row so that a run can be taken up again.
+
+Instances are those of VNN-COMP: a csv file of rows ``onnx,vnnlib,timeout``, paths relative to it.  A row of results is
+appended and flushed when its instance is done; rows that are there already are not run again.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from blocklp.errors import BlocklpError, FormatError
+from blocklp.problems.verification.answers import Answer, How, Networks, Watch, answer
+
+COLUMNS = ("onnx", "vnnlib", "status", "seconds", "nodes", "bound", "load_seconds", "witness")
+DECIDED = ("sat", "unsat")
+WIDE = Console(width=10_000)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A network, a property and seconds; the names are those of the file."""
+
+    onnx: str
+    vnnlib: str
+    timeout: float
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells instances apart."""
+        return self.onnx, self.vnnlib
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row of results; ``status`` is a verdict or ``error: ...``."""
+
+    onnx: str
+    vnnlib: str
+    status: str
+    seconds: float
+    nodes: int = 0
+    bound: float = math.nan
+    load_seconds: float = math.nan
+    witness: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells instances apart."""
+        return self.onnx, self.vnnlib
+
+    def cells(self) -> list[str]:
+        """Return the row; numbers that are not known are empty."""
+        numbers = [f"{v:.9g}" if math.isfinite(v) else "" for v in (self.seconds, self.nodes, self.bound, self.load_seconds)]
+        return [self.onnx, self.vnnlib, self.status, *numbers, self.witness]
+
+
+def read_instances(path: Path) -> list[Instance]:
+    """Read a file of instances.
+
+    Raises
+    ------
+    FormatError
+        A row has not three columns, or its last is not a positive number of seconds.
+    FileNotFoundError
+        There is no such file.
+    """
+    instances = []
+    for number, row in enumerate(_rows(path), 1):
+        if not row:
+            continue
+        try:
+            onnx, vnnlib, seconds = (cell.strip() for cell in row)
+            timeout = float(seconds)
+        except ValueError:
+            raise FormatError(f"{path}, line {number}: {','.join(row)!r} is not 'network,property,seconds'; correct it") from None
+        if not timeout > 0:
+            raise FormatError(f"{path}, line {number}: a timeout of {seconds} seconds; give a positive number")
+        instances.append(Instance(onnx, vnnlib, timeout))
+    return instances
+
+
+def read_results(path: Path) -> list[Result]:
+    """Read results as far as they go; a last row without its end, left by a run that was killed, is cut off the file.
+
+    Raises
+    ------
+    FormatError
+        The file has other columns or a damaged row.
+    """
+    if not path.exists() or not (data := path.read_bytes()):
+        return []
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        path.write_bytes(whole)
+    heading, *rows = _rows(path) or [[]]
+    if whole and tuple(heading) != COLUMNS:
+        raise FormatError(f"{path}: its columns are {','.join(heading)!r}, not those of results; name another file")
+    try:
+        return [Result(*row[:3], *_numbers(row[3:7]), row[7]) for row in rows if row]
+    except (ValueError, IndexError):
+        raise FormatError(f"{path}: a row is damaged; remove it or name another file") from None
+
+
+def _numbers(cells: Sequence[str]) -> Any:
+    seconds, nodes, bound, load = (float(cell) if cell else math.nan for cell in cells)
+    return seconds, int(nodes), bound, load
+
+
+def read_expected(path: Path) -> dict[tuple[str, str], str]:
+    """Read known results: a csv file with the columns onnx, vnnlib and expected, among others.
+
+    Raises
+    ------
+    FormatError
+        A column is missing.
+    """
+    heading, *rows = _rows(path) or [[]]
+    try:
+        places = [heading.index(name) for name in ("onnx", "vnnlib", "expected")]
+        return {(row[places[0]], row[places[1]]): row[places[2]] for row in rows if row}
+    except (ValueError, IndexError):
+        raise FormatError(f"{path}: every row needs the columns onnx, vnnlib and expected; name them in the first line") from None
+
+
+def _rows(path: Path) -> list[list[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            return list(csv.reader(stream))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: not a csv file ({error}); give one") from error
+
+
+def run_instances(
+    instances: Path, results: Path, how: How, watch: Watch, told: Callable[[Result], None] = lambda row: None
+) -> tuple[list[Result], bool]:
+    """Answer all instances that have no row yet.
+
+    Parameters
+    ----------
+    instances, results : Path
+        The files.  Counterexamples go to a folder beside the results, as VNN-COMP wants them.
+    how : How
+        Its timeout caps that of each row.
+    watch : Watch
+        Shows the progress.
+    told : callable
+        Gets every new row.
+
+    Returns
+    -------
+    list of Result
+        Rows of the instances, in their order.
+    bool
+        Whether the user interrupted the run; the instance at work then has no row.
+
+    Raises
+    ------
+    FormatError, OSError
+        A file cannot be read, or the results cannot be written.
+    """
+    wanted = read_instances(instances)
+    done = {row.key: row for row in read_results(results)}
+    networks = Networks()
+    with results.open("a", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        if not stream.tell():
+            writer.writerow(COLUMNS)
+        try:
+            for number, instance in enumerate(wanted, 1):
+                if instance.key in done:
+                    continue
+                row = _run(instance, instances.parent, results, how, networks, watch, f"{number}/{len(wanted)}")
+                writer.writerow(row.cells())
+                stream.flush()
+                done[row.key] = row
+                told(row)
+        except KeyboardInterrupt:
+            return _in_order(wanted, done), True
+    return _in_order(wanted, done), False
+
+
+def _in_order(wanted: Sequence[Instance], done: dict[tuple[str, str], Result]) -> list[Result]:
+    return [done[key] for key in dict.fromkeys(instance.key for instance in wanted) if key in done]
+
+
+def _run(instance: Instance, folder: Path, results: Path, how: How, networks: Networks, watch: Watch, title: str) -> Result:
+    """Answer one instance; KeyboardInterrupt if the user ends it."""
+    began = time.perf_counter()
+    given = How(min(instance.timeout, how.timeout), how.attack, how.real_semantics)
+    watch.begin(f"{title} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}", began + given.timeout)
+    try:
+        found = answer(_file(folder, instance.vnnlib), [str(_file(folder, instance.onnx))], given, networks, began, watch)
+    except (BlocklpError, OSError, MemoryError, RuntimeError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        return Result(*instance.key, f"error: {said}", time.perf_counter() - began)
+    if found.interrupted:
+        raise KeyboardInterrupt
+    verdict = found.verdict
+    witness = _witness(found, results, instance) if verdict.status == "sat" else ""
+    return Result(*instance.key, verdict.status, found.seconds, verdict.nodes, verdict.bound, found.load_seconds, witness)
+
+
+def _file(folder: Path, name: str) -> Path:
+    """Return a file of the folder, or the gzipped file that stands in its place."""
+    file = folder / name
+    zipped = file.with_name(f"{file.name}.gz")
+    return zipped if zipped.is_file() and not file.exists() else file
+
+
+def _witness(found: Answer, results: Path, instance: Instance) -> str:
+    """Write the counterexample; return its path relative to the results."""
+    name = Path(results.stem + "-witnesses") / f"{Path(instance.onnx).stem}-{Path(instance.vnnlib).stem}.txt"
+    file = results.parent / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(found.competition())
+    return str(name)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Rows of results by how they compare with what is known.
+
+    Attributes
+    ----------
+    right, wrong, undecided, errors, new : list of Result
+        As known; contradicting it; unknown or timed-out though a verdict is known; failed; verdicts where none is known.
+    open : list of Result
+        No verdict, and none known.
+    """
+
+    right: list[Result]
+    wrong: list[Result]
+    undecided: list[Result]
+    errors: list[Result]
+    new: list[Result]
+    open: list[Result]
+
+
+def score(rows: Sequence[Result], expected: dict[tuple[str, str], str]) -> Score:
+    """Compare results with what is known; a row that is not listed counts as unknown."""
+    found = Score([], [], [], [], [], [])
+    for row in rows:
+        known, decided = expected.get(row.key) in DECIDED, row.status in DECIDED
+        if row.status.startswith("error"):
+            found.errors.append(row)
+        elif known and decided:
+            (found.right if expected[row.key] == row.status else found.wrong).append(row)
+        elif known:
+            found.undecided.append(row)
+        else:
+            (found.new if decided else found.open).append(row)
+    return found
+
+
+def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], console: Console) -> Score:
+    """Print the comparison by family, the first folder of the network; return it for all rows."""
+    total = score(rows, expected)
+    families: dict[str, list[Result]] = {}
+    for row in rows:
+        families.setdefault(row.onnx.removeprefix("./").split("/")[0], []).append(row)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("family", overflow="fold")
+    for heading in ("instances", "right", "wrong", "undecided", "errors", "new verdicts", "still open", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for family, members in [*sorted(families.items()), *([("all", list(rows))] if len(families) != 1 else [])]:
+        part = score(members, expected)
+        counts = [str(len(kind)) for kind in (part.right, part.wrong, part.undecided, part.errors, part.new, part.open)]
+        counts[1] = f"[bold red]{counts[1]}[/]" if part.wrong else counts[1]
+        table.add_row(family, str(len(members)), *counts, f"{sum(row.seconds for row in members):.1f}")
+    if not console.is_terminal:
+        console = Console(file=console.file, width=max(console.width, Measurement.get(WIDE, WIDE.options, table).maximum))
+    console.print(table)
+    return total
