@@ -119,11 +119,14 @@ class SearchResult(SearchEvent):
         ``TIME_LIMIT`` or ``INTERRUPTED``; ``reason`` is the sentence.
     unresolved : int
         Nodes given up.
+    frontier : tuple of Node
+        Open nodes at a limit: roots from which the search can go on.  After an interrupt some may be missing.
     """
 
     point: Any
     status: Status
     unresolved: int
+    frontier: tuple[Node, ...]
 
     @property
     def proven(self) -> bool:
@@ -228,7 +231,8 @@ def branch_and_bound(
         proof = Status.OPTIMAL if bound >= incumbent - tol else Status.CUTOFF
         status = Status.INFEASIBLE if bound == math.inf else proof
     seconds = time.perf_counter() - began
-    return SearchResult(event.nodes, event.open, bound, incumbent, seconds, point, status, search.unresolved)
+    frontier = tuple(entry[3] for entry in search.heap)
+    return SearchResult(event.nodes, event.open, bound, incumbent, seconds, point, status, search.unresolved, frontier)
 
 
 class _Search:

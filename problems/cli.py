@@ -32,6 +32,7 @@ from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.qpbo import QpboSolution, read_qubo, roof_duality_model, solve_qpbo
 from blocklp.problems.qpbo.readers import Format
 from blocklp.problems.report import Row, show, to_json
+from blocklp.problems.verification.cli import register, started
 from blocklp.progress import Progress
 
 OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo")
@@ -99,11 +100,12 @@ Exit codes: 0 if every instance reached the tolerance, 1 if one stopped before (
 bad input, 130 after an interrupt (the best so far is still printed)."""
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help=HELP)
+register(app)
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(obj=started())
 
 
 @app.command("demo")

@@ -223,7 +223,7 @@ class Answer:
 
     def summary(self) -> str:
         """One line about how the answer came about."""
-        parts = [self.verdict.reason.rstrip("."), f"{self.seconds:.2f} s ({self.load_seconds:.2f} s reading)"]
+        parts = [self.verdict.reason.rstrip("."), f"{self.seconds:.2f} s ({self.load_seconds:.2f} s start and reading)"]
         parts.append(f"{self.verdict.nodes} nodes")
         if math.isfinite(self.verdict.bound):
             parts.append(f"bound {self.verdict.bound:.6g}")

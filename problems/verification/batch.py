@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -107,14 +106,14 @@ def read_results(path: Path) -> list[Result]:
     if whole and tuple(heading) != COLUMNS:
         raise FormatError(f"{path}: its columns are {','.join(heading)!r}, not those of results; name another file")
     try:
-        return [Result(*row[:3], *_numbers(row[3:7]), row[7]) for row in rows if row]
-    except (ValueError, IndexError):
+        return [_result(*row) for row in rows if row]
+    except (ValueError, TypeError):
         raise FormatError(f"{path}: a row is damaged; remove it or name another file") from None
 
 
-def _numbers(cells: Sequence[str]) -> Any:
-    seconds, nodes, bound, load = (float(cell) if cell else math.nan for cell in cells)
-    return seconds, int(nodes), bound, load
+def _result(onnx: str, vnnlib: str, status: str, seconds: str, nodes: str, bound: str, load: str, witness: str) -> Result:
+    numbers = [float(cell) if cell else math.nan for cell in (seconds, bound, load)]
+    return Result(onnx, vnnlib, status, numbers[0], int(nodes), numbers[1], numbers[2], witness)
 
 
 def read_expected(path: Path) -> dict[tuple[str, str], str]:
@@ -201,8 +200,9 @@ def _run(instance: Instance, folder: Path, results: Path, how: How, networks: Ne
     watch.begin(f"{title} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}", began + given.timeout)
     try:
         found = answer(_file(folder, instance.vnnlib), [str(_file(folder, instance.onnx))], given, networks, began, watch)
-    except (BlocklpError, OSError, MemoryError, RuntimeError) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+    except Exception as error:  # Whatever it is, the other instances can do without it.
+        said = " ".join(str(error).split())
+        said = said if isinstance(error, BlocklpError | OSError) else f"{type(error).__name__} {said}".strip()
         return Result(*instance.key, f"error: {said}", time.perf_counter() - began)
     if found.interrupted:
         raise KeyboardInterrupt
@@ -263,17 +263,17 @@ def score(rows: Sequence[Result], expected: dict[tuple[str, str], str]) -> Score
     return found
 
 
-def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], console: Console) -> Score:
-    """Print the comparison by family, the first folder of the network; return it for all rows."""
-    total = score(rows, expected)
+def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], console: Console) -> None:
+    """Print the comparison by family, the first folder of the network, and for all."""
     families: dict[str, list[Result]] = {}
     for row in rows:
-        families.setdefault(row.onnx.removeprefix("./").split("/")[0], []).append(row)
+        path = Path(row.onnx)
+        families.setdefault(path.parent.name if path.is_absolute() else path.parts[0], []).append(row)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("family", overflow="fold")
     for heading in ("instances", "right", "wrong", "undecided", "errors", "new verdicts", "still open", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for family, members in [*sorted(families.items()), *([("all", list(rows))] if len(families) != 1 else [])]:
+    for family, members in [*(sorted(families.items()) if len(families) > 1 else []), ("all", list(rows))]:
         part = score(members, expected)
         counts = [str(len(kind)) for kind in (part.right, part.wrong, part.undecided, part.errors, part.new, part.open)]
         counts[1] = f"[bold red]{counts[1]}[/]" if part.wrong else counts[1]
@@ -281,4 +281,3 @@ def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], con
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, Measurement.get(WIDE, WIDE.options, table).maximum))
     console.print(table)
-    return total

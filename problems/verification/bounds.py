@@ -7,16 +7,22 @@ all rounding charged, so the bounds hold for the real-valued function of the net
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.ascent import ascend
 from blocklp.bounds import rounding
+from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.methods import METHODS
+from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.problems.verification.windows import window_sizes, windowed
@@ -77,7 +83,9 @@ def intervals(network: Network, lower: Tensor, upper: Tensor, bounds: Mapping[in
         low, high = found[op.inputs[0]]
         if isinstance(op, Relu):
             if at in bounds:
-                low, high = torch.maximum(low, bounds[at][0]), torch.minimum(high, bounds[at][1])
+                high = torch.minimum(high, bounds[at][1])
+                # Around a window neurons are fixed to zero, whatever their pre-activation would be.
+                low = torch.maximum(low, bounds[at][0]).minimum(high)
             found.append((low.clamp(min=0), high.clamp(min=0)))
         elif isinstance(op, Add):
             other = found[op.inputs[1]]
@@ -95,6 +103,137 @@ def intervals(network: Network, lower: Tensor, upper: Tensor, bounds: Mapping[in
 def _outwards(low: Tensor, high: Tensor, size: Tensor, terms: int) -> Pair:
     error = rounding(terms, low.dtype) * size
     return low - error, high + error
+
+
+@dataclass(frozen=True)
+class NetworkBounds:
+    """Bounds of all layers.
+
+    Attributes
+    ----------
+    method : str
+        How they were computed.
+    layers : tuple of LayerBounds
+        One for each ReLU in order, and the output.
+    relaxation : Relaxation
+        The Planet relaxation with these bounds, for further LPs.
+    signs : mapping
+        The signs they were computed under.
+    seconds : float
+        Time spent.
+    """
+
+    method: str
+    layers: tuple[LayerBounds, ...]
+    relaxation: Relaxation
+    signs: Mapping[int, Tensor]
+    seconds: float
+
+    @property
+    def output(self) -> LayerBounds:
+        """Bounds of the outputs."""
+        return self.layers[-1]
+
+    @property
+    def unstable(self) -> int:
+        """Neurons of unknown sign."""
+        return sum(layer.unstable for layer in self.layers[:-1])
+
+
+STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(METHODS, 100)
+"""Methods, and how many evaluations (or passes) of each LP they make unless told otherwise."""
+
+
+def network_bounds(
+    network: Network,
+    lower: Tensor,
+    upper: Tensor,
+    *,
+    method: str = "slopes",
+    steps: int | None = None,
+    gap: bool = False,
+    known: NetworkBounds | None = None,
+    signs: Mapping[int, Tensor] | None = None,
+    time_limit: float = math.inf,
+    callback: Callable[[LayerBounds], Any] | None = None,
+) -> NetworkBounds:
+    """Bound every neuron of a network over a box of inputs.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    lower, upper : Tensor
+        Box of inputs, ``input_shape``, finite.
+    method : str
+        "slopes" (default): the LP of every unstable neuron by ascent over slopes, layer by layer.  "interval";
+        "crown": one backward pass; "alpha-crown": hidden layers by CROWN, outputs by ascent.  A method of the engine
+        ("prox", "proxbc", "proxfw", "supergradient", "adam"): block by block from CROWN's multipliers.  "exact": HiGHS,
+        not certified, for checking.
+    steps : int, optional
+        Evaluations or passes of every LP.
+    gap : bool
+        Find primal points of the LPs, so that every bound comes with its distance to a value that is certainly not
+        below the LP's optimum ("slopes", "crown", "alpha-crown").
+    known : NetworkBounds, optional
+        Bounds over a box that contains this one (or under fewer signs): only its unstable neurons are worked on.
+    signs : mapping, optional
+        Position of a ReLU to ``(1, *shape)``: 1 for neurons that are on, -1 for those that are off, 0 for others.
+    time_limit : float
+        Seconds; layers that are not reached keep interval bounds.
+    callback : callable, optional
+        Gets the :class:`LayerBounds` of every layer when it is done.
+
+    Returns
+    -------
+    NetworkBounds
+        Valid for the real-valued network (but for "exact").
+
+    Raises
+    ------
+    OptionError
+        If a method or number is wrong.
+    ShapeError, ModelError
+        If the box does not fit, is empty or not finite, or if the signs contradict each other.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from blocklp.problems.verification import from_torch, network_bounds
+    >>> net = from_torch(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1)), (2,))
+    >>> bounds = network_bounds(net, -torch.ones(2), torch.ones(2))
+    >>> bool((bounds.output.lower <= bounds.output.upper).all())
+    True
+    """
+    if method not in STEPS:
+        raise OptionError(f"method {method!r} is unknown; use one of {', '.join(map(repr, STEPS))}")
+    if (steps is not None and steps < 1) or not time_limit > 0:
+        raise OptionError(f"steps is {steps} and time_limit {time_limit}; they must be positive")
+    for side, tensor in (("lower", lower), ("upper", upper)):
+        if tuple(tensor.shape) != network.input_shape:
+            raise ShapeError(f"{side} has shape {tuple(tensor.shape)}; {network.name} takes inputs {network.input_shape}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{side} holds NaN or infinite numbers; give a finite box")
+    if bool((lower > upper).any()):
+        where = tuple(int(i) for i in (lower > upper).nonzero()[0])
+        raise ModelError(f"the box is empty: lower is above upper at input {where}")
+    began = time.perf_counter()
+    tightener = Tightener(
+        network.to(torch.float64, network.device),
+        lower.double(),
+        upper.double(),
+        STEPS[method] if steps is None else steps,
+        gap,
+        began + time_limit,
+        signs=signs or {},
+        method=method,
+        known={} if known is None else known.relaxation.bounds,
+    )
+    tightener.run(callback)
+    if tightener.empty:
+        raise ModelError("the signs contradict each other: no input has them all")
+    seconds = time.perf_counter() - began
+    return NetworkBounds(method, tuple(tightener.layers), tightener.relaxation(), tightener.signs, seconds)
 
 
 @dataclass
@@ -115,6 +254,12 @@ class Tightener:
         On the clock of :func:`time.perf_counter`; past it layers keep their interval bounds.
     output : bool
         Whether to bound the outputs too.
+    signs : mapping
+        Position of a ReLU to ``(1, *shape)``: 1 for neurons known to be on, -1 for those known to be off, 0 for others.
+    method : str
+        See :func:`network_bounds`.
+    known : mapping
+        Bounds of ReLUs that hold already.
     """
 
     network: Network
@@ -124,14 +269,17 @@ class Tightener:
     gap: bool = False
     deadline: float = float("inf")
     output: bool = True
+    signs: Mapping[int, Tensor] = field(default_factory=dict)
+    method: str = "slopes"
+    known: Mapping[int, Pair] = field(default_factory=dict)
     bounds: dict[int, Pair] = field(default_factory=dict)
     layers: list[LayerBounds] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.fast = self.network.to(torch.float32, self.network.device)
+        self.empty = False
 
     def run(self, progress: Callable[[LayerBounds], None] | None = None) -> None:
-        """Bound all layers and the output."""
+        """Bound all layers and the output; ``empty`` becomes true if the signs contradict each other."""
         ops = self.network.ops
         for relu in (*self.network.relus, *((len(ops),) if self.output else ())):
             began = time.perf_counter()
@@ -141,7 +289,15 @@ class Tightener:
                 gap = None
             else:
                 low, high = intervals(self.network, self.lower[None], self.upper[None], self.bounds, node)[node]
+                if relu in self.known:
+                    low, high = torch.maximum(low, self.known[relu][0]), torch.minimum(high, self.known[relu][1])
                 low, high, gap = self._tighten(node, low, high, everything=relu == len(ops))
+            if relu in self.signs:
+                low = torch.where(self.signs[relu] > 0, low.clamp(min=0), low)
+                high = torch.where(self.signs[relu] < 0, high.clamp(max=0), high)
+            if bool((low > high).any()):
+                self.empty = True
+                return
             if relu < len(ops):
                 self.bounds[relu] = (low, high)
             name = ops[relu].name if relu < len(ops) else "output"
@@ -160,7 +316,7 @@ class Tightener:
         gap = flat_low.new_zeros(2, len(flat_low)) if self.gap else None
         wanted = torch.ones_like(flat_low, dtype=torch.bool) if everything else (flat_low < 0) & (flat_high > 0)
         neurons = wanted.nonzero()[:, 0]
-        if len(neurons) and relus:  # without a ReLU before them intervals are exact
+        if len(neurons) and relus and self.method != "interval":  # without a ReLU before them intervals are exact
             sizes = window_sizes(self.network, node)
             size = sum(
                 op.shape[0] * s[0] * s[1] if s is not None else int(torch.tensor(op.shape).prod())
@@ -180,22 +336,36 @@ class Tightener:
     def _chunk(self, node: int, relus: list[int], neurons: Tensor, sizes: list[tuple[int, int]] | None, everything: bool) -> Tensor:
         """Lower bounds of some results and of their negatives ``(2, k)``, with distances to primal values ``(4, k)``."""
         exact = self.relaxation()
+        if self.method == "exact":
+            boxes = {r: (low[0], high[0]) for r, (low, high) in exact.bounds.items()}
+            lows, highs = exact_bounds(self.network, self.lower, self.upper, boxes, node, neurons)
+            return torch.stack([torch.as_tensor(lows), -torch.as_tensor(highs)] + [torch.zeros(len(neurons))] * (2 * self.gap))
         both = neurons.repeat(2)
         if sizes is None:
             cost = exact.lower.new_zeros(len(both), *self.network.ops[node].shape)
-            index = both
+            index, signs = both, {r: self.signs[r].expand(len(both), *self.signs[r].shape[1:]) for r in relus if r in self.signs}
         else:
-            exact, index = windowed(exact, node, both, sizes)
+            exact, index, signs = windowed(exact, node, both, sizes, self.signs)
             cost = exact.lower.new_zeros(len(both), self.network.ops[node].shape[0], 1, 1)
         sign = torch.ones(2, len(neurons), dtype=cost.dtype, device=cost.device)
         sign[1] = -1
         cost.view(len(both), -1)[torch.arange(len(both), device=cost.device), index] = sign.flatten()
         fast = exact.to(torch.float32)
-        dual = SlopeDual(fast, node, cost.float(), relus, {}, averaged=self.gap)
+        dual = SlopeDual(fast, node, cost.float(), relus, signs, averaged=self.gap)
         done = None if everything or self.gap else (lambda value: value > 0)
-        reached = ascend(dual, dual.start(), self.steps, done, lambda: time.perf_counter() >= self.deadline)
-        slopes = {r: s.double() for r, s in zip(relus, reached.parameters, strict=True)}
-        value = exact.backward(node, cost, slopes, charge=True).value
+        # Hidden layers by CROWN's slopes; the engine's methods start from them.
+        plain = self.method in METHODS or (self.method == "alpha-crown" and not everything)
+        reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, lambda: time.perf_counter() >= self.deadline)
+        slopes, betas = dual.named([p.double() for p in reached.parameters])
+        value = exact.backward(node, cost, slopes, betas, charge=True).value
+        if self.method in METHODS:
+            box = intervals(exact.network, exact.lower, exact.upper, exact.bounds, node)[node]
+            planet = Planet.build(exact, node, cost, box, slopes)
+            left = max(self.deadline - time.perf_counter(), 1e-3)
+            solved = planet.model.solve(
+                method=self.method, passes=self.steps, warm_start=planet.start, time_limit=left, cutoff=None if everything else 0.0
+            )
+            value = torch.maximum(value, solved.safe_bound)
         if not self.gap:
             return value.view(2, -1)
         precise = SlopeDual(exact, node, cost, relus, {}, x=dual.x.double() if dual.x is not None else None)

@@ -149,7 +149,9 @@ def _fetch(file: Remote, url: str, target: Path, told: Callable[[Remote, int], N
         except urllib.error.HTTPError as error:
             problem = ConnectionError(f"{url}: the server says {error.code} {error.reason}; try later, or give --base-url of a copy")
             error.close()
-            if error.code < 500 and error.code not in (408, 429):
+            if error.code == 416:  # what is here is longer than what is there
+                part.unlink(missing_ok=True)
+            elif error.code < 500 and error.code not in (408, 429):
                 break
         except (http.client.HTTPException, urllib.error.URLError, ConnectionError, TimeoutError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error or type(error).__name__

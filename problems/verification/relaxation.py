@@ -171,13 +171,10 @@ class Relaxation:
                 continue
             op = network.ops[at]
             if isinstance(op, Relu):
-                slope, shift = self.lines[at]
+                shift = self.lines[at][1]
                 activation[at] = y
-                up = y.clamp(min=0)
-                down = y - up
-                rest = (down * shift).flatten(1)
-                value = value + rest.sum(1)
-                rho = torch.addcmul(up * slopes[at], down, slope)
+                value = value + (y.clamp(max=0) * shift).flatten(1).sum(1)
+                rho = self.multiplier(at, y, slopes[at])
                 if charge:
                     # Slopes are at most 1: |rho| <= |mu|, but for beta.
                     size = size + 4 * (y.abs() * self.widest[at]).flatten(1).sum(1)
@@ -214,6 +211,11 @@ class Relaxation:
         return (
             longest + max((op.terms for op in self.network.ops if isinstance(op, Affine)), default=0) + 4 * len(self.network.ops) + 16
         )
+
+    def multiplier(self, relu: int, activation: Tensor, slope: Tensor) -> Tensor:
+        """The multiplier rho of pre-activations whose activations cost ``activation``."""
+        up = activation.clamp(min=0)
+        return torch.addcmul(up * slope, activation - up, self.lines[relu][0])
 
     def forward(self, node: int, trace: Trace, slopes: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Pre-activations of the ReLUs before ``node`` at the minimiser of the linear bound, ``(batch, *shape)`` each.

@@ -7,7 +7,7 @@ slopes and multipliers of its parent; all nodes of a batch are one tensor comput
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +38,8 @@ class State:
         ``(unstable,)`` float32: multipliers of the dual.
     candidates : Tensor
         ``(k,)`` int64: free neurons worth a split, the most promising first.
+    path : tuple of int
+        Neurons split on the way from the root, in order.
     """
 
     spec: int
@@ -45,6 +47,7 @@ class State:
     slopes: Tensor
     betas: Tensor
     candidates: Tensor
+    path: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -69,6 +72,8 @@ class ReluSplits:
         Gets points ``(k, *input_shape)`` that minimise the linear bounds of open nodes; may answer with a counterexample.
     deadline : float
         On the clock of :func:`time.perf_counter`.
+    signs : mapping, optional
+        Position of a ReLU to ``(1, *shape)``: signs that all nodes share.
     """
 
     def __init__(
@@ -79,12 +84,16 @@ class ReluSplits:
         steps: int,
         inspect: Callable[[Tensor], object | None],
         deadline: float = float("inf"),
+        signs: Mapping[int, Tensor] | None = None,
     ) -> None:
         self.exact, self.fast = relaxation, relaxation.to(torch.float32)
         self.node = len(relaxation.network.ops) - 1
         before = relaxation.network.ancestors(self.node)
         self.relus = [r for r in relaxation.network.relus if r in before]
-        self.free = {r: relaxation.open[r].flatten().nonzero()[:, 0] for r in self.relus}
+        none = torch.zeros((), dtype=torch.int8)
+        fixed = {r: (signs or {}).get(r, none).expand(relaxation.open[r].shape).flatten() for r in self.relus}
+        self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
+        self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
         self.rows, self.right, self.steps, self.inspect, self.deadline = rows, right, steps, inspect, deadline
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
@@ -93,9 +102,41 @@ class ReluSplits:
     def roots(self, slopes: dict[int, Tensor]) -> list[Node]:
         """One node a specification, from slopes ``(specs, *shape)`` of the root's bounds."""
         packed = torch.cat([slopes[r].float().flatten(1)[:, self.free[r]] for r in self.relus], 1)
-        signs = torch.zeros(len(packed), self.total, dtype=torch.int8, device=packed.device)
+        signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         specs = torch.arange(len(packed), device=packed.device)
-        return self._bounded(specs, signs, packed, torch.zeros_like(packed), [0] * len(packed))
+        return self._bounded(specs, signs, packed, torch.zeros_like(packed), [()] * len(packed))
+
+    def regions(self, nodes: Sequence[Node], most: int) -> list[tuple[set[int], dict[int, Tensor]]]:
+        """Few regions that contain all given nodes: their specifications, and the signs that the nodes of a region share.
+
+        The regions are the subtrees in which the nodes lie, cut at the greatest depth at which there are at most ``most``.
+        """
+        regions: dict[tuple[tuple[int, int], ...], set[int]] = {}
+        for depth in range(max(len(n.state.path) for n in nodes) + 1):
+            finer: dict[tuple[tuple[int, int], ...], set[int]] = {}
+            for n in nodes:
+                key = tuple((at, int(n.state.signs[at])) for at in n.state.path[:depth])
+                finer.setdefault(tuple(sorted(key)), set()).add(n.state.spec)
+            if regions and len(finer) > most:
+                break
+            regions = finer
+        found = []
+        for key, specs in regions.items():
+            flat = self.fixed.clone()
+            for at, sign in key:
+                flat[at] = sign
+            found.append((specs, self._unpacked(flat)))
+        return found
+
+    def _unpacked(self, flat: Tensor) -> dict[int, Tensor]:
+        signs, first = {}, 0
+        for r in self.relus:
+            free = self.free[r]
+            dense = torch.zeros_like(self.exact.bounds[r][0])
+            dense.view(-1)[free] = flat[first : first + len(free)].to(dense)
+            signs[r] = dense
+            first += len(free)
+        return signs
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Split every node on its best candidate and bound the children."""
@@ -117,7 +158,8 @@ class ReluSplits:
         row = torch.arange(len(states), device=chosen.device)
         signs[row, chosen] = 1
         signs[row + len(states), chosen] = -1
-        children = self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2)
+        paths = [(*s.path, at) for s, at in zip(states, chosen.tolist(), strict=True)] * 2
+        children = self._bounded(specs, signs, slopes, betas, paths)
         found = self._point
         if found is not None:
             return Expansion(children, -1.0, found, unresolved)
@@ -187,7 +229,7 @@ class ReluSplits:
         cost = self.rows[specs].to(dtype).view(len(specs), *whole.network.ops[self.node].shape)
         return SlopeDual(relaxation, self.node, cost, self.relus, split), start_slopes + start_betas
 
-    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int]) -> list[Node]:
+    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, paths: list[tuple[int, ...]]) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         self._point: object | None = None
         right = self.right[specs]
@@ -215,12 +257,12 @@ class ReluSplits:
                 candidates[at] = top.indices[k][top.values[k] >= 0]
         none = torch.empty(0, dtype=torch.long)
         nodes = []
-        for k, (spec, bound, depth) in enumerate(zip(specs.tolist(), value.tolist(), depths, strict=True)):
+        for k, (spec, bound, path) in enumerate(zip(specs.tolist(), value.tolist(), paths, strict=True)):
             if bound > 0:
-                nodes.append(Node(bound, depth))
+                nodes.append(Node(bound, len(path)))
             else:
-                state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates.get(k, none))
-                nodes.append(Node(bound, depth, state, state.bytes))
+                state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates.get(k, none), path)
+                nodes.append(Node(bound, len(path), state, state.bytes))
         return nodes
 
     def _ascend(self, dual: SlopeDual, start: list[Tensor], limit: Tensor):  # type: ignore[no-untyped-def]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,13 +27,16 @@ from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.slopes import SlopeDual
-from blocklp.search import Expansion, Node, SearchEvent, branch_and_bound
+from blocklp.search import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
 FEW_INPUTS = 20
 """Networks of at most so many inputs are split at their inputs: every layer then gets new bounds in every node."""
 ROOT_STEPS, NODE_STEPS = 20, 20
 """Evaluations of every LP at the root and in a node."""
+
+PATIENCE, SUBTREES = 4, 8
+"""A search may take so many times as long as the bounds it started from; then it is cut into at most so many subtrees."""
 
 MEMORY = 4e9
 """Bytes of open nodes at which the search turns to depth first."""
@@ -173,7 +176,7 @@ class _Run:
         few = self.network.inputs <= FEW_INPUTS
         if not few:
             for group in groups.values():
-                proven.update(self._root(group, steps=1, polish=1, phase="quick bounds")[0])
+                proven.update(self._quick(group))
         left = [n for n in range(len(self.prop.clauses)) if n not in proven]
         if left and self.attack:
             with self._phase("attack"):
@@ -190,6 +193,11 @@ class _Run:
             if status not in (Status.CUTOFF, Status.INFEASIBLE, Status.OPTIMAL):
                 return "unknown", "Some nodes could be neither proved nor refuted."
         return "unsat", "Bounds and branch and bound prove it."
+
+    def _quick(self, group: list[int]) -> set[int]:
+        """Clauses that CROWN proves."""
+        root = self._root(group, {}, 1, 1, "quick bounds")
+        return set(group) - {root.clause[node.state.spec] for node in root.nodes}
 
     def _attack(self, proven: set[int]) -> None:
         # A quick round, then a thorough one; together at most a tenth of the time.
@@ -224,37 +232,60 @@ class _Run:
         shape = self.network.input_shape
         return torch.tensor(np.array(clause.lower)).view(shape), torch.tensor(np.array(clause.upper)).view(shape)
 
-    def _root(self, group: list[int], steps: int, polish: int, phase: str) -> tuple[list[int], ReluSplits, list[Node]]:
-        """Bound all layers of a box and the rows of its clauses: proven clauses, and the root nodes of the others."""
+    def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str) -> _Root:
+        """Bound all layers of a region of a box, and the rows of some clauses."""
         with self._phase(phase):
             clauses = [self.prop.clauses[n] for n in group]
-            tightener = Tightener(self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False)
+            tightener = Tightener(
+                self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False, signs=signs
+            )
             tightener.run()
+            if tightener.empty:
+                return _Root(None, [], {})
             rows = torch.tensor(np.concatenate([c.matrix for c in clauses]))
             right = torch.tensor(np.concatenate([c.right for c in clauses]))
-            owner = np.repeat(np.arange(len(group)), [len(c.right) for c in clauses])
-            relaxation = tightener.relaxation()
-            splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), self.deadline)
+            owner = [number for number, clause in zip(group, clauses, strict=True) for _ in clause.right]
+            splits = ReluSplits(
+                tightener.relaxation(), rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), self.deadline, signs
+            )
             cost = rows.float().view(-1, *self.network.ops[-1].shape)
             dual = SlopeDual(splits.fast, splits.node, cost, splits.relus, {})
             reached = ascend(dual, dual.start(), polish, late=lambda: time.perf_counter() >= self.deadline)
-            nodes = splits.roots(dict(zip(splits.relus, reached.parameters, strict=True)))
-        proven, roots = [], []
-        for k, number in enumerate(group):
+            nodes = splits.roots(dict(zip(splits.relus, reached.parameters, strict=False)))
+        roots = []
+        for number in group:
             # A counterexample satisfies all rows of its clause: one that is impossible is enough.
-            best = max((node for node, o in zip(nodes, owner, strict=True) if o == k), key=lambda node: node.bound)
+            best = max((node for node, o in zip(nodes, owner, strict=True) if o == number), key=lambda node: node.bound)
             if best.bound > 0:
-                proven.append(number)
                 self.bound = min(self.bound, best.bound)
             else:
                 roots.append(best)
-        return proven, splits, roots
+        return _Root(splits, roots, dict(enumerate(owner)))
 
     def _split_relus(self, group: list[int]) -> Status:
-        proven, splits, roots = self._root(group, ROOT_STEPS, 5 * ROOT_STEPS, "bounds")
-        if not roots:
-            return Status.CUTOFF
-        return self._search(roots, splits.expand, splits.batch)
+        """Branch and bound over signs.
+
+        A search that does not end soon is cut into its subtrees, and each of them starts anew with all layers bounded under
+        the signs that it shares: in deep networks one early sign tightens many later bounds, which nodes inherit as they are.
+        """
+        regions: list[tuple[list[int], Mapping[int, Tensor]]] = [(group, {})]
+        while regions:
+            clauses, signs = regions.pop()
+            began = time.perf_counter()
+            root = self._root(clauses, signs, ROOT_STEPS, 5 * ROOT_STEPS, "bounds")
+            if not root.nodes:
+                continue
+            assert root.splits is not None
+            patience = max(1.0, PATIENCE * (time.perf_counter() - began))
+            result = self._search(root.nodes, root.splits.expand, root.splits.batch, patience)
+            if time.perf_counter() >= self.deadline:
+                return Status.TIME_LIMIT
+            if result.status is Status.TIME_LIMIT:
+                for specs, shared in root.splits.regions(result.frontier, SUBTREES):
+                    regions.append((sorted({root.clause[s] for s in specs}), shared))
+            elif not result.proven:
+                return result.status
+        return Status.CUTOFF
 
     def _split_inputs(self, group: list[int]) -> Status:
         clauses = [self.prop.clauses[n] for n in group]
@@ -262,9 +293,11 @@ class _Run:
         right = [torch.tensor(np.array(c.right)) for c in clauses]
         splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline)
         root = splits.roots([(k, *self._box(c)) for k, c in enumerate(clauses)])
-        return self._search(list(root.children), splits.expand, splits.batch)
+        return self._search(list(root.children), splits.expand, splits.batch, math.inf).status
 
-    def _search(self, roots: list[Node], expand: Callable[[list[Node]], Expansion], batch: int) -> Status:
+    def _search(
+        self, roots: list[Node], expand: Callable[[list[Node]], Expansion], batch: int, patience: float
+    ) -> SearchResult:
         with self._phase("search"):
             done = self.nodes
 
@@ -273,19 +306,27 @@ class _Run:
                 if self.callback is not None:
                     self.callback(Progress("search", time.perf_counter() - self.began, event))
 
-            left = self.deadline - time.perf_counter()
-            if left <= 0:
-                return Status.TIME_LIMIT
+            left = max(min(patience, self.deadline - time.perf_counter()), 1e-3)
             result = branch_and_bound(roots, expand, batch=batch, cutoff=math.ulp(0.0), time_limit=left, memory=MEMORY, callback=tell)
-        self.bound = min(self.bound, result.bound)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        return result.status
+        if result.proven:
+            self.bound = min(self.bound, result.bound)
+        return result
 
     def _phase(self, name: str) -> _Phase:
         if self.callback is not None:
             self.callback(Progress(name, time.perf_counter() - self.began))
         return _Phase(self.phases, name)
+
+
+@dataclass(frozen=True)
+class _Root:
+    """Open root nodes of a region (none if all clauses are impossible there) and the clause of each specification."""
+
+    splits: ReluSplits | None
+    nodes: list[Node]
+    clause: dict[int, int]
 
 
 @dataclass

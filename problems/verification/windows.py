@@ -7,6 +7,8 @@ zero.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -48,7 +50,9 @@ def _channelwise(op: Scale) -> bool:
     return all(t.dim() == 0 or t.numel() == 1 or (t.dim() == 3 and t.shape[1:] == (1, 1)) for t in (op.weight, op.bias))
 
 
-def windowed(relaxation: Relaxation, node: int, neurons: Tensor, sizes: list[tuple[int, int]]) -> tuple[Relaxation, Tensor]:
+def windowed(
+    relaxation: Relaxation, node: int, neurons: Tensor, sizes: list[tuple[int, int]], signs: Mapping[int, Tensor]
+) -> tuple[Relaxation, Tensor, dict[int, Tensor]]:
     """Cut out the windows of some neurons.
 
     Parameters
@@ -61,6 +65,8 @@ def windowed(relaxation: Relaxation, node: int, neurons: Tensor, sizes: list[tup
         ``(k,)`` int64, flat indices into the result.
     sizes : list
         From :func:`window_sizes`.
+    signs : mapping
+        Signs of split neurons by ReLU, ``(1, *shape)``.
 
     Returns
     -------
@@ -68,6 +74,8 @@ def windowed(relaxation: Relaxation, node: int, neurons: Tensor, sizes: list[tup
         ``k`` instances of the network of one window; ``node`` is at the same position in it.
     channel : Tensor
         ``(k,)`` int64: the channel of each neuron in the result, whose height and width are now 1.
+    signs : dict
+        Those of the windows.
     """
     network = relaxation.network
     _, height, width = network.ops[node].shape
@@ -82,18 +90,21 @@ def windowed(relaxation: Relaxation, node: int, neurons: Tensor, sizes: list[tup
         else:
             builder.relu(last, op.name)
     small = builder.build().to(network.dtype, network.device)
-    bounds = {}
+    bounds, cut = {}, {}
     lower = upper = relaxation.lower
     for at in range(node, -1, -1):
         op = network.ops[at]
         if isinstance(op, Relu):
-            bounds[at] = tuple(_cut(b, row, column, sizes[at]) for b in relaxation.bounds[at])
+            low, high = relaxation.bounds[at]
+            bounds[at] = (_cut(low, row, column, sizes[at]), _cut(high, row, column, sizes[at]))
+            if at in signs:
+                cut[at] = _cut(signs[at], row, column, sizes[at])
         elif isinstance(op, Input):
             lower, upper = (_cut(b, row, column, sizes[0]) for b in (relaxation.lower, relaxation.upper))
         elif isinstance(op, Conv):
             row = row * op.stride[0] - op.padding[2]
             column = column * op.stride[1] - op.padding[0]
-    return Relaxation(small, lower, upper, {at: (l, u) for at, (l, u) in bounds.items()}), channel
+    return Relaxation(small, lower, upper, bounds), channel, cut
 
 
 def _cut(image: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:

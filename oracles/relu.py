@@ -1,0 +1,151 @@
+r"""A layer of a ReLU network: relaxed activations and the affine map to the next pre-activations (thesis, 4.1.4.12-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType, as_block_data
+from blocklp.bounds import rounding
+from blocklp.errors import ModelError, ShapeError
+
+Kind = Literal["value", "relu"]
+
+
+class AffineMap(Protocol):
+    """The map :math:`x_1, ..., x_p \\mapsto \\sum_i A_i x_i + b` of flat tensors ``(batch, n)``."""
+
+    #: Most terms in one sum.
+    terms: int
+
+    def __call__(self, x: Sequence[Tensor]) -> Tensor:
+        """Return the result ``(batch, out)``."""
+
+    def adjoint(self, y: Tensor) -> list[Tensor]:
+        """Return :math:`A_i' y`, ``(batch, n_i)`` each."""
+
+    def shift(self) -> Tensor:
+        """Return b, ``(out,)``."""
+
+    def magnitude(self, x: Sequence[Tensor]) -> Tensor:
+        """Return :math:`\\sum_i |A_i| x_i + |b|`."""
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        """Return the map in another precision."""
+
+
+class ReluAffine(BlockType):
+    r"""The block :math:`\{(v_1, ..., v_p, z) : z = \sum_i A_i x_i + b\}`.
+
+    A variable of kind "value" is :math:`x_i = v_i \in [lower, upper]` itself; one of kind "relu" is a pre-activation
+    :math:`v_i \in [lower, upper]`, and :math:`(v_i, x_i)` is in the convex hull of the ReLU's graph, the triangle of Ehlers
+    (2017).  For a cost on z the minimum separates into single neurons: the corners of each hull are compared.
+
+    Parameters
+    ----------
+    affine : AffineMap
+        The map.
+    kinds : sequence of str
+        "value" or "relu" for every argument.
+    sizes : sequence of int
+        Lengths of the arguments.
+    lower, upper : array_like
+        Their bounds one after the other, ``(sum of sizes,)`` or ``(batch, 1, sum of sizes)``, finite.
+
+    Raises
+    ------
+    ShapeError
+        If the lengths do not fit.
+    ModelError
+        If a lower bound is above its upper bound or not finite.
+    """
+
+    block_data = ("lower", "upper")
+
+    def __init__(self, affine: AffineMap, kinds: Sequence[Kind], sizes: Sequence[int], lower: object, upper: object) -> None:
+        self.affine, self.kinds, self.sizes = affine, tuple(kinds), tuple(sizes)
+        self.lower, self.upper = as_block_data(lower, 1, "ReluAffine lower"), as_block_data(upper, 1, "ReluAffine upper")
+        total = sum(sizes)
+        if len(self.kinds) != len(self.sizes) or self.lower.shape != self.upper.shape or self.lower.shape[1:] != (1, total):
+            raise ShapeError(
+                f"ReluAffine: {len(self.kinds)} kinds, {len(self.sizes)} sizes and bounds {tuple(self.lower.shape)} do not fit; "
+                f"bounds need one block and {total} entries"
+            )
+        if bool((self.lower > self.upper).any()):
+            raise ModelError("ReluAffine: a lower bound is above its upper bound")
+        self.dim = total + len(affine.shift())
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Compare the corners of every neuron."""
+        total = sum(self.sizes)
+        mine, out = cost[:, 0, :total], cost[:, 0, total:]
+        low, high = self.lower[:, 0].to(cost), self.upper[:, 0].to(cost)
+        points, values, value = [], [], out @ self.affine.shift().to(cost)
+        parts = (t.split(self.sizes, 1) for t in (mine, low, high))
+        for kind, mu, c, a, b in zip(self.kinds, self.affine.adjoint(out), *parts, strict=True):
+            if kind == "value":
+                point = x = torch.where(c + mu > 0, a, b)
+                value = value + ((c + mu) * x).sum(1)
+            else:
+                # Corners in z: both ends and, between them, the kink; on the hull's edges the cost is linear.
+                corners = torch.stack([t.expand_as(c) for t in (a, a.clamp(min=0).minimum(b.clamp(min=0)).minimum(b), b)])
+                at = c * corners + mu * corners.clamp(min=0)
+                best, where = at.min(0)
+                point = corners.gather(0, where[None])[0]
+                x, value = point.clamp(min=0), value + best.sum(1)
+            points.append(point)
+            values.append(x)
+        return torch.cat([*points, self.affine(values)], 1)[:, None], value[:, None]
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """Rounding of the adjoint, of the corners and of the sums."""
+        total = sum(self.sizes)
+        mine, out = cost[:, 0, :total].abs(), cost[:, 0, total:].abs()
+        widest = torch.maximum(self.lower.abs(), self.upper.abs())[:, 0].to(cost)
+        size = (mine * widest).sum(1) + (out * self.affine.magnitude(widest.split(self.sizes, 1))).sum(1)
+        return rounding(self.affine.terms + cost.shape[2] + 8, cost.dtype) * 2 * size[:, None]
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        """The map follows the data."""
+        other = super().to(dtype, device)
+        other.affine = self.affine.to(dtype, device)
+        return other
+
+    def __repr__(self) -> str:
+        return f"ReluAffine({', '.join(f'{k} {n}' for k, n in zip(self.kinds, self.sizes, strict=True))} -> {self.dim - sum(self.sizes)})"
+
+
+class ReluHull(BlockType):
+    r"""The convex hull of :math:`\{(z, \max(z, 0)) : lower \le z \le upper\}`, one neuron a block.
+
+    For activations that several later layers use: each of them then sees the same variable.
+
+    Parameters
+    ----------
+    lower, upper : array_like
+        ``(blocks,)`` or ``(batch, blocks)``, finite.
+    """
+
+    block_data = ("lower", "upper")
+    dim = 2
+
+    def __init__(self, lower: object, upper: object) -> None:
+        self.lower, self.upper = as_block_data(lower, 0, "ReluHull lower"), as_block_data(upper, 0, "ReluHull upper")
+        if bool((self.lower > self.upper).any()):
+            raise ModelError("ReluHull: a lower bound is above its upper bound")
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Compare the corners."""
+        low, high = self.lower.to(cost).expand(cost.shape[:2]), self.upper.to(cost).expand(cost.shape[:2])
+        corners = torch.stack([low, torch.zeros_like(low).clamp(low, high), high], 2)
+        value, where = (cost[..., :1] * corners + cost[..., 1:] * corners.clamp(min=0)).min(2)
+        z = corners.gather(2, where[..., None])
+        return torch.cat([z, z.clamp(min=0)], 2), value
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """Two products and a sum."""
+        widest = torch.maximum(self.lower.abs(), self.upper.abs()).to(cost)
+        return rounding(3, cost.dtype) * cost.abs().sum(2) * widest

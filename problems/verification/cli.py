@@ -1,0 +1,427 @@
+"""The commands of verification: ``blocklp verify``, ``supports``, ``bounds`` and ``fetch``.
+
+Whatever these commands need is imported when they run: their options must not cost the other commands time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from blocklp.errors import BlocklpError, FormatError, OptionError
+
+if TYPE_CHECKING:
+    from blocklp.problems.verification.answers import How
+
+CLAIMS = """unsat: no counterexample exists. A statement on the real-valued function of the network's weights as the file gives
+them, over the whole stated box; it rests on bounds evaluated in float64 with all rounding charged.
+sat: the float32 point that is printed lies in the box, and its outputs, as onnxruntime computes them on the CPU, satisfy the
+query exactly.
+Everything else is unknown or timed-out."""
+
+EXIT_UNKNOWN, EXIT_ERROR, EXIT_TIMED_OUT, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+
+
+class Space(StrEnum):
+    """What a radius is a distance of."""
+
+    pixel = "pixel"
+    input = "input"
+
+
+def started() -> float:
+    """Return the reading of ``time.perf_counter()`` when this process began, so that a timeout counts imports too."""
+    now, least = time.perf_counter(), time.process_time()
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError, IndexError):
+        return now - least
+    # In a container the two clocks may differ; what was computed is the least that has passed.
+    return now - (age if least - 0.1 <= age < least + 60 else least)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands, and the options ``--name`` and ``--version``."""
+    app.command("verify")(verify_command)
+    app.command("supports")(supports_command)
+    app.command("bounds")(bounds_command)
+    app.command("fetch")(fetch_command)
+    app.callback()(global_options)
+
+
+def _print_name(wanted: bool) -> None:
+    if wanted:
+        typer.echo("blocklp")
+        raise typer.Exit
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from blocklp import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def global_options(
+    name: Annotated[bool, typer.Option("--name", is_eager=True, callback=_print_name, help="Print the name of the tool.")] = False,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")] = False,
+) -> None:
+    """Take the options before a command."""
+
+
+def verify_command(
+    ctx: typer.Context,
+    query: Annotated[Path | None, typer.Argument(metavar="[QUERY.vnnlib]", help="What a counterexample would be.")] = None,
+    network: Annotated[list[str] | None, typer.Option("--network", metavar="[N=]MODEL.onnx", help="The network.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for everything, reading and start-up too.")] = math.inf,
+    attack: Annotated[bool, typer.Option("--attack/--no-attack", help="Search for counterexamples; without, never sat.")] = True,
+    real_semantics: Annotated[bool, typer.Option("--real-semantics", help="Read a query of floats as one of real numbers.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+    assignments: Annotated[
+        Path | None, typer.Option("--serialise-assignments", metavar="DIR", help="Write a counterexample as DIR/NAME.pb instead.")
+    ] = None,
+    result_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result file of VNN-COMP too.")] = None,
+    instances: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Many instances instead: rows of network,property,seconds.")
+    ] = None,
+    results: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where their rows go; those there are kept.")] = None,
+    expected: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Known results to compare with.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default what torch takes.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
+) -> None:
+    """Decide whether a network has a counterexample to a property (VNN-LIB 1 and 2).
+
+    The first line on standard output is sat, unsat, unknown or timed-out; for sat, the variables follow, each as
+    "NAME type [dims]" and one value a line.  All else goes to standard error.  `blocklp supports` says what sat and unsat
+    claim.
+
+    Exit codes: 0 for sat and unsat, 1 for unknown, 3 for timed-out, 130 for an interrupt (unknown is printed), 2 for an
+    error: unknown is printed, and the message goes to standard error; if the command line itself is wrong, nothing is printed.
+
+    With --instances: 0 if all rows are there, 2 if one of them is an error, 4 if a verdict contradicts --expected, 130 for an
+    interrupt; the finished rows are kept, and the same command goes on from there.
+    """
+    if not timeout > 0:
+        raise typer.BadParameter(f"{timeout} is not a positive number of seconds", param_hint="--timeout")
+    if (query is None) == (instances is None):
+        raise typer.BadParameter("give either a query or --instances", param_hint="QUERY")
+    if (results is None) != (instances is None) or (expected is not None and instances is None):
+        raise typer.BadParameter("--instances and --results go together, and --expected with them", param_hint="--instances")
+    if instances is not None and (network or assignments or result_file):
+        raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    from blocklp.problems.verification.answers import How
+
+    began, how = time.perf_counter(), How(timeout, attack, real_semantics)
+    if isinstance(ctx.obj, float):
+        began = ctx.obj
+        # A process of its own: looking for garbage among torch's objects at its end would take half a second.
+        atexit.register(gc.freeze)
+    output = Output(as_json, assignments, result_file, quiet)
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        if query is None:
+            assert instances is not None and results is not None
+            code = _run_instances(instances, results, expected, how, output, errors)
+        else:
+            code = _run_query(query, network or [], how, began, output, errors)
+    except KeyboardInterrupt:
+        _without_verdict(query, "Interrupted.", output)
+        code = EXIT_INTERRUPTED
+    except Exception as error:
+        problem = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        _without_verdict(query, problem, output)
+        if not isinstance(error, BlocklpError | OSError | MemoryError):  # a bug, which its trace may explain
+            traceback.print_exc(file=sys.stderr)
+        errors.print(Text(f"error: {problem or type(error).__name__}", style="bold red"))
+        code = EXIT_ERROR
+    raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What to print and to write."""
+
+    as_json: bool
+    assignments: Path | None
+    result_file: Path | None
+    quiet: bool
+
+
+def _without_verdict(query: Path | None, reason: str, output: Output) -> None:
+    """Say unknown, as the standard asks, where a single query got no verdict."""
+    if query is None:
+        return
+    entry = {"status": "unknown", "query": str(query), "reason": reason}
+    typer.echo(json.dumps(entry, indent=2) if output.as_json else "unknown")
+    if output.result_file is not None and output.result_file.parent.is_dir():
+        output.result_file.write_text("unknown\n")
+
+
+def _run_query(query: Path, given: Sequence[str], how: How, began: float, output: Output, errors: Console) -> int:
+    """Answer one query; return the exit code."""
+    from blocklp.problems.verification.answers import Networks, Watch, answer
+
+    with Watch(output.quiet) as watch:
+        watch.begin("", began + how.timeout)
+        found = answer(query, given, how, Networks(), began, watch)
+    status = found.verdict.status
+    if output.assignments is not None and status == "sat":
+        found.serialise(output.assignments)
+    if output.result_file is not None:
+        output.result_file.write_text(found.competition())
+    if output.as_json:
+        typer.echo(json.dumps(found.entry(), allow_nan=False, indent=2))
+    else:
+        typer.echo(found.text() if output.assignments is None else status)
+    if not output.quiet:
+        errors.print(Text(found.summary()))
+    if found.interrupted:
+        return EXIT_INTERRUPTED
+    return {"sat": 0, "unsat": 0, "timed-out": EXIT_TIMED_OUT}.get(status, EXIT_UNKNOWN)
+
+
+def _run_instances(instances: Path, results: Path, expected: Path | None, how: How, output: Output, errors: Console) -> int:
+    """Answer many queries; return the worst code."""
+    from blocklp.problems.verification.answers import Watch, finite
+    from blocklp.problems.verification.batch import Result, read_expected, run_instances, score, show_score
+
+    known = {} if expected is None else read_expected(expected)
+
+    def told(row: Result) -> None:
+        if not output.quiet:
+            errors.print(Text(f"{row.onnx} {row.vnnlib}: {row.status}, {row.seconds:.2f} s"))
+
+    with Watch(output.quiet) as watch:
+        rows, interrupted = run_instances(instances, results, how, watch, told)
+    total = score(rows, known)
+    if output.as_json:
+        entries = [
+            vars(row) | {"bound": finite(row.bound), "load_seconds": finite(row.load_seconds), "expected": known.get(row.key)}
+            for row in rows
+        ]
+        typer.echo(json.dumps(entries, allow_nan=False, indent=2))
+    else:
+        show_score(rows, known, Console())
+    for row in total.wrong:
+        errors.print(Text(f"wrong: {row.onnx} {row.vnnlib} is {known[row.key]}, not {row.status}", style="bold red"))
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_WRONG if total.wrong else EXIT_ERROR if total.errors else 0
+
+
+CAPABILITIES = {
+    "onnx_operators": "ONNX operators",
+    "onnx_element_types": "element types",
+    "onnx_opset_versions": "ONNX operator sets, from and to",
+    "vnnlib_versions": "VNN-LIB versions, from and to",
+    "hidden_node_theories": "hidden nodes",
+    "multiple_input_output_theories": "inputs and outputs",
+    "multiple_network_theories": "networks",
+    "multiple_node_comparison_theories": "comparisons between nodes",
+    "arithmetic_complexity_theories": "arithmetic",
+    "optimised_disjunctive_reasoning": "disjunctions are more than expanded",
+    "serialise_assignments": "serialised assignments",
+}
+
+
+def capability(name: str) -> list[str]:
+    """Return the lines of one capability, in the words of the standard."""
+    if name == "onnx_operators":
+        from blocklp.problems.verification.onnx_reader import OPERATORS
+
+        # Nodes without arguments are evaluated, not read.
+        return sorted(["Constant", *OPERATORS])
+    if name == "onnx_opset_versions":
+        from blocklp.problems.verification.onnx_reader import OLDEST_OPSET
+
+        return [str(OLDEST_OPSET), str(_newest_opset())]
+    return {
+        # The standard: a tool that is not sound for a floating-point type reports real alone.
+        "onnx_element_types": ["real"],
+        "vnnlib_versions": ["1.0", "2.0"],
+        "hidden_node_theories": ["NH"],
+        "multiple_input_output_theories": ["SIO"],
+        "multiple_network_theories": ["SNET"],
+        "multiple_node_comparison_theories": ["SNC"],
+        # Linear rows over outputs are taken too, but LIN would promise rows over inputs.
+        "arithmetic_complexity_theories": ["BND", "OUTC"],
+        "optimised_disjunctive_reasoning": ["false"],
+        "serialise_assignments": ["true"],
+    }[name]
+
+
+def _newest_opset() -> int:
+    """Return the newest operator set that both onnx and onnxruntime take; the latter does not say so but by refusing."""
+    import tempfile
+
+    import onnx
+    from onnx import TensorProto, helper
+
+    from blocklp.problems.verification.onnx_reader import OLDEST_OPSET, Runtime
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", ends[:1], ends[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "probe.onnx"
+        for opset in range(onnx.defs.onnx_opset_version(), OLDEST_OPSET, -1):
+            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), file)
+            try:
+                Runtime(file)
+            except FormatError:
+                continue
+            return opset
+    return OLDEST_OPSET
+
+
+def _capability_option(name: str) -> Any:
+    return typer.Option(f"--{name.replace('_', '-')}", help=f"{CAPABILITIES[name].capitalize()}.")
+
+
+def supports_command(
+    onnx_operators: Annotated[bool, _capability_option("onnx_operators")] = False,
+    onnx_element_types: Annotated[bool, _capability_option("onnx_element_types")] = False,
+    onnx_opset_versions: Annotated[bool, _capability_option("onnx_opset_versions")] = False,
+    vnnlib_versions: Annotated[bool, _capability_option("vnnlib_versions")] = False,
+    hidden_node_theories: Annotated[bool, _capability_option("hidden_node_theories")] = False,
+    multiple_input_output_theories: Annotated[bool, _capability_option("multiple_input_output_theories")] = False,
+    multiple_network_theories: Annotated[bool, _capability_option("multiple_network_theories")] = False,
+    multiple_node_comparison_theories: Annotated[bool, _capability_option("multiple_node_comparison_theories")] = False,
+    arithmetic_complexity_theories: Annotated[bool, _capability_option("arithmetic_complexity_theories")] = False,
+    optimised_disjunctive_reasoning: Annotated[bool, _capability_option("optimised_disjunctive_reasoning")] = False,
+    serialise_assignments: Annotated[bool, _capability_option("serialise_assignments")] = False,
+) -> None:
+    """Print what verify takes, one item a line; without an option all of it, and what sat and unsat claim."""
+    wanted = locals()
+    names = [name for name in CAPABILITIES if wanted[name]]
+    if names:
+        typer.echo("\n".join(line for name in names for line in capability(name)))
+        return
+    for name, title in CAPABILITIES.items():
+        typer.echo(f"{title}: {', '.join(capability(name))}")
+    typer.echo(
+        "\nLinear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "
+        f"evaluates.\n\n{CLAIMS}"
+    )
+
+
+def bounds_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
+    image: Annotated[Path, typer.Option(metavar="FILE", help="A .npy array, a picture, or a .csv row (class, then pixels).")],
+    eps: Annotated[str, typer.Option(metavar="E", help="Radius of the box around it, such as 0.03 or 8/255.")],
+    row: Annotated[int, typer.Option(min=0, help="Row of a .csv file.")] = 0,
+    mean: Annotated[str, typer.Option(metavar="M[,M,M]", help="What is subtracted from pixels in [0, 1].")] = "0",
+    std: Annotated[str, typer.Option(metavar="S[,S,S]", help="What they are then divided by.")] = "1",
+    norm_space: Annotated[Space, typer.Option(help="What the radius is one of: pixels in [0, 1], or inputs.")] = Space.pixel,
+    label: Annotated[int | None, typer.Option(min=0, help="Class whose margin is printed; that of the .csv row by default.")] = None,
+    method: Annotated[str, typer.Option(help="How layers are bounded: interval, crown, slopes, ...")] = "slopes",
+    steps: Annotated[int | None, typer.Option(min=1, help="Evaluations of every LP.")] = None,
+    gap: Annotated[bool, typer.Option("--gap", help="Say how far from their LPs' optima bounds are at most.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all bounds, instead of the table.")] = False,
+    plot: Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the bounds (needs matplotlib).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+) -> None:
+    """Bound every neuron of a network over the valid pixels in a box around an image."""
+    from blocklp.problems.plot import blank_figure
+    from blocklp.problems.verification import bounds, images
+    from blocklp.problems.verification import bounds_report as report
+    from blocklp.problems.verification.onnx_reader import read_onnx
+
+    epsilon, means, stds = images.read_epsilon(eps), images.read_numbers(mean, "--mean"), images.read_numbers(std, "--std")
+    figure = None if plot is None else blank_figure(plot)
+    picture = images.read_image(image, row)
+    network = read_onnx(model)
+    lower, upper, point = images.image_box(picture, network.input_shape, epsilon, means, stds, norm_space)
+    label = picture.label if label is None else label
+    if label is not None and label >= network.outputs:
+        raise OptionError(f"the class is {label}, and {network.name} has {network.outputs} outputs; correct --label")
+    console = Console(stderr=True)
+    options = {"method": method} | ({} if steps is None else {"steps": steps})
+    with console.status(f"bounding {network.name}") if console.is_terminal and not quiet else nullcontext():
+        found = bounds.network_bounds(network, lower, upper, gap=gap, **options)
+        before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
+    margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
+    predicted = int(network(point[None])[0].argmax())
+    title = f"{network.name}, {image.name}, eps {eps}, {found.method}"
+    if as_json:
+        about = {
+            "network": str(model),
+            "image": str(image),
+            "epsilon": epsilon,
+            "method": found.method,
+            "seconds": found.seconds,
+            "label": label,
+            "predicted": predicted,
+            "margin": margin,
+        }
+        typer.echo(json.dumps(report.to_entry(found.layers, **about), allow_nan=False))
+    else:
+        report.show_layers(found.layers, Console(), title, gap)
+        typer.echo(f"class {predicted} at the image; {found.seconds:.2f} s")
+        if margin is not None:
+            proved = "robust" if margin > 0 else "not proved robust"
+            typer.echo(f"class {label}: margin at least {margin:.4g} by the bounds of the outputs alone: {proved}")
+    if figure is not None and before is not None:
+        assert plot is not None
+        report.plot_layers(figure, before.layers, found.layers, title)
+        figure.savefig(plot, dpi=150)
+
+
+def fetch_command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A benchmark set; --list shows them.")] = None,
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Where the folder of the set goes.")] = Path(),
+    base_url: Annotated[str | None, typer.Option(metavar="URL", help="Address of a copy of the benchmarks.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the sets.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+) -> None:
+    """Download a public benchmark set (VNN-COMP 2021), check it, and write its instances.csv and expected.csv.
+
+    Run it again to go on after an interrupt; files that are there and have their checksums are left alone.
+    """
+    from blocklp.problems.verification.fetch import benchmark_sets, fetch_set
+
+    base, sets = benchmark_sets()
+    if show or name is None:
+        if not show:
+            raise typer.BadParameter(f"name a set: {', '.join(sets)}", param_hint="NAME")
+        for found in sets.values():
+            sizes = f"{len(found.files):3} files {found.bytes / 1e6:5.1f} MB {len(found.instances):3} instances"
+            typer.echo(f"{found.name:16} {sizes}  {found.about}")
+        typer.echo(f"from {base_url or base}")
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        task = progress.add_task(name, total=sets[name].bytes if name in sets else None)
+        arrived: dict[str, int] = {}
+
+        def told(file: Any, got: int) -> None:
+            arrived[file.path] = got
+            progress.update(task, completed=sum(arrived.values()), description=file.path)
+
+        folder, fetched = fetch_set(name, to, base_url, told)
+    total = len(sets[name].files)
+    typer.echo(f"{folder}: {total} files, {fetched} downloaded, {total - fetched} there before; all checksums agree")

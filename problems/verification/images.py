@@ -1,0 +1,215 @@
+"""Images, and the boxes of inputs around them.
+
+An image is an array ``(height, width, channels)`` of pixels in [0, 1].  A network takes it as ``(channels, height, width)``, as
+``(height, width, channels)``, or flattened in the first of these orders; 1 or 3 channels tell them apart.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from blocklp.errors import FormatError, MissingDependencyError, OptionError, ShapeError
+
+Array = NDArray[np.float64]
+CHANNELS = (1, 3)
+
+
+@dataclass(frozen=True)
+class Image:
+    """Pixels in [0, 1], ``(height, width, channels)`` or in the shape of an input, and the class if the file has it."""
+
+    pixels: Array
+    label: int | None = None
+
+
+def read_image(path: Path, row: int = 0) -> Image:
+    """Read an image.
+
+    Parameters
+    ----------
+    path : Path
+        A ``.csv`` file (a row has the class and then pixels from 0 to 255, channels last), a ``.npy`` file (pixels in [0, 1]
+        or whole numbers from 0 to 255), or a picture that matplotlib reads.
+    row : int
+        Of a ``.csv`` file, from 0.
+
+    Raises
+    ------
+    FormatError
+        The file is damaged, or its pixels are out of their range.
+    OptionError
+        There is no such row.
+    MissingDependencyError
+        A picture needs matplotlib.
+    FileNotFoundError
+        There is no such file.
+    """
+    label = None
+    if path.suffix.lower() == ".csv":
+        label, pixels = _read_row(path, row)
+    elif path.suffix.lower() == ".npy":
+        try:
+            pixels = _unit(np.load(path, allow_pickle=False))
+        except (ValueError, EOFError) as error:
+            raise FormatError(f"{path}: not an array of numbers ({error}); save it with numpy.save") from error
+    else:
+        pixels = _read_picture(path)
+    if not np.isfinite(pixels).all() or pixels.size == 0 or pixels.min() < 0 or pixels.max() > 1:
+        raise FormatError(f"{path}: pixels are outside of their range; give numbers in [0, 1], or whole numbers from 0 to 255")
+    return Image(pixels, label)
+
+
+def _unit(array: NDArray[Any]) -> Array:
+    return array / 255.0 if np.issubdtype(array.dtype, np.integer) else array.astype(np.float64)
+
+
+def _read_row(path: Path, row: int) -> tuple[int, Array]:
+    with path.open(newline="") as stream:
+        rows = [cells for cells in csv.reader(stream) if cells]
+    if not 0 <= row < len(rows):
+        raise OptionError(f"{path} has rows 0 to {len(rows) - 1}, not {row}; correct --row")
+    try:
+        label, *pixels = (int(float(cell)) for cell in rows[row])
+    except ValueError as error:
+        raise FormatError(f"{path}: row {row} is not a class and its pixels ({error})") from error
+    return label, np.array(pixels) / 255.0
+
+
+def _read_picture(path: Path) -> Array:
+    try:
+        from matplotlib import image
+    except ImportError as error:
+        raise MissingDependencyError("pictures need matplotlib; install it with: pip install 'blocklp[plot]'") from error
+    try:
+        found = _unit(np.asarray(image.imread(path)))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # Damage shows in many ways.
+        raise FormatError(f"{path}: not a picture, or a damaged one ({error})") from error
+    return found[..., :3] if found.ndim == 3 else found
+
+
+def _layout(shape: Sequence[int]) -> tuple[str, tuple[int, int, int]]:
+    """Order of an input's axes, and the height, width and channels of its images."""
+    if len(shape) == 3 and shape[0] in CHANNELS:
+        return "first", (shape[1], shape[2], shape[0])
+    if len(shape) == 3 and shape[2] in CHANNELS:
+        return "last", (shape[0], shape[1], shape[2])
+    size = math.prod(shape)
+    for channels in CHANNELS[::-1]:
+        side = math.isqrt(size // channels)
+        if side * side * channels == size:
+            return "flat", (side, side, channels)
+    return "flat", (size, 1, 1)
+
+
+def arrange(image: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
+    """Bring an array ``(height, width, channels)`` into the shape and order of an input."""
+    return (image if _layout(shape)[0] == "last" else image.transpose(2, 0, 1)).reshape(shape)
+
+
+def as_input(image: Image, shape: Sequence[int]) -> Array:
+    """Return the pixels in the shape and order of an input.
+
+    Raises
+    ------
+    ShapeError
+        They do not fit.
+    """
+    pixels, (_, size) = image.pixels, _layout(shape)
+    if pixels.shape == tuple(shape) and pixels.ndim > 1:
+        return pixels
+    if pixels.ndim == 4 and len(pixels) == 1:
+        return as_input(Image(pixels[0]), shape)
+    if pixels.size != math.prod(shape) or (pixels.ndim > 1 and pixels.shape not in (size, size[:2])):
+        raise ShapeError(f"the image has shape {pixels.shape}, the input of the network {tuple(shape)}; give an image of {size}")
+    return arrange(pixels.reshape(size), shape)
+
+
+def read_epsilon(text: str) -> float:
+    """Read a radius such as ``0.03`` or ``8/255``.
+
+    Raises
+    ------
+    OptionError
+        It is no number, or negative.
+    """
+    try:
+        epsilon = float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        epsilon = -1.0
+    if epsilon < 0:
+        raise OptionError(f"the radius {text!r} is not a number of at least 0; write 0.03 or 8/255")
+    return epsilon
+
+
+def read_numbers(text: str, name: str) -> list[float]:
+    """Read numbers with commas between them.
+
+    Raises
+    ------
+    OptionError
+        One is not finite.
+    """
+    try:
+        numbers = [float(Fraction(part.strip())) for part in text.split(",")]
+    except (ValueError, ZeroDivisionError):
+        raise OptionError(f"{name} is {text!r}; give numbers with commas between them, one or one a channel") from None
+    return numbers
+
+
+def image_box(
+    image: Image, shape: Sequence[int], epsilon: float, mean: Sequence[float], std: Sequence[float], space: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the box of inputs around an image that stand for valid pixels, and the image itself.
+
+    The input of the network is ``(pixels - mean) / std``, channel by channel.
+
+    Parameters
+    ----------
+    image : Image
+        The image.
+    shape : sequence of int
+        Of the network's input.
+    epsilon : float
+        Radius.
+    mean, std : sequence of float
+        One number, or one a channel.
+    space : str
+        ``"pixel"``: the radius is one of pixels in [0, 1]; ``"input"``: one of the network's input.
+
+    Returns
+    -------
+    lower, upper, centre : Tensor, ``shape``
+        Float64.
+
+    Raises
+    ------
+    ShapeError
+        The image does not fit the network.
+    OptionError
+        ``mean`` or ``std`` has a wrong number of entries, or ``std`` one that is not positive.
+    """
+    pixels, (_, size) = as_input(image, shape), _layout(shape)
+    for name, numbers in (("mean", mean), ("std", std)):
+        if len(numbers) not in (1, size[2]):
+            raise OptionError(f"{name} has {len(numbers)} numbers, and the image {size[2]} channels; give one, or one a channel")
+    if min(std) <= 0:
+        raise OptionError(f"std is {list(std)}; give positive numbers")
+    channel = arrange(np.broadcast_to(np.arange(size[2]), size), shape)
+    centre, factor = np.resize(mean, size[2])[channel], np.resize(std, size[2])[channel]
+    radius = epsilon if space == "pixel" else epsilon * factor
+    ends = (np.clip(pixels - radius, 0, 1), np.clip(pixels + radius, 0, 1), pixels)
+    lower, upper, point = (torch.from_numpy((end - centre) / factor) for end in ends)
+    return lower, upper, point

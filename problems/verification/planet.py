@@ -1,0 +1,166 @@
+r"""The Planet relaxation as a model of :mod:`blocklp`: the blocks of the thesis (4.1.4.12-15) for its methods.
+
+Variables are the input and the pre-activations; each layer is a block :class:`~blocklp.oracles.relu.ReluAffine`, so that a
+pre-activation is shared by the block that makes it and the one that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.oracles.relu import ReluAffine, ReluHull
+from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.problems.verification.relaxation import Pair, Relaxation
+from blocklp.state import State
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The affine map from activations (or the input) to one result, through convolutions, additions and the like."""
+
+    network: Network
+    node: int
+    sources: tuple[int, ...]
+    path: tuple[int, ...]
+
+    @classmethod
+    def of(cls, network: Network, node: int) -> Segment:
+        """Go backwards from a result to the ReLUs that it is an affine function of."""
+        wanted, sources, path = {node}, [], []
+        for at in range(node, -1, -1):
+            if at not in wanted:
+                continue
+            if at != node and isinstance(network.ops[at], (Relu, Input)):
+                sources.append(at)
+            else:
+                path.append(at)
+                wanted.update(network.ops[at].inputs)
+        return cls(network, node, tuple(reversed(sources)), tuple(reversed(path)))
+
+    @property
+    def terms(self) -> int:
+        """Most roundings of one number: those of all operations on the way."""
+        return sum(op.terms if isinstance(op, Affine) else 2 for op in (self.network.ops[at] for at in self.path))
+
+    def _forward(self, x: Sequence[Tensor], absolute: bool) -> Tensor:
+        ops = self.network.ops
+        results = {s: t.reshape(-1, *ops[s].shape) for s, t in zip(self.sources, x, strict=True)}
+        for at in self.path:
+            op = ops[at]
+            first = results[op.inputs[0]]
+            if isinstance(op, Add):
+                results[at] = first + results[op.inputs[1]]
+            else:
+                assert isinstance(op, Affine)
+                results[at] = (op.absolute() if absolute else op)(first)
+        return results[self.node].flatten(1)
+
+    def __call__(self, x: Sequence[Tensor]) -> Tensor:
+        """The result."""
+        return self._forward(x, absolute=False)
+
+    def magnitude(self, x: Sequence[Tensor]) -> Tensor:
+        """The sum of magnitudes."""
+        return self._forward(x, absolute=True)
+
+    def shift(self) -> Tensor:
+        """The constant."""
+        like = self.network
+        zeros = [torch.zeros(1, *like.ops[s].shape, dtype=like.dtype, device=like.device) for s in self.sources]
+        return self(zeros)[0]
+
+    def adjoint(self, y: Tensor) -> list[Tensor]:
+        """Back to the sources."""
+        ops = self.network.ops
+        pending = {self.node: y.reshape(-1, *ops[self.node].shape)}
+        for at in reversed(self.path):
+            op, value = ops[at], pending.pop(at)
+            parts = [value, value] if isinstance(op, Add) else [op.adjoint(value)] if isinstance(op, Affine) else []
+            for before, part in zip(op.inputs, parts, strict=True):
+                pending[before] = pending[before] + part if before in pending else part
+        return [pending[s].flatten(1) for s in self.sources]
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        """Other precision."""
+        return replace(self, network=self.network.to(dtype, device))
+
+
+@dataclass(frozen=True)
+class Planet:
+    """The LP ``min <cost, result of node>`` over a relaxation, for the engine.
+
+    Attributes
+    ----------
+    model : Model
+        Variables ``x`` (input), ``z<position>`` (results), ``a<position>`` (activations with several users); one instance
+        a row of the cost.
+    start : State
+        The multipliers of a backward pass: the first bound is its value.
+    """
+
+    model: bl.Model
+    start: State
+
+    @classmethod
+    def build(
+        cls, relaxation: Relaxation, node: int, cost: Tensor, result: Pair, slopes: Mapping[int, Tensor]
+    ) -> Planet:
+        """State the LP.
+
+        Parameters
+        ----------
+        relaxation : Relaxation
+            Float64, boxes of the input and of all pre-activations before ``node``.
+        node : int
+            Position of the result.
+        cost : Tensor
+            ``(batch, *shape)``.
+        result : pair of Tensor
+            Valid bounds of the result, ``(batch or 1, *shape)``.
+        slopes : mapping
+            Those of the multipliers to start from, ``(batch, *shape)`` by ReLU.
+        """
+        network, batch = relaxation.network, len(cost)
+        relus = [at for at in network.ancestors(node)[:-1] if isinstance(network.ops[at], Relu)]
+        made = {r: network.ops[r].inputs[0] for r in relus}  # the result that a ReLU is applied to
+        segments = {t: Segment.of(network, t) for t in (*made.values(), node)}
+        shared = [r for r in relus if sum(r in s.sources for s in segments.values()) > 1]
+        boxes = {0: (relaxation.lower, relaxation.upper), node: result} | {made[r]: relaxation.bounds[r] for r in relus}
+        flat = {at: (low.flatten(1).expand(batch, -1), high.flatten(1).expand(batch, -1)) for at, (low, high) in boxes.items()}
+        model = bl.Model(batch=batch)
+        results = {
+            at: model.variable("x" if at == 0 else f"z{at}", low.shape[1], lower=low, upper=high) for at, (low, high) in flat.items()
+        }
+        activations = {
+            r: model.variable(f"a{r}", len(results[made[r]]), lower=flat[made[r]][0].clamp(min=0), upper=flat[made[r]][1].clamp(min=0))
+            for r in shared
+        }
+        trace = relaxation.backward(node, cost, slopes)
+        rho = {made[r]: relaxation.multiplier(r, trace.activation[r], slopes[r]).flatten(1) for r in relus} | {node: cost.flatten(1)}
+        duals = {}
+        for r in shared:
+            model.add(ReluHull(*flat[made[r]]), scope=[results[made[r]], activations[r]], name=f"relu {r}")
+            duals[f"relu {r}"] = torch.stack([-rho[made[r]], trace.activation[r].flatten(1)], 2)
+        for target, segment in segments.items():
+            kinds, scope, lows, highs, shares = [], [], [], [], []
+            for source, share in zip(segment.sources, segment.adjoint(rho[target]), strict=True):
+                low, high = flat[made.get(source, 0)]
+                value = source == 0 or source in activations
+                kinds.append("value" if value else "relu")
+                scope.append(results[0] if source == 0 else activations[source] if value else results[made[source]])
+                lows.append(low.clamp(min=0) if source in activations else low)
+                highs.append(high.clamp(min=0) if source in activations else high)
+                shares.append(torch.zeros_like(share) if source == 0 else -share if value else -rho[made[source]])
+            sizes = [low.shape[1] for low in lows]
+            block = ReluAffine(segment, kinds, sizes, torch.cat(lows, 1)[:, None], torch.cat(highs, 1)[:, None])
+            name = f"layer {target}"
+            model.add(block, scope=[v.reshape(1, -1) for v in (*scope, results[target])], name=name)
+            duals[name] = torch.cat([*shares, rho[target]], 1)[:, None]
+        model.minimize((cost.flatten(1) * results[node]).sum())
+        return cls(model, State(duals, torch.full((batch,), torch.nan, dtype=torch.float64)))
