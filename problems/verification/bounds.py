@@ -317,7 +317,8 @@ class Tightener:
         wanted = torch.ones_like(flat_low, dtype=torch.bool) if everything else (flat_low < 0) & (flat_high > 0)
         neurons = wanted.nonzero()[:, 0]
         if len(neurons) and relus and self.method != "interval":  # without a ReLU before them intervals are exact
-            sizes = window_sizes(self.network, node)
+            # In the engine's model a neuron has a value, so that one outside the image cannot be zero whatever its value.
+            sizes = None if self.method in METHODS else window_sizes(self.network, node)
             size = sum(
                 op.shape[0] * s[0] * s[1] if s is not None else int(torch.tensor(op.shape).prod())
                 for op, s in zip(self.network.ops[:node], sizes or [None] * node, strict=False)
