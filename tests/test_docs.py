@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/start.md", "docs/own-block-type.md", "docs/certificate.md"]
+PAGES = ["README.md", "docs/start.md", "docs/own-block-type.md", "docs/certificate.md", "docs/verification.md"]
 
 
 def blocks(page: str) -> list[str]:
@@ -16,7 +16,10 @@ def blocks(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_a_page_runs(
+    page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # pages may write files
     code = blocks(page)
     assert code, f"{page} has no Python blocks"
     names: dict[str, object] = {"__name__": page}

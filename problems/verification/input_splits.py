@@ -49,7 +49,7 @@ class InputSplits:
     rows, right : list of Tensor
         ``(rows, outputs)`` and ``(rows,)`` float64 for each specification.
     inspect : callable
-        Gets points ``(k, *input_shape)``; may answer with a counterexample.
+        Gets points ``(k, *input_shape)``; raises if one of them is a counterexample.
     deadline : float
         On the clock of :func:`time.perf_counter`.
     """
@@ -59,7 +59,7 @@ class InputSplits:
         network: Network,
         rows: list[Tensor],
         right: list[Tensor],
-        inspect: Callable[[Tensor], object | None],
+        inspect: Callable[[Tensor], None],
         deadline: float = float("inf"),
     ) -> None:
         self.network, self.rows, self.right, self.inspect, self.deadline = network, rows, right, inspect, deadline
@@ -91,7 +91,7 @@ class InputSplits:
         shape = (-1, *self.network.input_shape)
         depths = [n.depth + 1 for n in nodes if n.state.widest >= 0] * 2
         found = self._bounded([b.spec for b in split] * 2, lower.view(shape), upper.view(shape), depths)
-        return Expansion(found.children, found.incumbent, found.point, unresolved)
+        return Expansion(found.children, unresolved=unresolved)
 
     def _bounded(self, specs: list[int], lower: Tensor, upper: Tensor, depths: list[int]) -> Expansion:
         network, bounds = self.network, dict[int, Pair]()
@@ -151,15 +151,14 @@ class InputSplits:
         influence = (influence + 1e-9 * width).masked_fill(~divisible, -1.0)
         widest = torch.where(divisible.any(1), influence.argmax(1), -torch.ones_like(pick))
         open_ = (best <= 0).nonzero()[:, 0]
-        point = None
         if len(open_):
             corner = torch.where(trace.cost[pick] > 0, lower, upper)[open_]
-            point = self.inspect(torch.cat([corner, ((lower + upper) / 2)[open_]]))
+            self.inspect(torch.cat([corner, ((lower + upper) / 2)[open_]]))
         children = []
         for k, bound in enumerate(best.tolist()):
             state = Box(specs[k], lower[k].clone(), upper[k].clone(), int(widest[k])) if bound <= 0 else None
             children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
-        return Expansion(children) if point is None else Expansion(children, -1.0, point)
+        return Expansion(children)
 
     def _sensitivity(self, trace: Trace, relaxation: Relaxation) -> Tensor:
         """How strongly the bound depends on every input through first-layer neurons, ``(batch, inputs)``.

@@ -13,15 +13,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.ascent import ascend
+from blocklp.ascent import Ascended, ascend
 from blocklp.problems.verification.bounds import CHUNK
 from blocklp.problems.verification.exact import planet_lp
-from blocklp.problems.verification.relaxation import Relaxation
+from blocklp.problems.verification.relaxation import Relaxation, Trace
 from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.search import Expansion, Node
 
 CANDIDATES = 4
 """Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""
+
+LEAF_STEPS, LEAF_ROUNDS = 400, 8
+"""Evaluations of a node in which no sign is free, and how often they start anew: its LP is exact, so a bound near the optimum
+settles it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class ReluSplits:
     steps : int
         Evaluations of a node.
     inspect : callable
-        Gets points ``(k, *input_shape)`` that minimise the linear bounds of open nodes; may answer with a counterexample.
+        Gets points ``(k, *input_shape)`` that minimise the linear bounds of open nodes; raises if one of them is a counterexample.
     deadline : float
         On the clock of :func:`time.perf_counter`.
     signs : mapping, optional
@@ -82,7 +86,7 @@ class ReluSplits:
         rows: Tensor,
         right: Tensor,
         steps: int,
-        inspect: Callable[[Tensor], object | None],
+        inspect: Callable[[Tensor], None],
         deadline: float = float("inf"),
         signs: Mapping[int, Tensor] | None = None,
     ) -> None:
@@ -95,6 +99,10 @@ class ReluSplits:
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
         self.rows, self.right, self.steps, self.inspect, self.deadline = rows, right, steps, inspect, deadline
+        # Multipliers of splits are of the size of what the next layers charge for an activation.
+        cost = rows.float().view(-1, *relaxation.network.ops[self.node].shape)
+        trace = self.fast.backward(self.node, cost, self.fast.start(self.relus, len(cost)))
+        self.scales = {r: max(float(trace.activation[r].abs().mean()), 1e-12) for r in self.relus}
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
         self.batch = max(1, CHUNK // (2 * neurons))
@@ -142,15 +150,11 @@ class ReluSplits:
         """Split every node on its best candidate and bound the children."""
         if time.perf_counter() >= self.deadline:
             return Expansion(nodes)
-        unresolved = []
-        for leaf in (n for n in nodes if not len(n.state.candidates)):
-            point = self._leaf(leaf.state)
-            if point is not None:
-                return Expansion(nodes, -1.0, point)
-            unresolved.append(leaf)
+        leaves = [n for n in nodes if not len(n.state.candidates)]
+        closed, unresolved = self._leaves(leaves) if leaves else ([], [])
         nodes = [n for n in nodes if len(n.state.candidates)]
         if not nodes:
-            return Expansion(unresolved=unresolved)
+            return Expansion(closed, unresolved=unresolved)
         states = [n.state for n in nodes]
         chosen = self._choose(states)
         specs = torch.tensor([s.spec for s in states], device=chosen.device).repeat(2)
@@ -160,12 +164,25 @@ class ReluSplits:
         signs[row + len(states), chosen] = -1
         paths = [(*s.path, at) for s, at in zip(states, chosen.tolist(), strict=True)] * 2
         children = self._bounded(specs, signs, slopes, betas, paths)
-        found = self._point
-        if found is not None:
-            return Expansion(children, -1.0, found, unresolved)
-        return Expansion(children, unresolved=unresolved)
+        return Expansion(children + closed, unresolved=unresolved)
 
-    def _leaf(self, state: State) -> object | None:
+    def _leaves(self, leaves: list[Node]) -> tuple[list[Node], list[Node]]:
+        """Nodes without a free neuron: those that a long ascent proves, and those that stay unresolved."""
+        closed: list[Node] = []
+        for _ in range(LEAF_ROUNDS):
+            states = [n.state for n in leaves]
+            specs = torch.tensor([s.spec for s in states])
+            signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]) for name in ("signs", "slopes", "betas"))
+            again = self._bounded(specs, signs, slopes, betas, [s.path for s in states], LEAF_STEPS)
+            closed += [n for n in again if n.bound > 0]
+            leaves = [n for n in again if n.bound <= 0]
+            if not leaves or time.perf_counter() >= self.deadline:
+                break
+        for node in leaves:
+            self._leaf(node.state)
+        return closed, leaves
+
+    def _leaf(self, state: State) -> None:
         """All signs are fixed, so the network is linear here: look at the minimiser of the LP.
 
         A leaf whose LP has no counterexample although its bound is not above zero stays unresolved: the LP code's own
@@ -176,7 +193,8 @@ class ReluSplits:
         lower, upper = self.exact.lower[0], self.exact.upper[0]
         program = planet_lp(self.exact.network, lower, upper, bounds, self.node, boxes=True)
         found = program.minimise(dual.cost[0].flatten())
-        return None if found.x is None else self.inspect(torch.as_tensor(found.x).view(1, *lower.shape))
+        if found.status == "optimal":
+            self.inspect(torch.as_tensor(found.x).view(1, *lower.shape))
 
     def _choose(self, states: Sequence[State]) -> Tensor:
         """Bound both children of every candidate by one evaluation each; the best is where the worse child is best."""
@@ -222,21 +240,20 @@ class ReluSplits:
             start_slopes.append(slope.view(shape))
             beta, dense = torch.zeros_like(low), torch.zeros_like(low)
             beta[:, free] = torch.where(sign == 0, torch.zeros((), dtype=dtype), betas[:, part].to(dtype))
-            dense[:, free] = sign.to(dtype)
+            dense[:, free] = sign.to(dtype) * self.scales[r]
             split[r] = dense.view(shape)
             start_betas.append(beta.view(shape))
         relaxation = Relaxation(whole.network, whole.lower, whole.upper, bounds)
         cost = self.rows[specs].to(dtype).view(len(specs), *whole.network.ops[self.node].shape)
         return SlopeDual(relaxation, self.node, cost, self.relus, split), start_slopes + start_betas
 
-    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, paths: list[tuple[int, ...]]) -> list[Node]:
+    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, paths: list[tuple[int, ...]], steps: int | None = None) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
-        self._point: object | None = None
         right = self.right[specs]
         dual, start = self._dual(self.fast, specs, signs, slopes, betas)
         limit = right.float()
 
-        reached = self._ascend(dual, start, limit)
+        reached = self._ascend(dual, start, limit, self.steps if steps is None else steps)
         pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
                 for part in (reached.parameters[: len(self.relus)], reached.parameters[len(self.relus) :])]  # fmt: skip
         precise, exact_start = self._dual(self.exact, specs, signs, pack[0], pack[1])
@@ -249,7 +266,7 @@ class ReluSplits:
         candidates: dict[int, Tensor] = {}
         if len(open_):
             x = torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[open_]
-            self._point = self.inspect(x)
+            self.inspect(x)
             scores = self._scores(precise, trace, slopes_)[open_]
             scores = scores.masked_fill(signs[open_] != 0, -1.0)
             top = scores.topk(min(CANDIDATES, self.total), 1)
@@ -265,12 +282,12 @@ class ReluSplits:
                 nodes.append(Node(bound, len(path), state, state.bytes))
         return nodes
 
-    def _ascend(self, dual: SlopeDual, start: list[Tensor], limit: Tensor):  # type: ignore[no-untyped-def]
+    def _ascend(self, dual: SlopeDual, start: list[Tensor], limit: Tensor, steps: int) -> Ascended:
         shifted = _Shifted(dual, limit)
         margin = 1e-5 * (1 + limit.abs().max())
-        return ascend(shifted, start, self.steps, lambda v: v > margin, lambda: time.perf_counter() >= self.deadline)
+        return ascend(shifted, start, steps, lambda v: v > margin, lambda: time.perf_counter() >= self.deadline)
 
-    def _scores(self, dual: SlopeDual, trace, slopes: dict[int, Tensor]) -> Tensor:  # type: ignore[no-untyped-def]
+    def _scores(self, dual: SlopeDual, trace: Trace, slopes: dict[int, Tensor]) -> Tensor:
         """How far the relaxation of a neuron is from the ReLU at the minimiser, and how much its upper line costs."""
         found = dual.relaxation.forward(self.node, trace, slopes)
         parts = []

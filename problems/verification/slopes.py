@@ -15,8 +15,9 @@ from blocklp.problems.verification.relaxation import Relaxation, Trace
 class SlopeDual:
     """The dual of ``min <cost, result of node>`` as a function of slopes and, after splits, of ``beta``.
 
-    Parameters are the slopes of ``relus`` followed by the multipliers of ``split``, which say which neurons are fixed to
-    which side: 1, -1, or 0 for none, ``(batch, *shape)`` each.
+    Parameters are the slopes of ``relus`` followed by the multipliers of ``split``, ``(batch, *shape)`` each: positive for
+    neurons that are on, negative for those that are off, 0 for others.  The magnitudes in ``split`` are the scales in which
+    these multipliers are measured, so that steps of one size suit slopes and multipliers.
 
     With ``averaged`` the inputs that minimise the linear bounds are averaged (later ones count more): near the optimum
     that mean is close to the input of a primal solution.
@@ -40,7 +41,8 @@ class SlopeDual:
     def named(self, parameters: Sequence[Tensor]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         """Slopes and betas by ReLU."""
         slopes = dict(zip(self.relus, parameters, strict=False))
-        return slopes, dict(zip(self.split, parameters[len(self.relus) :], strict=True))
+        scaled = zip(self.split.items(), parameters[len(self.relus) :], strict=True)
+        return slopes, {r: beta * scale.abs() for (r, scale), beta in scaled}
 
     def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One backward and one forward pass."""
@@ -53,16 +55,15 @@ class SlopeDual:
         found = self.relaxation.forward(self.node, trace, slopes)
         open_ = self.relaxation.open
         gradients = [trace.activation[r].clamp(min=0).mul_(found[r]).mul_(open_[r]) for r in self.relus]
-        gradients += [-found[r] * sign.abs() for r, sign in self.split.items()]
+        gradients += [-found[r] * scale.abs() for r, scale in self.split.items()]
         return trace.value, gradients
 
     def project(self, parameters: Sequence[Tensor]) -> None:
         """Slopes to [0, 1], betas to their sign."""
-        slopes, betas = self.named(parameters)
-        for slope in slopes.values():
+        for slope in parameters[: len(self.relus)]:
             slope.clamp_(0, 1)
-        for r, beta in betas.items():
-            sign = self.split[r].to(beta)
+        for scale, beta in zip(self.split.values(), parameters[len(self.relus) :], strict=True):
+            sign = scale.sign()
             beta.mul_(sign).clamp_(min=0).mul_(sign)
 
     def select(self, rows: Tensor) -> SlopeDual:

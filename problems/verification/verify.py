@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,8 +35,9 @@ FEW_INPUTS = 20
 ROOT_STEPS, NODE_STEPS = 20, 20
 """Evaluations of every LP at the root and in a node."""
 
-PATIENCE, SUBTREES = 4, 8
-"""A search may take so many times as long as the bounds it started from; then it is cut into at most so many subtrees."""
+PATIENCE, OPEN, SUBTREES = 4, 0.7, 8
+"""A search that after so many times the seconds of its first bounds has more than this share of its tree open is cut into at
+most so many subtrees; another one gets twice the time."""
 
 MEMORY = 4e9
 """Bytes of open nodes at which the search turns to depth first."""
@@ -277,11 +278,17 @@ class _Run:
                 continue
             assert root.splits is not None
             patience = max(1.0, PATIENCE * (time.perf_counter() - began))
-            result = self._search(root.nodes, root.splits.expand, root.splits.batch, patience)
-            if time.perf_counter() >= self.deadline:
-                return Status.TIME_LIMIT
+            nodes: Sequence[Node] = root.nodes
+            while True:
+                result = self._search(nodes, root.splits.expand, root.splits.batch, patience)
+                if time.perf_counter() >= self.deadline:
+                    return Status.TIME_LIMIT
+                nodes, patience = result.frontier, 2 * patience
+                # Every split halves a region: what the open nodes still hold says whether the search is getting anywhere.
+                if result.status is not Status.TIME_LIMIT or sum(0.5**n.depth for n in nodes) > OPEN * len(root.nodes):
+                    break
             if result.status is Status.TIME_LIMIT:
-                for specs, shared in root.splits.regions(result.frontier, SUBTREES):
+                for specs, shared in root.splits.regions(nodes, SUBTREES):
                     regions.append((sorted({root.clause[s] for s in specs}), shared))
             elif not result.proven:
                 return result.status
@@ -296,7 +303,7 @@ class _Run:
         return self._search(list(root.children), splits.expand, splits.batch, math.inf).status
 
     def _search(
-        self, roots: list[Node], expand: Callable[[list[Node]], Expansion], batch: int, patience: float
+        self, roots: Sequence[Node], expand: Callable[[list[Node]], Expansion], batch: int, patience: float
     ) -> SearchResult:
         with self._phase("search"):
             done = self.nodes

@@ -1,0 +1,137 @@
+"""Verdicts against the exact minimum by enumeration of all sign patterns, and on the shared instances."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from blocklp.errors import OptionError, ShapeError
+from blocklp.problems.verification import Network, Property, Runtime, read_onnx, read_property, verify
+from blocklp.problems.verification.bounds import network_bounds
+from blocklp.problems.verification.exact import planet_lp
+from blocklp.problems.verification.network import Relu
+
+from .verification_networks import dense, residual, unit_box
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "verification"
+needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared verification data is not beside the project")
+
+
+def minimum(network: Network, lower: torch.Tensor, upper: torch.Tensor, row: torch.Tensor) -> float:
+    """Exact minimum of a linear output: an LP for every sign pattern of the unstable neurons."""
+    bounds = network_bounds(network, lower, upper).relaxation.bounds
+    unstable = [(r, int(i)) for r, (low, high) in bounds.items() for i in ((low < 0) & (high > 0)).flatten().nonzero()[:, 0]]
+    best = math.inf
+    for signs in itertools.product((-1, 1), repeat=len(unstable)):
+        fixed = {r: (low[0].clone(), high[0].clone()) for r, (low, high) in bounds.items()}
+        for (r, i), sign in zip(unstable, signs, strict=True):
+            fixed[r][0 if sign > 0 else 1].view(-1)[i] = 0.0
+        best = min(best, planet_lp(network, lower, upper, fixed, len(network.ops) - 1, boxes=True).minimise(row).value)
+    return best
+
+
+def cases() -> list[tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    found = []
+    for seed in range(6):
+        for network in (dense(seed, (3, 5, 4, 2)), residual(seed)):
+            lower, upper = unit_box(network, seed, 0.5 if len(network.relus) == 2 and network.inputs == 3 else 0.3)
+            found.append((network, lower, upper, torch.tensor([1.0, -1.0], dtype=torch.float64)))
+    return found
+
+
+@pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
+@pytest.mark.parametrize("case", cases(), ids=lambda c: c[0].name)
+def test_verdicts_agree_with_enumeration(
+    case: tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor], few_inputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, lower, upper, row = case
+    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+    truth = minimum(network, lower, upper, row)
+    for shift, expected in ((-1e-3, "unsat"), (1e-3, "sat")):
+        prop = Property.of(lower.numpy().ravel(), upper.numpy().ravel(), row[None].numpy(), np.array([truth + shift]))
+        verdict = verify(network, prop, timeout=60)
+        assert verdict.status == expected, (verdict, truth)
+        if expected == "sat":
+            assert verdict.x is not None
+            assert prop.violated(verdict.x, network.to(torch.float32)(torch.tensor(verdict.x)[None])[0].numpy()) == 0
+        else:
+            assert verdict.bound > 0
+        # Without the attack a counterexample must never be argued away.
+        assert verify(network, prop, timeout=5, attack=False).status in ({"unsat"} if expected == "unsat" else {"unknown", "timed-out"})
+
+
+def test_a_clause_needs_all_its_rows() -> None:
+    """Each row alone can be satisfied, both together cannot."""
+    network = dense(3, (2, 4, 3, 1))
+    lower, upper = unit_box(network, 3, 0.5)
+    low = minimum(network, lower, upper, torch.ones(1, dtype=torch.float64))
+    high = -minimum(network, lower, upper, -torch.ones(1, dtype=torch.float64))
+    middle = (low + high) / 2
+    rows = np.array([[1.0], [-1.0]])
+    box = lower.numpy().ravel(), upper.numpy().ravel()
+    apart = Property.of(*box, rows, np.array([middle - 0.1 * (high - low), -middle - 0.1 * (high - low)]))
+    assert verify(network, apart, timeout=20).status == "unsat"
+    together = Property.of(*box, rows, np.array([middle + 0.1 * (high - low), -middle + 0.1 * (high - low)]))
+    assert verify(network, together, timeout=20).status == "sat"
+
+
+def test_wrong_use_is_refused() -> None:
+    network = dense(0)
+    prop = Property.of(np.zeros(4), np.ones(4), np.ones((1, 2)), np.zeros(1))
+    with pytest.raises(ShapeError, match="another network"):
+        verify(network, prop)
+    with pytest.raises(OptionError, match="timeout"):
+        verify(network, Property.of(np.zeros(3), np.ones(3), np.ones((1, 2)), np.zeros(1)), timeout=0)
+
+
+def test_an_interrupt_is_unknown() -> None:
+    network = dense(0)
+    lower, upper = unit_box(network, 0)
+    prop = Property.of(lower.numpy(), upper.numpy(), np.array([[1.0, 0.0]]), np.array([-1e3]))
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    assert verify(network, prop, callback=interrupt).status == "unknown"
+
+
+def test_mutated_networks_are_told_apart() -> None:
+    """A network whose bias is dropped gets another verdict for a property between the two minima."""
+    network = dense(5, (3, 5, 4, 2))
+    lower, upper = unit_box(network, 5, 0.3)
+    ops = list(network.ops)
+    ops[1] = type(ops[1])(**{**ops[1].__dict__, "bias": torch.zeros_like(ops[1].bias)})  # type: ignore[attr-defined]
+    other = Network(tuple(ops))
+    row = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    a, b = minimum(network, lower, upper, row), minimum(other, lower, upper, row)
+    assert abs(a - b) > 1e-3 and isinstance(ops[2], Relu)
+    prop = Property.of(lower.numpy(), upper.numpy(), row[None].numpy(), np.array([(a + b) / 2]))
+    assert verify(network, prop, timeout=20).status != verify(other, prop, timeout=20).status
+
+
+def shared(names: tuple[str, ...]) -> list[dict[str, str]]:
+    if not SHARED.is_dir():
+        return []
+    with (SHARED / "expected.csv").open() as file:
+        return [row for row in csv.DictReader(file) if any(n in row["onnx"] + row["vnnlib"] for n in names)]
+
+
+QUICK = ("smoke/", "prop_1.vnnlib", "prop_3.vnnlib", "prop_4.vnnlib", "img2908", "img4549", "img1697", "img4386", "img4720", "img8406", "256x2")
+
+
+@needs_data
+@pytest.mark.parametrize("row", shared(QUICK), ids=lambda r: f"{Path(r['onnx']).stem}-{Path(r['vnnlib']).stem}")
+def test_shared_instances(row: dict[str, str]) -> None:
+    network = read_onnx(SHARED / row["onnx"])
+    prop = read_property(SHARED / row["vnnlib"], network.inputs, network.outputs)
+    verdict = verify(network, prop, timeout=100, runtime=Runtime(SHARED / row["onnx"]))
+    assert verdict.status == row["expected"]
+    if row["expected"] == "sat":
+        assert verify(network, prop, timeout=3, attack=False).status in ("unknown", "timed-out")

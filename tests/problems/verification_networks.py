@@ -1,0 +1,52 @@
+"""Random networks for the tests of verification."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from blocklp.problems.verification import Builder, Network
+
+
+def dense(seed: int, sizes: tuple[int, ...] = (3, 6, 5, 2)) -> Network:
+    g = torch.Generator().manual_seed(seed)
+    b = Builder(sizes[:1], f"dense {seed}")
+    at = 0
+    for k, (a, c) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        at = b.linear(at, torch.randn(c, a, generator=g), torch.randn(c, generator=g) / 2)
+        if k + 2 < len(sizes):
+            at = b.relu(at)
+    return b.build()
+
+
+def conv(seed: int) -> Network:
+    """Two convolutions with strides and paddings, even asymmetric ones, a scaling, and a dense layer."""
+    g = torch.Generator().manual_seed(seed)
+    b = Builder((2, 6, 7), f"conv {seed}")
+    at = b.conv(0, torch.randn(3, 2, 3, 2, generator=g) / 2, torch.randn(3, generator=g), (2, 1), (1, 0, 1, 2))
+    at = b.relu(b.scale(at, torch.tensor([[[1.5]], [[0.5]], [[-1.0]]]), torch.tensor([[[0.1]], [[0.0]], [[0.3]]])))
+    at = b.relu(b.conv(at, torch.randn(4, 3, 2, 2, generator=g) / 2, torch.randn(4, generator=g) / 2, (1, 2), (1, 1, 0, 0)))
+    at = b.reorder(at, (1, 2, 0), (math.prod(b.ops[at].shape),))
+    b.linear(at, torch.randn(3, b.ops[at].shape[0], generator=g) / 3, torch.randn(3, generator=g))
+    return b.build()
+
+
+def residual(seed: int) -> Network:
+    g = torch.Generator().manual_seed(seed)
+    b = Builder((4,), f"residual {seed}")
+    first = b.relu(b.linear(0, torch.randn(5, 4, generator=g), torch.randn(5, generator=g) / 2))
+    inner = b.relu(b.linear(first, torch.randn(6, 5, generator=g) / 2, torch.randn(6, generator=g) / 2))
+    again = b.linear(inner, torch.randn(5, 6, generator=g) / 2)
+    last = b.relu(b.add(first, again))
+    b.linear(last, torch.randn(2, 5, generator=g), torch.randn(2, generator=g))
+    return b.build()
+
+
+def all_kinds(seeds: range) -> list[Network]:
+    return [make(seed) for seed in seeds for make in (dense, conv, residual)]
+
+
+def unit_box(network: Network, seed: int, radius: float = 0.4) -> tuple[torch.Tensor, torch.Tensor]:
+    centre = torch.randn(network.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return centre - radius, centre + radius
