@@ -16,12 +16,13 @@ Kind = Literal["value", "relu"]
 
 
 class AffineMap(Protocol):
-    """The map :math:`x_1, ..., x_p \\mapsto \\sum_i A_i x_i + b` of flat tensors ``(batch, n)``."""
+    r"""The map :math:`x_1, ..., x_p \mapsto \sum_i A_i x_i + b` of flat tensors ``(batch, n)``."""
 
-    #: Most terms in one sum.
-    terms: int
+    @property
+    def terms(self) -> int:
+        """Most terms in one sum."""
 
-    def __call__(self, x: Sequence[Tensor]) -> Tensor:
+    def __call__(self, x: Sequence[Tensor], /) -> Tensor:
         """Return the result ``(batch, out)``."""
 
     def adjoint(self, y: Tensor) -> list[Tensor]:
@@ -31,7 +32,7 @@ class AffineMap(Protocol):
         """Return b, ``(out,)``."""
 
     def magnitude(self, x: Sequence[Tensor]) -> Tensor:
-        """Return :math:`\\sum_i |A_i| x_i + |b|`."""
+        r"""Return :math:`\sum_i |A_i| x_i + |b|`."""
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """Return the map in another precision."""
@@ -66,7 +67,7 @@ class ReluAffine(BlockType):
     block_data = ("lower", "upper")
 
     def __init__(self, affine: AffineMap, kinds: Sequence[Kind], sizes: Sequence[int], lower: object, upper: object) -> None:
-        self.affine, self.kinds, self.sizes = affine, tuple(kinds), tuple(sizes)
+        self.affine, self.kinds, self.sizes = affine, tuple(kinds), list(sizes)
         self.lower, self.upper = as_block_data(lower, 1, "ReluAffine lower"), as_block_data(upper, 1, "ReluAffine upper")
         total = sum(sizes)
         if len(self.kinds) != len(self.sizes) or self.lower.shape != self.upper.shape or self.lower.shape[1:] != (1, total):
@@ -84,7 +85,7 @@ class ReluAffine(BlockType):
         mine, out = cost[:, 0, :total], cost[:, 0, total:]
         low, high = self.lower[:, 0].to(cost), self.upper[:, 0].to(cost)
         points, values, value = [], [], out @ self.affine.shift().to(cost)
-        parts = (t.split(self.sizes, 1) for t in (mine, low, high))
+        parts = (torch.split(t, self.sizes, 1) for t in (mine, low, high))
         for kind, mu, c, a, b in zip(self.kinds, self.affine.adjoint(out), *parts, strict=True):
             if kind == "value":
                 point = x = torch.where(c + mu > 0, a, b)
@@ -105,7 +106,7 @@ class ReluAffine(BlockType):
         total = sum(self.sizes)
         mine, out = cost[:, 0, :total].abs(), cost[:, 0, total:].abs()
         widest = torch.maximum(self.lower.abs(), self.upper.abs())[:, 0].to(cost)
-        size = (mine * widest).sum(1) + (out * self.affine.magnitude(widest.split(self.sizes, 1))).sum(1)
+        size = (mine * widest).sum(1) + (out * self.affine.magnitude(torch.split(widest, self.sizes, 1))).sum(1)
         return rounding(self.affine.terms + cost.shape[2] + 8, cost.dtype) * 2 * size[:, None]
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
@@ -115,7 +116,8 @@ class ReluAffine(BlockType):
         return other
 
     def __repr__(self) -> str:
-        return f"ReluAffine({', '.join(f'{k} {n}' for k, n in zip(self.kinds, self.sizes, strict=True))} -> {self.dim - sum(self.sizes)})"
+        arguments = ", ".join(f"{kind} {size}" for kind, size in zip(self.kinds, self.sizes, strict=True))
+        return f"ReluAffine({arguments} -> {len(self.affine.shift())})"
 
 
 class ReluHull(BlockType):

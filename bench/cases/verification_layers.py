@@ -42,9 +42,7 @@ def sampled(given: Problem, relaxation: Relaxation, relu: int, count: int) -> La
         return None
     chosen = open_[torch.randperm(len(open_), generator=torch.Generator().manual_seed(0))[:count]]
     node = given.network.ops[relu].inputs[0]
-    before = Relaxation(
-        given.network, relaxation.lower, relaxation.upper, {r: b for r, b in relaxation.bounds.items() if r < relu}
-    )
+    before = Relaxation(given.network, relaxation.lower, relaxation.upper, {r: b for r, b in relaxation.bounds.items() if r < relu})
     sizes, both = window_sizes(given.network, node), chosen.repeat(2)
     index = both
     if sizes is not None:

@@ -319,11 +319,11 @@ class Tightener:
         if len(neurons) and relus and self.method != "interval":  # without a ReLU before them intervals are exact
             # In the engine's model a neuron has a value, so that one outside the image cannot be zero whatever its value.
             sizes = None if self.method in METHODS else window_sizes(self.network, node)
-            size = sum(
-                op.shape[0] * s[0] * s[1] if s is not None else int(torch.tensor(op.shape).prod())
-                for op, s in zip(self.network.ops[:node], sizes or [None] * node, strict=False)
-            )
-            for chunk in neurons.split(max(1, CHUNK // (2 * size))):
+            shapes = [op.shape for op in self.network.ops[:node]]
+            if sizes is not None:
+                shapes = [(shape[0], *window) for shape, window in zip(shapes, sizes, strict=False)]
+            size = sum(math.prod(shape) for shape in shapes)
+            for chunk in torch.split(neurons, max(1, CHUNK // (2 * size))):
                 if time.perf_counter() >= self.deadline:
                     break
                 found = self._chunk(node, relus, chunk, sizes, everything)
@@ -339,7 +339,7 @@ class Tightener:
         exact = self.relaxation()
         if self.method == "exact":
             boxes = {r: (low[0], high[0]) for r, (low, high) in exact.bounds.items()}
-            lows, highs = exact_bounds(self.network, self.lower, self.upper, boxes, node, neurons)
+            lows, highs = exact_bounds(self.network, self.lower, self.upper, boxes, node, neurons.tolist())
             return torch.stack([torch.as_tensor(lows), -torch.as_tensor(highs)] + [torch.zeros(len(neurons))] * (2 * self.gap))
         both = neurons.repeat(2)
         if sizes is None:

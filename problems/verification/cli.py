@@ -357,9 +357,8 @@ def bounds_command(
     if label is not None and label >= network.outputs:
         raise OptionError(f"the class is {label}, and {network.name} has {network.outputs} outputs; correct --label")
     console = Console(stderr=True)
-    options = {"method": method} | ({} if steps is None else {"steps": steps})
     with console.status(f"bounding {network.name}") if console.is_terminal and not quiet else nullcontext():
-        found = bounds.network_bounds(network, lower, upper, gap=gap, **options)
+        found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
     margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
     predicted = int(network(point[None])[0].argmax())

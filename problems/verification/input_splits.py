@@ -107,7 +107,7 @@ class InputSplits:
                 # Only neurons of unknown sign, box by box: in small boxes they are few.
                 owner, neuron = ((low < 0) & (high > 0)).flatten(1).nonzero().T
                 flat_low, flat_high = low.flatten(1), high.flatten(1)
-                for part in torch.arange(len(owner)).split(self.rows_at_once) if len(owner) else ():
+                for part in torch.split(torch.arange(len(owner)), self.rows_at_once) if len(owner) else ():
                     o, n = owner[part], neuron[part]
                     cost = low.new_zeros(2 * len(part), flat_low.shape[1])
                     row = torch.arange(len(part))

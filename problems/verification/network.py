@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from blocklp.errors import ModelError, ShapeError
 
@@ -60,7 +60,7 @@ class Affine(Op):
     source: Shape
 
     #: Most terms in one sum of the map or of its adjoint, with a margin for weights that were folded in float64.
-    terms: int = 0
+    terms: int
 
     def linear(self, x: Tensor) -> Tensor:
         """Return W x: ``(batch, *source) -> (batch, *shape)``."""
@@ -75,7 +75,7 @@ class Affine(Op):
         raise NotImplementedError
 
     def absolute(self) -> Affine:
-        """Return the map \\|W\\| x + \\|b\\|."""
+        """Return the map of magnitudes, ``abs(W) x + abs(b)``."""
         raise NotImplementedError
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ class Affine(Op):
 class Linear(Affine):
     """A matrix ``(out, in)`` and a bias ``(out,)``; the argument is flattened."""
 
-    weight: Tensor = torch.empty(0, 0)
-    bias: Tensor = torch.empty(0)
+    weight: Tensor
+    bias: Tensor
 
     def linear(self, x: Tensor) -> Tensor:
         """W x."""
@@ -115,8 +115,8 @@ class Linear(Affine):
 class Conv(Affine):
     """A two-dimensional convolution of ``(channels, height, width)``; ``padding`` is (left, right, top, bottom), zeros."""
 
-    weight: Tensor = torch.empty(0, 0, 0, 0)
-    bias: Tensor = torch.empty(0)
+    weight: Tensor
+    bias: Tensor
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
@@ -164,8 +164,8 @@ class Conv(Affine):
 class Scale(Affine):
     """Element-wise factor and shift, tensors that broadcast to ``shape``: normalisation, batch normalisation, constants."""
 
-    weight: Tensor = torch.empty(0)
-    bias: Tensor = torch.empty(0)
+    weight: Tensor
+    bias: Tensor
 
     def linear(self, x: Tensor) -> Tensor:
         """W x."""
@@ -192,7 +192,7 @@ class Scale(Affine):
 class Reorder(Affine):
     """Permute the axes of a sample, then reshape it to ``shape``: Transpose, Flatten, Reshape."""
 
-    axes: tuple[int, ...] = ()
+    axes: tuple[int, ...]
 
     def linear(self, x: Tensor) -> Tensor:
         """W x."""

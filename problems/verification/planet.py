@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.oracles.relu import ReluAffine, ReluHull
+from blocklp.oracles.relu import Kind, ReluAffine, ReluHull
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.state import State
@@ -108,9 +108,7 @@ class Planet:
     start: State
 
     @classmethod
-    def build(
-        cls, relaxation: Relaxation, node: int, cost: Tensor, result: Pair, slopes: Mapping[int, Tensor]
-    ) -> Planet:
+    def build(cls, relaxation: Relaxation, node: int, cost: Tensor, result: Pair, slopes: Mapping[int, Tensor]) -> Planet:
         """State the LP.
 
         Parameters
@@ -137,10 +135,10 @@ class Planet:
         results = {
             at: model.variable("x" if at == 0 else f"z{at}", low.shape[1], lower=low, upper=high) for at, (low, high) in flat.items()
         }
-        activations = {
-            r: model.variable(f"a{r}", len(results[made[r]]), lower=flat[made[r]][0].clamp(min=0), upper=flat[made[r]][1].clamp(min=0))
-            for r in shared
-        }
+        activations = {}
+        for r in shared:
+            low, high = (b.clamp(min=0) for b in flat[made[r]])
+            activations[r] = model.variable(f"a{r}", low.shape[1], lower=low, upper=high)
         trace = relaxation.backward(node, cost, slopes)
         rho = {made[r]: relaxation.multiplier(r, trace.activation[r], slopes[r]).flatten(1) for r in relus} | {node: cost.flatten(1)}
         duals = {}
@@ -148,7 +146,8 @@ class Planet:
             model.add(ReluHull(*flat[made[r]]), scope=[results[made[r]], activations[r]], name=f"relu {r}")
             duals[f"relu {r}"] = torch.stack([-rho[made[r]], trace.activation[r].flatten(1)], 2)
         for target, segment in segments.items():
-            kinds, scope, lows, highs, shares = [], [], [], [], []
+            kinds: list[Kind] = []
+            scope, lows, highs, shares = [], [], [], []
             for source, share in zip(segment.sources, segment.adjoint(rho[target]), strict=True):
                 low, high = flat[made.get(source, 0)]
                 value = source == 0 or source in activations

@@ -61,18 +61,18 @@ class Relaxation:
     def lines(self) -> dict[int, Pair]:
         """Slope and shift of the upper line of every ReLU; the identity or zero where the sign is known."""
         lines = {}
-        for relu, (l, u) in self.bounds.items():
-            low, high = l.clamp(max=0), u.clamp(min=0)
-            slope = high / (high - low).clamp(min=torch.finfo(l.dtype).tiny)
+        for relu, (lower, upper) in self.bounds.items():
+            low, high = lower.clamp(max=0), upper.clamp(min=0)
+            slope = high / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
             # l = u = 0 is a neuron fixed to zero, whatever its pre-activation is: windows fill their outside with these.
-            slope = torch.where(u <= 0, torch.zeros_like(slope), torch.where(l >= 0, torch.ones_like(slope), slope))
+            slope = torch.where(upper <= 0, torch.zeros_like(slope), torch.where(lower >= 0, torch.ones_like(slope), slope))
             lines[relu] = (slope, -slope * low)
         return lines
 
     @cached_property
     def open(self) -> dict[int, Tensor]:
         """Neurons of unknown sign."""
-        return {relu: (l < 0) & (u > 0) for relu, (l, u) in self.bounds.items()}
+        return {relu: (low < 0) & (high > 0) for relu, (low, high) in self.bounds.items()}
 
     @cached_property
     def widest(self) -> dict[int, Tensor]:
@@ -111,7 +111,7 @@ class Relaxation:
             self.network.to(dtype, self.lower.device),
             self.lower.to(dtype),
             self.upper.to(dtype),
-            {relu: (l.to(dtype), u.to(dtype)) for relu, (l, u) in self.bounds.items()},
+            {relu: (low.to(dtype), high.to(dtype)) for relu, (low, high) in self.bounds.items()},
         )
 
     def select(self, rows: Tensor) -> Relaxation:

@@ -212,7 +212,7 @@ class ReluSplits:
         signs[2 * row, candidates.flatten()] = 1
         signs[2 * row + 1, candidates.flatten()] = -1
         values = []
-        for part in torch.arange(len(specs), device=specs.device).split(2 * self.batch):
+        for part in torch.split(torch.arange(len(specs), device=specs.device), 2 * self.batch):
             dual, start = self._dual(self.fast, specs[part], signs[part], slopes[part], betas[part])
             slopes_, betas_ = dual.named(start)
             trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
@@ -247,7 +247,9 @@ class ReluSplits:
         cost = self.rows[specs].to(dtype).view(len(specs), *whole.network.ops[self.node].shape)
         return SlopeDual(relaxation, self.node, cost, self.relus, split), start_slopes + start_betas
 
-    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, paths: list[tuple[int, ...]], steps: int | None = None) -> list[Node]:
+    def _bounded(
+        self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, paths: list[tuple[int, ...]], steps: int | None = None
+    ) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         right = self.right[specs]
         dual, start = self._dual(self.fast, specs, signs, slopes, betas)

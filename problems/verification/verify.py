@@ -222,7 +222,7 @@ class _Run:
             return
         y = self.network(x).numpy()
         for clause in clauses:
-            hits = ((y @ clause.matrix.T) <= clause.right).all(1).nonzero()[0]
+            hits = np.flatnonzero(((y @ clause.matrix.T) <= clause.right).all(1))
             for k in hits[:3]:
                 low, high, _ = float32_box(clause)
                 point = np.clip(x[k].flatten().numpy().astype(np.float32), low, high)
@@ -237,9 +237,7 @@ class _Run:
         """Bound all layers of a region of a box, and the rows of some clauses."""
         with self._phase(phase):
             clauses = [self.prop.clauses[n] for n in group]
-            tightener = Tightener(
-                self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False, signs=signs
-            )
+            tightener = Tightener(self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False, signs=signs)
             tightener.run()
             if tightener.empty:
                 return _Root(None, [], {})
@@ -302,9 +300,7 @@ class _Run:
         root = splits.roots([(k, *self._box(c)) for k, c in enumerate(clauses)])
         return self._search(list(root.children), splits.expand, splits.batch, math.inf).status
 
-    def _search(
-        self, roots: Sequence[Node], expand: Callable[[list[Node]], Expansion], batch: int, patience: float
-    ) -> SearchResult:
+    def _search(self, roots: Sequence[Node], expand: Callable[[list[Node]], Expansion], batch: int, patience: float) -> SearchResult:
         with self._phase("search"):
             done = self.nodes
 

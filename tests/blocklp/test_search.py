@@ -416,3 +416,22 @@ def test_every_status_has_a_reason_and_an_event_is_a_line():
     result = branch_and_bound(roots, expand, callback=events.append)
     assert str(events[0]).startswith("1 nodes | 1 open | 0.0 s | bound 1.5 | incumbent inf")
     assert str(result).endswith("bound 2 | incumbent 2") and result.reason == search.REASONS[Status.OPTIMAL]
+
+
+def test_the_frontier_goes_on_where_a_limit_stopped() -> None:
+    """Half a search and its continuation from the frontier find what one search finds."""
+
+    def node(a: int, b: int, depth: int = 0) -> Node:
+        return Node(float(a * a - 50 * b), depth, (a, b))
+
+    def expand(nodes: list[Node]) -> Expansion:
+        split = [(a, (a + b) // 2, b, n.depth + 1) for n in nodes for a, b in [n.state]]
+        children = [node(*half) for a, m, b, d in split if a < b for half in ((a, m, d), (m + 1, b, d))]
+        return Expansion(children, *min((float(m * m - 50 * m), m) for _, m, _, _ in split))
+
+    whole = branch_and_bound([node(0, 1000)], expand, batch=1)
+    half = branch_and_bound([node(0, 1000)], expand, batch=1, max_nodes=5)
+    rest = branch_and_bound(half.frontier, expand, batch=1)
+    assert not half.proven and len(half.frontier) == half.open > 0
+    assert min(half.incumbent, rest.incumbent) == whole.incumbent == -625.0
+    assert whole.frontier == ()

@@ -17,6 +17,7 @@ from blocklp.problems.verification.network import Affine, Conv, Linear
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.windows import window_sizes
+
 from .verification_networks import all_kinds, conv, dense, residual, unit_box
 
 NETWORKS = all_kinds(range(4))
@@ -90,7 +91,9 @@ def test_slopes_reach_the_lp_and_never_cross_it(network: Network) -> None:
         assert bool((mine_low + gap[0] >= low - scale).all() and (mine_high - gap[1] <= high + scale).all())
         old = crown.layers[k]
         left += float((low - mine_low).sum() + (mine_high - high).sum())
-        open_ += float((low - old.lower.flatten()[wanted]).clamp(min=0).sum() + (old.upper.flatten()[wanted] - high).clamp(min=0).sum())
+        open_ += float(
+            (low - old.lower.flatten()[wanted]).clamp(min=0).sum() + (old.upper.flatten()[wanted] - high).clamp(min=0).sum()
+        )
     assert left <= 0.05 * open_ + 1e-6
 
 
@@ -108,7 +111,10 @@ def test_charged_values_are_below_the_lp(network: Network, dtype: torch.dtype) -
     eps = torch.finfo(torch.float32).eps
     wider = {r: (low - eps * low.abs(), high + eps * high.abs()) for r, (low, high) in base.relaxation.bounds.items()}
     relaxation = Relaxation(
-        network, lower[None] - eps * lower.abs(), upper[None] + eps * upper.abs(), wider if dtype == torch.float32 else base.relaxation.bounds
+        network,
+        lower[None] - eps * lower.abs(),
+        upper[None] + eps * upper.abs(),
+        wider if dtype == torch.float32 else base.relaxation.bounds,
     ).to(dtype)
     g = torch.Generator().manual_seed(5)
     slopes = {r: torch.rand(64, *network.ops[r].shape, generator=g).to(dtype) for r in network.relus}
@@ -191,7 +197,9 @@ def test_signs_tighten_and_contradictions_are_errors() -> None:
     assert float(tight.layers[0].lower[neuron]) == 0
     results = samples(network, lower, upper)
     on = results[network.ops[relu].inputs[0]][:, neuron] >= 0
-    for at, layer, loose in zip((network.ops[network.relus[1]].inputs[0], len(network.ops) - 1), tight.layers[1:], plain.layers[1:], strict=True):
+    for at, layer, loose in zip(
+        (network.ops[network.relus[1]].inputs[0], len(network.ops) - 1), tight.layers[1:], plain.layers[1:], strict=True
+    ):
         assert bool((results[at][on] >= layer.lower).all() and (results[at][on] <= layer.upper).all())
         assert bool((layer.lower >= loose.lower).all() and (layer.upper <= loose.upper).all())
     stable = int((plain.layers[0].upper < 0).nonzero()[0]) if bool((plain.layers[0].upper < 0).any()) else None

@@ -64,7 +64,9 @@ def test_verdicts_agree_with_enumeration(
         else:
             assert verdict.bound > 0
         # Without the attack a counterexample must never be argued away.
-        assert verify(network, prop, timeout=5, attack=False).status in ({"unsat"} if expected == "unsat" else {"unknown", "timed-out"})
+        assert verify(network, prop, timeout=1, attack=False).status in (
+            {"unsat"} if expected == "unsat" else {"unknown", "timed-out"}
+        )
 
 
 def test_a_clause_needs_all_its_rows() -> None:
@@ -123,7 +125,19 @@ def shared(names: tuple[str, ...]) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if any(n in row["onnx"] + row["vnnlib"] for n in names)]
 
 
-QUICK = ("smoke/", "prop_1.vnnlib", "prop_3.vnnlib", "prop_4.vnnlib", "img2908", "img4549", "img1697", "img4386", "img4720", "img8406", "256x2")
+QUICK = (
+    "smoke/",
+    "prop_1.vnnlib",
+    "prop_3.vnnlib",
+    "prop_4.vnnlib",
+    "img2908",
+    "img4549",
+    "img1697",
+    "img4386",
+    "img4720",
+    "img8406",
+    "256x2",
+)
 
 
 @needs_data
@@ -134,4 +148,4 @@ def test_shared_instances(row: dict[str, str]) -> None:
     verdict = verify(network, prop, timeout=100, runtime=Runtime(SHARED / row["onnx"]))
     assert verdict.status == row["expected"]
     if row["expected"] == "sat":
-        assert verify(network, prop, timeout=3, attack=False).status in ("unknown", "timed-out")
+        assert verify(network, prop, timeout=2, attack=False).status in ("unknown", "timed-out")

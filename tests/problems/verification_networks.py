@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -13,7 +14,7 @@ def dense(seed: int, sizes: tuple[int, ...] = (3, 6, 5, 2)) -> Network:
     g = torch.Generator().manual_seed(seed)
     b = Builder(sizes[:1], f"dense {seed}")
     at = 0
-    for k, (a, c) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for k, (a, c) in enumerate(itertools.pairwise(sizes)):
         at = b.linear(at, torch.randn(c, a, generator=g), torch.randn(c, generator=g) / 2)
         if k + 2 < len(sizes):
             at = b.relu(at)

@@ -1,0 +1,94 @@
+"""Relaxed ReLU layers against HiGHS, and the conformance suite for single neurons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+
+import blocklp as bl
+from blocklp.block import BlockType
+from blocklp.errors import ModelError, ShapeError
+from blocklp.oracles.relu import ReluAffine, ReluHull
+from blocklp.problems.verification import Builder
+from blocklp.problems.verification.planet import Segment
+from blocklp.testing import BlockTypeConformance
+
+
+class TestReluHull(BlockTypeConformance):
+    """Unstable, active and inactive neurons."""
+
+    def block_type(self) -> BlockType:
+        return ReluHull([-1.0, 0.5, -2.0], [2.0, 1.5, -0.5])
+
+    def vertices(self) -> np.ndarray:
+        corners = [[(-1, 0), (0, 0), (2, 2)], [(0.5, 0.5), (1.5, 1.5), (1.5, 1.5)], [(-2, 0), (-0.5, 0), (-0.5, 0)]]
+        return np.array(corners, dtype=float)[None]
+
+
+def layer(seed: int) -> tuple[ReluAffine, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A block with a value argument of length 3 and a ReLU argument of length 4: matrices and bounds beside it."""
+    g = torch.Generator().manual_seed(seed)
+    first, second = torch.randn(2, 3, generator=g).double(), torch.randn(2, 4, generator=g).double()
+    shift = torch.randn(2, generator=g).double()
+    b = Builder((3,))
+    relu = b.relu(b.linear(0, torch.randn(4, 3, generator=g)))
+    node = b.add(b.linear(0, first, shift), b.linear(relu, second))
+    lower = torch.randn(7, generator=g).double() - 1
+    upper = lower + 2 * torch.rand(7, generator=g).double()
+    block = ReluAffine(Segment.of(b.build(), node), ["value", "relu"], [3, 4], lower, upper)
+    return block, np.hstack([first, second]), shift.numpy(), lower.numpy(), upper.numpy()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_layer_against_highs(seed: int) -> None:
+    block, matrix, shift, lower, upper = layer(seed)
+    cost = torch.randn(1, 1, 9, generator=torch.Generator().manual_seed(seed + 100)).double()
+    point, value = block.min_oracle(cost)
+    c = cost[0, 0].numpy()
+    # Columns: v (7), activation of the last four (4).
+    mu = matrix.T @ c[7:]
+    rows, right = [], []
+    for j in range(4):
+        low, high = lower[3 + j], upper[3 + j]
+        v, a = np.zeros(11), np.zeros(11)
+        v[3 + j], a[7 + j] = 1, 1
+        rows += [-a, v - a]
+        right += [0.0, 0.0]
+        slope = (max(high, 0) - max(low, 0)) / (high - low)
+        rows.append(a - slope * v)
+        right.append(max(low, 0) - slope * low)
+    objective = np.concatenate([c[:7] + np.concatenate([mu[:3], np.zeros(4)]), mu[3:]])
+    bounds = [*zip(lower, upper, strict=True)] + [(None, None)] * 4
+    truth = linprog(objective, np.array(rows), np.array(right), bounds=bounds).fun + c[7:] @ shift
+    assert value.item() == pytest.approx(truth, rel=1e-9, abs=1e-9)
+    assert value.item() == pytest.approx(float((cost * point).sum()), rel=1e-9, abs=1e-9)
+    x = torch.cat([point[0, 0, :3], point[0, 0, 3:7].clamp(min=0)]).numpy()
+    np.testing.assert_allclose(point[0, 0, 7:], matrix @ x + shift, rtol=1e-12)
+    narrow = block.to(torch.float32, torch.device("cpu"))
+    same = narrow.to(torch.float64, torch.device("cpu"))
+    coarse = cost.float()
+    error = abs(narrow.min_oracle(coarse)[1].item() - same.min_oracle(coarse.double())[1].item())
+    assert error <= narrow.value_error(coarse).item()
+
+
+def test_layers_solve_in_a_model() -> None:
+    block, matrix, shift, lower, upper = layer(3)
+    m = bl.Model()
+    v = m.variable("v", 7, lower=torch.tensor(lower), upper=torch.tensor(upper))
+    z = m.variable("z", 2, lower=-100, upper=100)
+    m.add(block, scope=[v.reshape(1, -1), z.reshape(1, -1)])
+    m.minimize(z.sum())
+    cost = torch.tensor([[[0.0] * 7 + [1.0, 1.0]]], dtype=torch.float64)
+    assert m.solve().bound.item() == pytest.approx(block.min_oracle(cost)[1].item(), rel=1e-9)
+
+
+def test_wrong_data_is_refused() -> None:
+    block, *_ = layer(0)
+    with pytest.raises(ShapeError, match="do not fit"):
+        ReluAffine(block.affine, ["value"], [3, 4], np.zeros(7), np.ones(7))
+    with pytest.raises(ModelError, match="above its upper"):
+        ReluAffine(block.affine, ["value", "relu"], [3, 4], np.ones(7), np.zeros(7))
+    with pytest.raises(ModelError, match="above its upper"):
+        ReluHull([1.0], [0.0])
