@@ -21,13 +21,13 @@ METHODS = ("prox", "proxbc", "supergradient", "adam")
 def draw(records: list[Record], figure: Figure) -> None:
     """Error against seconds."""
     axes = figure.subplots()
-    for n, r in enumerate(records):
-        errors = [r[f"error {k}"] for k in STEPS]
+    names = list(dict.fromkeys(r["method"] for r in records))
+    for r in records:
         engine = r["method"] in METHODS
-        style = {"linestyle": ("--" if r["start"] == "zero" else "-"), "color": f"C{n // 2 if engine else n}"} if engine else {}
+        points = [[r[f"{what} {k}"] for k in STEPS] for what in ("seconds", "error")]
         label = f"{r['method']}, from {r['start']}" if engine else r["method"]
-        seconds = [r[f"seconds {k}"] for k in STEPS]
-        axes.loglog(seconds, errors, marker="o" if not engine else ".", label=label, **style)
+        style = "--" if engine and r["start"] == "zero" else "-"
+        axes.loglog(*points, style, marker="." if engine else "o", color=f"C{names.index(r['method'])}", label=label)
     axes.axvline(records[0]["HiGHS"], color="0.3", linestyle=":", label="HiGHS, one LP")
     axes.axvline(records[0]["HiGHS all"], color="0.3", linestyle="-.", label="HiGHS, all LPs")
     axes.axhline(100, color="0.8", linewidth=0.8)

@@ -352,7 +352,7 @@ class Tightener:
         sign[1] = -1
         cost.view(len(both), -1)[torch.arange(len(both), device=cost.device), index] = sign.flatten()
         fast = exact.to(torch.float32)
-        dual = SlopeDual(fast, node, cost.float(), relus, signs, averaged=self.gap)
+        dual = SlopeDual(fast, node, cost.float(), relus, {r: sign.float() for r, sign in signs.items()}, averaged=self.gap)
         done = None if everything or self.gap else (lambda value: value > 0)
         # Hidden layers by CROWN's slopes; the engine's methods start from them.
         plain = self.method in METHODS or (self.method == "alpha-crown" and not everything)

@@ -35,9 +35,9 @@ FEW_INPUTS = 20
 ROOT_STEPS, NODE_STEPS = 20, 20
 """Evaluations of every LP at the root and in a node."""
 
-PATIENCE, OPEN, SUBTREES = 4, 0.7, 8
-"""A search that after so many times the seconds of its first bounds has more than this share of its tree open is cut into at
-most so many subtrees; another one gets twice the time."""
+PATIENCE, LEAST_PATIENCE, OPEN, SUBTREES = 4, 1.0, 0.7, 8
+"""A search that after so many times the seconds of its first bounds (and so many seconds at least) has more than this share of
+its tree open is cut into at most so many subtrees; another one gets twice the time."""
 
 MEMORY = 4e9
 """Bytes of open nodes at which the search turns to depth first."""
@@ -174,7 +174,8 @@ class _Run:
         groups: dict[tuple[bytes, bytes], list[int]] = {}
         for number, clause in enumerate(self.prop.clauses):
             groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes()), []).append(number)
-        few = self.network.inputs <= FEW_INPUTS
+        # Without ReLUs a box is decided by one linear bound; there is nothing else to split either.
+        few = self.network.inputs <= FEW_INPUTS or not self.network.relus
         if not few:
             for group in groups.values():
                 proven.update(self._quick(group))
@@ -275,7 +276,7 @@ class _Run:
             if not root.nodes:
                 continue
             assert root.splits is not None
-            patience = max(1.0, PATIENCE * (time.perf_counter() - began))
+            patience = max(LEAST_PATIENCE, PATIENCE * (time.perf_counter() - began))
             nodes: Sequence[Node] = root.nodes
             while True:
                 result = self._search(nodes, root.splits.expand, root.splits.batch, patience)

@@ -18,7 +18,7 @@ from blocklp.problems.verification.bounds import network_bounds
 from blocklp.problems.verification.exact import planet_lp
 from blocklp.problems.verification.network import Relu
 
-from .verification_networks import dense, residual, unit_box
+from .verification_networks import conv, dense, residual, unit_box
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "verification"
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared verification data is not beside the project")
@@ -64,9 +64,32 @@ def test_verdicts_agree_with_enumeration(
         else:
             assert verdict.bound > 0
         # Without the attack a counterexample must never be argued away.
-        assert verify(network, prop, timeout=1, attack=False).status in (
+        assert verify(network, prop, timeout=1 if expected == "sat" else 60, attack=False).status in (
             {"unsat"} if expected == "unsat" else {"unknown", "timed-out"}
         )
+
+
+@pytest.mark.parametrize("network", [dense(11, (6, 8, 6, 5, 2)), conv(1)], ids=lambda n: n.name)
+def test_cutting_into_subtrees_changes_no_verdict(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches that give up at once start anew in every subtree, with bounds under its signs."""
+    module = importlib.import_module("blocklp.problems.verification.verify")
+    lower, upper = unit_box(network, 4, 0.35)
+    bounds = network_bounds(network, lower, upper)
+    row = np.zeros((1, network.outputs))
+    row[0, 0] = 1.0
+    low = float(bounds.output.lower.flatten()[0])
+    reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 0].min())
+    answers = []
+    for open_, patience in ((module.OPEN, module.PATIENCE), (-1.0, 0.0)):
+        monkeypatch.setattr(module, "FEW_INPUTS", 0)
+        monkeypatch.setattr(module, "OPEN", open_)
+        monkeypatch.setattr(module, "PATIENCE", patience)
+        monkeypatch.setattr(module, "LEAST_PATIENCE", 1.0 if patience else 1e-3)
+        props = [
+            Property.of(lower.numpy().ravel(), upper.numpy().ravel(), row, np.array([low + t * (reached - low)])) for t in (0.2, 1.1)
+        ]
+        answers.append([verify(network, prop, timeout=30).status for prop in props])
+    assert answers[0] == answers[1] and answers[0][1] == "sat"
 
 
 def test_a_clause_needs_all_its_rows() -> None:
@@ -82,6 +105,16 @@ def test_a_clause_needs_all_its_rows() -> None:
     assert verify(network, apart, timeout=20).status == "unsat"
     together = Property.of(*box, rows, np.array([middle + 0.1 * (high - low), -middle + 0.1 * (high - low)]))
     assert verify(network, together, timeout=20).status == "sat"
+
+
+@pytest.mark.parametrize("inputs", [3, 40])
+def test_a_network_without_relus(inputs: int) -> None:
+    network = dense(0, (inputs, 1))
+    lower, upper = unit_box(network, 0)
+    low = float(network_bounds(network, lower, upper).output.lower)
+    for right, expected in ((low - 1e-6, "unsat"), (low + 1e-3, "sat")):
+        prop = Property.of(lower.numpy(), upper.numpy(), np.ones((1, 1)), np.array([right]))
+        assert verify(network, prop, timeout=20).status == expected
 
 
 def test_wrong_use_is_refused() -> None:
