@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+VERIFICATION = ROOT.parent / "shared" / "data" / "verification"
 pytestmark = pytest.mark.skipif(
     not all(find_spec(name) for name in ("ortools", "thinqpbo")), reason="the extra [bench] is not installed"
 )
@@ -27,3 +29,23 @@ def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
         assert all(e >= -1e-9 for e in errors), record
     assert (tmp_path / f"{case}.png").exists() == (case in ("anytime", "scaling", "batch"))
     assert f"python -m bench run {case} --quick" in (tmp_path / f"{case}.md").read_text()
+
+
+@pytest.mark.skipif(not VERIFICATION.exists(), reason="the shared verification data is not there")
+@pytest.mark.skipif(not all(find_spec(name) for name in ("onnx", "onnxruntime", "highspy")), reason="a reader of networks is missing")
+@pytest.mark.parametrize("case", ["output", "anytime", "layers", "instances", "nodes"])
+def test_a_quick_run_on_networks_has_no_bound_above_the_truth(case: str, tmp_path: Path) -> None:
+    name = f"verification_{case}"
+    command = [sys.executable, "-m", "bench", "run", name, "--quick", "--out", str(tmp_path)]
+    without = {k: v for k, v in os.environ.items() if k != "BLOCKLP_AUTO_LIRPA"}
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600, env=without)
+    records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
+    assert len({tuple(r) for r in records}) == 1
+    assert (tmp_path / f"{name}.png").exists() == (case in ("anytime", "instances"))
+    for record in records:
+        assert (record.get("above exact") or 0.0) <= 1e-8, record
+        assert all(v >= -1e-6 for k, v in record.items() if k.startswith("error ")), record
+        assert record.get("compared") != "wrong" and record.get("unattacked") != "unsat", record
+        assert record.get("alpha-CROWN error 20") is None
+    if case == "output":
+        assert records[0]["error 20"] > records[0]["error 100"] and records[0]["gap 100"] >= 0

@@ -40,10 +40,11 @@ def draw(records: list[Record], figure: Figure) -> None:
 @case(
     "verification_anytime",
     "Networks: error of the output bounds against seconds, all methods (shape of Fig. 4.1)",
-    "The nine output LPs of the SGD network at 2/255 around image 0, CROWN's intermediate bounds fixed for all. `error k`: what is left "
-    "of (exact - CROWN) in percent, mean of the nine, after k steps or passes; CROWN itself is at 100. Slopes and alpha-CROWN "
-    "(auto_LiRPA, two learning rates) are run once for each k; the engine's methods run on blocks, in float32, from zero multipliers or "
-    "from CROWN's. HiGHS is the quicker of its interior point and simplex methods.",
+    "The nine output LPs of the SGD network at 2/255 around image 0, CROWN's intermediate bounds fixed for all. `error k`: what"
+    " is left of (exact - CROWN) in percent, mean of the nine, after k steps or passes; CROWN itself is at 100. Slopes and "
+    "alpha-CROWN (auto_LiRPA, two learning rates) are run once for each k, and alpha-CROWN ends when ten iterations improve "
+    "nothing; the engine's methods run on blocks, in float32, from zero multipliers or from CROWN's. HiGHS is the quicker of "
+    "its interior point and simplex methods.",
     draw,
 )
 def run(quick: bool) -> list[Record]:

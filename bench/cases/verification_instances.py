@@ -21,6 +21,8 @@ CAP = "BLOCKLP_BENCH_TIMEOUT"
 """Seconds that cap the timeouts of the file."""
 PHASES = ("quick bounds", "attack", "bounds", "search")
 UNATTACKED = 30.0
+LEAST = 0.01
+"""Seconds of a search below which it has no speed: one that begins after the deadline bounds nothing."""
 QUICK = ("smoke", "marabou-cifar10")
 
 
@@ -52,11 +54,11 @@ def _compared(status: str, expected: str) -> str:
 @case(
     "verification_instances",
     "Networks: verdicts on instances of VNN-COMP 2021",
-    "All instances of the data set with their own timeouts, or with BLOCKLP_BENCH_TIMEOUT seconds if that is less; sums come last. "
-    "`compared` with what trusted tools of the competition agree on: right, wrong, undecided, or new and open where none decided. "
-    "`nodes/s` are those of the search. `fastest tool` and `slowest tool` are seconds of trusted tools on the competition's machines, "
-    "start-up included: they only rank the difficulty. `unattacked`: the verdict of 30 seconds without attack where a counterexample is "
-    "known: unsat would be a false proof, and stops the run.",
+    "All instances of the data set with their own timeouts, or with BLOCKLP_BENCH_TIMEOUT seconds if that is less; sums come "
+    "last. `compared` with what trusted tools of the competition agree on: right, wrong, undecided, or new and open where none "
+    "decided. `nodes/s` are those of the search. `fastest tool` and `slowest tool` are seconds of trusted tools on the "
+    "competition's machines, start-up included: they only rank the difficulty. `unattacked`: the verdict of 30 seconds without "
+    "attack where a counterexample is known: unsat would be a false proof, and stops the run.",
     draw,
 )
 def run(quick: bool) -> list[Record]:
@@ -67,7 +69,7 @@ def run(quick: bool) -> list[Record]:
     unattacked: dict[tuple[str, str], str] = {}
     for instance in instances:
         if known[instance.key]["expected"] == "sat":
-            status = _ask(instance, How(2.0 if quick else UNATTACKED, attack=False)).verdict.status
+            status = _ask(instance, How(2.0 if quick else min(UNATTACKED, cap), attack=False)).verdict.status
             if status == "unsat":
                 raise RuntimeError(f"{instance.onnx} {instance.vnnlib}: unsat is said without an attack, and it has a counterexample")
             unattacked[instance.key] = status
@@ -89,7 +91,7 @@ def run(quick: bool) -> list[Record]:
                 "seconds": found.seconds,
                 "reading": found.load_seconds,
                 **{phase: verdict.phases.get(phase, 0.0) for phase in PHASES},
-                "nodes/s": verdict.nodes / search if verdict.nodes and search else None,
+                "nodes/s": verdict.nodes / search if verdict.nodes and search > LEAST else None,
                 "fastest tool": float(row["fastest_s"]) if row["fastest_s"] else None,
                 "slowest tool": float(row["slowest_s"]) if row["slowest_s"] else None,
                 "unattacked": unattacked.get(instance.key),

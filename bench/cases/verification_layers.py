@@ -63,11 +63,12 @@ def sampled(given: Problem, relaxation: Relaxation, relu: int, count: int) -> La
 
 def _highs(relaxation: Relaxation, node: int, cost: Tensor) -> tuple[Tensor, float]:
     """Minima and seconds of HiGHS, by whichever of its methods is quicker on the first LPs; stating LPs is not counted."""
-    algorithms, single = ["simplex", "ipm"], relaxation.lower.shape[0] == 1
+    algorithms, single = ["ipm", "simplex"], relaxation.lower.shape[0] == 1
     programs: dict[str, Any] = {}
-    values, spent, trial = [], 0.0, {}
+    values, spent, trial = [], 0.0, dict.fromkeys(algorithms, 0.0)
     for k, objective in enumerate(cost):
-        took = {}
+        took: dict[str, float] = {}
+        value = math.nan
         for algorithm in algorithms:
             if not single or algorithm not in programs:
                 at = 0 if single else k
@@ -76,17 +77,18 @@ def _highs(relaxation: Relaxation, node: int, cost: Tensor) -> tuple[Tensor, flo
                     r: (torch.where((low == 0) & (high == 0), -torch.ones_like(low), low)[at], high[at])
                     for r, (low, high) in relaxation.bounds.items()
                 }
+                limit = 1 + 5 * took["ipm"] if algorithm == "simplex" and took else math.inf
                 programs[algorithm] = planet_lp(
-                    relaxation.network, relaxation.lower[at], relaxation.upper[at], boxes, node, algorithm=algorithm
+                    relaxation.network, relaxation.lower[at], relaxation.upper[at], boxes, node, algorithm=algorithm, time_limit=limit
                 )
             began = time.perf_counter()
-            value = programs[algorithm].minimise(objective).value
+            found = programs[algorithm].minimise(objective).value
             took[algorithm] = time.perf_counter() - began
+            value = found if math.isnan(value) else value
+            trial[algorithm] += math.inf if math.isnan(found) else took[algorithm]
         values.append(value)
         spent += min(took.values())
-        for algorithm, seconds in took.items():
-            trial[algorithm] = trial.get(algorithm, 0.0) + seconds
-        if k == 2:
+        if k == 2 or math.isinf(trial["simplex"]):
             algorithms = [min(trial, key=lambda a: trial[a])]
     return torch.tensor(values, dtype=torch.float64), spent
 
@@ -98,14 +100,15 @@ def _joined(numbers: list[float] | list[int]) -> str:
 @case(
     "verification_layers",
     "Networks: bounds of all layers",
-    "Both bounds of every unstable neuron, layer by layer, k steps each, each layer with the bounds of those before it; then the nine "
-    "rows label minus other class, 100 steps; `seconds` is all of it, `worst output` the least of the nine. alpha-CROWN is auto_LiRPA "
-    "with its intermediate bounds optimised too, for the same nine rows, at its default learning rate. `exact LP` solves the nine rows "
-    "on CROWN's intermediate bounds by HiGHS. `ratio`: time of alpha-CROWN with 100 iterations over ours. `LP error by layer`, from the "
-    "second layer on (intervals are exact in the first): what is left of the sum of (exact - CROWN) in percent, over a random sample of up "
-    "to 20 unstable neurons a layer, both sides, all given the bounds of the run with 20 steps; exact by HiGHS on the window a neuron depends "
-    "on. `HiGHS, all` is its mean time of a layer's sample times the LPs of the layer, summed. `above exact` is the largest excess of "
-    "one of these bounds over the exact value.",
+    "Both bounds of every unstable neuron, layer by layer, k steps each, each layer with the bounds of those before it; then "
+    "the nine rows label minus other class, 100 steps; `seconds` is all of it, `worst output` the least of the nine. "
+    "alpha-CROWN is auto_LiRPA with its intermediate bounds optimised too, for the same nine rows, at its default learning "
+    "rate. `exact LP` solves the nine rows on CROWN's intermediate bounds by HiGHS. `ratio`: time of alpha-CROWN with 100 "
+    "iterations over ours. `LP error by layer`, from the second layer on (intervals are exact in the first): what is left of "
+    "the sum of (exact - CROWN) in percent, over a random sample of up to 20 unstable neurons a layer, both sides, all given "
+    "the bounds of the run with 20 steps; exact by HiGHS on the window a neuron depends on. `HiGHS, all` is its mean time of a "
+    "layer's sample times the LPs of the layer, summed. `above exact` is the largest excess of one of these bounds over the "
+    "exact value.",
 )
 def run(quick: bool) -> list[Record]:
     records: list[Record] = []

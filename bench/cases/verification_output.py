@@ -52,13 +52,13 @@ def better(runs: Mapping[float, Mapping[str, Any] | None], crown: Tensor, truth:
 @case(
     "verification_output",
     "Networks: nine output LPs on CROWN's intermediate bounds",
-    "CIFAR-10 networks, box of valid pixels within the radius around a test image, rows label minus other class, all nine as one "
-    "batch. `CROWN` and `exact` are the least of the nine. An error is what is left of (exact - CROWN) in percent, mean of the nine; "
-    "seconds are the median of three runs from given intermediate bounds, ours with the evaluation in float64 that proves the bound. "
-    "`gap 100`: largest certified relative gap after 100 steps, without knowing the exact value. alpha-CROWN is auto_LiRPA with the "
-    "same intermediate bounds, at the better of its learning rates 0.1 and 0.5 each time. "
-    "`HiGHS` is the time of one LP, all nine on one model by the quicker of interior point and warm-started simplex; `HiGHS ratio` the "
-    "time of nine over 100 of our steps. `above exact`: the largest excess of one of our bounds over the exact value, relative; "
+    "CIFAR-10 networks, box of valid pixels within the radius around a test image, rows label minus other class, all nine as "
+    "one batch. `CROWN` and `exact` are the least of the nine. An error is what is left of (exact - CROWN) in percent, mean of "
+    "the nine; seconds are the median of three runs from given intermediate bounds, ours with the evaluation in float64 that "
+    "proves the bound. `gap 100`: largest certified relative gap after 100 steps, without knowing the exact value. alpha-CROWN "
+    "is auto_LiRPA with the same intermediate bounds, at the better of its learning rates 0.1 and 0.5 each time. `HiGHS` is the"
+    " time of one LP, all nine on one model by the quicker of interior point and warm-started simplex; `HiGHS ratio` the time "
+    "of nine over 100 of our steps. `above exact`: the largest excess of one of our bounds over the exact value, relative; "
     "HiGHS's tolerance is 1e-9.",
 )
 def run(quick: bool) -> list[Record]:

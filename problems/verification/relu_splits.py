@@ -42,8 +42,6 @@ class State:
         ``(unstable,)`` float32: multipliers of the dual.
     candidates : Tensor
         ``(k,)`` int64: free neurons worth a split, the most promising first.
-    path : tuple of int
-        Neurons split on the way from the root, in order.
     """
 
     spec: int
@@ -51,7 +49,6 @@ class State:
     slopes: Tensor
     betas: Tensor
     candidates: Tensor
-    path: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -112,28 +109,30 @@ class ReluSplits:
         packed = torch.cat([slopes[r].float().flatten(1)[:, self.free[r]] for r in self.relus], 1)
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         specs = torch.arange(len(packed), device=packed.device)
-        return self._bounded(specs, signs, packed, torch.zeros_like(packed), [()] * len(packed))
+        return self._bounded(specs, signs, packed, torch.zeros_like(packed), [0] * len(packed))
 
-    def regions(self, nodes: Sequence[Node], most: int) -> list[tuple[set[int], dict[int, Tensor]]]:
-        """Few regions that contain all given nodes: their specifications, and the signs that the nodes of a region share.
+    def halves(self, nodes: Sequence[Node]) -> list[dict[int, Tensor]]:
+        """Split the region of these root nodes at the neuron that costs their bounds most: the signs of both halves.
 
-        The regions are the subtrees in which the nodes lie, cut at the greatest depth at which there are at most ``most``.
+        Neurons of the first half of the layers come first, since their splits tighten the bounds of later layers.
         """
-        regions: dict[tuple[tuple[int, int], ...], set[int]] = {}
-        for depth in range(max(len(n.state.path) for n in nodes) + 1):
-            finer: dict[tuple[tuple[int, int], ...], set[int]] = {}
-            for n in nodes:
-                key = tuple((at, int(n.state.signs[at])) for at in n.state.path[:depth])
-                finer.setdefault(tuple(sorted(key)), set()).add(n.state.spec)
-            if regions and len(finer) > most:
-                break
-            regions = finer
+        states = [n.state for n in nodes]
+        specs = torch.tensor([s.spec for s in states])
+        signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]) for name in ("signs", "slopes", "betas"))
+        dual, start = self._dual(self.exact, specs, signs, slopes, betas)
+        named = dual.named(start)
+        scores = self._scores(dual, dual.relaxation.backward(self.node, dual.cost, *named), named[0])
+        early = sum(len(self.free[r]) for r in self.relus[: len(self.relus) // 2])
+        scores = scores.masked_fill(signs != 0, 0.0).sum(0)
+        if bool((scores[:early] > 0).any()):
+            scores[early:] = 0
+        if float(scores.max()) <= 0:
+            return []
         found = []
-        for key, specs in regions.items():
+        for sign in (1, -1):
             flat = self.fixed.clone()
-            for at, sign in key:
-                flat[at] = sign
-            found.append((specs, self._unpacked(flat)))
+            flat[int(scores.argmax())] = sign
+            found.append(self._unpacked(flat))
         return found
 
     def _unpacked(self, flat: Tensor) -> dict[int, Tensor]:
@@ -162,8 +161,7 @@ class ReluSplits:
         row = torch.arange(len(states), device=chosen.device)
         signs[row, chosen] = 1
         signs[row + len(states), chosen] = -1
-        paths = [(*s.path, at) for s, at in zip(states, chosen.tolist(), strict=True)] * 2
-        children = self._bounded(specs, signs, slopes, betas, paths)
+        children = self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2)
         return Expansion(children + closed, unresolved=unresolved)
 
     def _leaves(self, leaves: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -173,7 +171,7 @@ class ReluSplits:
             states = [n.state for n in leaves]
             specs = torch.tensor([s.spec for s in states])
             signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]) for name in ("signs", "slopes", "betas"))
-            again = self._bounded(specs, signs, slopes, betas, [s.path for s in states], LEAF_STEPS)
+            again = self._bounded(specs, signs, slopes, betas, [n.depth for n in leaves], LEAF_STEPS)
             closed += [n for n in again if n.bound > 0]
             leaves = [n for n in again if n.bound <= 0]
             if not leaves or time.perf_counter() >= self.deadline:
@@ -248,7 +246,7 @@ class ReluSplits:
         return SlopeDual(relaxation, self.node, cost, self.relus, split), start_slopes + start_betas
 
     def _bounded(
-        self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, paths: list[tuple[int, ...]], steps: int | None = None
+        self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int], steps: int | None = None
     ) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         right = self.right[specs]
@@ -276,12 +274,12 @@ class ReluSplits:
                 candidates[at] = top.indices[k][top.values[k] >= 0]
         none = torch.empty(0, dtype=torch.long)
         nodes = []
-        for k, (spec, bound, path) in enumerate(zip(specs.tolist(), value.tolist(), paths, strict=True)):
+        for k, (spec, bound, depth) in enumerate(zip(specs.tolist(), value.tolist(), depths, strict=True)):
             if bound > 0:
-                nodes.append(Node(bound, len(path)))
+                nodes.append(Node(bound, depth))
             else:
-                state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates.get(k, none), path)
-                nodes.append(Node(bound, len(path), state, state.bytes))
+                state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates.get(k, none))
+                nodes.append(Node(bound, depth, state, state.bytes))
         return nodes
 
     def _ascend(self, dual: SlopeDual, start: list[Tensor], limit: Tensor, steps: int) -> Ascended:
