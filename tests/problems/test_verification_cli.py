@@ -219,12 +219,14 @@ def test_wrong_options_print_nothing(arguments):
     assert result.stdout == "" and "Invalid value" in result.stderr
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the alarm may ring in a callback of the collector
 def test_no_attack_is_never_sat(net, write):
     query = write("a.vnnlib", BROKEN)
     result = CliRunner().invoke(cli.app, ["verify", str(query), "--network", str(net), "--no-attack", "--timeout", "3"])
     assert (result.stdout, result.exit_code) in (("unknown\n", 1), ("timed-out\n", 3))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the alarm may ring in a callback of the collector
 def test_undecided_is_unknown_or_timed_out(net, write):
     query = write("a.vnnlib", RIM.replace("2.0", "2.000000001"))
     result = CliRunner().invoke(cli.app, ["verify", str(query), "--network", str(net), "--timeout", "2"])
