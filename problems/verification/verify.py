@@ -38,8 +38,8 @@ ROOT_STEPS, NODE_STEPS = 20, 20
 HALF_STEPS = 5
 """The same for the halves of a region."""
 
-LEAST_PATIENCE = 0.01
-"""Least seconds of a search before its region may be halved."""
+LEAST_PATIENCE, SHORT_BATCH = 0.01, 32
+"""Seconds of the first search of a region that may be halved (one batch), and the most nodes of a batch of it."""
 
 MEMORY = 4e9
 """Bytes of open nodes at which the search turns to depth first."""
@@ -238,13 +238,12 @@ class _Run:
 
     def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str) -> _Root:
         """Bound all layers of a region of a box, and the rows of some clauses."""
-        began = time.perf_counter()
         with self._phase(phase):
             clauses = [self.prop.clauses[n] for n in group]
             tightener = Tightener(self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False, signs=signs)
             tightener.run()
             if tightener.empty:
-                return _Root(None, [], {}, 0.0)
+                return _Root(None, [], {})
             rows = torch.tensor(np.concatenate([c.matrix for c in clauses]))
             right = torch.tensor(np.concatenate([c.right for c in clauses]))
             owner = [number for number, clause in zip(group, clauses, strict=True) for _ in clause.right]
@@ -263,7 +262,7 @@ class _Run:
                 self.bound = min(self.bound, best.bound)
             else:
                 roots.append(best)
-        return _Root(splits, roots, dict(enumerate(owner)), time.perf_counter() - began)
+        return _Root(splits, roots, dict(enumerate(owner)))
 
     def _split_relus(self, group: list[int]) -> Status:
         """Branch and bound over signs, at two levels.
@@ -277,26 +276,25 @@ class _Run:
         regions = [self._root(group, {}, ROOT_STEPS, 5 * ROOT_STEPS, "bounds")]
         while regions:
             root = regions.pop()
-            nodes: Sequence[Node] = root.nodes
+            nodes = root.nodes
             patience = LEAST_PATIENCE if dense else math.inf
             while nodes:
                 assert root.splits is not None
-                result = self._search(nodes, root.splits.expand, min(root.splits.batch, 32) if dense else root.splits.batch, patience)
+                batch = min(root.splits.batch, SHORT_BATCH) if dense else root.splits.batch
+                result = self._search(nodes, root.splits.expand, batch, patience)
                 if time.perf_counter() >= self.deadline:
                     return Status.TIME_LIMIT
-                if result.status is not Status.TIME_LIMIT:
-                    if not result.proven:
-                        return result.status
+                if result.unresolved:
+                    return Status.STALLED  # these nodes are in no frontier: going on without them would be no proof
+                if result.proven:
                     break
-                nodes, patience = result.frontier, 2 * patience
-                # Clause by clause: the sign that helps one most is seldom the best for another.
-                halved = False
-                for clause in sorted({root.clause[n.state.spec] for n in nodes}):
-                    for signs in root.splits.halves([n for n in root.nodes if root.clause[n.state.spec] == clause]):
-                        regions.append(self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds"))
-                        halved = True
-                if halved:
-                    break
+                # Clause by clause: the sign that helps one most is seldom the best for another.  What cannot be halved goes on.
+                nodes, patience = [], 2 * patience
+                for clause in sorted({root.clause[n.state.spec] for n in result.frontier}):
+                    halves = root.splits.halves([n for n in root.nodes if root.clause[n.state.spec] == clause])
+                    regions += [self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds") for signs in halves]
+                    if not halves:
+                        nodes += [n for n in result.frontier if root.clause[n.state.spec] == clause]
         return Status.CUTOFF
 
     def _split_inputs(self, group: list[int]) -> Status:
@@ -316,7 +314,7 @@ class _Run:
                 if self.callback is not None:
                     self.callback(Progress("search", time.perf_counter() - self.began, event))
 
-            left = max(min(patience, self.deadline - time.perf_counter()), 1e-3)
+            left = max(min(patience, self.deadline - time.perf_counter()), 1e-9)  # past the deadline the frontier comes back
             result = branch_and_bound(roots, expand, batch=batch, cutoff=math.ulp(0.0), time_limit=left, memory=MEMORY, callback=tell)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
@@ -332,12 +330,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Root:
-    """Open root nodes of a region (none if all clauses are impossible there), the clause of each specification, seconds."""
+    """Open root nodes of a region (none if all clauses are impossible there), the clause of each specification."""
 
     splits: ReluSplits | None
     nodes: list[Node]
     clause: dict[int, int]
-    seconds: float
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import blocklp as bl
 from blocklp.problems import cli
-from blocklp.problems.verification import answers, batch, bounds, images
+from blocklp.problems.verification import answers, batch, images
 from blocklp.problems.verification.onnx_reader import OPERATORS, Runtime, read_onnx
 from blocklp.problems.verification.properties import read_property
 from blocklp.problems.verification.verify import Progress
@@ -530,8 +530,6 @@ def test_zipped_instances(instances, net, tmp_path):
 
 # Bounds
 
-LAYERED = pytest.mark.skipif(not hasattr(bounds, "network_bounds"), reason="network_bounds is not there yet")
-
 
 @pytest.fixture
 def seeing(tmp_path):
@@ -620,7 +618,6 @@ def test_bounds_refuses_images(seeing, net, photo, tmp_path):
         assert message in run("bounds", model, "--image", image, "--eps", "0.1", code=2).stderr
 
 
-@LAYERED
 @pytest.mark.parametrize("method", ["interval", "slopes"])
 def test_bounds_hold(seeing, photo, method):
     given = ("bounds", seeing, "--image", photo, "--eps", "8/255", "--mean", "0.5", "--std", "0.25", "--method", method)
@@ -642,7 +639,6 @@ def test_bounds_hold(seeing, photo, method):
     assert entry["margin"] <= (values[:, 2] - values[:, :2].max(1)).min()
 
 
-@LAYERED
 def test_bounds_table_and_picture(seeing, photo, tmp_path):
     image = pytest.importorskip("matplotlib.image")
     shown = run("bounds", seeing, "--image", photo, "--eps", "0.1", "--gap", "--steps", "30", "--plot", tmp_path / "out.png")

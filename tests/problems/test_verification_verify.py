@@ -7,6 +7,7 @@ import importlib
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from blocklp.problems.verification import Network, Property, Runtime, read_onnx,
 from blocklp.problems.verification.bounds import network_bounds
 from blocklp.problems.verification.exact import planet_lp
 from blocklp.problems.verification.network import Relu
+from blocklp.search import Expansion
 
 from .verification_networks import dense, residual, unit_box
 
@@ -84,6 +86,34 @@ def test_halving_regions_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
         props = [Property.of(lower.numpy(), upper.numpy(), row, np.array([low + t * (reached - low)])) for t in (0.2, 1.1)]
         answers.append([verify(network, prop, timeout=30).status for prop in props])
     assert answers[0] == answers[1] == ["unsat", "sat"]
+
+
+@pytest.mark.parametrize("trouble", ["no halves", "unresolved"])
+def test_no_part_of_a_region_is_forgotten(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clause that cannot be halved, or a node that is given up, must not vanish while the other clause is proved."""
+    module = importlib.import_module("blocklp.problems.verification.verify")
+    network = dense(11, (6, 8, 6, 5, 2))
+    lower, upper = unit_box(network, 4, 0.35)
+    monkeypatch.setattr(module, "FEW_INPUTS", 0)
+    monkeypatch.setattr(module, "LEAST_PATIENCE", 1e-9)
+    splits = module.ReluSplits
+    bounds = network_bounds(network, lower, upper).output
+    reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 1].min())
+    row = np.eye(2)
+    false = Property.of(lower.numpy(), upper.numpy(), row[:1], np.array([float(bounds.lower[0]) - 1])).clauses[0]
+    true = Property.of(lower.numpy(), upper.numpy(), row[1:], np.array([reached + 1e-3])).clauses[0]
+    prop = Property((false, true))
+    if trouble == "no halves":
+        monkeypatch.setattr(splits, "halves", lambda *_: [])
+    else:
+        expand = splits.expand
+
+        def give_up(self: object, nodes: list[Any]) -> Expansion:
+            found = expand(self, nodes)
+            return Expansion(found.children[1:], unresolved=found.children[:1])
+
+        monkeypatch.setattr(splits, "expand", give_up)
+    assert verify(network, prop, timeout=3, attack=False).status in ("unknown", "timed-out")
 
 
 def test_a_clause_needs_all_its_rows() -> None:
