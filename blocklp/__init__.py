@@ -10,6 +10,7 @@ from blocklp.check import check
 from blocklp.engine import Event
 from blocklp.errors import BlocklpError
 from blocklp.expression import Expression, Parameter, Variable, View
+from blocklp.factored import FactoredBlock
 from blocklp.finite import FiniteVertices
 from blocklp.methods import METHODS, Adam, Prox, ProxBC, ProxFW, Supergradient
 from blocklp.model import Blocks, Model
@@ -35,6 +36,7 @@ __all__ = [
     "Constraints",
     "Event",
     "Expression",
+    "FactoredBlock",
     "FiniteVertices",
     "Fixed",
     "Model",

@@ -1,10 +1,12 @@
 r"""Points of each block as convex combinations of a few of its vertices ("atoms").
 
 A block's point is :math:`x_b = \sum_k w_{b,k} a_{b,k}` with weights on the simplex.  :class:`VertexTable` holds all
-vertices of a :class:`FiniteVertices` type, shared by its blocks; :class:`VertexCache` keeps the last few points that a
-general min-oracle returned for each block.  Both answer the same questions, so the methods know one kind of block.
+vertices of a :class:`FiniteVertices` type, shared by its blocks; :class:`PartVertices` those of the parts of a
+:class:`FactoredBlock`; :class:`VertexCache` keeps the last few points that a general min-oracle returned for each block.
+All answer the same questions, so the methods know one kind of block.
 
-Weights and values are ``(batch, atoms, blocks)``, points ``(batch, dim, blocks)``: the block index runs fastest.
+Weights and values are ``(batch, atoms, blocks)``, points ``(batch, dim, blocks)``: the block index runs fastest.  Where blocks
+have parts, weights and values are those of all parts, ``(batch, atoms, blocks * parts)``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition import Group
+from blocklp.factored import FactoredBlock
 from blocklp.finite import FiniteVertices, struck_out
 
 SLOTS = 6
@@ -73,6 +76,57 @@ class VertexTable:
 
 
 @dataclass(frozen=True)
+class PartVertices:
+    """All vertices of the parts of a :class:`FactoredBlock`."""
+
+    type: FactoredBlock
+    blocks: int
+    vertices: Tensor  # (batch or 1, size, atoms, blocks * parts)
+    curvature: Tensor  # (size, 1, blocks * parts): a diagonal bound of the squared distances of points
+
+    @classmethod
+    def build(cls, group: Group, like: Tensor) -> PartVertices:
+        """Take the vertices of the type and bound the lengths of steps."""
+        assert isinstance(group.type, FactoredBlock)
+        vertices = group.type.vertices().to(like)
+        vertices = vertices.expand(-1, group.blocks, -1, -1, -1).permute(0, 3, 2, 1, 4).flatten(3)
+        curvature = group.type.curvature(group.curved.to(like)).repeat(1, group.blocks)[:, None]
+        return cls(group.type, group.blocks, vertices, curvature)
+
+    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
+        """One oracle call: every part's cost of each of its vertices."""
+        cost = group.view(duals)
+        pulled = self.type.pull(cost)
+        values = self._over_size(pulled.transpose(1, 2).flatten(2)[:, :, None], self.vertices)
+        # The constant of a block belongs to its first part.
+        values.view(*values.shape[:2], self.blocks, -1)[..., 0] += (cost @ self.type.shift().to(cost))[:, None]
+        best = values.amin(1)
+        return Answer(self, weights, earlier, values, best if group.alive is None else best * _by_part(group.alive, best))
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """Return the points of some weights: ``(batch, dim, blocks)``."""
+        parts = (self.vertices * weights[:, None]).sum(2)
+        return self.type.push(parts.view(*parts.shape[:2], self.blocks, -1).transpose(1, 2)).transpose(1, 2)
+
+    def products(self, weights: Tensor) -> Tensor:
+        r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle` for every atom, in the metric of the curvature."""
+        return self._over_size((self.vertices * weights[:, None]).sum(2, keepdim=True) * self.curvature, self.vertices)
+
+    def select(self, rows: Tensor) -> PartVertices:
+        """Return the atoms of some instances."""
+        if len(self.vertices) == 1:
+            return self
+        return replace(self, vertices=self.vertices.index_select(0, rows))
+
+    @staticmethod
+    def _over_size(first: Tensor, second: Tensor) -> Tensor:
+        total = first[:, 0] * second[:, 0]
+        for k in range(1, second.shape[1]):
+            total = total.addcmul_(first[:, k], second[:, k])
+        return total
+
+
+@dataclass(frozen=True)
 class VertexCache:
     """The last few points of each block; slot 0 holds the aggregate of what was dropped."""
 
@@ -117,11 +171,17 @@ class VertexCache:
         return replace(self, points=self.points.index_select(0, rows))
 
 
-Atoms = VertexTable | VertexCache
+Atoms = VertexTable | PartVertices | VertexCache
 
 
 def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     """Atoms and weights at the oracle's answer, and the values of the blocks: one oracle call."""
+    if isinstance(group.type, FactoredBlock):
+        parts = PartVertices.build(group, duals)
+        nothing = duals.new_zeros(len(duals), *parts.vertices.shape[2:])
+        answer = parts.answer(group, duals, nothing, nothing)
+        weights = torch.nn.functional.one_hot(answer.values.argmin(1), nothing.shape[1]).to(duals).transpose(1, 2).contiguous()
+        return parts, weights if group.alive is None else weights * _by_part(group.alive, weights)[:, None], answer.best
     point, value = group.min_oracle(group.view(duals))
     alive = torch.ones_like(value) if group.alive is None else group.alive
     if isinstance(group.type, FiniteVertices) and group.type.vertex_count <= TABLE_LIMIT:
@@ -133,6 +193,11 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     weights = torch.zeros_like(points[:, :, 0])
     weights[:, 0] = alive
     return VertexCache(points, group.curved.to(duals)[:, None]), weights, value
+
+
+def _by_part(alive: Tensor, like: Tensor) -> Tensor:
+    """What is stated for blocks ``(batch, blocks)``, for all of their parts."""
+    return alive.repeat_interleave(like.shape[-1] // alive.shape[1], 1)
 
 
 def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, repeats: int) -> Tensor:

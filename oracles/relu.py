@@ -11,6 +11,7 @@ from torch import Tensor
 from blocklp.block import BlockType, as_block_data
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError, ShapeError
+from blocklp.factored import FactoredBlock
 
 Kind = Literal["value", "relu"]
 
@@ -38,7 +39,7 @@ class AffineMap(Protocol):
         """Return the map in another precision."""
 
 
-class ReluAffine(BlockType):
+class ReluAffine(FactoredBlock):
     r"""The block :math:`\{(v_1, ..., v_p, z) : z = \sum_i A_i x_i + b\}`.
 
     A variable of kind "value" is :math:`x_i = v_i \in [lower, upper]` itself; one of kind "relu" is a pre-activation
@@ -79,27 +80,28 @@ class ReluAffine(BlockType):
             raise ModelError("ReluAffine: a lower bound is above its upper bound")
         self.dim = total + len(affine.shift())
 
-    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """Compare the corners of every neuron."""
+    def vertices(self) -> Tensor:
+        """Corners of every neuron's hull as pairs of variable and activation: both ends and, between them, the kink."""
+        corners = torch.stack([self.lower, torch.zeros_like(self.lower).clamp(self.lower, self.upper), self.upper], 2)
+        values, parts = torch.split(corners, self.sizes, 3), []
+        for kind, value in zip(self.kinds, values, strict=True):
+            ends = value if kind == "relu" else value[:, :, [0, 2, 2]]
+            parts.append(torch.stack([ends, ends.clamp(min=0) if kind == "relu" else ends], 3))
+        return torch.cat(parts, 4)
+
+    def push(self, parts: Tensor) -> Tensor:
+        """Variables as they are, activations through the map."""
+        return torch.cat([parts[:, :, 0], self.affine(torch.split(parts[:, 0, 1], self.sizes, 1))[:, None]], 2)
+
+    def pull(self, cost: Tensor) -> Tensor:
+        """Costs of the variables, and those of the results at the activations."""
         total = sum(self.sizes)
-        mine, out = cost[:, 0, :total], cost[:, 0, total:]
-        low, high = self.lower[:, 0].to(cost), self.upper[:, 0].to(cost)
-        points, values, value = [], [], out @ self.affine.shift().to(cost)
-        parts = (torch.split(t, self.sizes, 1) for t in (mine, low, high))
-        for kind, mu, c, a, b in zip(self.kinds, self.affine.adjoint(out), *parts, strict=True):
-            if kind == "value":
-                point = x = torch.where(c + mu > 0, a, b)
-                value = value + ((c + mu) * x).sum(1)
-            else:
-                # Corners in z: both ends and, between them, the kink; on the hull's edges the cost is linear.
-                corners = torch.stack([t.expand_as(c) for t in (a, a.clamp(min=0).minimum(b.clamp(min=0)).minimum(b), b)])
-                at = c * corners + mu * corners.clamp(min=0)
-                best, where = at.min(0)
-                point = corners.gather(0, where[None])[0]
-                x, value = point.clamp(min=0), value + best.sum(1)
-            points.append(point)
-            values.append(x)
-        return torch.cat([*points, self.affine(values)], 1)[:, None], value[:, None]
+        return torch.stack([cost[..., :total], torch.cat(self.affine.adjoint(cost[:, 0, total:]), 1)[:, None]], 2)
+
+    def shift(self) -> Tensor:
+        """Variables have none."""
+        own = self.affine.shift()
+        return torch.cat([own.new_zeros(sum(self.sizes)), own])
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Rounding of the adjoint, of the corners and of the sums."""

@@ -186,7 +186,7 @@ def read_digits(labels: tuple[int, ...] = (2, 3, 5, 8), levels: tuple[int, ...] 
                 low, high = ((image + side * radius * digits.GREY).clamp(0, 1) for side in (-1, 1))
                 margins = margin_network(network, label)
                 bounds = {name: float(network_bounds(margins, low, high, method=name).output.lower.min()) for name in BOUNDS}
-                prop = Property.robustness(low.flatten().numpy(), high.flatten().numpy(), label, network.outputs)
+                prop = Property.robustness(low.flatten(), high.flatten(), label, network.outputs)
                 verdict = verify(network, prop, timeout=PATIENCE)
                 rows.append(DigitRow(label, radius, float(margins(image[None]).min()), bounds, verdict))
     return rows

@@ -84,19 +84,24 @@ def show(rows: Sequence[Row], console: Console, title: str = "") -> None:
     """
     columns = _columns(rows)
     longest = max(20, console.width // 3) if console.is_terminal else None
-
-    def width() -> int:
-        return Measurement.get(WIDE, WIDE.options, _table(columns, longest)).maximum
-
     if console.is_terminal:
         for heading in SPARE:
-            if width() > console.width:
+            if _width(_table(columns, longest)) > console.width:
                 columns.pop(heading, None)
-    else:
-        console = Console(file=console.file, width=max(console.width, width()))
     whole = _table(columns, longest)
     whole.title = title or None
-    console.print(whole)
+    print_table(whole, console)
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table; a file or a pipe gets it at its full width."""
+    if not console.is_terminal:
+        console = Console(file=console.file, width=max(console.width, _width(table)))
+    console.print(table)
+
+
+def _width(table: Table) -> int:
+    return Measurement.get(WIDE, WIDE.options, table).maximum
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:

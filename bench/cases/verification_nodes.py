@@ -12,9 +12,10 @@ from bench.verification_data import data
 from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import read_onnx
-from blocklp.problems.verification.properties import Property, read_property
+from blocklp.problems.verification.properties import Property
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.verify import NODE_STEPS, verify
+from blocklp.problems.verification.vnnlib_reader import read_property
 
 INSTANCES = (
     ("cifar_base_kw", "img4631-eps0.016339869281045753"),
@@ -30,7 +31,7 @@ SECONDS = 60.0
     "Networks: nodes a second of branch and bound",
     "Three instances of oval21 without attack, 60 seconds each. A node is one bound of one row under some signs: 20 steps in "
     "float32, one evaluation in float64. `batch` is the number of nodes bounded at once. `nodes/s` are those of the search "
-    "alone; `overall` counts the bounds of all layers at the root and at every restart too. `ratio`: `nodes/s` over that of one"
+    "alone; `overall` counts the bounds of all layers at the root too. `ratio`: `nodes/s` over that of one"
     " thread.",
 )
 def run(quick: bool) -> list[Record]:

@@ -35,7 +35,8 @@ def as_finite(values: ArrayLike, name: str) -> FloatArray:
     NonFiniteError
         An entry is NaN or infinite.
     """
-    array = np.array(values, dtype=np.float64)
+    # Not ``np.array``, which asks for a copy in a way that tensors of torch do not know, and warns.
+    array = np.asarray(values, dtype=np.float64).copy()
     if array.ndim != 1:
         raise ShapeError(f"{name} has shape {array.shape}; give a vector")
     if (bad := first_true(~np.isfinite(array))) is not None:

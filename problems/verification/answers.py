@@ -32,8 +32,8 @@ from blocklp import __version__
 from blocklp.errors import FormatError, MissingDependencyError, OptionError
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import Runtime, read_onnx
-from blocklp.problems.verification.properties import read_property
 from blocklp.problems.verification.verify import Progress, Verdict, verify
+from blocklp.problems.verification.vnnlib_reader import read_property
 from blocklp.progress import INTERVAL
 
 GRACE = 0.1

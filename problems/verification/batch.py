@@ -15,15 +15,14 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
 from blocklp.errors import BlocklpError, FormatError
+from blocklp.problems.report import print_table
 from blocklp.problems.verification.answers import Answer, How, Networks, Watch, answer
 
 COLUMNS = ("onnx", "vnnlib", "status", "seconds", "nodes", "bound", "load_seconds", "witness")
 DECIDED = ("sat", "unsat")
-WIDE = Console(width=10_000)
 
 
 @dataclass(frozen=True)
@@ -278,6 +277,4 @@ def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], con
         counts = [str(len(kind)) for kind in (part.right, part.wrong, part.undecided, part.errors, part.new, part.open)]
         counts[1] = f"[bold red]{counts[1]}[/]" if part.wrong else counts[1]
         table.add_row(family, str(len(members)), *counts, f"{sum(row.seconds for row in members):.1f}")
-    if not console.is_terminal:
-        console = Console(file=console.file, width=max(console.width, Measurement.get(WIDE, WIDE.options, table).maximum))
-    console.print(table)
+    print_table(table, console)

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 from torch import Tensor
 
 from blocklp import __version__
+from blocklp.problems.report import print_table
 from blocklp.problems.verification.bounds import LayerBounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE = Console(width=10_000)
 FEW = 100
 """Neurons up to which each is drawn as a line of its own."""
 SIDES = (("C0", "lower"), ("C3", "upper"))
@@ -64,9 +63,7 @@ def show_layers(layers: Sequence[LayerBounds], console: Console, title: str, gap
     sums = [sum(of) for of in zip(*((h.lower.numel(), h.active, h.inactive, h.unstable) for h in hidden), strict=True)] or [0] * 4
     table.add_section()
     table.add_row("all ReLUs", *map(str, sums), "", *([""] if gap else []), f"{sum(layer.seconds for layer in layers):.2f}")
-    if not console.is_terminal:
-        console = Console(file=console.file, width=max(console.width, Measurement.get(WIDE, WIDE.options, table).maximum))
-    console.print(table)
+    print_table(table, console)
 
 
 def layers_entry(layers: Sequence[LayerBounds]) -> list[dict[str, Any]]:

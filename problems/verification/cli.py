@@ -110,8 +110,8 @@ def verify_command(
     """Decide whether a network has a counterexample to a property (VNN-LIB 1 and 2).
 
     The first line on standard output is sat, unsat, unknown or timed-out; for sat, the variables follow, each as
-    "NAME type [dims]" and one value a line.  All else goes to standard error.  `blocklp supports` says what sat and unsat
-    claim.
+    a line such as "X real [1,5]" and then one value a line.  All else goes to standard error.  `blocklp supports` says what sat
+    and unsat claim.
 
     Exit codes: 0 for sat and unsat, 1 for unknown, 3 for timed-out, 130 for an interrupt (unknown is printed), 2 for an
     error: unknown is printed, and the message goes to standard error; if the command line itself is wrong, nothing is printed.

@@ -177,11 +177,6 @@ class Runtime:
         return np.asarray(result).reshape(-1)
 
 
-def replay(source: Runtime | str | os.PathLike[str], x: Array) -> Array:
-    """Outputs that onnxruntime computes for flattened inputs; see ``Runtime``."""
-    return (source if isinstance(source, Runtime) else Runtime(source))(x)
-
-
 @dataclass(frozen=True)
 class _Node:
     """A node with its arguments: results of the network, constants, or None where left out."""

@@ -1,57 +1,19 @@
-"""Properties of networks: what would be a counterexample, in disjunctive normal form, and the reader of VNN-LIB files.
-
-A VNN-LIB file states the *counterexample*: it is satisfiable iff the property is violated.  ``read_property`` takes
-version 1 (``declare-const X_0 Real``) and version 2 (``declare-network``), with linear comparisons under any nesting of
-``and`` and ``or``, provided that each alternative keeps the input in a box.
-
-Numbers are read exactly and rounded once, outwards: a float64 box contains the stated one, and so does the polyhedron
-``matrix @ y <= right`` if its coefficients are float64 numbers (others, such as 0.1, go to the nearest).  Boxes are closed,
-so a strict bound on an input is kept as a plain one.  Both enlarge the set of counterexamples, never shrink it: "holds"
-stays true of the file, while a point on the rim may satisfy a clause and not the file.  Decimals mean real numbers
-whatever the element type; whoever reads 0.1 as the nearest float32 has another box.
-
-Reference: VNN-LIB standard 2.0, chapter "Query language" (https://www.vnnlib.org).
-"""
+"""Properties of networks: what would be a counterexample, in disjunctive normal form."""
 
 from __future__ import annotations
 
-import gzip
 import math
-import os
-import re
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from decimal import Decimal
-from fractions import Fraction
-from functools import cached_property
-from itertools import product
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from blocklp.errors import FormatError, ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.qpbo.arrays import FloatArray, as_finite, first_true
-from blocklp.problems.qpbo.readers import instance_name
 
 BoolArray = NDArray[np.bool_]
 Kind = TypeVar("Kind", np.float64, np.bool_)
-
-# A product of disjunctions grows exponentially; beyond these the file asks for a case split, not for a list of cases.
-MOST_CLAUSES = 100_000
-MOST_NUMBERS = 10**8
-DEEPEST_NESTING = 200
-
-ELEMENT_TYPES = ("real", "float16", "bfloat16", "float32", "float64")
-
-# A tensor's name keeps its indices ("X [0,1]"), as an element type keeps its shape ("float32 [1,3]"); comments match
-# outside the group and so give "".
-TOKEN = re.compile(r';[^\n]*|("[^"\n]*"|[()]|[A-Za-z]\w*\s*\[[^\[\]();]*\]|[^\s();]+)')
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
-INDEXED = re.compile(r"(\w+)\s*\[([^\[\]]*)\]")
-FLAT = re.compile(r"([XY])_(0|[1-9]\d{0,8})")
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +102,13 @@ class Property:
 
         Parameters
         ----------
-        lower, upper : array_like, shape (inputs,)
+        lower, upper : array_like or Tensor, shape (inputs,)
             The box.
-        matrix : array_like, shape (rows, outputs)
+        matrix : array_like or Tensor, shape (rows, outputs)
             Coefficients.
-        right : array_like, shape (rows,)
+        right : array_like or Tensor, shape (rows,)
             Right-hand sides.
-        strict : array_like of bool, shape (rows,) or ()
+        strict : array_like or Tensor of bool, shape (rows,) or ()
             Rows that must hold with ``<``.
         name : str
             Name of the property.
@@ -161,19 +123,19 @@ class Property:
             The box is empty.
         """
         low, high = _box(lower, upper)
-        rows = np.array(matrix, dtype=np.float64)
+        rows = np.asarray(matrix, dtype=np.float64).copy()
         if rows.ndim != 2 or rows.size == 0:
             raise ShapeError(f"matrix has shape {rows.shape}; give (rows, outputs) with at least one of each")
         if not np.isfinite(rows).all():
             row, output = np.argwhere(~np.isfinite(rows))[0].tolist()
             raise NonFiniteError(f"matrix[{row}, {output}] is {rows[row, output]}; every entry must be finite")
         sides = as_finite(right, "right")
-        marks = np.array(strict, dtype=np.bool_)
+        marks = np.asarray(strict, dtype=np.bool_)
         if sides.shape != rows.shape[:1] or marks.shape not in ((), sides.shape):
             raise ShapeError(
                 f"right has shape {sides.shape} and strict {marks.shape}; give one entry to each of the {len(rows)} rows of matrix"
             )
-        return cls((Clause(low, high, _frozen(rows), sides, _frozen(np.broadcast_to(marks, sides.shape).copy())),), name)
+        return cls((Clause(low, high, frozen(rows), sides, frozen(np.broadcast_to(marks, sides.shape).copy())),), name)
 
     @classmethod
     def robustness(cls, lower: ArrayLike, upper: ArrayLike, label: int, classes: int, name: str = "") -> Property:
@@ -183,7 +145,7 @@ class Property:
 
         Parameters
         ----------
-        lower, upper : array_like, shape (inputs,)
+        lower, upper : array_like or Tensor, shape (inputs,)
             The box.
         label : int
             The right class.
@@ -200,10 +162,10 @@ class Property:
         if classes < 2 or not 0 <= label < classes:
             raise ModelError(f"label is {label} of {classes} classes; give at least two classes and a label from 0")
         low, high = _box(lower, upper)
-        zero, plain = _frozen(np.zeros(1)), _frozen(np.zeros(1, dtype=np.bool_))
+        zero, plain = frozen(np.zeros(1)), frozen(np.zeros(1, dtype=np.bool_))
         identity = np.eye(classes)
         rivals = (other for other in range(classes) if other != label)
-        rows = (_frozen((identity[label] - identity[other])[None]) for other in rivals)
+        rows = (frozen((identity[label] - identity[other])[None]) for other in rivals)
         return cls(tuple(Clause(low, high, row, zero, plain) for row in rows), name)
 
     def violated(self, x: ArrayLike, y: ArrayLike, tolerance: float = 0.0) -> int | None:
@@ -249,7 +211,8 @@ class Property:
         return self.violated(x, y, tolerance) is None
 
 
-def _frozen(array: NDArray[Kind]) -> NDArray[Kind]:
+def frozen(array: NDArray[Kind]) -> NDArray[Kind]:
+    """Make an array read-only and return it."""
     array.setflags(write=False)
     return array
 
@@ -261,544 +224,3 @@ def _box(lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray]:
     if (bad := first_true(low > high)) is not None:
         raise ModelError(f"the box is empty: lower[{bad}] is {low[bad]}, above upper[{bad}], which is {high[bad]}; mend one")
     return low, high
-
-
-class _Bound(NamedTuple):
-    """``x[key] <= value``, or ``-x[~key] <= value`` if ``key`` is negative, so that both sides are treated alike."""
-
-    key: int
-    value: Fraction
-    strict: bool
-
-
-@dataclass(slots=True, eq=False)
-class _Row:
-    """``sum_j terms[j] y[j] <= right``."""
-
-    terms: dict[int, Fraction]
-    right: Fraction
-    strict: bool
-
-
-@dataclass(slots=True)
-class _Junction:
-    """All of the parts, or any of them; nested ones of the same kind are flattened and constants are gone."""
-
-    every: bool
-    parts: list[_Formula]
-
-
-_Formula = bool | _Bound | _Row | _Junction
-_Atoms = tuple[_Bound | _Row, ...]
-
-
-def _join(every: bool, parts: list[_Formula]) -> _Formula:
-    kept: list[_Formula] = []
-    for part in parts:
-        if isinstance(part, bool):
-            if part is not every:
-                return part
-        elif isinstance(part, _Junction) and part.every is every:
-            kept += part.parts
-        else:
-            kept.append(part)
-    if not kept:
-        return every
-    return kept[0] if len(kept) == 1 else _Junction(every, kept)
-
-
-def _count(formula: _Formula) -> int:
-    if not isinstance(formula, _Junction):
-        return 1
-    counts = [_count(part) for part in formula.parts if isinstance(part, _Junction) or not formula.every]
-    return math.prod(counts) if formula.every else sum(counts)
-
-
-def _alternatives(formula: _Formula) -> Iterator[_Atoms]:
-    """Expand a formula without constants into its disjunctive normal form, one conjunction after the other."""
-    if isinstance(formula, _Bound | _Row):
-        yield (formula,)
-    elif isinstance(formula, _Junction) and formula.every:
-        plain: _Atoms = tuple(part for part in formula.parts if isinstance(part, _Bound | _Row))
-        for choice in product(*(_alternatives(part) for part in formula.parts if isinstance(part, _Junction))):
-            yield sum(choice, plain)
-    elif isinstance(formula, _Junction):
-        for part in formula.parts:
-            yield from _alternatives(part)
-
-
-def _round_up(value: Fraction) -> float:
-    """Return the smallest float64 number that is not below ``value``; OverflowError if there is none."""
-    nearest = value.numerator / value.denominator
-    top, bottom = nearest.as_integer_ratio()
-    above = math.nextafter(nearest, math.inf) if top * value.denominator < value.numerator * bottom else nearest
-    if math.isinf(above):
-        raise OverflowError
-    return above
-
-
-def _tighten(bounds: dict[int, _Bound], bound: _Bound, outer: dict[int, _Bound]) -> None:
-    """Add to ``bounds`` a bound that says more than ``bounds`` and ``outer`` do."""
-    old = bounds.get(bound.key) or outer.get(bound.key)
-    if old is None or (bound.value, not bound.strict) < (old.value, not old.strict):
-        bounds[bound.key] = bound
-
-
-def _first_empty(bounds: dict[int, _Bound], outer: dict[int, _Bound]) -> int | None:
-    """Return an input that ``bounds``, which refine ``outer``, leave no value at all, or None; exact."""
-    for key, bound in bounds.items():
-        other = bounds.get(~key) or outer.get(~key)
-        if other is not None:
-            width = bound.value + other.value
-            if width < 0 or (width == 0 and (bound.strict or other.strict)):
-                return max(key, ~key)
-    return None
-
-
-def _first_missing(bounds: dict[int, _Bound], outer: dict[int, _Bound], inputs: int) -> int | None:
-    """Return the key of a bound that neither ``bounds`` nor ``outer`` have, or None."""
-    # Counting first: a file may bound thousands of inputs for all alternatives at once.
-    if len(outer) + sum(key not in outer for key in bounds) == 2 * inputs:
-        return None
-    return next(key for index in range(inputs) for key in (~index, index) if key not in outer and key not in bounds)
-
-
-class _Arrays:
-    """Float64 arrays of clauses: boxes from bounds that refine common ones, and rows, each made once."""
-
-    def __init__(self, common: dict[int, _Bound], inputs: int, outputs: int) -> None:
-        self.common, self.inputs, self.outputs = common, inputs, outputs
-        self.boxes: dict[frozenset[_Bound], tuple[FloatArray, FloatArray]] = {}
-        self.rows: dict[int, tuple[FloatArray, float]] = {}
-        self.entries = 0
-
-    @cached_property
-    def common_box(self) -> tuple[FloatArray, FloatArray]:
-        """The common bounds, and infinities where there are none."""
-        box = np.full(self.inputs, -np.inf), np.full(self.inputs, np.inf)
-        self.write(self.common, *box)
-        return box
-
-    @staticmethod
-    def write(bounds: dict[int, _Bound], lower: FloatArray, upper: FloatArray) -> None:
-        """Write bounds, rounded outwards."""
-        for key, bound in bounds.items():
-            if key < 0:
-                lower[~key] = -_round_up(bound.value)
-            else:
-                upper[key] = _round_up(bound.value)
-
-    def clause(self, refined: dict[int, _Bound], rows: list[_Row]) -> Clause:
-        """Return the clause of bounds and rows; MemoryError if there would be more than ``MOST_NUMBERS`` numbers."""
-        key = frozenset(refined.values())
-        self.entries += len(rows) * self.outputs + (0 if key in self.boxes else 2 * self.inputs)
-        if self.entries > MOST_NUMBERS:
-            raise MemoryError
-        if key not in self.boxes:
-            lower, upper = self.common_box[0].copy(), self.common_box[1].copy()
-            self.write(refined, lower, upper)
-            self.boxes[key] = _frozen(lower), _frozen(upper)
-        made = [self.row(row) for row in rows]
-        matrix, right = np.stack([vector for vector, _ in made]), np.array([side for _, side in made])
-        return Clause(*self.boxes[key], _frozen(matrix), _frozen(right), _frozen(np.array([row.strict for row in rows])))
-
-    def row(self, row: _Row) -> tuple[FloatArray, float]:
-        """Return coefficients, each to the nearest float64 number, and the right-hand side, rounded up."""
-        if id(row) not in self.rows:
-            vector = np.zeros(self.outputs)
-            for index, value in row.terms.items():
-                vector[index] = value.numerator / value.denominator
-                if vector[index] == 0:
-                    raise OverflowError
-            self.rows[id(row)] = vector, _round_up(row.right)
-        return self.rows[id(row)]
-
-
-_Linear = tuple[dict[int, Fraction], Fraction]
-_ONE, _ZERO = Fraction(1), Fraction(0)
-
-
-def _scaled(linear: _Linear, factor: Fraction) -> _Linear:
-    return ({key: value * factor for key, value in linear[0].items()} if factor else {}), linear[1] * factor
-
-
-def _sum(left: _Linear, right: _Linear) -> _Linear:
-    terms = dict(left[0])
-    for key, value in right[0].items():
-        terms[key] = terms.get(key, _ZERO) + value
-    return {key: value for key, value in terms.items() if value}, left[1] + right[1]
-
-
-@dataclass(slots=True)
-class _Group:
-    """A parenthesis: the number of its opening token, and what it holds."""
-
-    token: int
-    items: list[str | _Group]
-
-    @property
-    def head(self) -> str:
-        return self.items[0] if self.items and isinstance(self.items[0], str) else ""
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """A declared tensor; the keys of an output's elements are complements of their indices, an input's the indices."""
-
-    name: str
-    element_type: str
-    shape: tuple[int, ...]
-    is_input: bool
-
-
-@dataclass
-class _Reader:
-    """The state of reading one file: its text, what it has declared and what it has asserted."""
-
-    path: Path
-    text: str
-    version: int = 1
-    network: str = "N"
-    # Keys of elements by the text that names them, filled at the declaration in version 1 and at the first use in 2.
-    keys: dict[str, int] = field(default_factory=dict)
-    tensors: list[_Tensor] = field(default_factory=list)
-    numbers: dict[str, Fraction] = field(default_factory=dict)
-    asserted: list[_Formula] = field(default_factory=list)
-
-    def error(self, group: _Group, problem: str) -> FormatError:
-        """Build the error that names this file, the line of a parenthesis and its text."""
-        start = next(match.start() for number, match in enumerate(TOKEN.finditer(self.text)) if number == group.token)
-        line = self.text[self.text.rfind("\n", 0, start) + 1 :].split("\n", 1)[0].strip()
-        shown = line if len(line) <= 80 else line[:77] + "..."
-        return FormatError(f"{self.path}, line {self.text.count(chr(10), 0, start) + 1} ({shown!r}): {problem}")
-
-    def groups(self) -> list[_Group]:
-        """Return the outermost parentheses."""
-        outermost = inner = _Group(-1, [])
-        stack: list[_Group] = []
-        for number, token in enumerate(TOKEN.findall(self.text)):
-            if token == "(":
-                group = _Group(number, [])
-                inner.items.append(group)
-                stack.append(inner)
-                inner = group
-                if len(stack) > DEEPEST_NESTING:
-                    raise self.error(group, f"more than {DEEPEST_NESTING} nested parentheses; flatten the formula")
-            elif token == ")":
-                if not stack:
-                    raise self.error(_Group(number, []), "unbalanced ')'; remove it or open it")
-                inner = stack.pop()
-            elif token:
-                if not stack:
-                    raise self.error(_Group(number, []), f"{token!r} stands outside of parentheses; commands are '(...)'")
-                inner.items.append(token)
-        if stack:
-            # The last outermost one swallowed all that follows, and so it is the one to look at.
-            last = outermost.items[-1]
-            assert isinstance(last, _Group)
-            raise self.error(last, "unbalanced '(': the file ends before it is closed; it is cut off or lacks a ')'")
-        return [group for group in outermost.items if isinstance(group, _Group)]
-
-    def read(self) -> None:
-        """Read all commands."""
-        groups = self.groups()
-        if not groups:
-            raise FormatError(f"{self.path}: the file is empty; declare variables and assert something about them")
-        if groups[0].head == "vnnlib-version":
-            match groups[0].items:
-                case [_, str(stated)] if re.fullmatch(r"<[12]\.\d+>", stated):
-                    self.version = int(stated[1])
-                case _:
-                    raise self.error(groups[0], "unsupported: this version; write '(vnnlib-version <2.0>)'")
-            groups = groups[1:]
-        for group in groups:
-            match group.head:
-                case "assert":
-                    match group.items:
-                        case [_, _Group() as formula]:
-                            self.asserted.append(self.formula(formula))
-                        case _:
-                            raise self.error(group, "an assertion holds one comparison, 'and' or 'or' in parentheses")
-                case "declare-const" if self.version == 1:
-                    self.declare_const(group)
-                case "declare-network" if self.version == 2:
-                    self.declare_network(group)
-                case "declare-network":
-                    raise self.error(group, "a network is declared in version 2 only; begin with '(vnnlib-version <2.0>)'")
-                case head:
-                    raise self.error(group, f"unknown or misplaced command {head!r} of version {self.version}")
-
-    def declare_const(self, group: _Group) -> None:
-        """Read ``(declare-const X_0 Real)``."""
-        match group.items:
-            case [_, str(name), "Real"] if matched := FLAT.fullmatch(name):
-                if name in self.keys:
-                    raise self.error(group, f"{name} is declared twice; keep one")
-                index = int(matched[2])
-                self.keys[name] = index if matched[1] == "X" else ~index
-            case _:
-                raise self.error(group, "unsupported: this declaration; write '(declare-const X_0 Real)', with X_ or Y_")
-
-    def declare_network(self, group: _Group) -> None:
-        """Read ``(declare-network N (declare-input X float32 [1,5]) (declare-output Y float32 [1,2]))``."""
-        if self.tensors:
-            raise self.error(group, "unsupported: several networks; state the property of one")
-        match group.items:
-            case [_, str(name), *declarations] if re.fullmatch(r"[A-Za-z]\w*", name):
-                self.network = name
-            case _:
-                raise self.error(group, "a network has a name and declarations of an input and an output")
-        for declaration in declarations:
-            if not isinstance(declaration, _Group):
-                raise self.error(group, f"unknown symbol {declaration!r} in the declaration of a network")
-            if declaration.head not in ("declare-input", "declare-output"):
-                raise self.error(declaration, f"unsupported: {declaration.head}; declare one input and one output")
-            self.tensors.append(self.tensor(declaration))
-        if [tensor.is_input for tensor in self.tensors] != [True, False]:
-            raise self.error(group, "unsupported: a network with other than one input and, after it, one output")
-        if len({tensor.name for tensor in self.tensors} | {self.network}) < 3:
-            raise self.error(group, "network, input and output share a name; rename one")
-        if self.tensors[0].element_type != self.tensors[1].element_type:
-            raise self.error(group, "unsupported: input and output of different element types")
-
-    def tensor(self, group: _Group) -> _Tensor:
-        """Read ``(declare-input X float32 [1,5])``."""
-        match group.items:
-            case [_, str(name), str(typed)] if re.fullmatch(r"[A-Za-z]\w*", name) and (matched := INDEXED.fullmatch(typed)):
-                shape = self.integers(matched[2], group)
-            case [_, _, _, "initialized"]:
-                raise self.error(group, "unsupported: an initialized input; bound the input and drop the word")
-            case _:
-                raise self.error(group, "not a declaration of a tensor; write '(declare-input X float32 [1,5])'")
-        if (element_type := matched[1].lower()) not in ELEMENT_TYPES:
-            raise self.error(group, f"unsupported: element type {matched[1]}; use one of {', '.join(ELEMENT_TYPES)}")
-        if 0 in shape or math.prod(shape) > MOST_NUMBERS:
-            raise self.error(group, f"a tensor of shape {list(shape)} is empty or too large; correct the shape")
-        return _Tensor(name, element_type, shape, group.head == "declare-input")
-
-    def integers(self, text: str, group: _Group) -> tuple[int, ...]:
-        """Read a shape or indices, without their brackets."""
-        parts = [part.strip() for part in text.split(",")] if text.strip() else []
-        if not all(re.fullmatch(r"\d{1,9}", part, re.ASCII) for part in parts):
-            raise self.error(group, f"[{text}] is not a list of whole numbers with commas between them; correct it")
-        return tuple(map(int, parts))
-
-    def key(self, name: str, group: _Group) -> int:
-        """Return the key of an element that is not in ``keys`` yet: of a tensor, or none at all."""
-        matched = INDEXED.fullmatch(name)
-        stem = matched[1] if matched else name
-        tensor = next((tensor for tensor in self.tensors if tensor.name == stem), None)
-        if tensor is None:
-            raise self.error(group, f"{name!r} is neither a declared variable nor a number; declare it or correct it")
-        indices = self.integers(matched[2], group) if matched else ()
-        if len(indices) != len(tensor.shape) or any(index >= size for index, size in zip(indices, tensor.shape, strict=True)):
-            raise self.error(group, f"{name} is outside of the declared shape {list(tensor.shape)}; correct one of them")
-        flat = int(np.ravel_multi_index(indices, tensor.shape)) if indices else 0
-        self.keys[name] = flat if tensor.is_input else ~flat
-        return self.keys[name]
-
-    def number(self, text: str, group: _Group) -> Fraction:
-        """Return the exact value of a decimal."""
-        if NUMBER.fullmatch(text) is None:
-            raise self.error(group, f"{text!r} is not a number; correct it")
-        # The range of float64 is also what keeps the exact value short.
-        if math.isinf(float(text)) or (Decimal(text) and Decimal(text).adjusted() < -400):
-            raise self.error(group, f"{text} is beyond the range of float64; leave out the constraint or rescale it")
-        self.numbers[text] = Fraction(Decimal(text))
-        return self.numbers[text]
-
-    def linear(self, item: str | _Group, group: _Group) -> _Linear:
-        """Return an arithmetic term as coefficients by key and a constant."""
-        if isinstance(item, str):
-            if (key := self.keys.get(item)) is not None:
-                return {key: _ONE}, _ZERO
-            if (value := self.numbers.get(item)) is not None:
-                return {}, value
-            if item.lstrip("+-").lower() in ("nan", "inf", "infinity"):
-                raise self.error(group, f"{item} is not a finite number; leave out the constraint")
-            if item[0] in "+-.0123456789":
-                return {}, self.number(item, group)
-            return {self.key(item, group): _ONE}, _ZERO
-        if item.head not in ("+", "-", "*") or len(item.items) < 2:
-            raise self.error(item, f"unsupported: {item.head or 'this'!r} as arithmetic; use '+', '-' or '*' and what they apply to")
-        first, *rest = [self.linear(part, item) for part in item.items[1:]]
-        if item.head == "-" and not rest:
-            return _scaled(first, -_ONE)
-        total = first
-        for other in rest:
-            if item.head == "*":
-                if total[0] and other[0]:
-                    raise self.error(item, "unsupported: a product of variables; only linear terms can be bounded")
-                total = _scaled(total, other[1]) if total[0] else _scaled(other, total[1])
-            else:
-                total = _sum(total, other if item.head == "+" else _scaled(other, -_ONE))
-        return total
-
-    def formula(self, group: _Group) -> _Formula:
-        """Return a formula without its constants."""
-        if group.head in ("and", "or"):
-            if len(group.items) < 2:
-                raise self.error(group, f"an empty {group.head!r}; give it a part")
-            parts: list[_Formula] = []
-            for item in group.items[1:]:
-                if not isinstance(item, _Group):
-                    raise self.error(group, f"unknown symbol {item!r} under {group.head!r}; give comparisons in parentheses")
-                parts.append(self.formula(item))
-            return _join(group.head == "and", parts)
-        if group.head not in ("<=", ">=", "<", ">", "=", "==", "!="):
-            raise self.error(group, f"unsupported: {group.head or 'this'!r} as a formula; use and, or, <=, >=, <, >, =, ==, !=")
-        if len(group.items) != 3:
-            raise self.error(group, f"{group.head!r} compares two terms and has {len(group.items) - 1}; split or complete it")
-        left, right = self.linear(group.items[1], group), self.linear(group.items[2], group)
-        if group.head in ("<=", "<"):
-            return self.at_most(left, right, group.head == "<", group)
-        if group.head in (">=", ">"):
-            return self.at_most(right, left, group.head == ">", group)
-        equal = group.head != "!="
-        return _join(equal, [self.at_most(left, right, not equal, group), self.at_most(right, left, not equal, group)])
-
-    def at_most(self, left: _Linear, right: _Linear, strict: bool, group: _Group) -> _Formula:
-        """Return ``left <= right``."""
-        terms, constant = _sum(left, _scaled(right, -_ONE))
-        if not terms:
-            return constant < 0 or (constant == 0 and not strict)
-        kinds = {key >= 0 for key in terms}
-        if kinds == {False}:
-            return _Row({~key: value for key, value in terms.items()}, -constant, strict)
-        if len(kinds) == 2:
-            raise self.error(group, "unsupported: a constraint between inputs and outputs; keep them apart")
-        if len(terms) > 1:
-            raise self.error(group, "unsupported: a constraint between several inputs; only a box can be searched")
-        ((key, scale),) = terms.items()
-        return _Bound(key if scale > 0 else ~key, -constant / abs(scale), strict)
-
-    def counts(self, inputs: int | None, outputs: int | None) -> tuple[int, int]:
-        """Return the numbers of inputs and outputs, compared with those asked for."""
-        if self.version == 2:
-            if not self.tensors:
-                raise FormatError(f"{self.path}: no network is declared; add a declare-network")
-            sizes = math.prod(self.tensors[0].shape), math.prod(self.tensors[1].shape)
-        else:
-            sizes = max(self.keys.values(), default=-1) + 1, -min(self.keys.values(), default=0)
-        for kind, letter, size, asked in (("inputs", "X", sizes[0], inputs), ("outputs", "Y", sizes[1], outputs)):
-            if size <= 0:
-                raise FormatError(f"{self.path}: no {kind} are declared; add '(declare-const {letter}_0 Real)'")
-            # A version 1 file may leave out outputs.
-            if asked is not None and (size > asked or (self.version == 2 and size < asked)):
-                told = f"{size} {kind} are declared but the network has {asked}"
-                raise FormatError(f"{self.path}: {told}; check that they belong together")
-        if self.version == 2:
-            return sizes
-        inputs, outputs = inputs or sizes[0], outputs or sizes[1]
-        declared = set(self.keys.values())
-        if (absent := next((index for index in range(inputs) if index not in declared), None)) is not None:
-            raise FormatError(f"{self.path}: input X_{absent} is not declared, and so has no bounds; declare and bound it")
-        return inputs, outputs
-
-    def input_name(self, index: int) -> str:
-        """Return what the file calls an input."""
-        if self.version == 1:
-            return f"X_{index}"
-        position = ",".join(map(str, np.unravel_index(index, self.tensors[0].shape))) if self.tensors[0].shape else ""
-        return f"{self.tensors[0].name}[{position}]" if position else self.tensors[0].name
-
-    def no_value(self, bounds: dict[int, _Bound], index: int) -> FormatError:
-        """Build the error of an empty box."""
-        lower, upper = -bounds[~index].value, bounds[index].value
-        return FormatError(
-            f"{self.path}: the box is empty in every alternative: no value of input {self.input_name(index)} lies between "
-            f"its lower bound {float(lower)} and its upper bound {float(upper)}; correct them"
-        )
-
-    def clauses(self, inputs: int, outputs: int) -> tuple[Clause, ...]:
-        """Expand what is asserted; a clause that certainly has no point is dropped."""
-        formula = _join(True, self.asserted)
-        if isinstance(formula, bool):
-            told = (
-                "nothing is asserted about X and Y"
-                if formula
-                else "comparisons of constants that are false rule out any counterexample"
-            )
-            raise FormatError(f"{self.path}: {told}; correct the assertions")
-        if (count := _count(formula)) > MOST_CLAUSES:
-            raise FormatError(f"{self.path}: {count} alternatives after expansion, above {MOST_CLAUSES}; split the file by cases")
-        parts = formula.parts if isinstance(formula, _Junction) and formula.every else [formula]
-        shared = [part for part in parts if isinstance(part, _Row)]
-        common: dict[int, _Bound] = {}
-        for part in parts:
-            if isinstance(part, _Bound):
-                _tighten(common, part, {})
-        if (empty := _first_empty(common, {})) is not None:
-            raise self.no_value(common, empty)
-        # What is common to all alternatives is not copied into each: it holds thousands of bounds.
-        alternatives = _alternatives(_Junction(True, [part for part in parts if isinstance(part, _Junction)]))
-        arrays = _Arrays(common, inputs, outputs)
-        clauses: list[Clause] = []
-        refined: dict[int, _Bound] = {}
-        for atoms in alternatives:
-            rows = shared + [atom for atom in atoms if isinstance(atom, _Row)]
-            refined = {}
-            for atom in atoms:
-                if isinstance(atom, _Bound):
-                    _tighten(refined, atom, common)
-            if (empty := _first_empty(refined, common)) is not None:
-                continue
-            if (missing := _first_missing(refined, common, inputs)) is not None:
-                name, side = self.input_name(max(missing, ~missing)), "lower" if missing < 0 else "upper"
-                raise FormatError(f"{self.path}: input {name} has no {side} bound; assert one in every alternative")
-            if not rows:
-                raise FormatError(
-                    f"{self.path}: nothing is asserted about the outputs, at least in one alternative, so that every point of "
-                    "its box is a counterexample; assert something about Y"
-                )
-            clauses.append(arrays.clause(refined, rows))
-        if empty is not None and not clauses:
-            raise self.no_value(common | refined, empty)
-        return tuple(clauses)
-
-
-def read_property(path: str | os.PathLike[str], inputs: int | None = None, outputs: int | None = None) -> Property:
-    """Read a VNN-LIB file of version 1 or 2 (see the module's text), gzipped or not.
-
-    Parameters
-    ----------
-    path : path-like
-        The file; gzip data are known by their first bytes, not by the name.
-    inputs, outputs : int, optional
-        What the network has, to be compared with the file.  A version 1 file may leave out outputs; by default the
-        largest declared index gives their number.
-
-    Returns
-    -------
-    Property
-        Named after the file.  Tensors of version 2 are flattened in C order.  An alternative whose bounds, compared
-        exactly, leave an input no value is dropped.
-
-    Raises
-    ------
-    FormatError
-        The file is damaged, not text or malformed; it declares other variables than the network has; an input lacks a
-        bound, or no alternative is left with a point in its box; an alternative says nothing about outputs; the
-        expansion exceeds ``MOST_CLAUSES`` clauses; or it needs what a box and linear rows cannot state (several
-        networks, hidden tensors, products of variables, constraints between inputs, or between inputs and outputs).
-    FileNotFoundError
-        There is no such file.
-    """
-    file = Path(path)
-    data = file.read_bytes()
-    try:
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{file}: damaged gzip data ({error}); fetch the file again") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{file}: not a text file ({error}); give a VNN-LIB file") from error
-    reader = _Reader(file, text)
-    reader.read()
-    try:
-        clauses = reader.clauses(*reader.counts(inputs, outputs))
-    except OverflowError:
-        raise FormatError(f"{file}: arithmetic on constants leaves the range of float64; rescale them") from None
-    except MemoryError:
-        raise FormatError(f"{file}: more than {MOST_NUMBERS} numbers after expansion; split the file by cases") from None
-    element_type = reader.tensors[0].element_type if reader.tensors else "real"
-    return Property(clauses, instance_name(file, (".vnnlib",)), element_type, reader.network)

@@ -268,7 +268,7 @@ def shared_instances():
 @pytest.mark.parametrize(("family", "spec"), SAT)
 def test_known_counterexamples_are_found_and_replayed(shared_instances, family, spec):
     from blocklp.problems.verification.onnx_reader import Runtime, read_onnx
-    from blocklp.problems.verification.properties import read_property
+    from blocklp.problems.verification.vnnlib_reader import read_property
 
     folder, rows = shared_instances
     row = next(r for r in rows if r["onnx"].startswith(family) and f"/{spec}" in r["vnnlib"] and r["expected"] == "sat")
@@ -279,7 +279,7 @@ def test_known_counterexamples_are_found_and_replayed(shared_instances, family, 
 
 def test_no_counterexample_of_an_instance_known_to_have_none(shared_instances):
     from blocklp.problems.verification.onnx_reader import read_onnx
-    from blocklp.problems.verification.properties import read_property
+    from blocklp.problems.verification.vnnlib_reader import read_property
 
     folder, rows = shared_instances
     for row in rows:

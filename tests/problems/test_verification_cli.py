@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import typer
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from typer.testing import CliRunner
@@ -21,8 +23,8 @@ import blocklp as bl
 from blocklp.problems import cli
 from blocklp.problems.verification import answers, batch, images
 from blocklp.problems.verification.onnx_reader import OPERATORS, Runtime, read_onnx
-from blocklp.problems.verification.properties import read_property
 from blocklp.problems.verification.verify import Progress
+from blocklp.problems.verification.vnnlib_reader import read_property
 from blocklp.search import SearchEvent
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +107,15 @@ def confirmed(found, net, query):
     assert all(float(np.float32(value)) == value for value in x)
     assert np.array_equal(Runtime(net)(np.array(x, dtype=np.float32)), np.array(y, dtype=np.float32))
     return read_property(query, len(x), len(y)).violated(x, y) is not None
+
+
+def test_help_shows_what_stands_in_brackets(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        shown = run(name, "--help").stdout
+        for written in (command.help, *(getattr(param, "help", "") for param in command.params)):
+            assert all(text in shown for text in re.findall(r"\[.+?\]", written)), written
+    assert '"X real [1,5]"' in run("verify", "--help").stdout and "[0, 1]" in run("bounds", "--help").stdout
 
 
 def test_unsat(net, write):

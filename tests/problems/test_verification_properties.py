@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklp.errors import FormatError, ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.problems.verification.properties import MOST_CLAUSES, Clause, Property, read_property
+from blocklp.problems.verification.properties import Clause, Property
+from blocklp.problems.verification.vnnlib_reader import MOST_CLAUSES, read_property
 
 COMPARE = {
     "<=": operator.le,
@@ -424,6 +426,20 @@ def test_strict_rows_exclude_their_rim():
     plain, strict = (Property.of([0], [1], [[1, -1]], [0], strict=mark) for mark in (False, [True]))
     assert plain.violated([0], [1, 1]) == 0 and strict.violated([0], [1, 1]) is None
     assert strict.violated([0], [1, 1], tolerance=0.1) == 0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_are_taken_and_copied(dtype):
+    low, high, matrix, right = (torch.tensor(v, dtype=dtype) for v in ([0, 0.5], [1, 2], [[1, -1]], [0.25]))
+    found = Property.of(low, high, matrix, right, strict=torch.tensor([True])).clauses[0]
+    robust = Property.robustness(low, high, 0, 2)
+    for tensor in (low, high, matrix, right):
+        tensor.fill_(7)
+    expected = Property.of([0, 0.5], [1, 2], [[1, -1]], [0.25], strict=[True]).clauses[0]
+    assert all(np.array_equal(value, vars(expected)[name]) for name, value in vars(found).items())
+    assert all(np.array_equal(getattr(robust.clauses[0], side), getattr(expected, side)) for side in ("lower", "upper"))
+    assert robust.violated(torch.tensor([0.5, 1], dtype=dtype), torch.zeros(2, dtype=dtype)) == 0
 
 
 @pytest.mark.parametrize(
