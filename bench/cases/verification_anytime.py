@@ -8,6 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+import blocklp as bl
 from bench.cases.verification_output import RATES, exact
 from bench.registry import Record, case
 from bench.verification_data import error, problem, rival, slopes
@@ -15,7 +16,14 @@ from blocklp.problems.verification.bounds import intervals
 from blocklp.problems.verification.planet import Planet
 
 STEPS = (1, 3, 10, 30, 100, 300, 1000)
-METHODS = ("prox", "proxbc", "supergradient", "adam")
+METHODS = {
+    "prox": bl.Prox(),
+    "prox, weight 100": bl.Prox(100.0),
+    "proxbc, weight 100": bl.ProxBC(100.0),
+    "supergradient": bl.Supergradient(),
+    "adam": bl.Adam(),
+}
+"""The weight 100 is that of the thesis (4.1.7.2)."""
 
 
 def draw(records: list[Record], figure: Figure) -> None:
@@ -75,10 +83,10 @@ def run(quick: bool) -> list[Record]:
     start = relaxation.start(given.relus, len(given.rows))
     planet = Planet.build(relaxation, given.node, given.rows, box, start)
     solver = planet.model.compile(dtype=torch.float32)
-    for method in METHODS:
+    for method, settings in METHODS.items():
         for name, state in (("zero", None), ("CROWN", planet.start)):
             solution = solver.solve(
-                method=method, warm_start=state, passes=most, tol=0, history=True, patience=10**6, check_every=1 if quick else 10
+                method=settings, warm_start=state, passes=most, tol=0, history=True, patience=10**6, check_every=1 if quick else 10
             )
             assert solution.history is not None
             # A pass that evaluates the first bound comes before the first check.
