@@ -1,0 +1,158 @@
+"""The permutohedral lattice against dense matrices, the Gaussian and its own tensor operations."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from blocklp.errors import ModelError, NonFiniteError, ShapeError
+from blocklp.oracles import permutohedral
+from blocklp.oracles.permutohedral import Lattice
+
+
+def points(count: int, d: int, seed: int = 0, spread: float = 2.0) -> Tensor:
+    return spread * torch.randn(count, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.fixture(params=["compiled", "tensors"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "tensors":
+        monkeypatch.setattr(permutohedral, "lattice_kernels", None)
+    elif permutohedral.lattice_kernels is None:
+        pytest.skip("numba is not installed")
+
+
+def dense(features: Tensor) -> Tensor:
+    """The kernel by its definition: walks on a table of integer coordinates."""
+    count, d = features.shape
+    lattice = Lattice.build(features)
+    _, keys = permutohedral._embed(features)
+    whole = torch.cat([keys, -keys.sum(2, keepdim=True)], 2).flatten(0, 1).tolist()
+    table = {tuple(key): at for key, at in zip(whole, lattice.vertices.flatten().tolist(), strict=True)}
+    splat = np.zeros((lattice.size, count))
+    for row, (vertices, weights) in enumerate(zip(lattice.vertices.tolist(), lattice.weights.tolist(), strict=True)):
+        splat[vertices, row] += weights
+    blurs = []
+    for axis in range(d + 1):
+        blur = np.eye(lattice.size)
+        for key, at in table.items():
+            for sign in (1, -1):
+                beside = tuple(k + sign * (d if i == axis else -1) for i, k in enumerate(key))
+                if beside in table:
+                    blur[at, table[beside]] += 0.5
+        blurs.append(blur)
+    there = np.linalg.multi_dot([*blurs[::-1], splat])
+    back = np.linalg.multi_dot([*blurs, splat])
+    return torch.tensor(splat.T @ (there + back)) / 2 / (1 + 2.0**-d)
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_filter_is_the_walk_on_the_lattice(d: int) -> None:
+    features = points(60, d)
+    lattice = Lattice.build(features)
+    matrix = lattice.filter(torch.eye(60, dtype=torch.float64))
+    torch.testing.assert_close(matrix, dense(features), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(matrix, matrix.T, rtol=0, atol=1e-14)
+    narrow = lattice.filter(torch.eye(60))
+    assert narrow.dtype == torch.float32
+    torch.testing.assert_close(narrow.double(), matrix, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_points_are_means_of_their_vertices(d: int) -> None:
+    features = points(200, d)
+    weights, keys = permutohedral._embed(features)
+    assert float(weights.min()) >= -1e-12
+    torch.testing.assert_close(weights.sum(1), torch.ones(200, dtype=torch.float64))
+    elevated = features @ permutohedral._elevation(d).T
+    torch.testing.assert_close((weights[:, :, None] * keys).sum(1), elevated[:, :d])
+    whole = torch.cat([keys, -keys.sum(2, keepdim=True)], 2)
+    assert bool((whole % (d + 1) == (whole[:, :, :1] % (d + 1))).all())
+    for first, second in itertools.combinations(range(d + 1), 2):
+        assert bool((whole[:, first] != whole[:, second]).any(1).all())
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_dense_points_see_the_gaussian(d: int) -> None:
+    axis = torch.arange(-4, 4.01, (0.05, 0.2, 0.5)[d - 1], dtype=torch.float64)
+    features = torch.cartesian_prod(*[axis] * d).view(-1, d)
+    middle = features.norm(dim=1).argmin()
+    one = torch.zeros(len(features), 1, dtype=torch.float64)
+    one[middle] = 1
+    seen = Lattice.build(features).filter(one)[:, 0]
+    truth = torch.exp(-(features - features[middle]).square().sum(1) / 2)
+    scale = (seen @ truth) / (seen @ seen)
+    assert 0.95 < float(scale) < 1.35
+    assert float((scale * seen - truth).norm() / truth.norm()) < 0.12
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_gradients() -> None:
+    features = points(12, 2).requires_grad_()
+    values = torch.rand(12, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda f, v: Lattice.build(f).filter(v), (features, values))
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_operators_keep_the_rules() -> None:
+    lattice = Lattice.build(points(20, 2))
+    values = torch.rand(20, 3, dtype=torch.float64, requires_grad=True)
+    at = lattice.splat(values).detach().requires_grad_()
+    weights = lattice.weights.clone().requires_grad_()
+    rest = (weights, lattice.vertices, lattice.order, lattice.starts)
+    for operator, arguments in (
+        (permutohedral._splat, (values, *rest)),
+        (permutohedral._slice, (at, *rest)),
+        (permutohedral._blur, (at, lattice.neighbours)),
+        (permutohedral._products, (at.detach(), values.detach(), lattice.vertices)),
+    ):
+        found = torch.library.opcheck(operator, arguments)
+        assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_images_of_one_lattice_do_not_meet() -> None:
+    first, second = points(30, 3, 1), points(50, 3, 2)
+    image = torch.tensor([0] * 30 + [1] * 50)
+    values = torch.rand(80, 4, dtype=torch.float64)
+    together = Lattice.build(torch.cat([first, second]), image).filter(values)
+    assert torch.equal(together[:30], Lattice.build(first).filter(values[:30]))
+    assert torch.equal(together[30:], Lattice.build(second).filter(values[30:]))
+
+
+def test_threads_change_no_bit() -> None:
+    lattice, values = Lattice.build(points(5000, 3)), torch.rand(5000, 7)
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for count in (1, 2, 1):
+            torch.set_num_threads(count)
+            found.append(lattice.filter(values))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_one_point() -> None:
+    features = points(1, 2)
+    alone = Lattice.build(features).filter(torch.ones(1, 1, dtype=torch.float64))
+    assert float(alone) == pytest.approx(float(dense(features)), rel=1e-12)
+
+
+def test_wrong_features_are_refused() -> None:
+    with pytest.raises(ShapeError, match="floating-point"):
+        Lattice.build(torch.zeros(4, 2, dtype=torch.int64))
+    with pytest.raises(ShapeError, match="floating-point"):
+        Lattice.build(torch.zeros(4))
+    with pytest.raises(ShapeError, match="one number each"):
+        Lattice.build(torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(NonFiniteError, match="width of zero"):
+        Lattice.build(torch.tensor([[0.0, torch.nan]]))
+    with pytest.raises(ModelError, match="larger kernel widths"):
+        Lattice.build(torch.tensor([[0.0] * 5, [1e4] * 5]))
