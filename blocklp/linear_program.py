@@ -87,7 +87,8 @@ class LinearProgram:
             raise MissingDependencyError("solver 'cvxpy' needs the package cvxpy: pip install 'blocklp[cvxpy]'") from error
         x = cvxpy.Variable(len(self.c), name="x")
         equal, above, below = self.sides()
-        rows = [x >= self.lower, x <= self.upper]
+        least, most = np.flatnonzero(np.isfinite(self.lower)), np.flatnonzero(np.isfinite(self.upper))
+        rows = [x[least] >= self.lower[least], x[most] <= self.upper[most]]
         rows += [self.A[equal] @ x == self.row_upper[equal]] if len(equal) else []
         rows += [self.A[above] @ x <= self.row_upper[above]] if len(above) else []
         rows += [self.A[below] @ x >= self.row_lower[below]] if len(below) else []

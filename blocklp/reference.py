@@ -72,7 +72,7 @@ def reference(model: Model, solver: str = "highs", instance: int | None = None, 
     BlocklpError
         If Gurobi's licence does not cover the LP.
     """
-    solve, given = _solver(solver), range(model.batch) if instance is None else [instance]
+    solve, given = lp_solver(solver), range(model.batch) if instance is None else [instance]
     answers, seconds = [], 0.0
     values = torch.full((len(given),), torch.nan, dtype=torch.float64)
     points = torch.full((len(given), model.size), torch.nan, dtype=torch.float64)
@@ -90,8 +90,8 @@ def reference(model: Model, solver: str = "highs", instance: int | None = None, 
     return ReferenceResult(values, {k: points[:, v.index] for k, v in model.variables.items()}, tuple(answers), seconds)
 
 
-def _solver(name: str) -> Callable[[LinearProgram], Answer]:
-    """Look a solver up by name."""
+def lp_solver(name: str) -> Callable[[LinearProgram], Answer]:
+    """Look a solver up by name; what is raised, then and when it runs, is what :func:`reference` raises."""
     first, _, rest = name.partition("-")
     if first == "highs" and rest in ("", "simplex", "ipm", "pdlp"):
         return lambda program: _highs(program, rest)
@@ -115,19 +115,7 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
         found = program.linprog()
         status = {0: "optimal", 2: "infeasible"}.get(found.status, found.message)
         return status, found.x if found.status == 0 else None
-    lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = program.A.shape
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.c, program.lower, program.upper
-    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
-    lp.sense_ = highspy.ObjSense.kMaximize if program.maximize else highspy.ObjSense.kMinimize
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = program.A.indptr, program.A.indices, program.A.data
-    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"), TOLERANCE)
-    options = {"output_flag": False, "solver": algorithm or "choose", **{f"{k}_tolerance": v for k, v in tight.items()}}
-    for key, value in options.items():
-        highs.setOptionValue(key, value)
-    highs.passModel(lp)
+    highs = loaded_highs(program, solver=algorithm or "choose")
     highs.run()
     if algorithm == "pdlp" and highs.getModelStatus() == highspy.HighsModelStatus.kUnknown:
         # An LP that presolve solves whole comes back from this algorithm without dual values, and so without a verdict.
@@ -140,6 +128,25 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
     # All variables have finite bounds, so that nothing is unbounded.
     empty = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
     return ("infeasible" if status in empty else highs.modelStatusToString(status).lower()), None
+
+
+def loaded_highs(program: LinearProgram, **options: Any) -> Any:
+    """Return a ``highspy.Highs`` that knows the LP, quiet and with tolerances of 1e-9; highspy must be installed."""
+    import highspy
+
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = program.A.shape
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.c, program.lower, program.upper
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+    lp.sense_ = highspy.ObjSense.kMaximize if program.maximize else highspy.ObjSense.kMinimize
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = program.A.indptr, program.A.indices, program.A.data
+    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"), TOLERANCE)
+    for key, value in {"output_flag": False, **{f"{k}_tolerance": v for k, v in tight.items()}, **options}.items():
+        highs.setOptionValue(key, value)
+    highs.passModel(lp)
+    return highs
 
 
 def _gurobi(program: LinearProgram) -> Answer:

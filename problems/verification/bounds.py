@@ -26,6 +26,7 @@ from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.problems.verification.windows import window_sizes, windowed
+from blocklp.reference import lp_solver
 
 CHUNK = 1_500_000
 """Activations of all LPs of a chunk together: its tensors should stay near the cache."""
@@ -155,6 +156,7 @@ def network_bounds(
     known: NetworkBounds | None = None,
     signs: Mapping[int, Tensor] | None = None,
     time_limit: float = math.inf,
+    solver: str = "highs",
     callback: Callable[[LayerBounds], Any] | None = None,
 ) -> NetworkBounds:
     """Bound every neuron of a network over a box of inputs.
@@ -168,7 +170,7 @@ def network_bounds(
     method : str
         "slopes" (default): the LP of every unstable neuron by ascent over slopes, layer by layer.  "interval";
         "crown": one backward pass; "alpha-crown": hidden layers by CROWN, outputs by ascent.  A method of the engine
-        ("prox", "proxbc", "proxfw", "supergradient", "adam"): block by block from CROWN's multipliers.  "exact": HiGHS,
+        ("prox", "proxbc", "proxfw", "supergradient", "adam"): block by block from CROWN's multipliers.  "exact": an LP code,
         not certified, for checking.
     steps : int, optional
         Evaluations or passes of every LP.
@@ -181,6 +183,8 @@ def network_bounds(
         Position of a ReLU to ``(1, *shape)``: 1 for neurons that are on, -1 for those that are off, 0 for others.
     time_limit : float
         Seconds; layers that are not reached keep interval bounds.
+    solver : str
+        The LP code of "exact", one of :func:`blocklp.reference`.
     callback : callable, optional
         Gets the :class:`LayerBounds` of every layer when it is done.
 
@@ -192,7 +196,9 @@ def network_bounds(
     Raises
     ------
     OptionError
-        If a method or number is wrong.
+        If a method, solver or number is wrong.
+    MissingDependencyError, BlocklpError
+        If the LP code of "exact" is not installed, or its licence does not cover the LPs.
     ShapeError, ModelError
         If the box does not fit, is empty or not finite, or if the signs contradict each other.
 
@@ -207,6 +213,7 @@ def network_bounds(
     """
     if method not in STEPS:
         raise OptionError(f"method {method!r} is unknown; use one of {', '.join(map(repr, STEPS))}")
+    lp_solver(solver)  # refuses unknown names
     if (steps is not None and steps < 1) or not time_limit > 0:
         raise OptionError(f"steps is {steps} and time_limit {time_limit}; they must be positive")
     for side, tensor in (("lower", lower), ("upper", upper)):
@@ -227,6 +234,7 @@ def network_bounds(
         began + time_limit,
         signs=signs or {},
         method=method,
+        solver=solver,
         known={} if known is None else known.relaxation.bounds,
     )
     tightener.run(callback)
@@ -256,7 +264,7 @@ class Tightener:
         Whether to bound the outputs too.
     signs : mapping
         Position of a ReLU to ``(1, *shape)``: 1 for neurons known to be on, -1 for those known to be off, 0 for others.
-    method : str
+    method, solver : str
         See :func:`network_bounds`.
     known : mapping
         Bounds of ReLUs that hold already.
@@ -271,6 +279,7 @@ class Tightener:
     output: bool = True
     signs: Mapping[int, Tensor] = field(default_factory=dict)
     method: str = "slopes"
+    solver: str = "highs"
     known: Mapping[int, Pair] = field(default_factory=dict)
     bounds: dict[int, Pair] = field(default_factory=dict)
     layers: list[LayerBounds] = field(default_factory=list)
@@ -339,7 +348,7 @@ class Tightener:
         exact = self.relaxation()
         if self.method == "exact":
             boxes = {r: (low[0], high[0]) for r, (low, high) in exact.bounds.items()}
-            lows, highs = exact_bounds(self.network, self.lower, self.upper, boxes, node, neurons.tolist())
+            lows, highs = exact_bounds(self.network, self.lower, self.upper, boxes, node, neurons.tolist(), solver=self.solver)
             return torch.stack([torch.as_tensor(lows), -torch.as_tensor(highs)] + [torch.zeros(len(neurons))] * (2 * self.gap))
         both = neurons.repeat(2)
         if sizes is None:

@@ -1,4 +1,4 @@
-r"""The Planet relaxation of a network, solved exactly by HiGHS: the truth for bounds, and the last word in small leaves.
+r"""The Planet relaxation of a network, solved exactly by an LP code: the truth for bounds, and multipliers for leaves.
 
 A ReLU with pre-activation bounds :math:`l < 0 < u` becomes two columns, :math:`x` and :math:`p = x - z`, the relaxed positive
 and negative part of :math:`z`.  With them the triangle (Ehlers 2017) is
@@ -12,20 +12,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.linear_program import Array
+from blocklp.linear_program import Array, LinearProgram
 from blocklp.problems.verification.network import Add, Affine, Conv, Input, Linear, Network, Relu, Reorder, Scale
-from blocklp.small_lp import TOLERANCE
+from blocklp.reference import Answer, loaded_highs, lp_solver
 
 Algorithm = Literal["simplex", "ipm"]
+
+UNBOUNDED = 1e30
+"""Infinite for HiGHS."""
 
 
 class Optimum(NamedTuple):
@@ -80,20 +85,9 @@ class PlanetLP:
         Size of the LP.
     """
 
-    def __init__(
-        self, program: Any, matrix: sp.csr_array, shift: Array, inputs: int, time_limit: float, algorithm: Algorithm
-    ) -> None:
-        self._matrix, self._shift, self._inputs, self._time_limit = matrix, shift, inputs, time_limit
-        self.rows, self.columns = program.num_row_, program.num_col_
-        highspy = _highspy()
-        self._highs = highspy.Highs()
-        tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality"), TOLERANCE)
-        # The dual simplex method even though a change of costs leaves a basis primal feasible: the primal one, measured on
-        # networks of MNIST and CIFAR-10, took up to six times longer and at times gave up.
-        options = {"output_flag": False, "solver": algorithm, "simplex_strategy": 1}
-        for key, value in {**options, **{f"{k}_tolerance": v for k, v in tight.items()}}.items():
-            self._highs.setOptionValue(key, value)
-        self._highs.passModel(program)
+    def __init__(self, stated: _Stated, solve: Callable[[Array], Answer]) -> None:
+        self._stated, self._solve = stated, solve
+        self.rows, self.columns = stated.program.A.shape
 
     def minimise(self, c: Tensor | Array) -> Optimum:
         """Minimise ``<c, result of the node>``; the simplex method continues from the last basis.
@@ -108,33 +102,17 @@ class PlanetLP:
         ShapeError, NonFiniteError
             If ``c`` does not fit or is not finite.
         """
-        import highspy
-
-        c = _flat(c, len(self._shift), "the objective")
-        costs = self._matrix.T @ c
-        self._highs.changeColsCost(self.columns, np.arange(self.columns, dtype=np.int32), costs)
-        status, nowhere = self._solve(), np.full(self._inputs, np.nan)
-        if status == highspy.HighsModelStatus.kUnknown:
-            # Seldom, a basis of the last objective is too ill-conditioned to continue from.
-            self._highs.clearSolver()
-            status = self._solve()
-        if status == highspy.HighsModelStatus.kOptimal:
-            point = np.array(self._highs.getSolution().col_value)
-            return Optimum(float(costs @ point + c @ self._shift), point[: self._inputs], "optimal")
-        # The input is bounded and everything else follows from it.
-        if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible):
-            return Optimum(math.inf, nowhere, "infeasible")
-        return Optimum(math.nan, nowhere, self._highs.modelStatusToString(status).lower())
-
-    def _solve(self) -> Any:
-        # HiGHS counts the seconds of all runs of a model.
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + self._time_limit)
-        self._highs.run()
-        return self._highs.getModelStatus()
+        matrix, shift, inputs = self._stated.matrix, self._stated.shift, self._stated.inputs
+        c = _flat(c, len(shift), "the objective")
+        costs = matrix.T @ c
+        status, point = self._solve(costs)
+        if point is not None:
+            return Optimum(float(costs @ point + c @ shift), point[:inputs], status)
+        return Optimum(math.inf if status == "infeasible" else math.nan, np.full(inputs, np.nan), status)
 
     def maximise(self, c: Tensor | Array) -> Optimum:
         """Maximise, as :meth:`minimise`; the value is ``-inf`` if infeasible."""
-        found = self.minimise(-_flat(c, len(self._shift), "the objective"))
+        found = self.minimise(-_flat(c, len(self._stated.shift), "the objective"))
         return found._replace(value=-found.value)
 
 
@@ -146,6 +124,7 @@ def planet_lp(
     node: int,
     *,
     boxes: bool | Collection[int] = False,
+    solver: str = "highs",
     algorithm: Algorithm = "simplex",
     time_limit: float = math.inf,
 ) -> PlanetLP:
@@ -164,27 +143,173 @@ def planet_lp(
     boxes : bool or collection of int
         ReLUs (True: all) of which every neuron is held in l <= z <= u.  That matters where neurons were split; elsewhere it
         changes nothing, and rounding may make the LP infeasible.
+    solver : str
+        One of :func:`blocklp.reference`.  All but "highs" start every objective afresh.
     algorithm : {"simplex", "ipm"}
-        HiGHS' method; "ipm" starts every objective afresh, and crosses over to a vertex.
+        The method of "highs"; "ipm" starts every objective afresh, and crosses over to a vertex.
     time_limit : float
-        Seconds for one objective.
+        Seconds of "highs" for one objective.
 
     Raises
     ------
     ModelError
         If bounds are missing or crossed; its leaves ``ShapeError`` and ``NonFiniteError`` if they do not fit.
     OptionError
-        If the algorithm or the time limit is unknown.
+        If the solver or the algorithm is unknown, the time limit is not positive, or these two are given for another solver.
     MissingDependencyError
-        If highspy is not installed.
+        If highspy is not installed; packages of other solvers are missed when they run.
     """
     if algorithm not in ("simplex", "ipm"):
         raise OptionError(f"unknown algorithm {algorithm!r}; choose 'simplex' or 'ipm'")
     if not time_limit > 0:
         raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
+    if solver == "highs":
+        stated = _state(network, lower, upper, bounds, node, boxes)
+        return PlanetLP(stated, _Highs(stated.program, algorithm, time_limit))
+    if (algorithm, time_limit) != ("simplex", math.inf):
+        raise OptionError(f"solver {solver!r} takes no algorithm and no time limit")
+    solve, stated = lp_solver(solver), _state(network, lower, upper, bounds, node, boxes)
+    return PlanetLP(stated, lambda costs: solve(replace(stated.program, c=costs)))
+
+
+def exact_bounds(
+    network: Network,
+    lower: Tensor | Array,
+    upper: Tensor | Array,
+    bounds: Mapping[int, tuple[Tensor, Tensor]],
+    node: int,
+    neurons: Sequence[int],
+    **options: Any,
+) -> tuple[Array, Array]:
+    """Least and greatest values in the Planet relaxation of some neurons of ``node``, within the solver's tolerance.
+
+    Parameters
+    ----------
+    network, lower, upper, bounds, node
+        As in :func:`planet_lp`, which also states what is raised.
+    neurons : sequence of int
+        Flat positions in the node's result.
+    **options
+        Those of :func:`planet_lp`.
+
+    Returns
+    -------
+    tuple of ndarray
+        ``(len(neurons),)`` float64 each; ``inf`` and ``-inf`` if the LP is infeasible, NaN where the solver gave up.
+    """
+    lp, size = planet_lp(network, lower, upper, bounds, node, **options), math.prod(network.ops[node].shape)
+    if any(not 0 <= j < size for j in neurons):
+        raise ShapeError(f"{network.ops[node].name} has the neurons 0 to {size - 1}; {list(neurons)} go beyond")
+    ends, cost = np.empty((2, len(neurons))), np.zeros(size)
+    for row, j in enumerate(neurons):
+        cost[j] = 1
+        ends[:, row] = lp.minimise(cost).value, lp.maximise(cost).value
+        cost[j] = 0
+    return ends[0], ends[1]
+
+
+class Leaf(NamedTuple):
+    """Answer of :func:`solve_leaf`.
+
+    Attributes
+    ----------
+    optimum : Optimum
+        As :meth:`PlanetLP.minimise` gives it.
+    mix : ndarray
+        ``(results,)`` float64: weights of at least zero, of sum 1, with which a mix of the results is as large everywhere;
+        zeros where there is no optimum.
+    betas : dict or None
+        Position of every ReLU to multipliers ``(neurons,)`` of its signs, positive for z >= 0 and negative for z <= 0: those of
+        the optimum or, if there is none because the signs contradict each other, a direction in which the dual grows without
+        end.  None if the solver gave up.
+    """
+
+    optimum: Optimum
+    mix: Array
+    betas: dict[int, Array] | None
+
+
+def solve_leaf(
+    network: Network,
+    lower: Tensor | Array,
+    upper: Tensor | Array,
+    on: Mapping[int, Tensor],
+    node: int,
+    chosen: Tensor,
+    time_limit: float = math.inf,
+) -> Leaf:
+    """Minimise the greatest of some results of ``node`` where all signs are known, so that the network is affine.
+
+    The only constraints of this LP are the box and the signs, z >= 0 or z <= 0.  The multipliers come from HiGHS and are no
+    proof, but what :meth:`Relaxation.backward` makes of them is: but for rounding and the solver's tolerance, the optimum.
+
+    Parameters
+    ----------
+    network, lower, upper, node, time_limit
+        As in :func:`planet_lp`, which also states what is raised.
+    on : mapping
+        Position of every ReLU before ``node`` to a mask, the ReLU's shape: whether z >= 0.
+    chosen : Tensor
+        ``(results,)`` bool, not all False: which of them.
+    """
+    signs = {r: (torch.where(mask, 0.0, -UNBOUNDED), torch.where(mask, UNBOUNDED, 0.0)) for r, mask in on.items()}
+    stated = _state(network, lower, upper, signs, node, True)
+    rows, plain = chosen.nonzero()[:, 0].numpy(), stated.program
+    below = np.full(len(rows), -math.inf)
+    # The last column is above all of them.
+    program = LinearProgram(
+        np.append(plain.c, 1.0),
+        sp.csr_array(sp.block_array([[plain.A, None], [stated.matrix[rows], np.full((len(rows), 1), -1.0)]])),
+        np.append(plain.row_lower, below),
+        np.append(plain.row_upper, -stated.shift[rows]),
+        np.append(plain.lower, -math.inf),
+        np.append(plain.upper, math.inf),
+    )
+    highs = _Highs(program, "simplex", time_limit)
+    status, point = highs(program.c)
+    value = math.inf if status == "infeasible" else math.nan
+    found = Optimum(value, np.full(stated.inputs, np.nan), status)
+    mix = np.zeros(len(chosen))
+    prices = highs.prices(status)
+    if prices is None:
+        return Leaf(found, mix, None)
+    columns, multipliers = prices
+    if point is not None:
+        found = Optimum(float(point[-1]), point[: stated.inputs], status)
+        mix[rows] = -multipliers[-len(rows) :].clip(max=0)
+    betas = {}
+    for r, first in stated.columns.items():
+        # One of the two is fixed to zero, and in no row.
+        x, p = columns[first : first + 2 * on[r].numel()].clip(min=0).reshape(2, -1)
+        betas[r] = x - p
+    return Leaf(found, mix, betas)
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """An LP without an objective; the node's result is ``matrix @ columns + shift``.
+
+    The first ``inputs`` columns are the input.  Columns of a ReLU, by its position: x from ``columns``, and then p.
+    """
+
+    program: LinearProgram
+    matrix: sp.csr_array
+    shift: Array
+    inputs: int
+    columns: Mapping[int, int]
+
+
+def _state(
+    network: Network,
+    lower: Tensor | Array,
+    upper: Tensor | Array,
+    bounds: Mapping[int, tuple[Tensor, Tensor]],
+    node: int,
+    boxes: bool | Collection[int],
+) -> _Stated:
     if not 0 <= node < len(network.ops):
         raise ModelError(f"{network.name} has {len(network.ops)} results, and no number {node}")
-    wanted, highspy = network.ancestors(node), _highspy()
+    wanted = network.ancestors(node)
     relus = [at for at in wanted if isinstance(network.ops[at], Relu)]
     sizes = [network.inputs] + [math.prod(network.ops[at].shape) for at in relus for _ in range(2)]
     starts = list(itertools.accumulate(sizes, initial=0))
@@ -227,49 +352,49 @@ def planet_lp(
             found[at] = positive, np.zeros(len(least))
     parts = list(zip(*rows, strict=True))
     table = sp.csr_array(sp.vstack(parts[0]))
-    program = highspy.HighsLp()
-    program.num_row_, program.num_col_ = table.shape
-    program.col_cost_, program.col_lower_, program.col_upper_ = np.zeros(total), low, high
-    program.row_lower_, program.row_upper_ = np.concatenate(parts[1]), np.concatenate(parts[2])
-    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = table.indptr, table.indices, table.data
-    return PlanetLP(program, *found[node], sizes[0], time_limit, algorithm)
+    lows, highs = np.concatenate(parts[1]), np.concatenate(parts[2])
+    program = LinearProgram(np.zeros(total), table, lows, highs, low, high)
+    return _Stated(program, *found[node], sizes[0], dict(zip(relus, starts[1::2], strict=False)))
 
 
-def exact_bounds(
-    network: Network,
-    lower: Tensor | Array,
-    upper: Tensor | Array,
-    bounds: Mapping[int, tuple[Tensor, Tensor]],
-    node: int,
-    neurons: Sequence[int],
-    **options: Any,
-) -> tuple[Array, Array]:
-    """Least and greatest values in the Planet relaxation of some neurons of ``node``, within the solver's tolerance.
+class _Highs:
+    """HiGHS on one LP with different costs: it continues from the last basis."""
 
-    Parameters
-    ----------
-    network, lower, upper, bounds, node
-        As in :func:`planet_lp`, which also states what is raised.
-    neurons : sequence of int
-        Flat positions in the node's result.
-    **options
-        Those of :func:`planet_lp`.
+    def __init__(self, program: LinearProgram, algorithm: Algorithm, time_limit: float) -> None:
+        _highspy()
+        self._program, self._time_limit = program, time_limit
+        # The dual simplex method even though a change of costs leaves a basis primal feasible: the primal one, measured on
+        # networks of MNIST and CIFAR-10, took up to six times longer and at times gave up.
+        self._highs = loaded_highs(program, solver=algorithm, simplex_strategy=1)
 
-    Returns
-    -------
-    tuple of ndarray
-        ``(len(neurons),)`` float64 each; ``inf`` and ``-inf`` if the LP is infeasible, NaN where the solver gave up.
-    """
-    lp, size = planet_lp(network, lower, upper, bounds, node, **options), math.prod(network.ops[node].shape)
-    if any(not 0 <= j < size for j in neurons):
-        raise ShapeError(f"{network.ops[node].name} has the neurons 0 to {size - 1}; {list(neurons)} go beyond")
-    ends, cost = np.empty((2, len(neurons))), np.zeros(size)
-    for row, j in enumerate(neurons):
-        cost[j] = 1
-        ends[:, row] = lp.minimise(cost).value, lp.maximise(cost).value
-        cost[j] = 0
-    return ends[0], ends[1]
+    def __call__(self, costs: Array) -> Answer:
+        import highspy
+
+        self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
+        status = self._run()
+        if status == highspy.HighsModelStatus.kUnknown:
+            # Seldom, a basis of the last objective is too ill-conditioned to continue from.
+            self._highs.clearSolver()
+            status = self._run()
+        if status == highspy.HighsModelStatus.kOptimal:
+            return "optimal", np.array(self._highs.getSolution().col_value)
+        # The input is bounded and everything else follows from it.
+        empty = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
+        return ("infeasible" if status in empty else self._highs.modelStatusToString(status).lower()), None
+
+    def _run(self) -> Any:
+        # HiGHS counts the seconds of all runs of a model.
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + self._time_limit)
+        self._highs.run()
+        return self._highs.getModelStatus()
+
+    def prices(self, status: str) -> tuple[Array, Array] | None:
+        """Reduced costs and multipliers of rows: at the optimum, or of a ray that proves infeasibility; None without one."""
+        if status == "optimal":
+            found = self._highs.getSolution()
+            return np.array(found.col_dual), np.array(found.row_dual)
+        _, there, ray = self._highs.getDualRay() if status == "infeasible" else (None, False, None)
+        return (-(self._program.A.T @ np.asarray(ray)), np.asarray(ray)) if there else None
 
 
 def _highspy() -> Any:

@@ -17,7 +17,7 @@ from blocklp.ascent import ascend
 from blocklp.problems.verification.bounds import CHUNK, intervals
 from blocklp.problems.verification.network import Affine, Input, Network
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
-from blocklp.problems.verification.slopes import SlopeDual
+from blocklp.problems.verification.slopes import MixedDual, SlopeDual
 from blocklp.search import Expansion, Node
 
 STEPS = 12
@@ -62,7 +62,11 @@ class InputSplits:
         inspect: Callable[[Tensor], None],
         deadline: float = float("inf"),
     ) -> None:
-        self.network, self.rows, self.right, self.inspect, self.deadline = network, rows, right, inspect, deadline
+        # The rows are the last layer here, so that the rounding of mixes of them is charged like that of any other layer.
+        self.network = network.followed_by(torch.cat(rows), -torch.cat(right))
+        spec = torch.tensor([k for k, own in enumerate(right) for _ in own])
+        self.owned = spec == torch.arange(len(rows))[:, None]
+        self.inspect, self.deadline = inspect, deadline
         total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
         self.first = [r for r in network.relus if all(isinstance(network.ops[a], (Affine, Input)) for a in network.ancestors(r)[:-1])]
         self.rows_at_once = max(1, CHUNK // total)
@@ -120,13 +124,12 @@ class InputSplits:
             bounds[relu] = (low, high)
         relus = list(bounds)
         # Specifications may have different numbers of rows: every row of every box is an instance.
-        counts = torch.tensor([len(self.rows[s]) for s in specs])
-        owner = torch.repeat_interleave(torch.arange(count), counts)
-        cost, right = torch.cat([self.rows[s] for s in specs]), torch.cat([self.right[s] for s in specs])
+        owned = self.owned[specs]
+        owner, row = owned.nonzero().T
+        cost = torch.eye(owned.shape[1], dtype=lower.dtype)[row]
         relaxation = Relaxation(network, lower, upper, bounds).select(owner)
-        trace = relaxation.backward(output, cost.view(-1, *ops[output].shape), relaxation.start(relus, len(owner)), charge=True)
-        value = trace.value - right
-        value = value - 4 * torch.finfo(value.dtype).eps * (trace.value.abs() + right.abs())
+        trace = relaxation.backward(output, cost, relaxation.start(relus, len(owner)), charge=True)
+        value = trace.value
         best = value.new_full((count,), -torch.inf).scatter_reduce_(0, owner, value, "amax")
         empty = torch.stack([(low > high).flatten(1).any(1) for low, high in bounds.values()]).any(0) if bounds else None
         if empty is not None:
@@ -135,14 +138,14 @@ class InputSplits:
         pick = torch.zeros(count, dtype=torch.long).scatter_(0, owner[first], first)
         open_ = (best <= 0).nonzero()[:, 0]
         if len(open_) and relus:
-            # The most promising row of every open box, with better slopes.
+            # The most promising row of every open box, with better slopes, and mixed with others: a mix with weights of at
+            # least zero that is above zero has a row that is.
             near = relaxation.select(pick[open_])
-            goal = cost[pick[open_]].view(-1, *ops[output].shape)
-            dual = SlopeDual(near.to(torch.float32), output, goal.float(), relus, {})
-            slopes = ascend(dual, dual.start(), STEPS).parameters
-            improved = near.backward(output, goal, {r: t.double() for r, t in zip(relus, slopes, strict=True)}, charge=True).value
-            margin = 4 * torch.finfo(improved.dtype).eps * (improved.abs() + right[pick[open_]].abs())
-            best[open_] = torch.maximum(best[open_], improved - right[pick[open_]] - margin)
+            dual = SlopeDual(near.to(torch.float32), output, cost[pick[open_]].float(), relus, {})
+            mixed = MixedDual(dual, owned[open_])
+            *slopes, mix = (p.double() for p in ascend(mixed, [*dual.start(), dual.cost], STEPS).parameters)
+            improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True).value
+            best[open_] = torch.maximum(best[open_], improved)
         width = (upper - lower).flatten(1)
         influence = self._sensitivity(trace, relaxation)[pick] * width
         # An input that cannot be halved any more in float64 has no influence; ties go to the widest.

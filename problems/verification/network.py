@@ -304,6 +304,13 @@ class Network:
         """Outputs ``(batch, outputs)`` for inputs ``(batch, *input_shape)``."""
         return self.run(x)[-1].flatten(1)
 
+    def followed_by(self, weight: Tensor, bias: Tensor) -> Network:
+        """Return the network with a last layer ``weight @ outputs + bias``: ``(rows, outputs)``, ``(rows,)``."""
+        builder = Builder(self.input_shape, self.name)
+        builder.ops[:] = self.ops
+        builder.linear(len(self.ops) - 1, weight, bias, "rows")
+        return builder.build()
+
     def ancestors(self, node: int) -> list[int]:
         """Positions of everything ``node`` depends on, itself included, in order."""
         wanted = {node}

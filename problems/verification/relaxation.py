@@ -218,10 +218,10 @@ class Relaxation:
         return torch.addcmul(up * slope, activation - up, self.lines[relu][0])
 
     def forward(self, node: int, trace: Trace, slopes: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Pre-activations of the ReLUs before ``node`` at the minimiser of the linear bound, ``(batch, *shape)`` each.
+        """Pre-activations of the ReLUs before ``node``, and its result, at the minimiser of the linear bound.
 
-        The derivative of the value with respect to a slope is the positive part of mu times this, with respect to a
-        ``beta`` minus this.
+        ``(batch, *shape)`` each.  The derivative of the value with respect to a slope is the positive part of mu times this,
+        with respect to a ``beta`` minus this, and with respect to the cost the result.
         """
         found: dict[int, Tensor] = {}
 
@@ -230,7 +230,7 @@ class Relaxation:
             slope, shift = self.lines[at]
             return torch.where(trace.activation[at] > 0, slopes[at] * z, torch.addcmul(shift, slope, z))
 
-        self._propagate(node, torch.where(trace.cost > 0, self.lower, self.upper), trace, relax)
+        found[node] = self._propagate(node, torch.where(trace.cost > 0, self.lower, self.upper), trace, relax)
         return found
 
     def primal(self, node: int, cost: Tensor, x: Tensor, trace: Trace) -> Tensor:

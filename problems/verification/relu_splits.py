@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from blocklp.ascent import Ascended, ascend
+from blocklp.ascent import ascend
 from blocklp.problems.verification.bounds import CHUNK
-from blocklp.problems.verification.exact import planet_lp
+from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.relaxation import Relaxation, Trace
-from blocklp.problems.verification.slopes import SlopeDual
+from blocklp.problems.verification.slopes import MixedDual, SlopeDual
 from blocklp.search import Expansion, Node
 
 CANDIDATES = 4
 """Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""
 
-LEAF_STEPS, LEAF_ROUNDS = 400, 8
-"""Evaluations of a node in which no sign is free, and how often they start anew: its LP is exact, so a bound near the optimum
-settles it."""
+RAY_FACTORS = tuple(10.0**k for k in range(13))
+"""What a ray is multiplied by in a leaf whose signs contradict each other, in units of the multipliers' usual size."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,19 @@ class State:
 
 
 class ReluSplits:
-    """Bounds nodes for specifications ``min <row, output> - right > 0`` of one box.
+    """Bounds nodes for the question whether some row has ``<row, output> - right > 0`` at every point of a box.
+
+    The rows are the last layer of the network here, and a specification is a mix of its results with weights of at least zero.
+    Where a mix is above zero some row is, and the rounding of mixing is charged like that of any other layer.
 
     Parameters
     ----------
     relaxation : Relaxation
         Float64, a batch of 1, with valid bounds of all ReLUs.
     rows : Tensor
-        ``(specs, outputs)`` float64.
+        ``(rows, outputs)`` float64.
     right : Tensor
-        ``(specs,)`` float64.
+        ``(rows,)`` float64.
     steps : int
         Evaluations of a node.
     inspect : callable
@@ -87,26 +89,46 @@ class ReluSplits:
         deadline: float = float("inf"),
         signs: Mapping[int, Tensor] | None = None,
     ) -> None:
-        self.exact, self.fast = relaxation, relaxation.to(torch.float32)
-        self.node = len(relaxation.network.ops) - 1
-        before = relaxation.network.ancestors(self.node)
+        self.exact = replace(relaxation, network=relaxation.network.followed_by(rows, -right))
+        self.fast = self.exact.to(torch.float32)
+        self.node = len(self.exact.network.ops) - 1
+        before = self.exact.network.ancestors(self.node)
         self.relus = [r for r in relaxation.network.relus if r in before]
         none = torch.zeros((), dtype=torch.int8)
         fixed = {r: (signs or {}).get(r, none).expand(relaxation.open[r].shape).flatten() for r in self.relus}
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
-        self.rows, self.right, self.steps, self.inspect, self.deadline = rows, right, steps, inspect, deadline
+        self.steps, self.inspect, self.deadline = steps, inspect, deadline
+        self.margin = 1e-5 * (1 + float(right.abs().max()))  # what float32 must be above zero by
+        self.mixes, self.owned = torch.eye(len(rows), dtype=torch.float64), torch.eye(len(rows), dtype=torch.bool)
         # Multipliers of splits are of the size of what the next layers charge for an activation.
-        cost = rows.float().view(-1, *relaxation.network.ops[self.node].shape)
-        trace = self.fast.backward(self.node, cost, self.fast.start(self.relus, len(cost)))
+        trace = self.fast.backward(self.node, self.mixes.float(), self.fast.start(self.relus, len(rows)))
         self.scales = {r: max(float(trace.activation[r].abs().mean()), 1e-12) for r in self.relus}
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
         self.batch = max(1, CHUNK // (2 * neurons))
 
-    def roots(self, slopes: dict[int, Tensor]) -> list[Node]:
-        """One node a specification, from slopes ``(specs, *shape)`` of the root's bounds."""
-        packed = torch.cat([slopes[r].float().flatten(1)[:, self.free[r]] for r in self.relus], 1)
+    def roots(self, owner: Sequence[int], steps: int) -> list[Node]:
+        """One node a clause: from now on specification k is the best mix found of the rows that clause k owns.
+
+        Parameters
+        ----------
+        owner : sequence of int
+            The clause of every row: 0, 1 and so on.
+        steps : int
+            Evaluations of every row, and of the mixes.
+        """
+        rows = self.mixes.float()
+        dual = SlopeDual(self.fast, self.node, rows, self.relus, {})
+        reached = ascend(dual, dual.start(), steps, late=self._late)
+        self.owned = torch.tensor(owner) == torch.arange(max(owner) + 1)[:, None]
+        best = reached.value.masked_fill(~self.owned, -torch.inf).argmax(1)
+        found = [p[best] for p in (*reached.parameters, rows)]
+        if len(best) < len(rows):
+            mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
+            found = ascend(mixed, found, steps, late=self._late).parameters
+        self.mixes = found.pop().double()
+        packed = torch.cat([slopes.flatten(1)[:, self.free[r]] for r, slopes in zip(self.relus, found, strict=True)], 1)
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         specs = torch.arange(len(packed), device=packed.device)
         return self._bounded(specs, signs, packed, torch.zeros_like(packed), [0] * len(packed))
@@ -147,13 +169,15 @@ class ReluSplits:
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Split every node on its best candidate and bound the children."""
-        if time.perf_counter() >= self.deadline:
+        if self._late():
             return Expansion(nodes)
         leaves = [n for n in nodes if not len(n.state.candidates)]
-        closed, unresolved = self._leaves(leaves) if leaves else ([], [])
         nodes = [n for n in nodes if len(n.state.candidates)]
+        settled = [self._leaf(n) for n in leaves]
+        unresolved = [n for n in settled if n.bound <= 0]
+        children = [n for n in settled if n.bound > 0]
         if not nodes:
-            return Expansion(closed, unresolved=unresolved)
+            return Expansion(children, unresolved=unresolved)
         states = [n.state for n in nodes]
         chosen = self._choose(states)
         specs = torch.tensor([s.spec for s in states], device=chosen.device).repeat(2)
@@ -161,38 +185,39 @@ class ReluSplits:
         row = torch.arange(len(states), device=chosen.device)
         signs[row, chosen] = 1
         signs[row + len(states), chosen] = -1
-        children = self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2)
-        return Expansion(children + closed, unresolved=unresolved)
+        children += self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2)
+        return Expansion(children, unresolved=unresolved)
 
-    def _leaves(self, leaves: list[Node]) -> tuple[list[Node], list[Node]]:
-        """Nodes without a free neuron: those that a long ascent proves, and those that stay unresolved."""
-        closed: list[Node] = []
-        for _ in range(LEAF_ROUNDS):
-            states = [n.state for n in leaves]
-            specs = torch.tensor([s.spec for s in states])
-            signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]) for name in ("signs", "slopes", "betas"))
-            again = self._bounded(specs, signs, slopes, betas, [n.depth for n in leaves], LEAF_STEPS)
-            closed += [n for n in again if n.bound > 0]
-            leaves = [n for n in again if n.bound <= 0]
-            if not leaves or time.perf_counter() >= self.deadline:
-                break
-        for node in leaves:
-            self._leaf(node.state)
-        return closed, leaves
-
-    def _leaf(self, state: State) -> None:
-        """All signs are fixed, so the network is linear here: look at the minimiser of the LP.
-
-        A leaf whose LP has no counterexample although its bound is not above zero stays unresolved: the LP code's own
-        tolerances are no proof.
-        """
-        dual, _ = self._dual(self.exact, *(t[None] for t in (torch.tensor(state.spec), state.signs, state.slopes, state.betas)))
-        bounds = {r: (low[0], high[0]) for r, (low, high) in dual.relaxation.bounds.items()}
-        lower, upper = self.exact.lower[0], self.exact.upper[0]
-        program = planet_lp(self.exact.network, lower, upper, bounds, self.node, boxes=True)
-        found = program.minimise(dual.cost[0].flatten())
+    def _leaf(self, node: Node) -> Node:
+        """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser."""
+        state = node.state
+        dual, start = self._dual(self.exact, torch.tensor([state.spec]), state.signs[None], state.slopes[None], state.betas[None])
+        on = {r: low[0] >= 0 for r, (low, _) in dual.relaxation.bounds.items()}
+        left = max(self.deadline - time.perf_counter(), 1e-3)
+        lower, upper, owned = self.exact.lower[0], self.exact.upper[0], self.owned[state.spec]
+        found, mix, betas = solve_leaf(self.exact.network, lower, upper, on, self.node, owned, left)
+        if betas is not None:
+            largest = max(float(abs(beta).max()) for beta in betas.values()) or 1.0
+            scale = max(self.scales.values()) / largest
+            factors = torch.tensor([1.0] if found.status == "optimal" else [scale * f for f in RAY_FACTORS], dtype=torch.float64)
+            # Whatever the LP code says, only rows of the clause count, and none is subtracted.
+            cost = torch.as_tensor(mix).clamp(min=0) * owned if found.status == "optimal" else self.mixes[state.spec]
+            rays = {r: self._implied(r, torch.as_tensor(beta), dual.relaxation, factors) for r, beta in betas.items()}
+            slopes, _ = dual.named(start)
+            values = dual.relaxation.backward(self.node, cost.repeat(len(factors), 1), slopes, rays, charge=True).value
+            bound = float(values.max())
+            if bound > 0:
+                return Node(bound, node.depth)
         if found.status == "optimal":
             self.inspect(torch.as_tensor(found.x).view(1, *lower.shape))
+        return node
+
+    def _implied(self, relu: int, beta: Tensor, relaxation: Relaxation, factors: Tensor) -> Tensor:
+        """Multiples ``(factors, *shape)`` of multipliers of signs; whatever an LP code says, only of signs that bounds imply."""
+        low, high = relaxation.bounds[relu]
+        beta = beta.view(low.shape)
+        beta = beta.clamp(min=0) * (low >= 0) + beta.clamp(max=0) * (high <= 0)
+        return factors.view(-1, *[1] * (beta.dim() - 1)) * beta
 
     def _choose(self, states: Sequence[State]) -> Tensor:
         """Bound both children of every candidate by one evaluation each; the best is where the worse child is best."""
@@ -214,7 +239,7 @@ class ReluSplits:
             dual, start = self._dual(self.fast, specs[part], signs[part], slopes[part], betas[part])
             slopes_, betas_ = dual.named(start)
             trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
-            values.append(trace.value - self.right[specs[part]].float())
+            values.append(trace.value)
         both = torch.cat(values).view(count, most, 2).clamp(max=0)
         score = both.amin(2) + 1e-3 * both.amax(2)
         return candidates.gather(1, score.argmax(1, keepdim=True))[:, 0]
@@ -242,26 +267,19 @@ class ReluSplits:
             split[r] = dense.view(shape)
             start_betas.append(beta.view(shape))
         relaxation = Relaxation(whole.network, whole.lower, whole.upper, bounds)
-        cost = self.rows[specs].to(dtype).view(len(specs), *whole.network.ops[self.node].shape)
-        return SlopeDual(relaxation, self.node, cost, self.relus, split), start_slopes + start_betas
+        return SlopeDual(relaxation, self.node, self.mixes[specs].to(dtype), self.relus, split), start_slopes + start_betas
 
-    def _bounded(
-        self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int], steps: int | None = None
-    ) -> list[Node]:
+    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int]) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
-        right = self.right[specs]
         dual, start = self._dual(self.fast, specs, signs, slopes, betas)
-        limit = right.float()
-
-        reached = self._ascend(dual, start, limit, self.steps if steps is None else steps)
+        reached = ascend(dual, start, self.steps, lambda value: value > self.margin, self._late)
         pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
                 for part in (reached.parameters[: len(self.relus)], reached.parameters[len(self.relus) :])]  # fmt: skip
         precise, exact_start = self._dual(self.exact, specs, signs, pack[0], pack[1])
         slopes_, betas_ = precise.named(exact_start)
         precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
         trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True)
-        value = trace.value - right
-        value = value - 4 * torch.finfo(value.dtype).eps * (trace.value.abs() + right.abs())
+        value = trace.value
         open_ = (value <= 0).nonzero()[:, 0]
         candidates: dict[int, Tensor] = {}
         if len(open_):
@@ -282,10 +300,8 @@ class ReluSplits:
                 nodes.append(Node(bound, depth, state, state.bytes))
         return nodes
 
-    def _ascend(self, dual: SlopeDual, start: list[Tensor], limit: Tensor, steps: int) -> Ascended:
-        shifted = _Shifted(dual, limit)
-        margin = 1e-5 * (1 + limit.abs().max())
-        return ascend(shifted, start, steps, lambda v: v > margin, lambda: time.perf_counter() >= self.deadline)
+    def _late(self) -> bool:
+        return time.perf_counter() >= self.deadline
 
     def _scores(self, dual: SlopeDual, trace: Trace, slopes: dict[int, Tensor]) -> Tensor:
         """How far the relaxation of a neuron is from the ReLU at the minimiser, and how much its upper line costs."""
@@ -299,21 +315,3 @@ class ReluSplits:
             below = mu.clamp(max=0).neg() * shift
             parts.append(torch.where(mu > 0, above, below).flatten(1)[:, self.free[r]])
         return torch.cat(parts, 1)
-
-
-@dataclass
-class _Shifted:
-    """A dual less the right-hand sides."""
-
-    dual: SlopeDual
-    right: Tensor
-
-    def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        value, gradients = self.dual.evaluate(parameters)
-        return value - self.right, gradients
-
-    def project(self, parameters: Sequence[Tensor]) -> None:
-        self.dual.project(parameters)
-
-    def select(self, rows: Tensor) -> _Shifted:
-        return _Shifted(self.dual.select(rows), self.right[rows])

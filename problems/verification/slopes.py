@@ -1,4 +1,4 @@
-"""The slopes of a relaxation as parameters of :func:`blocklp.ascent.ascend`."""
+"""The slopes of a relaxation, and mixes of objectives, as parameters of :func:`blocklp.ascent.ascend`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class SlopeDual:
     x: Tensor | None = None
     count: int = 0
     trace: Trace | None = None
+    result: Tensor | None = None  # of the node, at the minimiser of the last evaluation
 
     def start(self) -> list[Tensor]:
         """CROWN's slopes and no multipliers for splits."""
@@ -53,6 +54,7 @@ class SlopeDual:
             self.count += 1
             self.x = x if self.x is None else self.x + (x - self.x) * (2 / (self.count + 1))
         found = self.relaxation.forward(self.node, trace, slopes)
+        self.result = found[self.node]
         open_ = self.relaxation.open
         gradients = [trace.activation[r].clamp(min=0).mul_(found[r]).mul_(open_[r]) for r in self.relus]
         gradients += [-found[r] * scale.abs() for r, scale in self.split.items()]
@@ -80,3 +82,31 @@ class SlopeDual:
         """Value of a feasible point of the LP (without splits): ``(batch,)``."""
         assert self.x is not None and self.trace is not None
         return self.relaxation.primal(self.node, self.cost, self.x, self.trace)
+
+
+@dataclass
+class MixedDual:
+    """A dual whose cost is a parameter too, after the others: a convex combination ``(batch, rows)`` of the ``allowed`` rows."""
+
+    dual: SlopeDual
+    allowed: Tensor
+
+    def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One backward and one forward pass."""
+        self.dual.cost = parameters[-1]
+        value, gradients = self.dual.evaluate(parameters[:-1])
+        assert self.dual.result is not None
+        return value, [*gradients, self.dual.result * self.allowed]
+
+    def project(self, parameters: Sequence[Tensor]) -> None:
+        """The mix to the simplex (Held, Wolfe and Crowder 1974)."""
+        self.dual.project(parameters[:-1])
+        mix = parameters[-1]
+        most = mix.masked_fill(~self.allowed, -torch.inf).sort(1, descending=True).values
+        over = (most.cumsum(1) - 1) / torch.arange(1, mix.shape[1] + 1, device=mix.device)
+        kept = (most > over).sum(1, keepdim=True)
+        mix.sub_(over.gather(1, kept - 1)).clamp_(min=0).mul_(self.allowed)
+
+    def select(self, rows: Tensor) -> MixedDual:
+        """Return the dual of some instances."""
+        return MixedDual(self.dual.select(rows), self.allowed.index_select(0, rows))

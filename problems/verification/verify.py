@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.ascent import ascend
 from blocklp.errors import OptionError, ShapeError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.bounds import Tightener
@@ -26,7 +25,6 @@ from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Conv, Network
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.relu_splits import ReluSplits
-from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.search import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
@@ -243,26 +241,16 @@ class _Run:
             tightener = Tightener(self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False, signs=signs)
             tightener.run()
             if tightener.empty:
-                return _Root(None, [], {})
+                return _Root(None, [], group)
             rows = torch.tensor(np.concatenate([c.matrix for c in clauses]))
             right = torch.tensor(np.concatenate([c.right for c in clauses]))
-            owner = [number for number, clause in zip(group, clauses, strict=True) for _ in clause.right]
             splits = ReluSplits(
                 tightener.relaxation(), rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), self.deadline, signs
             )
-            cost = rows.float().view(-1, *self.network.ops[-1].shape)
-            dual = SlopeDual(splits.fast, splits.node, cost, splits.relus, {})
-            reached = ascend(dual, dual.start(), polish, late=lambda: time.perf_counter() >= self.deadline)
-            nodes = splits.roots(dict(zip(splits.relus, reached.parameters, strict=False)))
-        roots = []
-        for number in group:
-            # A counterexample satisfies all rows of its clause: one that is impossible is enough.
-            best = max((node for node, o in zip(nodes, owner, strict=True) if o == number), key=lambda node: node.bound)
-            if best.bound > 0:
-                self.bound = min(self.bound, best.bound)
-            else:
-                roots.append(best)
-        return _Root(splits, roots, dict(enumerate(owner)))
+            # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
+            nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish)
+        self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
+        return _Root(splits, [n for n in nodes if n.bound <= 0], group)
 
     def _split_relus(self, group: list[int]) -> Status:
         """Branch and bound over signs, at two levels.
@@ -330,11 +318,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Root:
-    """Open root nodes of a region (none if all clauses are impossible there), the clause of each specification."""
+    """Open root nodes of a region (none if all clauses are impossible there); the clause of each specification."""
 
     splits: ReluSplits | None
     nodes: list[Node]
-    clause: dict[int, int]
+    clause: Sequence[int]
 
 
 @dataclass

@@ -217,6 +217,18 @@ def test_exact_is_what_it_says() -> None:
     assert not escaped(network, network, lower, upper, "slopes")
 
 
+@pytest.mark.parametrize("solver", ["highs-ipm", "gurobi", "cvxpy"])
+def test_all_lp_codes_agree(solver: str) -> None:
+    pytest.importorskip({"gurobi": "gurobipy", "cvxpy": "cvxpy"}.get(solver, "highspy"))
+    for network in (dense(2), residual(0)):
+        lower, upper = unit_box(network, 11)
+        highs, other = (network_bounds(network, lower, upper, method="exact", solver=s) for s in ("highs", solver))
+        assert highs.unstable
+        for one, two in zip(highs.layers, other.layers, strict=True):
+            torch.testing.assert_close(one.lower, two.lower, rtol=0, atol=1e-6)
+            torch.testing.assert_close(one.upper, two.upper, rtol=0, atol=1e-6)
+
+
 def test_wrong_input_is_refused() -> None:
     network = dense(0)
     lower, upper = unit_box(network, 12)
@@ -230,6 +242,8 @@ def test_wrong_input_is_refused() -> None:
         network_bounds(network, lower, upper, method="magic")
     with pytest.raises(OptionError, match="steps"):
         network_bounds(network, lower, upper, steps=0)
+    with pytest.raises(OptionError, match=r"'simplex'; choose 'highs', .*'gurobi', 'cvxpy'"):
+        network_bounds(network, lower, upper, method="exact", solver="simplex")
 
 
 def test_a_deadline_leaves_valid_bounds() -> None:

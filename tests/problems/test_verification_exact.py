@@ -241,6 +241,17 @@ def test_neurons_that_are_hardly_unstable_are_no_trouble(low, high):
         assert (least[0], most[0]) == pytest.approx(truth, rel=1e-9, abs=1e-8)
 
 
+@pytest.mark.parametrize("solver", ["highs", "gurobi", "cvxpy"])
+def test_contradictory_boxes_are_infeasible_for_every_solver(solver):
+    pytest.importorskip({"gurobi": "gurobipy", "cvxpy": "cvxpy"}.get(solver, "highspy"))
+    b = Builder((1,))
+    relu = b.relu(0)
+    one = torch.ones(1, dtype=torch.float64)
+    lp = planet_lp(b.build(), -one, one, {relu: (2 * one, 3 * one)}, relu, boxes=True, solver=solver)
+    assert (lp.minimise([1.0]).value, lp.maximise([1.0]).value) == (math.inf, -math.inf)
+    assert lp.minimise([1.0]).status == "infeasible"
+
+
 def test_objectives_do_not_depend_on_those_before():
     network = connected(4, (6, 12, 12, 5))
     lower, upper = box(network)
@@ -266,6 +277,10 @@ def test_errors_name_what_is_wrong(monkeypatch):
     bounds, node = interval_bounds(network, lower, upper), len(network.ops) - 1
     with pytest.raises(OptionError, match="'barrier'"):
         planet_lp(network, lower, upper, bounds, node, algorithm="barrier")
+    with pytest.raises(OptionError, match="'magic'; choose 'highs'"):
+        planet_lp(network, lower, upper, bounds, node, solver="magic")
+    with pytest.raises(OptionError, match="'gurobi' takes no algorithm and no time limit"):
+        planet_lp(network, lower, upper, bounds, node, solver="gurobi", time_limit=1)
     with pytest.raises(OptionError, match="time_limit"):
         planet_lp(network, lower, upper, bounds, node, time_limit=0)
     with pytest.raises(ModelError, match="no number 99"):
