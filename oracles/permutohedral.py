@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError, NonFiniteError, ShapeError
+from blocklp.errors import ModelError
+from blocklp.oracles.gaussian import check_features
 
 try:
     from blocklp.oracles import lattice_kernels
@@ -101,14 +102,7 @@ class Lattice:
         ModelError
             If the range of the features is too large for the packed keys.
         """
-        if features.dim() != 2 or 0 in features.shape or not features.is_floating_point():
-            raise ShapeError(
-                f"features have shape {tuple(features.shape)} ({features.dtype}); give floating-point numbers (points, d)"
-            )
-        if image is not None and image.shape != features.shape[:1]:
-            raise ShapeError(f"image has shape {tuple(image.shape)}; {features.shape[0]} points need one number each")
-        if not bool(torch.isfinite(features).all()):
-            raise NonFiniteError("features hold NaN or infinite numbers; a kernel width of zero makes them")
+        check_features(features, image)
         weights, keys = _embed(features)
         packed, strides = _pack(keys, image)
         unique, vertices = torch.unique(packed.flatten(), return_inverse=True)
@@ -136,9 +130,9 @@ class Lattice:
 
 @torch.library.custom_op("blocklp::lattice_splat", mutates_args=())
 def _splat(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor, starts: Tensor) -> Tensor:
-    if kernels := _kernels(values):
+    if loops := kernels(values):
         out = values.new_empty(len(starts) - 1, values.shape[1])
-        kernels.run(kernels.splat, values.contiguous(), weights.contiguous(), order, starts, out)
+        loops.run(loops.splat, values.contiguous(), weights.contiguous(), order, starts, out)
         return out
     spread = (weights[:, :, None] * values[:, None]).flatten(0, 1)
     return torch.segment_reduce(spread[order], "sum", offsets=starts, axis=0)
@@ -146,9 +140,9 @@ def _splat(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor, sta
 
 @torch.library.custom_op("blocklp::lattice_slice", mutates_args=())
 def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor, starts: Tensor) -> Tensor:
-    if kernels := _kernels(values):
+    if loops := kernels(values):
         out = values.new_empty(len(weights), values.shape[1])
-        kernels.run(kernels.slice_, values.contiguous(), weights.contiguous(), vertices, out)
+        loops.run(loops.slice_, values.contiguous(), weights.contiguous(), vertices, out)
         return out
     return (weights[:, :, None] * values[vertices]).sum(1)
 
@@ -156,9 +150,9 @@ def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor, sta
 @torch.library.custom_op("blocklp::lattice_products", mutates_args=())
 def _products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
     """Inner products of the points' values with those of their vertices: the gradient of the weights."""
-    if kernels := _kernels(values):
+    if loops := kernels(values):
         out = values.new_empty(vertices.shape)
-        kernels.run(kernels.products, values.contiguous(), others.contiguous(), vertices, out)
+        loops.run(loops.products, values.contiguous(), others.contiguous(), vertices, out)
         return out
     return (values[vertices] * others[:, None]).sum(2)
 
@@ -173,15 +167,15 @@ def _blur(values: Tensor, neighbours: Tensor) -> Tensor:
 
 
 def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
-    if kernels := _kernels(values):
+    if loops := kernels(values):
         out = torch.empty_like(values, memory_format=torch.contiguous_format)
-        kernels.run(kernels.blur, values.contiguous(), *neighbours, out)
+        loops.run(loops.blur, values.contiguous(), *neighbours, out)
         return out
     padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
     return values + 0.5 * (padded[neighbours[0]] + padded[neighbours[1]])
 
 
-def _kernels(values: Tensor) -> ModuleType | None:
+def kernels(values: Tensor) -> ModuleType | None:
     """The compiled loops, where there are some for the device."""
     return lattice_kernels if values.device.type == "cpu" else None
 

@@ -16,6 +16,7 @@ from blocklp.problems.verification.exact import exact_bounds, planet_lp
 from blocklp.problems.verification.network import Affine, Conv, Linear
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Relaxation
+from blocklp.problems.verification.slopes import MixedDual, SlopeDual
 from blocklp.problems.verification.windows import window_sizes
 
 from .verification_networks import all_kinds, conv, dense, residual, unit_box
@@ -252,6 +253,41 @@ def test_a_deadline_leaves_valid_bounds() -> None:
     bounds = network_bounds(network, lower, upper, time_limit=1e-6)
     results = samples(network, lower, upper)
     assert bool((results[-1] >= bounds.output.lower).all() and (results[-1] <= bounds.output.upper).all())
+
+
+def test_mixes_are_projected_to_the_simplex_of_their_rows() -> None:
+    network = dense(0)
+    lower, upper = unit_box(network, 1)
+    node = len(network.ops) - 1
+    relaxation = network_bounds(network, lower, upper, method="crown").relaxation
+    g = torch.Generator().manual_seed(2)
+    for rows in (1, 2, 5):
+        given = torch.randn(50, rows, generator=g) * 10.0 ** torch.randint(-3, 4, (50, 1), generator=g)
+        allowed = torch.rand(50, rows, generator=g) < 0.6
+        allowed[:, 0] |= ~allowed.any(1)
+        dual = MixedDual(SlopeDual(relaxation, node, given, list(network.relus), {}), allowed)
+        mix = given.clone()
+        dual.project([*SlopeDual(relaxation, node, given, list(network.relus), {}).start(), mix])
+        assert bool((mix >= 0).all() and (mix[~allowed] == 0).all())
+        torch.testing.assert_close(mix.sum(1), torch.ones(50))
+        # Nearest: where the mix is above zero it is the given point less a constant, which elsewhere is no smaller.
+        less = torch.where(allowed, given - mix, -math.inf)
+        level = torch.where(mix > 0, less, -math.inf).amax(1, keepdim=True)
+        scale = 1e-5 * (1 + given.abs().amax(1, keepdim=True))
+        assert bool((less <= level + scale).all() and (less[mix > 0] >= (level - scale).expand_as(less)[mix > 0]).all())
+
+
+def test_the_gradient_of_a_mix_is_that_of_its_value() -> None:
+    network = residual(1)
+    lower, upper = unit_box(network, 1)
+    relaxation = network_bounds(network, lower, upper, method="crown").relaxation
+    dual = SlopeDual(relaxation, len(network.ops) - 1, torch.zeros(1, 2).double(), list(network.relus), {})
+    mixed, mix = MixedDual(dual, torch.ones(1, 2, dtype=torch.bool)), torch.tensor([[0.3, 0.7]], dtype=torch.float64)
+    value, gradients = mixed.evaluate([*dual.start(), mix])
+    for k in range(2):
+        step = 1e-7 * torch.eye(2, dtype=torch.float64)[k]
+        ends = [mixed.evaluate([*dual.start(), mix + sign * step])[0] for sign in (1, -1)]
+        assert float((ends[0] - ends[1]) / 2e-7) == pytest.approx(float(gradients[-1][0, k]), abs=1e-5)
 
 
 def test_adjoints() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import itertools
-import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from blocklp.errors import OptionError, ShapeError
 from blocklp.problems.verification import Network, Property, Runtime, read_onnx, read_property, verify
 from blocklp.problems.verification.bounds import network_bounds
-from blocklp.problems.verification.exact import planet_lp
+from blocklp.problems.verification.exact import planet_lp, solve_leaf
 from blocklp.problems.verification.network import Relu
 from blocklp.search import Expansion
 
@@ -26,17 +26,29 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "verification"
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared verification data is not beside the project")
 
 
-def minimum(network: Network, lower: torch.Tensor, upper: torch.Tensor, row: torch.Tensor) -> float:
-    """Exact minimum of a linear output: an LP for every sign pattern of the unstable neurons."""
+def patterns(network: Network, lower: torch.Tensor, upper: torch.Tensor) -> Iterator[dict[int, tuple[torch.Tensor, torch.Tensor]]]:
+    """Bounds of all ReLUs for every sign pattern of the unstable neurons."""
     bounds = network_bounds(network, lower, upper).relaxation.bounds
     unstable = [(r, int(i)) for r, (low, high) in bounds.items() for i in ((low < 0) & (high > 0)).flatten().nonzero()[:, 0]]
-    best = math.inf
     for signs in itertools.product((-1, 1), repeat=len(unstable)):
         fixed = {r: (low[0].clone(), high[0].clone()) for r, (low, high) in bounds.items()}
         for (r, i), sign in zip(unstable, signs, strict=True):
             fixed[r][0 if sign > 0 else 1].view(-1)[i] = 0.0
-        best = min(best, planet_lp(network, lower, upper, fixed, len(network.ops) - 1, boxes=True).minimise(row).value)
-    return best
+        yield fixed
+
+
+def minimum(network: Network, lower: torch.Tensor, upper: torch.Tensor, row: torch.Tensor) -> float:
+    """Exact minimum of a linear output: an LP for every sign pattern."""
+    node = len(network.ops) - 1
+    return min(planet_lp(network, lower, upper, b, node, boxes=True).minimise(row).value for b in patterns(network, lower, upper))
+
+
+def least_greatest(network: Network, lower: torch.Tensor, upper: torch.Tensor, rows: torch.Tensor, right: torch.Tensor) -> float:
+    """Exact minimum of the greatest of ``rows @ output - right``."""
+    more = network.followed_by(rows, -right)
+    every, node = torch.ones(len(rows), dtype=torch.bool), len(more.ops) - 1
+    leaves = ({r: low >= 0 for r, (low, _) in bounds.items()} for bounds in patterns(network, lower, upper))
+    return min(solve_leaf(more, lower, upper, on, node, every).optimum.value for on in leaves)
 
 
 def cases() -> list[tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -116,8 +128,10 @@ def test_no_part_of_a_region_is_forgotten(trouble: str, monkeypatch: pytest.Monk
     assert verify(network, prop, timeout=3, attack=False).status in ("unknown", "timed-out")
 
 
-def test_a_clause_needs_all_its_rows() -> None:
-    """Each row alone can be satisfied, both together cannot."""
+@pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
+def test_a_clause_needs_all_its_rows(few_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row alone can be satisfied, both together cannot: half of each proves it without a split."""
+    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
     network = dense(3, (2, 4, 3, 1))
     lower, upper = unit_box(network, 3, 0.5)
     low = minimum(network, lower, upper, torch.ones(1, dtype=torch.float64))
@@ -126,9 +140,36 @@ def test_a_clause_needs_all_its_rows() -> None:
     rows = np.array([[1.0], [-1.0]])
     box = lower.numpy().ravel(), upper.numpy().ravel()
     apart = Property.of(*box, rows, np.array([middle - 0.1 * (high - low), -middle - 0.1 * (high - low)]))
-    assert verify(network, apart, timeout=20).status == "unsat"
+    verdict = verify(network, apart, timeout=20)
+    assert (verdict.status, verdict.nodes) == ("unsat", 0)
+    assert 0 < verdict.bound <= 0.1 * (high - low)
     together = Property.of(*box, rows, np.array([middle + 0.1 * (high - low), -middle + 0.1 * (high - low)]))
     assert verify(network, together, timeout=20).status == "sat"
+    # Rows of different clauses are not mixed.
+    both = Property(apart.clauses + together.clauses)
+    assert verify(network, both, timeout=20).status == "sat"
+    assert verify(network, both, timeout=1, attack=False).status in ("unknown", "timed-out")
+
+
+@pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
+@pytest.mark.parametrize("network", [make(seed) for seed in range(4) for make in (dense, residual)], ids=lambda n: n.name)
+def test_conjunctions_agree_with_enumeration(network: Network, few_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+    lower, upper = unit_box(network, 7, 0.25)
+    g = torch.Generator().manual_seed(len(network.name))
+    rows = torch.randn(3, network.outputs, generator=g, dtype=torch.float64)
+    inside = network(lower + (upper - lower) * torch.rand(500, *lower.shape, generator=g, dtype=torch.float64)) @ rows.T
+    right = inside.mean(0)  # so that the rows compete
+    truth = least_greatest(network, lower, upper, rows, right)
+    assert truth <= float((inside - right).amax(1).min())
+    for margin, expected in ((-1e-3, "unsat"), (1e-3, "sat")):
+        prop = Property.of(lower.numpy().ravel(), upper.numpy().ravel(), rows.numpy(), (right + truth + margin).numpy())
+        verdict = verify(network, prop, timeout=60)
+        assert verdict.status == expected, (verdict, truth)
+        assert verdict.bound <= 1e-3
+        # Without the attack a counterexample must never be argued away.
+        if expected == "sat":
+            assert verify(network, prop, timeout=1, attack=False).status in ("unknown", "timed-out")
 
 
 @pytest.mark.parametrize("inputs", [3, 40])

@@ -1,0 +1,83 @@
+r"""The Gaussian kernel by its definition, in chunks: the truth for lattices, and usable for up to some 10^4 points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import NonFiniteError, ShapeError
+
+CHUNK = 10_000_000
+"""Entries of the matrix that exist at a time."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    r""":math:`k(f, g) = e^{-|f - g|^2 / 2}` between all points of an image.
+
+    Attributes
+    ----------
+    features : Tensor
+        ``(points, d)`` floating point, finite: positions in units of the kernel's standard deviations.
+    image : Tensor or None
+        ``(points,)`` int64: points of different images do not see each other.
+
+    Raises
+    ------
+    ShapeError, NonFiniteError
+        If features do not have this shape or hold NaN or infinities.
+    """
+
+    features: Tensor
+    image: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_features(self.features, self.image)
+
+    @property
+    def points(self) -> int:
+        """Number of points."""
+        return self.features.shape[0]
+
+    def rows(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+        """Chunks of the matrix: where they start and end, and ``(rows, points)``."""
+        f = self.features.double()  # squared distances are differences of large numbers
+        size = (f * f).sum(1)
+        step = max(1, CHUNK // self.points)
+        for start in range(0, self.points, step):
+            here = slice(start, start + step)
+            matrix = (f[here] @ f.T - (size[here, None] + size) / 2).clamp_(max=0).to(dtype).exp_()
+            if self.image is not None:
+                matrix = matrix * (self.image[here, None] == self.image)
+            yield here, matrix
+
+    def filter(self, values: Tensor) -> Tensor:
+        """Apply the kernel to values ``(points, channels)``."""
+        return torch.cat([matrix @ values for _, matrix in self.rows(values.dtype)])
+
+    def ordered(self, scores: Tensor, values: Tensor) -> Tensor:
+        r"""Points below less points above: :math:`\sum_b k(f_a, f_b) \, \mathrm{sign}(y_a - y_b) \, v_b` for every label.
+
+        Parameters
+        ----------
+        scores, values : Tensor
+            ``(points, labels)``; ties count nothing.
+        """
+        found = []
+        for here, matrix in self.rows(values.dtype):
+            columns = [(matrix * (s[here, None] - s).sign()) @ v for s, v in zip(scores.T, values.T, strict=True)]
+            found.append(torch.stack(columns, 1))
+        return torch.cat(found)
+
+
+def check_features(features: Tensor, image: Tensor | None) -> None:
+    """Raise unless features are ``(points, d)``, floating point and finite, and ``image`` has one number for each."""
+    if features.dim() != 2 or 0 in features.shape or not features.is_floating_point():
+        raise ShapeError(f"features are {features.dtype} {tuple(features.shape)}; give floating-point numbers (points, d)")
+    if image is not None and image.shape != features.shape[:1]:
+        raise ShapeError(f"image has shape {tuple(image.shape)}; {features.shape[0]} points need one number each")
+    if not bool(torch.isfinite(features).all()):
+        raise NonFiniteError("features hold NaN or infinite numbers; a kernel width of zero makes them")
