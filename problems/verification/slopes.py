@@ -105,7 +105,7 @@ class MixedDual:
         most = mix.masked_fill(~self.allowed, -torch.inf).sort(1, descending=True).values
         over = (most.cumsum(1) - 1) / torch.arange(1, mix.shape[1] + 1, device=mix.device)
         kept = (most > over).sum(1, keepdim=True)
-        mix.sub_(over.gather(1, kept - 1)).mul_(self.allowed)
+        mix.sub_(over.gather(1, kept - 1)).clamp_(min=0).mul_(self.allowed)
 
     def select(self, rows: Tensor) -> MixedDual:
         """Return the dual of some instances."""
