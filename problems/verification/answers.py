@@ -353,7 +353,9 @@ def answer(
         pass
     now = time.perf_counter()
     if verdict is None:
-        verdict = Verdict("timed-out", None, None, -math.inf, 0, now - began, {}, "Time was up before the search began.")
+        # The alarm rang in the midst of something, and what was found so far went with it.
+        reason = "Time was up before the search began." if math.isnan(loaded) else "Time is up."
+        verdict = Verdict("timed-out", None, None, -math.inf, 0, now - began, {}, reason)
     elif alarm.rang and verdict.status == "unknown":
         verdict = replace(verdict, status="timed-out", reason="Time is up.")
     load_seconds = (now if math.isnan(loaded) else loaded) - began
