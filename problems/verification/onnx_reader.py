@@ -266,7 +266,8 @@ class _Reader:
 
         kind = entry.type.tensor_type
         if kind.elem_type not in (TensorProto.FLOAT, TensorProto.DOUBLE):
-            found = TensorProto.DataType.Name(kind.elem_type) if kind.elem_type else "no tensor"
+            names = {number: name for name, number in TensorProto.DataType.items() if number}
+            found = names.get(kind.elem_type, f"of the unknown type {kind.elem_type}" if kind.elem_type else "no tensor")
             raise FormatError(f"{self.file}: the input {entry.name} is {found}; export the network in float32")
         sizes = [n.dim_value if n.HasField("dim_value") and n.dim_value > 0 else 0 for n in kind.shape.dim]
         if not sizes or 0 in sizes[1:] or sizes == [0]:

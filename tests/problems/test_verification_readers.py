@@ -544,6 +544,17 @@ def test_damaged_file_is_refused_or_still_a_network(tmp_path, data):
         assert isinstance(network, Network)
 
 
+@pytest.mark.parametrize(("kind", "word"), [(0, "no tensor"), (7, "INT64"), (10, "FLOAT16"), (99, "unknown type 99")])
+def test_inputs_of_other_types_are_refused(tmp_path, kind, word):
+    nodes, shape, constants = CASES["transpose and reshape"]
+    net = model(nodes, shape, **constants)
+    net.graph.input[0].type.tensor_type.elem_type = kind
+    path = tmp_path / "net.onnx"
+    path.write_bytes(net.SerializeToString())
+    with pytest.raises(FormatError, match=f"{word}; export the network in float32"):
+        read_onnx(path, check=False)
+
+
 def test_the_runtime_takes_one_and_several_inputs(tmp_path):
     w = weights(4, 3)
     path = save(tmp_path, model([("MatMul", "x,w", "y", {})], [1, 4], w=w))
