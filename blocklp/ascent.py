@@ -60,7 +60,7 @@ def ascend(
 
     Notes
     -----
-    The constants were chosen on five CIFAR networks at two radii: short memories (0.5, 0.95) leave about an eighth of what Adam's usual
+    The constants were chosen on five CIFAR networks at two radii: short memories (0.5, 0.95) leave an eighth of what Adam's usual
     ones leave open after 20 steps.  The rate of the last step falls with the steps: a twentieth of the first one is best up to 40,
     and leaves thirty times as much open after 300 as this one does.
     """

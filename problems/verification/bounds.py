@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp.ascent import ascend
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError, OptionError, ShapeError
-from blocklp.methods import METHODS
+from blocklp.methods import METHODS, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 from blocklp.problems.verification.planet import Planet
@@ -143,6 +143,9 @@ class NetworkBounds:
 
 STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(METHODS, 100)
 """Methods, and how many evaluations (or passes) of each LP they make unless told otherwise."""
+
+WEIGHTED = {"prox": Prox(30.0), "proxbc": ProxBC(100.0), "proxfw": ProxFW(100.0)}
+"""Proximal weights for networks, on the scale of the thesis's 100 (4.1.7.2); the engine's rule starts far from them."""
 
 
 def network_bounds(
@@ -373,7 +376,11 @@ class Tightener:
             planet = Planet.build(exact, node, cost, box, slopes)
             left = max(self.deadline - time.perf_counter(), 1e-3)
             solved = planet.model.solve(
-                method=self.method, passes=self.steps, warm_start=planet.start, time_limit=left, cutoff=None if everything else 0.0
+                method=WEIGHTED.get(self.method, self.method),
+                passes=self.steps,
+                warm_start=planet.start,
+                time_limit=left,
+                cutoff=None if everything else 0.0,
             )
             value = torch.maximum(value, solved.safe_bound)
         if not self.gap:
