@@ -42,6 +42,16 @@ class Gaussian:
         """Number of points."""
         return self.features.shape[0]
 
+    @property
+    def device(self) -> torch.device:
+        """Where the features are."""
+        return self.features.device
+
+    @property
+    def diagonal(self) -> Tensor:
+        """What every point counts for itself: ``(points,)`` float64."""
+        return torch.ones(self.points, dtype=torch.float64, device=self.device)
+
     def rows(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
         """Chunks of the matrix: where they start and end, and ``(rows, points)``."""
         f = self.features.double()  # squared distances are differences of large numbers

@@ -84,6 +84,41 @@ class Lattice:
         """The factor with which values come out as those of the Gaussian (Kraehenbuehl & Koltun's constant)."""
         return 1 / (1 + 2.0**-self.features)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the lattice is."""
+        return self.vertices.device
+
+    @cached_property
+    def diagonal(self) -> Tensor:
+        r"""What every point counts for itself: ``(points,)`` float64.
+
+        Of all blurs, only two paths lead from a vertex of a simplex to another: along the axes J between them, or back along all
+        others, since the steps along all d + 1 axes add up to nothing.  A path is lost where a vertex on it does not exist.
+        """
+        d, size, vertices = self.features, self.size, self.vertices
+        weights = self.weights.detach().double()
+        steps = torch.cat([self.neighbours, self.neighbours.new_full((d + 1, 2, 1), size)], 2)  # no way back from nowhere
+        # The axis between consecutive corners; from corner to corner a point goes down it.
+        axis = torch.stack([(steps[:, 1][:, vertices[:, k]] == vertices[:, k + 1]).long().argmax(0) for k in range(d)])
+        total = torch.zeros(self.points, dtype=torch.float64, device=self.device)
+        for first in range(d + 1):
+            for last in range(d + 1):
+                low, high = min(first, last), max(first, last)
+                between = torch.zeros(d + 1, self.points, dtype=torch.bool, device=self.device)
+                between.scatter_(0, axis[low:high], True)
+                forward = 1 if first < last else 0
+                ways = [(forward, between), (1 - forward, ~between)]
+                if first == last:
+                    ways.append((forward, ~between))
+                for side, walked in ways:
+                    at = vertices[:, first]
+                    for along in range(d + 1):
+                        at = torch.where(walked[along], steps[along, side][at], at)
+                    share = 0.5 ** walked.sum(0) * (at == vertices[:, last])
+                    total += weights[:, first] * weights[:, last] * share
+        return total * self.scale
+
     @classmethod
     def build(cls, features: Tensor, image: Tensor | None = None) -> Lattice:
         """Embed points and find the vertices that they touch.
@@ -222,7 +257,8 @@ _blur.register_autograd(_blur_gradient, setup_context=_save)
 def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
     """Barycentric weights ``(points, d + 1)`` and vertices' coordinates ``(points, d + 1, d)``, without the last one (sums are 0)."""
     count, d = features.shape
-    elevated = features @ _elevation(d).to(features).T
+    # Not by a matrix product: its rounding of a row may depend on the number of rows.
+    elevated = (features[:, None] * _elevation(d).to(features)).sum(2)
     with torch.no_grad():
         # The nearest lattice point of remainder 0, then the simplex around it by the order of the residuals.
         nearest = (elevated / (d + 1)).round()

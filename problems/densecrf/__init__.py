@@ -1,8 +1,9 @@
 """Dense conditional random fields with Gaussian pairwise potentials."""
 
-from blocklp.problems.densecrf.energy import DenseCRF, Kernel, image_features
-from blocklp.problems.densecrf.mean_field import mean_field
-from blocklp.problems.densecrf.prox_lp import prox_lp
-from blocklp.problems.densecrf.result import Result
+from blocklp.problems.densecrf.cliques import Cliques
+from blocklp.problems.densecrf.energy import DenseCRF, Kernel
+from blocklp.problems.densecrf.images import image_crf, image_features
+from blocklp.problems.densecrf.result import History, Result
+from blocklp.problems.densecrf.solve import METHODS, solve_densecrf
 
-__all__ = ["DenseCRF", "Kernel", "Result", "image_features", "mean_field", "prox_lp"]
+__all__ = ["METHODS", "Cliques", "DenseCRF", "History", "Kernel", "Result", "image_crf", "image_features", "solve_densecrf"]

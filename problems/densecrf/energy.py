@@ -1,6 +1,9 @@
 r"""The energy of a dense conditional random field: one object for every method, report and bound.
 
-.. math:: E(x) = \sum_a \phi_{a:x_a} + \sum_{a < b} K_{ab} \, [x_a \ne x_b], \qquad K = \sum_m w_m \, D_m K_m D_m
+.. math::
+
+   E(x) = \sum_a \phi_{a:x_a} + \sum_m \sum_{a < b} K^m_{ab} \, \mu^m(x_a, x_b) + \sum_c \Gamma_c \, [x_c \text{ not constant}],
+   \qquad K^m = w_m \, D_m k_m D_m
 
 Every pair counts once.  The normalisation :math:`D_m` is part of the kernel: changing it changes the energy for all.  (The thesis
 counts every pair twice; its weights are half of these.)
@@ -19,9 +22,11 @@ from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.ordered import LEVELS, ordered_filter
 from blocklp.oracles.permutohedral import Lattice
+from blocklp.problems.densecrf.cliques import Cliques
+from blocklp.problems.densecrf.compatibility import Cuts, check_compatibility, metric_cuts, potts_cuts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     r"""One Gaussian of the pairwise term.
 
@@ -33,39 +38,65 @@ class Kernel:
         Its weight w, not negative.
     normalise : bool
         Whether rows and columns are divided by the square roots of their sums (symmetric normalisation).
+    compatibility : Tensor or None
+        What a pair of labels costs, :math:`\mu` ``(labels, labels)``, symmetric; None is the Potts model :math:`[i \ne j]`.
 
     Raises
     ------
-    OptionError
-        If the weight is negative or not finite.
+    OptionError, ShapeError, NonFiniteError
+        If the weight is negative or not finite, or the compatibility is not a symmetric, finite matrix.
     """
 
     filter: Lattice | Gaussian
     weight: float = 1.0
     normalise: bool = True
+    compatibility: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight < float("inf"):
             raise OptionError(f"a kernel has the weight {self.weight}; it must be finite and not negative")
+        if self.compatibility is not None:
+            object.__setattr__(self, "compatibility", check_compatibility(self.compatibility))
 
     @cached_property
     def scale(self) -> Tensor:
         r""":math:`\sqrt{w} D`, ``(points, 1)`` float64."""
-        ones = torch.ones(self.filter.points, 1, dtype=torch.float64, device=self._device)
+        ones = torch.ones(self.filter.points, 1, dtype=torch.float64, device=self.filter.device)
         scale: Tensor = self.filter.filter(ones).rsqrt() if self.normalise else ones
         return scale * math.sqrt(self.weight)
 
-    @property
-    def _device(self) -> torch.device:
-        return self.filter.weights.device if isinstance(self.filter, Lattice) else self.filter.features.device
+    @cached_property
+    def diagonal(self) -> Tensor:
+        """What a point counts for itself, ``(points, 1)`` float64: no part of the energy."""
+        return self.scale.square() * self.filter.diagonal[:, None]
+
+    @cached_property
+    def sums(self) -> Tensor:
+        """Sums of the rows, ``(points, 1)`` float64."""
+        return self(torch.ones_like(self.scale))
+
+    def cuts(self, labels: int) -> Cuts:
+        r"""The compatibility, or a metric below it, as a sum of cuts of the label set; see :class:`Cuts`."""
+        return potts_cuts(labels) if self.compatibility is None else self._metric
+
+    @cached_property
+    def _metric(self) -> Cuts:
+        assert self.compatibility is not None
+        return metric_cuts(self.compatibility)
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Multiply values ``(points, channels)`` by the weighted kernel."""
+        """Multiply values ``(points, channels)`` by the weighted kernel, diagonal included."""
         scale = self.scale.to(values)
         return scale * self.filter.filter(scale * values)
 
+    def compare(self, y: Tensor) -> Tensor:
+        r""":math:`y \mu`: what each label costs against a point's distribution, ``(points, labels)``."""
+        if self.compatibility is None:
+            return y.sum(1, keepdim=True) - y
+        return y @ self.compatibility.to(y)
+
     def ordered(self, scores: Tensor, levels: int) -> Tensor:
-        r""":math:`\sum_b K_{ab} \, \mathrm{sign}(y_a - y_b)` for scores ``(points, labels)``; see :func:`ordered_filter`."""
+        r""":math:`\sum_b K_{ab} \, \mathrm{sign}(t_a - t_b)` for scores ``(points, cuts)``; see :func:`ordered_filter`."""
         scale = self.scale.to(scores)
         values = scale.expand_as(scores)
         if isinstance(self.filter, Gaussian):
@@ -73,9 +104,9 @@ class Kernel:
         return scale * ordered_filter(self.filter, scores, values, levels)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DenseCRF:
-    """Unaries and kernels of one or several images.
+    """Unaries, kernels and cliques of one or several images.
 
     Attributes
     ----------
@@ -84,17 +115,21 @@ class DenseCRF:
     kernels : tuple of Kernel
         The pairwise term, over the same points.
     image : Tensor or None
-        ``(points,)`` int64: which image a point belongs to, 0 and so on; the kernels' filters must keep images apart.
+        ``(points,)`` int64: which image a point belongs to: 0, then 1 and so on, the points of an image together; the kernels'
+        filters must keep images apart.
+    cliques : Cliques or None
+        P^n-Potts cliques over the same points, none across images.
 
     Raises
     ------
     ShapeError, NonFiniteError, ModelError
-        If unaries are not of this form, or kernels have other points.
+        If unaries are not of this form, or kernels or cliques have other points or labels.
     """
 
     unary: Tensor
     kernels: tuple[Kernel, ...]
     image: Tensor | None = None
+    cliques: Cliques | None = None
 
     def __post_init__(self) -> None:
         if self.unary.dim() != 2 or 0 in self.unary.shape or not self.unary.is_floating_point():
@@ -106,8 +141,18 @@ class DenseCRF:
             raise NonFiniteError("the unaries hold NaN or infinite costs; clip probabilities before taking -log")
         if any(k.filter.points != self.points for k in self.kernels):
             raise ModelError(f"a kernel is over {[k.filter.points for k in self.kernels]} points, the unaries are of {self.points}")
-        if self.image is not None and self.image.shape != self.unary.shape[:1]:
-            raise ShapeError(f"image has shape {tuple(self.image.shape)}; {self.points} points need one number each")
+        if any(k.compatibility is not None and len(k.compatibility) != self.labels for k in self.kernels):
+            raise ShapeError(f"a compatibility is not of shape ({self.labels}, {self.labels}), that of the {self.labels} labels")
+        if self.cliques is not None and len(self.cliques.member) != self.points:
+            raise ModelError(f"the cliques are over {len(self.cliques.member)} points, the unaries are of {self.points}")
+        if self.image is not None:
+            if self.image.shape != self.unary.shape[:1] or self.image.dtype != torch.int64:
+                raise ShapeError(
+                    f"image is {self.image.dtype} {tuple(self.image.shape)}; {self.points} points need one int64 number each"
+                )
+            step = self.image.diff()
+            if int(self.image[0]) != 0 or bool(((step != 0) & (step != 1)).any()):
+                raise ModelError("image must hold 0 first and rise by 1 from image to image; sort the points by their image")
 
     @property
     def points(self) -> int:
@@ -120,109 +165,141 @@ class DenseCRF:
         return self.unary.shape[1]
 
     @cached_property
+    def sizes(self) -> list[int]:
+        """Number of points of every image."""
+        return [self.points] if self.image is None else [int(n) for n in torch.bincount(self.image).tolist()]
+
+    @property
     def images(self) -> int:
         """Number of images."""
-        return 1 if self.image is None else int(self.image.max()) + 1
+        return len(self.sizes)
 
     def per_image(self, values: Tensor) -> Tensor:
         """Sum values ``(points, ...)`` of every image in float64: ``(images,)``."""
-        totals = values.double().flatten(1).sum(1) if values.dim() > 1 else values.double()
-        if self.image is None:
-            return totals.sum()[None]
-        return torch.stack([totals[self.image == k].sum() for k in range(self.images)])
+        return torch.stack([part.double().sum() for part in torch.split(values, self.sizes)])
 
-    def pairwise(self, values: Tensor) -> Tensor:
-        """Multiply values ``(points, channels)`` by all kernels."""
-        total = torch.zeros_like(values)
+    def per_point(self, values: Tensor) -> Tensor:
+        """Hand the values ``(images,)`` to the images' points: ``(points, 1)``."""
+        return values.expand(self.points)[:, None] if self.image is None else values[self.image][:, None]
+
+    def message(self, y: Tensor) -> Tensor:
+        r"""What each label costs against the others' distributions, :math:`\sum_m K^m y \mu^m` ``(points, labels)``.
+
+        As published (and unlike the energy) it counts a point's own distribution too; :meth:`own` is that part.
+        """
+        total = torch.zeros_like(y)
         for kernel in self.kernels:
-            total += kernel(values)
+            total += kernel(kernel.compare(y))
         return total
 
-    def energy(self, labelling: Tensor) -> Tensor:
-        """Energy of a labelling ``(points,)`` int64: ``(images,)`` float64."""
-        return self.quadratic(torch.nn.functional.one_hot(labelling, self.labels).double())
-
-    def quadratic(self, y: Tensor) -> Tensor:
-        r"""The relaxed energy :math:`\phi^\top y + \frac12 \sum_i y_i^\top K (1 - y_i)` ``(images,)`` of ``(points, labels)``."""
-        y = y.double()
-        return self.per_image(y * (self.unary.double() + self.pairwise(1 - y) / 2))
-
-    def ordered(self, scores: Tensor, levels: int = LEVELS) -> Tensor:
-        r"""The subgradient of the LP's pairwise term, :math:`\frac12 \sum_b K_{ab} \, \mathrm{sign}(y_a - y_b)`."""
-        total = torch.zeros_like(scores)
+    def own(self, y: Tensor) -> Tensor:
+        """The part of :meth:`message` that comes from the point itself."""
+        total = torch.zeros_like(y)
         for kernel in self.kernels:
-            total += kernel.ordered(scores, levels)
-        return total / 2
+            total += kernel.diagonal.to(y) * kernel.compare(y)
+        return total
+
+    def energy(self, x: Tensor) -> Tensor:
+        """Energy of a labelling ``(points,)`` int64, or its mean over independent draws from y ``(points, labels)``: ``(images,)``.
+
+        The second is the multilinear extension: its minimum over the simplices is that over labellings.
+        """
+        if not x.is_floating_point():
+            return self._energy(torch.nn.functional.one_hot(x, self.labels).double(), own=any(self._costly_diagonals))
+        return self._energy(x.double(), own=True)
+
+    def _energy(self, y: Tensor, own: bool) -> Tensor:
+        pairs = self.message(y)
+        if own:
+            pairs -= self.own(y)
+        total = self.per_image(y * (self.unary.double() + pairs / 2))
+        return total if self.cliques is None else total + self._per_clique(self.cliques.mean(y))
+
+    @property
+    def _costly_diagonals(self) -> list[bool]:
+        return [k.compatibility is not None and bool(k.compatibility.diagonal().any()) for k in self.kernels]
+
+    def _per_clique(self, costs: Tensor) -> Tensor:
+        """Sum costs ``(cliques,)`` of every image: ``(images,)``."""
+        assert self.cliques is not None
+        total = torch.zeros(self.images, dtype=torch.float64, device=costs.device)
+        home = self.cliques.first if self.image is None else self.image[self.cliques.first]
+        return total.index_add(0, torch.zeros_like(home) if self.image is None else home, costs.double())
+
+    def subgradient(self, y: Tensor, levels: int = LEVELS) -> Tensor:
+        r"""A subgradient g of the LP's pairwise and clique terms at y: ``(points, labels)``.
+
+        For a metric :math:`\mu = \sum_S c_S |1_S(i) - 1_S(j)|` (Potts: the single labels, c = 1/2) it is
+        :math:`\sum_S c_S 1_S \sum_b K_{ab} \, \mathrm{sign}(y_a(S) - y_b(S))`.
+
+        Raises
+        ------
+        ModelError
+            If a compatibility has no metric below it: negative, or costs on its diagonal.
+        """
+        total = torch.zeros_like(y)
+        for kernel in self.kernels:
+            if kernel.compatibility is None:
+                total += kernel.ordered(y, levels) / 2
+            else:
+                members, lengths = (c.to(y) for c in kernel.cuts(self.labels))
+                total += (kernel.ordered(y @ members, levels) * lengths) @ members.T
+        return total if self.cliques is None else total + self.cliques.subgradient(y)
 
     def linear(self, y: Tensor, levels: int | None = None) -> Tensor:
-        r"""The LP's energy :math:`\phi^\top y + \frac12 \sum_i \sum_{a<b} K_{ab} |y_{a:i} - y_{b:i}|` ``(images,)``.
+        r"""The LP's energy ``(images,)``: :math:`\phi^\top y + \sum_S c_S \sum_{a<b} K_{ab} |y_a(S) - y_b(S)|`, and the cliques'.
 
         With fewer levels than distinct scores it is a bound from below.
         """
         y = y.double()
-        return self.per_image(y * (self.unary.double() + self.ordered(y, self.points if levels is None else levels)))
+        g = self.subgradient(y, self.points if levels is None else levels)
+        return self.per_image(y * (self.unary.double() + g)) + self.constant
 
-    def lower_bound(self, direction: Tensor) -> Tensor:
-        r"""A lower bound on the LP, and so on every labelling: :math:`\sum_a \min_i (\phi + g)_{a:i}` ``(images,)``.
+    @cached_property
+    def constant(self) -> Tensor:
+        """What cliques add to :math:`y^T g`, ``(images,)``: see :meth:`Cliques.subgradient`."""
+        if self.cliques is None:
+            return torch.zeros(self.images, dtype=torch.float64, device=self.unary.device)
+        return self._per_clique(self.cliques.cost)
+
+    def lower_bound(self, direction: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
+        r"""A lower bound on the LP, and so on every labelling: :math:`\sum_a \min_i (\phi + g)_{a:i}` and the cliques' constant.
 
         Parameters
         ----------
         direction : Tensor
-            g, ``(points, labels)``: a convex combination of answers of :meth:`ordered`.  Then
-            :math:`g_a = \frac12 \sum_b K_{ab} s_{ab}` with antisymmetric s in [-1, 1], so that g is a subgradient of a function
-            below the pairwise term; rounding of its computation is charged.
+            g, ``(points, labels)``: a convex combination of answers of :meth:`subgradient`.  For the pairwise part
+            :math:`g_a = \sum_b K_{ab} s_{ab}` with antisymmetric s in [-1, 1], so that it is a subgradient of a function below the
+            energy's; rounding of its computation is charged.
+        precision : dtype
+            Precision of those answers; the combination must be formed in float64.
+
+        Returns
+        -------
+        Tensor
+            ``(images,)`` float64.
         """
         least = (self.unary.double() + direction.double()).amin(1)
         # An answer of the filter is a sum of products of magnitudes K: some tens of roundings of its size, in its precision.
-        size = self.pairwise(torch.ones(self.points, 1, dtype=torch.float64, device=self.unary.device))[:, 0] + least.abs()
-        error = ROUNDINGS * torch.finfo(direction.dtype).eps * size
-        return self.per_image(least - error)
+        error = ROUNDINGS * torch.finfo(precision).eps * (self._reach + least.abs())
+        # Of a clique at most its cost for every label is spread over its points.
+        constant = self.constant * (1 - ROUNDINGS * torch.finfo(precision).eps * self.labels)
+        return self.per_image(least - error) + constant
+
+    @cached_property
+    def _reach(self) -> Tensor:
+        """How large a point's subgradient can be: ``(points,)`` float64."""
+        reach = torch.zeros(self.points, dtype=torch.float64, device=self.unary.device)
+        for kernel in self.kernels:
+            members, lengths = kernel.cuts(self.labels)
+            reach += kernel.sums[:, 0] * float((members * lengths).sum(1).max())
+        return reach
 
     def best_constant(self) -> Tensor:
         """Label of the best constant labelling of each point's image: ``(points,)``."""
-        if self.image is None:
-            return self.unary.double().sum(0).argmin().expand(self.points)
-        best = torch.stack([self.unary[self.image == k].double().sum(0).argmin() for k in range(self.images)])
-        return best[self.image]
+        totals = torch.stack([part.double().sum(0) for part in torch.split(self.unary, self.sizes)])
+        return self.per_point(totals.argmin(1))[:, 0]
 
 
 ROUNDINGS = 200
 """Roundings charged to a bound: splat, two blurs along at most 20 axes, prefix sums, slice and the combination."""
-
-
-def image_features(height: int, width: int, sxy: float, image: Tensor | None = None, srgb: float | None = None) -> Tensor:
-    """Positions, and colours if given, in units of the kernel's widths (the parameters of pydensecrf).
-
-    Parameters
-    ----------
-    height, width : int
-        Size of the image.
-    sxy : float
-        Width in pixels.
-    image : Tensor, optional
-        ``(height, width, channels)``: colours from 0 to 255.
-    srgb : float, optional
-        Width in units of the colours.
-
-    Returns
-    -------
-    Tensor
-        ``(height * width, features)`` float64, row by row.
-
-    Raises
-    ------
-    OptionError, ShapeError
-        If a width is not positive, or the image has another size.
-    """
-    for name, value in (("sxy", sxy), ("srgb", srgb)):
-        if value is not None and not 0 < value < float("inf"):
-            raise OptionError(f"{name} is {value}; a kernel's width must be positive and finite")
-    if (image is None) != (srgb is None):
-        raise OptionError("give image and srgb together: colours need a width")
-    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    features = torch.stack([x, y], 2).double() / sxy
-    if image is not None and srgb is not None:
-        if image.dim() != 3 or tuple(image.shape[:2]) != (height, width):
-            raise ShapeError(f"the image has shape {tuple(image.shape)}; give ({height}, {width}, channels)")
-        features = torch.cat([features, image.double() / srgb], 2)
-    return features.flatten(0, 1)

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-import time
-
 from blocklp.errors import OptionError
-from blocklp.problems.densecrf.energy import DenseCRF
-from blocklp.problems.densecrf.result import Result
+from blocklp.problems.densecrf.run import Run
+from blocklp.status import Status
 
 
-def mean_field(crf: DenseCRF, steps: int = 5, damping: float = 0.0) -> Result:
+def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: float = 0.0) -> None:
     """Minimise the Kullback-Leibler divergence to the field over products of marginals, all points at once.
+
+    As published, a point's own marginals are part of what its neighbours say.  It starts at the softmax of the unaries.
 
     Parameters
     ----------
-    crf : DenseCRF
-        The energy.
+    run : Run
+        The run.
     steps : int
-        Updates, at least 1.
+        Most updates, at least 1.
     damping : float
         Share of the old marginals that stays, from 0 to below 1; the parallel updates need some to be sure to converge.
+    tolerance : float
+        Largest change of a marginal that counts as converged.
 
     Raises
     ------
     OptionError
-        If steps or damping are out of range.
+        If a number is out of range.
     """
-    if steps < 1 or not 0 <= damping < 1:
-        raise OptionError(f"steps is {steps} and damping {damping}; give at least 1 step and a damping from 0 to below 1")
-    began = time.perf_counter()
+    if steps < 1 or not 0 <= damping < 1 or not tolerance >= 0:
+        raise OptionError(
+            f"steps is {steps}, damping {damping}, tolerance {tolerance}; give at least 1 step, a damping from 0 to below 1 and a "
+            "tolerance of 0 or more"
+        )
+    crf = run.crf
     q = (-crf.unary).softmax(1)
     for _ in range(steps):
-        q = q.lerp((crf.pairwise(q) - crf.unary).softmax(1), 1 - damping)
-    return Result.of(crf, "mean field", q, None, steps, time.perf_counter() - began)
+        costs = crf.unary + crf.message(q)
+        if crf.cliques is not None:
+            costs += crf.cliques.message(q)
+        run.filter_calls += 1
+        old, q = q, q.lerp((-costs).softmax(1), 1 - damping)
+        if run.step(q):
+            return
+        if float((q - old).abs().max()) <= tolerance:
+            run.status = Status.STALLED
+            return

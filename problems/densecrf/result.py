@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from blocklp.problems.densecrf.energy import DenseCRF
+from blocklp.status import Status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class History:
+    """What was known after every step.
+
+    Attributes
+    ----------
+    energy, bound : Tensor
+        ``(steps, images)`` float64: of the method's own labelling at that step, and the best bound so far.
+    seconds : Tensor
+        ``(steps,)`` float64: since the start.
+    filter_calls : Tensor
+        ``(steps,)`` int64: the method's so far, those for energies not counted.
+    """
+
+    energy: Tensor
+    bound: Tensor
+    seconds: Tensor
+    filter_calls: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Result:
     """A labelling, its energy and a bound.
 
@@ -19,17 +39,21 @@ class Result:
     method : str
         How it was computed.
     labelling : Tensor
-        ``(points,)`` int64: the best one seen, trivial ones included.
+        ``(points,)`` int64: the best one seen, the simple ones included.
     source : tuple of str
-        Where each image's labelling is from: the method, "unary" or "constant".
+        Where each image's labelling is from: the method, its start, "unary", "constant" or "mean-field".
     y : Tensor
-        ``(points, labels)``: the method's own point.
+        ``(points, labels)``: the method's own last point.
     energy, bound : Tensor
-        ``(images,)`` float64: energy of the labelling, and a lower bound on that of every labelling (-inf if the method has none).
+        ``(images,)`` float64: energy of the labelling, and a lower bound on that of every labelling.
+    history : History
+        Energies and bounds by step.
     filter_calls : int
-        Applications of all kernels.
+        Applications of all kernels by the method, those for energies not counted.
     seconds : float
-        Time spent.
+        Time spent, simple labellings and energies included.
+    status : Status
+        PASS_LIMIT after all steps, OPTIMAL if the gap closed, STALLED at a fixed point, TIME_LIMIT, or INTERRUPTED.
     """
 
     method: str
@@ -38,27 +62,12 @@ class Result:
     y: Tensor
     energy: Tensor
     bound: Tensor
+    history: History
     filter_calls: int
     seconds: float
+    status: Status
 
     @property
     def gap(self) -> Tensor:
         """Distance of energy and bound, relative to the energy: ``(images,)``."""
-        return (self.energy - self.bound) / self.energy.abs().clamp(min=1)
-
-    @classmethod
-    def of(cls, crf: DenseCRF, method: str, y: Tensor, bound: Tensor | None, filter_calls: int, seconds: float) -> Result:
-        """Round a point to its largest entries, and compare with the trivial labellings."""
-        candidates = {method: y.argmax(1), "unary": crf.unary.argmin(1), "constant": crf.best_constant()}
-        energies = torch.stack([crf.energy(x) for x in candidates.values()])
-        best = energies.argmin(0)
-        rows = best.expand(crf.points) if crf.image is None else best[crf.image]
-        labelling = torch.stack(list(candidates.values())).gather(0, rows[None])[0]
-        names = tuple(list(candidates)[k] for k in best.tolist())
-        none = torch.full_like(energies[0], -torch.inf)
-        energy = energies.amin(0)
-        return cls(method, labelling, names, y, energy, none if bound is None else bound, filter_calls, seconds)
-
-    def at_least(self, bound: Tensor) -> Result:
-        """The same with a better bound, where it is one."""
-        return replace(self, bound=torch.maximum(self.bound, bound))
+        return torch.where(self.energy <= self.bound, 0.0, (self.energy - self.bound) / self.energy.abs().clamp(min=1e-12))

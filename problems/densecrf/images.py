@@ -1,0 +1,114 @@
+"""From images and unaries to an energy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import OptionError, ShapeError
+from blocklp.oracles.gaussian import Gaussian
+from blocklp.oracles.permutohedral import Lattice
+from blocklp.problems.densecrf.energy import DenseCRF, Kernel
+
+
+def image_features(height: int, width: int, sxy: float, image: Tensor | None = None, srgb: float | None = None) -> Tensor:
+    """Positions, and colours if given, in units of the kernel's widths (the parameters of pydensecrf).
+
+    Parameters
+    ----------
+    height, width : int
+        Size of the image.
+    sxy : float
+        Width in pixels.
+    image : Tensor, optional
+        ``(height, width, channels)``: colours from 0 to 255.
+    srgb : float, optional
+        Width in units of the colours.
+
+    Returns
+    -------
+    Tensor
+        ``(height * width, features)`` float64, row by row.
+
+    Raises
+    ------
+    OptionError, ShapeError
+        If a width is not positive, or the image has another size.
+    """
+    for name, value in (("sxy", sxy), ("srgb", srgb)):
+        if value is not None and not 0 < value < float("inf"):
+            raise OptionError(f"{name} is {value}; a kernel's width must be positive and finite")
+    if (image is None) != (srgb is None):
+        raise OptionError("give image and srgb together: colours need a width")
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    features = torch.stack([x, y], 2).double() / sxy
+    if image is not None and srgb is not None:
+        if image.dim() != 3 or tuple(image.shape[:2]) != (height, width):
+            raise ShapeError(f"the image has shape {tuple(image.shape)}; give ({height}, {width}, channels)")
+        features = torch.cat([features.to(image.device), image.double() / srgb], 2)
+    return features.flatten(0, 1)
+
+
+def image_crf(
+    images: Tensor | Sequence[Tensor],
+    unaries: Tensor | Sequence[Tensor],
+    *,
+    smooth: tuple[float, float] | None = (3.0, 3.0),
+    bilateral: tuple[float, float, float] | None = (80.0, 13.0, 10.0),
+    normalise: bool = True,
+    exact: bool = False,
+    compatibility: Tensor | None = None,
+) -> DenseCRF:
+    """The usual energy of one image, or of several of any sizes in one batch: one smoothness and one bilateral kernel.
+
+    Parameters
+    ----------
+    images : Tensor or sequence of Tensor
+        ``(height, width, channels)`` each: colours from 0 to 255.
+    unaries : Tensor or sequence of Tensor
+        ``(height, width, labels)`` each, floating point: costs, minus log-probabilities as a rule.
+    smooth : pair of float or None
+        ``(sxy, weight)`` of the smoothness kernel; None for none.
+    bilateral : triple of float or None
+        ``(sxy, srgb, weight)`` of the bilateral kernel; None for none.
+    normalise : bool
+        Whether the kernels are normalised symmetrically, as pydensecrf does.
+    exact : bool
+        Whether the kernels are the Gaussians themselves, for up to some ten thousand points in all.
+    compatibility : Tensor, optional
+        ``(labels, labels)`` for both kernels; the Potts model by default.
+
+    Raises
+    ------
+    ShapeError
+        If there are not as many unaries as images, or they have other sizes.
+    """
+    pictures = [images] if isinstance(images, Tensor) else list(images)
+    costs = [unaries] if isinstance(unaries, Tensor) else list(unaries)
+    if not pictures or len(pictures) != len(costs):
+        raise ShapeError(f"there are {len(pictures)} images and {len(costs)} unaries; give one of each for every image")
+    for picture, cost in zip(pictures, costs, strict=True):
+        if picture.dim() != 3 or cost.dim() != 3 or picture.shape[:2] != cost.shape[:2]:
+            raise ShapeError(
+                f"an image has shape {tuple(picture.shape)} and its unaries {tuple(cost.shape)}; give (height, width, channels) "
+                "and (height, width, labels)"
+            )
+        if cost.shape[2] != costs[0].shape[2]:
+            raise ShapeError(f"unaries of one batch have {costs[0].shape[2]} and {cost.shape[2]} labels; give equally many")
+    sizes = torch.tensor([p.shape[0] * p.shape[1] for p in pictures])
+    image = torch.arange(len(pictures)).repeat_interleave(sizes).to(pictures[0].device) if len(pictures) > 1 else None
+
+    def kernel(weight: float, features: list[Tensor]) -> Kernel:
+        points = torch.cat(features).to(pictures[0].device)
+        return Kernel(Gaussian(points, image) if exact else Lattice.build(points, image), weight, normalise, compatibility)
+
+    kernels = []
+    if smooth is not None:
+        sxy, weight = smooth
+        kernels.append(kernel(weight, [image_features(p.shape[0], p.shape[1], sxy) for p in pictures]))
+    if bilateral is not None:
+        sxy, srgb, weight = bilateral
+        kernels.append(kernel(weight, [image_features(p.shape[0], p.shape[1], sxy, p, srgb) for p in pictures]))
+    return DenseCRF(torch.cat([c.flatten(0, 1) for c in costs]), tuple(kernels), image)
