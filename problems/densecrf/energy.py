@@ -213,13 +213,13 @@ class DenseCRF:
         if own:
             pairs -= self.own(y)
         total = self.per_image(y * (self.unary.double() + pairs / 2))
-        return total if self.cliques is None else total + self._per_clique(self.cliques.mean(y))
+        return total if self.cliques is None else total + self.per_clique(self.cliques.mean(y))
 
     @property
     def _costly_diagonals(self) -> list[bool]:
         return [k.compatibility is not None and bool(k.compatibility.diagonal().any()) for k in self.kernels]
 
-    def _per_clique(self, costs: Tensor) -> Tensor:
+    def per_clique(self, costs: Tensor) -> Tensor:
         """Sum costs ``(cliques,)`` of every image: ``(images,)``."""
         assert self.cliques is not None
         total = torch.zeros(self.images, dtype=torch.float64, device=costs.device)
@@ -260,7 +260,7 @@ class DenseCRF:
         """What cliques add to :math:`y^T g`, ``(images,)``: see :meth:`Cliques.subgradient`."""
         if self.cliques is None:
             return torch.zeros(self.images, dtype=torch.float64, device=self.unary.device)
-        return self._per_clique(self.cliques.cost)
+        return self.per_clique(self.cliques.cost)
 
     def lower_bound(self, direction: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
         r"""A lower bound on the LP, and so on every labelling: :math:`\sum_a \min_i (\phi + g)_{a:i}` and the cliques' constant.

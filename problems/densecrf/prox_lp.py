@@ -60,6 +60,7 @@ def prox_lp(run: Run, *, weight: float = 0.1, outer: int = 10, inner: int = 5, l
 
 def project_to_simplex(y: Tensor) -> Tensor:
     """Nearest points of the simplex to the rows of ``y`` (Held, Wolfe & Crowder 1974): ``(points, labels)``."""
+    y = y - y.amax(1, keepdim=True)  # large numbers would lose the digits that tell labels apart
     down = y.sort(1, descending=True).values
     over = (down.cumsum(1) - 1) / torch.arange(1, y.shape[1] + 1, dtype=y.dtype, device=y.device)
     kept = (down > over).sum(1, keepdim=True)

@@ -11,16 +11,34 @@ from torch import Tensor
 
 from blocklp.engine import Event
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.problems.densecrf.admm import admm
+from blocklp.problems.densecrf.dc_gen import dc_gen
+from blocklp.problems.densecrf.dc_neg import dc_neg
 from blocklp.problems.densecrf.energy import DenseCRF
+from blocklp.problems.densecrf.frank_wolfe import ConvexBound
+from blocklp.problems.densecrf.hst import hst
 from blocklp.problems.densecrf.mean_field import mean_field
+from blocklp.problems.densecrf.projected_gradient import pgd
 from blocklp.problems.densecrf.prox_lp import prox_lp
+from blocklp.problems.densecrf.proximal_gradient import prox_grad
+from blocklp.problems.densecrf.qp_cvx import qp_cvx
+from blocklp.problems.densecrf.regularized_fw import efw, l2fw
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 from blocklp.status import Status
 
 METHODS: dict[str, Callable[..., None]] = {
     "mean-field": mean_field,
+    "qp-cvx": qp_cvx,
+    "dc-gen": dc_gen,
+    "dc-neg": dc_neg,
     "prox-lp": prox_lp,
+    "hst": hst,
+    "l2fw": l2fw,
+    "efw": efw,
+    "pgd": pgd,
+    "prox-grad": prox_grad,
+    "admm": admm,
 }
 """Methods by name; their options are the keyword arguments of these functions."""
 
@@ -93,7 +111,7 @@ def solve_densecrf(
             run.offer(run.start.argmax(1), "start")
         METHODS[method](run, **options)
         if bool(torch.isinf(run.best_bound).any()):
-            run.bounded(crf.lower_bound(torch.zeros_like(crf.unary, dtype=torch.float64)))
+            run.bounded(ConvexBound(crf).anywhere())
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
     return run.result()

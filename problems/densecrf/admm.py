@@ -1,0 +1,60 @@
+r"""The alternating direction method of multipliers (Le-Huu & Paragios 2018, supplement B.3, for pairs).
+
+A quadratic energy is bilinear in two copies of y, which must agree:
+
+.. math:: \min_{x, z} \; \tfrac{1}{2} \phi^\top (x + z) + \tfrac{1}{2} \sum_m x^\top K^m z \mu^m, \qquad x = z
+
+By (109) and (111) each copy is a projection, with multipliers v of the constraint:
+
+.. math:: x = \Pi \! \left( z - \tfrac{1}{\rho} \left( \tfrac{1}{2} (\phi + K z \mu) + v \right) \right), \qquad
+          z = \Pi \! \left( x - \tfrac{1}{\rho} \left( \tfrac{1}{2} (\phi + K x \mu) - v \right) \right), \qquad
+          v \leftarrow v + \rho (x - z)
+
+A step here is one of the two projections, so that it filters once, as the steps of the other methods do.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from blocklp.errors import ModelError
+from blocklp.problems.densecrf.prox_lp import project_to_simplex
+from blocklp.problems.densecrf.regularized_fw import check_positive, linear_costs
+from blocklp.problems.densecrf.run import Run
+
+
+def admm(run: Run, *, penalty: float = 1.0, steps: int = 10) -> None:
+    r"""Look for a stationary point of E of :mod:`~blocklp.problems.densecrf.regularized_fw` over the simplices.
+
+    It starts at ``run.start``; the text starts at ``(-unary).softmax(1)``.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    penalty : float
+        The weight :math:`\rho` of the copies' agreement; the larger, the surer to converge, and the slower.
+    steps : int
+        Projections, at least 1.
+
+    Raises
+    ------
+    OptionError
+        If a number is not positive.
+    ModelError
+        If the CRF has cliques: their costs are not bilinear in two copies.
+    """
+    check_positive(penalty=penalty, steps=steps)
+    crf, y = run.crf, run.start
+    if crf.cliques is not None:
+        raise ModelError("admm splits pairs into two copies, and cliques are of higher order; take l2fw, efw or pgd")
+    phi = linear_costs(crf)
+    multipliers = torch.zeros_like(y)
+    for k in range(steps):
+        sign = -1 if k % 2 else 1
+        other, y = y, project_to_simplex(y - ((phi + crf.message(y)) / 2 + sign * multipliers) / penalty)
+        run.filter_calls += 1
+        if k % 2:
+            multipliers = multipliers + penalty * (other - y)
+        if run.step(y):
+            return

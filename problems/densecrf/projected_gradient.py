@@ -1,0 +1,60 @@
+r"""Projected gradient descent with a line search (Larsson et al. 2017; Le-Huu & Paragios 2018, (84) and (87)).
+
+.. math:: p = \Pi(y - \beta \nabla E(y)), \qquad y \leftarrow y + \alpha (p - y)
+
+with the energy E of :mod:`~blocklp.problems.densecrf.regularized_fw`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from blocklp.errors import OptionError
+from blocklp.problems.densecrf.prox_lp import project_to_simplex
+from blocklp.problems.densecrf.regularized_fw import check_positive, gradient, line_search, linear_costs
+from blocklp.problems.densecrf.run import Run
+from blocklp.status import Status
+
+
+def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0) -> None:
+    r"""Minimise E over the simplices; it never rises.
+
+    It starts at ``run.start``; the text starts at ``(-unary).softmax(1)``.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    rate : float
+        How far p goes down the gradient before the projection, :math:`\beta`.
+    steps : int
+        Most steps, at least 1.
+    tolerance : float
+        An image counts as stationary, and stays, once :math:`\langle \nabla E(y), y - p \rangle` is at most this.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+    check_positive(rate=rate, steps=steps)
+    if not tolerance >= 0:
+        raise OptionError(f"tolerance is {tolerance}; give 0 or more")
+    crf, y = run.crf, run.start
+    phi, field = linear_costs(crf), crf.message(y)
+    run.filter_calls += 1
+    for _ in range(steps):
+        slope = gradient(crf, phi, field, y)
+        p = project_to_simplex(y - rate * slope)
+        towards = crf.message(p)
+        run.filter_calls += 1
+        gain = crf.per_image(slope * (y - p))
+        alpha = line_search(crf, y, p, gain, crf.per_image((p - y) * (towards - field)))
+        alpha = torch.where(gain > tolerance, alpha, 0.0)
+        share = crf.per_point(alpha).to(y)
+        y, field = y.lerp(p, share), field.lerp(towards, share)
+        if run.step(y):
+            return
+        if not bool(alpha.any()):
+            run.status = Status.STALLED
+            return
