@@ -26,6 +26,7 @@ from typer.core import TyperGroup
 import blocklp as bl
 from blocklp.errors import BlocklpError, DeviceError, OptionError
 from blocklp.problems.demo import compare, demo
+from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.mis import MisSolution, clique_model, read_graph, solve_mis
 from blocklp.problems.mis.relaxation import CliqueBlocks
 from blocklp.problems.plot import blank_figure, plot_convergence
@@ -101,6 +102,7 @@ bad input, 130 after an interrupt (the best so far is still printed)."""
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help=HELP)
 register(app)
+register_densecrf(app)
 
 
 def main() -> None:

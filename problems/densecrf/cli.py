@@ -1,0 +1,313 @@
+"""The commands of dense CRFs: ``blocklp densecrf`` and ``blocklp stereo``.
+
+Whatever these commands need is imported when they run: their options must not cost the other commands time.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from blocklp.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from blocklp.problems.densecrf import DenseCRF, Result
+
+EXIT_STOPPED, EXIT_INTERRUPTED = 1, 130
+
+Method = Annotated[str, typer.Option(metavar="NAME", help="How to look for a labelling: mean-field, prox-lp, ...")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the method, such as steps=10; repeatable.")
+]
+TimeLimit = Annotated[float, typer.Option(help="Seconds after which the best so far is printed.")]
+Smooth = Annotated[tuple[float, float], typer.Option(metavar="SXY WEIGHT", help="The smoothness kernel; weight 0 for none.")]
+Bilateral = Annotated[
+    tuple[float, float, float],
+    typer.Option(metavar="SXY SRGB WEIGHT", help="The kernel of places and colours; weight 0 for none."),
+]
+Trace = Annotated[
+    Path | None, typer.Option("--plot", metavar="TRACE.png", help="Write a picture of energy and bound (needs matplotlib).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("densecrf")(densecrf_command)
+    app.command("stereo")(stereo_command)
+
+
+def densecrf_command(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The picture.")],
+    unary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Costs: a .npy array (height, width, labels), or a .c_unary file.")
+    ] = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="The .npy array holds probabilities, not costs.")] = False,
+    scribbles: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Instead: a picture whose colours are labels, black is unknown.")
+    ] = None,
+    gt_prob: Annotated[float, typer.Option(help="Probability that a scribble is right.")] = 0.7,
+    probability: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Instead: a grey picture of the probability of label 1.")
+    ] = None,
+    smooth: Smooth = (3.0, 3.0),
+    bilateral: Bilateral = (80.0, 13.0, 10.0),
+    normalise: Annotated[bool, typer.Option("--normalise/--no-normalise", help="Normalise the kernels symmetrically.")] = True,
+    superpixels: Annotated[
+        tuple[int, float, float] | None,
+        typer.Option(metavar="COUNT GAMMA ETA", help="Superpixels that cost GAMMA exp(-variance / ETA) unless of one label."),
+    ] = None,
+    method: Method = "prox-lp",
+    settings: Settings = None,
+    time_limit: TimeLimit = math.inf,
+    out: Annotated[Path | None, typer.Option(metavar="LABELS.png", help="Write the labels, 0 and up, as grey levels.")] = None,
+    overlay: Annotated[
+        Path | None, typer.Option(metavar="OVERLAY.png", help="Write the labels in colours over the picture (needs matplotlib).")
+    ] = None,
+    plot: Trace = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Label the pixels of a picture by a dense CRF, with a lower bound on the energy of every labelling.
+
+    Costs of labels come from one of --unary, --scribbles and --probability; kernels are named as in pydensecrf.
+
+    Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
+    still printed).
+    """
+    options = method_options(method, settings or [])
+    given = [name for name, file in (("--unary", unary), ("--scribbles", scribbles), ("--probability", probability)) if file]
+    if len(given) != 1:
+        problem = f"{' and '.join(given)} are given" if given else "nothing says what labels cost"
+        raise OptionError(f"{problem}; give one of --unary FILE, --scribbles FILE.png and --probability FILE.png")
+    from dataclasses import replace
+
+    from blocklp.problems.densecrf import image_crf, pictures, readers
+    from blocklp.problems.plot import blank_figure
+
+    if out is not None:
+        pictures.check_png(out)
+    over, trace = (None if path is None else blank_figure(path) for path in (overlay, plot))
+    picture = readers.read_image(image)
+    size = (picture.shape[0], picture.shape[1])
+    names = None
+    if unary is not None:
+        costs = readers.read_unary(unary, size, probabilities)
+    elif scribbles is not None:
+        labels, painted = readers.read_scribbles(scribbles, size)
+        costs = readers.scribble_unary(labels, len(painted), gt_prob)
+        names = [f"{k}, #{bytes(colour).hex()}" for k, colour in enumerate(painted)]
+    else:
+        assert probability is not None
+        costs = readers.read_probability(probability, size)
+    crf = image_crf(
+        picture,
+        costs,
+        smooth=smooth if smooth[1] else None,
+        bilateral=bilateral if bilateral[2] else None,
+        normalise=normalise,
+    )
+    if superpixels is not None:
+        from blocklp.problems.densecrf.superpixels import superpixel_cliques
+
+        count, gamma, eta = superpixels
+        crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count))
+    result = _solve(crf, method, options, time_limit, quiet)
+    found = result.labelling.view(size)
+    entry = _entry(image, size, crf, result)
+    if crf.cliques is not None:
+        entry["cliques"] = len(crf.cliques.cost)
+    _report(entry, as_json)
+    if out is not None:
+        pictures.write_grey(out, found)
+    if over is not None and overlay is not None:
+        pictures.draw_overlay(over, picture, found, crf.labels, names)
+        over.savefig(overlay, dpi=150)
+    if trace is not None and plot is not None:
+        pictures.draw_trace(trace, result)
+        trace.savefig(plot, dpi=150)
+    _exit(result)
+
+
+def stereo_command(
+    left: Annotated[Path, typer.Argument(metavar="LEFT", help="The left picture of a rectified pair.")],
+    right: Annotated[Path, typer.Argument(metavar="RIGHT", help="The right one.")],
+    disparities: Annotated[int, typer.Option(metavar="N", help="Disparities are 0 to N - 1 pixels.")],
+    truncation: Annotated[float, typer.Option(help="Largest cost of a match, a difference of colours from 0 to 255.")] = 20.0,
+    most: Annotated[
+        float, typer.Option(help="Where the cost of a difference of disparities ends; at most 1 is the Potts model.")
+    ] = 2.0,
+    smooth: Smooth = (3.0, 10.0),
+    bilateral: Bilateral = (10.0, 10.0, 10.0),
+    method: Method = "mean-field",
+    settings: Settings = None,
+    time_limit: TimeLimit = math.inf,
+    out: Annotated[Path | None, typer.Option(metavar="DISP.png", help="Write the disparities as grey levels.")] = None,
+    scale: Annotated[
+        int | None, typer.Option(min=1, help="Grey levels a pixel of disparity, of --out and --truth; by default 256 // N.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="True disparities as grey levels, 0 for unknown: report the bad pixels.")
+    ] = None,
+    overlay: Annotated[
+        Path | None, typer.Option(metavar="PICTURE.png", help="Write the disparities beside the picture (needs matplotlib).")
+    ] = None,
+    plot: Trace = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the disparity of every pixel of the left of two rectified pictures by a dense CRF, with a lower bound on its energy.
+
+    Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
+    still printed).
+    """
+    options = method_options(method, settings or [])
+    from blocklp.problems.densecrf import pictures, readers, stereo
+    from blocklp.problems.plot import blank_figure
+
+    if out is not None:
+        pictures.check_png(out)
+    beside, trace = (None if path is None else blank_figure(path) for path in (overlay, plot))
+    one, other = readers.read_image(left), readers.read_image(right)
+    levels = max(1, 256 // max(1, disparities)) if scale is None else scale
+    known = None
+    if truth is not None:
+        known = readers.read_image(truth)[:, :, 0] / levels
+        stereo.bad_pixels(one[:, :, 0], known)  # refuses a file of another size, or without a truth, before the work
+    crf = stereo.stereo_crf(
+        one,
+        other,
+        disparities,
+        truncation=truncation,
+        most=most,
+        smooth=smooth if smooth[1] else None,
+        bilateral=bilateral if bilateral[2] else None,
+    )
+    size = (one.shape[0], one.shape[1])
+    result = _solve(crf, method, options, time_limit, quiet)
+    found = result.labelling.view(size)
+    entry = _entry(left, size, crf, result)
+    if known is not None:
+        entry["bad_pixels"] = stereo.bad_pixels(found, known)
+        entry["bad_pixels_of_unaries"] = stereo.bad_pixels(crf.unary.argmin(1).view(size), known)
+    _report(entry, as_json)
+    if out is not None:
+        pictures.write_grey(out, found * levels)
+    if beside is not None and overlay is not None:
+        pictures.draw_disparities(beside, one, found, known)
+        beside.savefig(overlay, dpi=150)
+    if trace is not None and plot is not None:
+        pictures.draw_trace(trace, result)
+        trace.savefig(plot, dpi=150)
+    _exit(result)
+
+
+def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
+    """Read a method's options, NAME=VALUE each.
+
+    Raises
+    ------
+    OptionError
+        If there is no such method, or it has no such option.
+    """
+    import inspect
+
+    from blocklp.problems.densecrf import METHODS
+
+    if method not in METHODS:
+        raise OptionError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
+    known = [name for name in inspect.signature(METHODS[method]).parameters if name != "run"]
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name not in known:
+            raise OptionError(f"--set {setting}: {method} takes {', '.join(f'{k}=VALUE' for k in known)}")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value  # a word
+    return found
+
+
+def _solve(crf: DenseCRF, method: str, options: dict[str, Any], time_limit: float, quiet: bool) -> Result:
+    """Run a method with a live line about it."""
+    from blocklp.problems.densecrf import solve_densecrf
+    from blocklp.progress import Progress
+
+    with nullcontext() if quiet else Progress() as callback:
+        return solve_densecrf(crf, method, time_limit=time_limit, callback=callback, **options)
+
+
+def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> dict[str, Any]:
+    """What is printed, as numbers."""
+    import torch
+
+    import blocklp as bl
+
+    history = result.history
+    return {
+        "file": str(file),
+        "height": size[0],
+        "width": size[1],
+        "labels": crf.labels,
+        "method": result.method,
+        "version": bl.__version__,
+        "status": result.status.name.lower(),
+        "energy": _number(result.energy[0]),
+        "bound": _number(result.bound[0]),
+        "gap": _number(result.gap[0]),
+        "source": result.source[0],
+        "steps": len(history.seconds),
+        "filter_calls": result.filter_calls,
+        "seconds": result.seconds,
+        "pixels": torch.bincount(result.labelling, minlength=crf.labels).tolist(),
+        "history": {
+            "energy": [_number(e) for e in history.energy[:, 0]],
+            "bound": [_number(b) for b in history.bound[:, 0]],
+            "seconds": history.seconds.tolist(),
+            "filter_calls": history.filter_calls.tolist(),
+        },
+    }
+
+
+def _number(value: Tensor) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _report(entry: dict[str, Any], as_json: bool) -> None:
+    """Print a result."""
+    if as_json:
+        typer.echo(json.dumps(entry, allow_nan=False, indent=2))
+        return
+    used = sum(n > 0 for n in entry["pixels"])
+    typer.echo(f"{entry['file']}: {entry['width']} x {entry['height']} pixels, {entry['labels']} labels, {used} of them used")
+    if "cliques" in entry:
+        typer.echo(f"{entry['cliques']} cliques")
+    bound = "none" if entry["bound"] is None else f"{entry['bound']:.8g}, gap {100 * entry['gap']:.2f} %"
+    typer.echo(f"energy {entry['energy']:.8g} (labelling from {entry['source']}), bound {bound}")
+    status = entry["status"].replace("_", " ")
+    typer.echo(f"{entry['method']}: {entry['steps']} steps, {entry['filter_calls']} filter calls, {entry['seconds']:.2f} s, {status}")
+    if "bad_pixels" in entry:
+        before = 100 * entry["bad_pixels_of_unaries"]
+        typer.echo(f"bad pixels: {100 * entry['bad_pixels']:.2f} % off by more than 1; {before:.2f} % by the matching costs alone")
+
+
+def _exit(result: Result) -> None:
+    """End with the code of a result."""
+    from blocklp.status import Status
+
+    if result.status == Status.INTERRUPTED:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if result.status == Status.TIME_LIMIT:
+        raise typer.Exit(EXIT_STOPPED)

@@ -1,0 +1,466 @@
+r"""The face of pydensecrf over our energy: ``import blocklp.problems.densecrf.pydensecrf as dcrf`` and code for it runs.
+
+Classes, functions (those of ``pydensecrf.utils`` too), names, orders of axes and results are pydensecrf's: unaries and marginals are
+``(labels, points)`` float32, points row by row.  Arrays may have any layout and any real type, and may be read-only.
+
+What differs:
+
+- The kernel is the symmetric mean of both orders of the lattice's blur, pydensecrf's the one order; marginals differ by that.
+- ``NORMALIZE_BEFORE`` and ``NORMALIZE_AFTER`` are refused: they scale rows and columns differently, and no energy has such a kernel.
+- :meth:`DenseCRF.klDivergence` counts every pair once, and no point as its own neighbour.
+- :attr:`DenseCRF.crf` is the energy, for every method of :func:`~blocklp.problems.densecrf.solve_densecrf`, its bound and gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.oracles.permutohedral import Lattice
+from blocklp.problems.densecrf import energy
+
+Array = NDArray[np.float32]
+
+
+class KernelType(IntEnum):
+    """What pydensecrf's learning may change of a kernel's widths; inference is the same for all."""
+
+    CONST_KERNEL = 0
+    DIAG_KERNEL = 1
+    FULL_KERNEL = 2
+
+
+class NormalizationType(IntEnum):
+    """How a kernel is normalised."""
+
+    NO_NORMALIZATION = 0
+    NORMALIZE_BEFORE = 1
+    NORMALIZE_AFTER = 2
+    NORMALIZE_SYMMETRIC = 3
+
+
+CONST_KERNEL, DIAG_KERNEL, FULL_KERNEL = KernelType
+NO_NORMALIZATION, NORMALIZE_BEFORE, NORMALIZE_AFTER, NORMALIZE_SYMMETRIC = NormalizationType
+
+
+class DenseCRF:
+    """A dense CRF over any points.
+
+    Parameters
+    ----------
+    n : int
+        Number of points.
+    labels : int
+        Number of labels.
+
+    Raises
+    ------
+    OptionError
+        If a number is not positive.
+    """
+
+    def __init__(self, n: int, labels: int) -> None:
+        if n < 1 or labels < 1:
+            raise OptionError(f"there are {n} points and {labels} labels; give at least one of each")
+        self._points, self._labels = n, labels
+        self._unary: Tensor | None = None
+        self._kernels: list[energy.Kernel] = []
+        self._crf: energy.DenseCRF | None = None
+
+    @property
+    def crf(self) -> energy.DenseCRF:
+        """The energy.
+
+        Raises
+        ------
+        ModelError
+            If no unaries were set.
+        """
+        if self._unary is None:
+            raise ModelError("there are no unaries; call setUnaryEnergy first")
+        if self._crf is None:
+            self._crf = energy.DenseCRF(self._unary, tuple(self._kernels))
+        return self._crf
+
+    def setUnaryEnergy(self, u: ArrayLike) -> None:
+        """Set the costs ``(labels, points)``, minus log-probabilities as a rule.
+
+        Raises
+        ------
+        ShapeError, NonFiniteError
+            If they have another shape or are not finite.
+        """
+        unary, wanted = _numbers(u, "unaries"), (self._labels, self._points)
+        if unary.shape != wanted:
+            mend = f"give {wanted}"
+            if unary.shape == wanted[::-1]:
+                mend = "points come first; give u.T"
+            elif unary.size == self._labels * self._points and unary.shape[0] == self._labels:
+                mend = f"give u.reshape({self._labels}, -1)"
+            elif unary.size == self._labels * self._points and unary.shape[-1] == self._labels:
+                mend = f"labels come last; give u.reshape(-1, {self._labels}).T"
+            raise ShapeError(f"unaries have the shape {unary.shape}; {mend}")
+        self._unary, self._crf = torch.from_numpy(unary.T.copy()).float(), None
+
+    def addPairwiseEnergy(
+        self,
+        features: ArrayLike,
+        compat: ArrayLike,
+        kernel: int = DIAG_KERNEL,
+        normalization: int = NORMALIZE_SYMMETRIC,
+    ) -> None:
+        """Add a Gaussian kernel.
+
+        Parameters
+        ----------
+        features : array
+            ``(features, points)``: positions in units of the kernel's widths.
+        compat : float, or array (labels,) or (labels, labels)
+            A number: what two different labels cost.  A matrix: what every pair costs, symmetrised.  A vector: the diagonal of such
+            a matrix, so that negative numbers are gains of equal labels.
+        kernel : KernelType
+            Of no effect, as it is in pydensecrf's inference.
+        normalization : NormalizationType
+            ``NORMALIZE_SYMMETRIC`` or ``NO_NORMALIZATION``.
+
+        Raises
+        ------
+        ShapeError, NonFiniteError
+            If features or compatibility have another shape or are not finite.
+        OptionError
+            If the normalisation is another one, or there is no such kernel.
+        """
+        found = _numbers(features, "features")
+        if found.ndim != 2 or found.shape[1] != self._points or found.shape[0] == 0:
+            mend = "points come first; give features.T" if found.shape[:1] == (self._points,) and found.ndim == 2 else "give"
+            raise ShapeError(f"features have the shape {found.shape}; {mend} (features, {self._points})")
+        self._add(torch.from_numpy(found.T.copy()), compat, kernel, normalization)
+
+    def _add(self, features: Tensor, compat: ArrayLike, kernel: int, normalization: int) -> None:
+        """Add a kernel over features ``(points, d)``."""
+        if kernel not in list(KernelType):
+            raise OptionError(f"there is no kernel {kernel}; give CONST_KERNEL, DIAG_KERNEL or FULL_KERNEL")
+        if normalization in (NORMALIZE_BEFORE, NORMALIZE_AFTER):
+            raise OptionError(
+                f"{NormalizationType(normalization).name} scales the kernel's rows and columns differently, so that it belongs to no "
+                "energy; give NORMALIZE_SYMMETRIC"
+            )
+        if normalization not in (NO_NORMALIZATION, NORMALIZE_SYMMETRIC):
+            raise OptionError(f"there is no normalization {normalization}; give NORMALIZE_SYMMETRIC or NO_NORMALIZATION")
+        weight, matrix = self._compatibility(_numbers(compat, "compat"))
+        self._kernels.append(energy.Kernel(Lattice.build(features), weight, normalization == NORMALIZE_SYMMETRIC, matrix))
+        self._crf = None
+
+    def _compatibility(self, costs: NDArray[np.float64]) -> tuple[float, Tensor | None]:
+        """Weight and matrix of a kernel."""
+        if costs.ndim == 0 and costs >= 0:
+            return float(costs), None
+        if costs.ndim == 0:  # a weight is not negative
+            return 1.0, torch.from_numpy(costs * (1 - np.eye(self._labels)))
+        if costs.shape == (self._labels,):
+            return 1.0, torch.from_numpy(np.diag(costs))
+        if costs.shape == (self._labels, self._labels):
+            return 1.0, torch.from_numpy((costs + costs.T) / 2)
+        raise ShapeError(f"compat has the shape {costs.shape}; give a number, ({self._labels},) or ({self._labels}, {self._labels})")
+
+    def startInference(self) -> tuple[Array, Array, Array]:
+        """Return the marginals that mean field starts at, ``(labels, points)``, and two empty arrays in place of buffers."""
+        nothing = np.empty((0, 0), np.float32)
+        return _outside((-self.crf.unary).softmax(1)), nothing, nothing
+
+    def stepInference(self, Q: Array, tmp1: Any = None, tmp2: Any = None) -> None:
+        """Do a step of mean field: change the marginals ``Q`` ``(labels, points)`` in place.
+
+        Raises
+        ------
+        ShapeError, NonFiniteError
+            If they have another shape or are not finite.
+        """
+        Q[:] = _outside(self._step(self._inside(Q)))
+
+    def inference(self, n_iterations: int) -> Array:
+        """Return the marginals after steps of mean field (Kraehenbuehl & Koltun 2011): ``(labels, points)``.
+
+        Raises
+        ------
+        OptionError
+            If the number of steps is negative.
+        """
+        if n_iterations < 0:
+            raise OptionError(f"the number of steps is {n_iterations}; give 0 or more")
+        q = (-self.crf.unary).softmax(1)
+        for _ in range(n_iterations):
+            q = self._step(q)
+        return _outside(q)
+
+    def map(self, n_iterations: int) -> NDArray[np.int64]:
+        """Return the labels of the largest marginals after steps of mean field: ``(points,)``."""
+        return np.asarray(self.inference(n_iterations).argmax(0))
+
+    def klDivergence(self, Q: ArrayLike) -> float:
+        r"""The divergence of marginals ``(labels, points)`` from the field, up to the constant :math:`\log Z`.
+
+        Raises
+        ------
+        ShapeError, NonFiniteError
+            If they have another shape or are not finite.
+        """
+        q = self._inside(Q).double()
+        return float(torch.special.xlogy(q, q).sum() + self.crf.energy(q).sum())
+
+    def _step(self, q: Tensor) -> Tensor:
+        return (-(self.crf.unary + self.crf.message(q))).softmax(1)
+
+    def _inside(self, marginals: ArrayLike) -> Tensor:
+        """Marginals ``(labels, points)`` as ours, ``(points, labels)``."""
+        found = _numbers(marginals, "marginals")
+        if found.shape != (self._labels, self._points):
+            raise ShapeError(f"marginals have the shape {found.shape}; give {(self._labels, self._points)}")
+        return torch.from_numpy(found.T.copy()).float()
+
+
+class DenseCRF2D(DenseCRF):
+    """A dense CRF over the pixels of an image.
+
+    Parameters
+    ----------
+    w, h, labels : int
+        Width, height, and number of labels.
+
+    Raises
+    ------
+    OptionError
+        If a number is not positive.
+    """
+
+    def __init__(self, w: int, h: int, labels: int) -> None:
+        if w < 1 or h < 1:
+            raise OptionError(f"the image is {w} x {h}; give at least one pixel each way")
+        super().__init__(w * h, labels)
+        self._width, self._height = w, h
+
+    def addPairwiseGaussian(
+        self,
+        sxy: ArrayLike,
+        compat: ArrayLike,
+        kernel: int = DIAG_KERNEL,
+        normalization: int = NORMALIZE_SYMMETRIC,
+    ) -> None:
+        """Add a smoothness kernel of width ``sxy`` pixels, one number or one for x and one for y; see :meth:`addPairwiseEnergy`.
+
+        Raises
+        ------
+        OptionError, ShapeError, NonFiniteError
+            If a width is not positive, or the compatibility does not fit.
+        """
+        self._add(torch.from_numpy(self._positions(sxy)), compat, kernel, normalization)
+
+    def addPairwiseBilateral(
+        self,
+        sxy: ArrayLike,
+        srgb: ArrayLike,
+        rgbim: ArrayLike,
+        compat: ArrayLike,
+        kernel: int = DIAG_KERNEL,
+        normalization: int = NORMALIZE_SYMMETRIC,
+    ) -> None:
+        """Add a kernel of positions and colours; see :meth:`addPairwiseEnergy`.
+
+        Parameters
+        ----------
+        sxy : float or pair
+            Width in pixels.
+        srgb : float or one for every channel
+            Width in units of the colours.
+        rgbim : array
+            ``(height, width, channels)``: colours from 0 to 255, of any number of channels.
+        compat, kernel, normalization
+            As above.
+
+        Raises
+        ------
+        OptionError, ShapeError, NonFiniteError
+            If a width is not positive, the image has another size or colours from 0 to 1, or the compatibility does not fit.
+        """
+        image = _numbers(rgbim, "the image")
+        size = (self._height, self._width)
+        if image.ndim != 3 or image.shape[:2] != size:
+            mend = f"give {size} and channels"
+            if image.ndim == 3 and image.shape[1:] == size:
+                mend = "channels come first; give numpy.moveaxis(image, 0, 2)"
+            elif image.shape == size:
+                mend = "give image[:, :, None]"
+            elif image.ndim == 3 and image.shape[:2] == size[::-1]:
+                mend = "it has the width first, or DenseCRF2D(w, h, labels) was given the height first"
+            raise ShapeError(f"the image has the shape {image.shape}; {mend}")
+        widths = _widths(srgb, "srgb", image.shape[2])
+        if np.asarray(rgbim).dtype.kind == "f" and image.max() <= 1 < widths.min():
+            raise OptionError("the image has colours from 0 to 1, where srgb counts from 0 to 255; give 255 * image")
+        colours = (image / widths).reshape(self._points, -1)
+        self._add(torch.from_numpy(np.concatenate([self._positions(sxy), colours], 1)), compat, kernel, normalization)
+
+    def _positions(self, sxy: ArrayLike) -> NDArray[np.float64]:
+        """Positions of the pixels in units of the widths, x and y: ``(points, 2)``."""
+        y, x = np.indices((self._height, self._width)).reshape(2, -1)
+        positions: NDArray[np.float64] = np.stack([x, y], 1) / _widths(sxy, "sxy", 2)
+        return positions
+
+
+def unary_from_labels(labels: ArrayLike, n_labels: int, gt_prob: float, zero_unsure: bool = True) -> Array:
+    """Costs of an annotation that is right with a probability.
+
+    Parameters
+    ----------
+    labels : array
+        Whole numbers, of any shape.
+    n_labels : int
+        Number of labels, at least 2; an unsure 0 is none of them.
+    gt_prob : float
+        Probability that an annotation is right, between 0 and 1; the other labels share the rest.
+    zero_unsure : bool
+        Whether 0 means any label, so that the labels are 1 to ``n_labels``; else they are 0 to ``n_labels - 1``.
+
+    Returns
+    -------
+    ndarray
+        ``(n_labels, points)`` float32.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of its range.
+    """
+    given = np.asarray(labels).reshape(-1)
+    if n_labels < 2 or not 0 < gt_prob < 1:
+        raise OptionError(f"n_labels is {n_labels} and gt_prob {gt_prob}; give at least 2 labels and a probability between 0 and 1")
+    last = n_labels if zero_unsure else n_labels - 1
+    if given.dtype.kind not in "iub" or given.size == 0 or given.min() < 0 or given.max() > last:
+        raise OptionError(f"annotations must be whole numbers from 0 to {last}; correct them or n_labels")
+    at = given.astype(np.int64)
+    own = np.eye(n_labels, dtype=bool)[:, at - 1 if zero_unsure else at]
+    costs: Array = np.where(own, -np.log(gt_prob), -np.log((1 - gt_prob) / (n_labels - 1))).astype(np.float32)
+    if zero_unsure:
+        costs[:, at == 0] = np.log(n_labels)
+    return costs
+
+
+def unary_from_softmax(sm: ArrayLike, scale: float | None = None, clip: float | None = 1e-5) -> Array:
+    """Costs of probabilities, minus their logarithms.
+
+    Parameters
+    ----------
+    sm : array
+        ``(labels, ...)``: probabilities.
+    scale : float, optional
+        Weight of the probabilities, above 0 and at most 1; the uniform distribution has the rest.
+    clip : float, optional
+        The least probability; None for none.
+
+    Returns
+    -------
+    ndarray
+        ``(labels, points)`` float32.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of its range, or the array holds no probabilities.
+    """
+    given = np.asarray(sm, np.float64)
+    if given.ndim < 1 or given.size == 0 or not (given >= -1e-6).all() or not (given <= 1 + 1e-6).all():
+        raise OptionError("probabilities must be from 0 to 1; take the softmax of a network's scores first")
+    if scale is not None:
+        if not 0 < scale <= 1:
+            raise OptionError(f"scale is {scale}; give a number above 0 and at most 1")
+        given = scale * given + (1 - scale) / len(given)
+    if clip is not None:
+        given = given.clip(clip, 1)
+    elif given.min() <= 0:
+        raise OptionError("a probability is 0 and would cost an infinity; give clip")
+    return (-np.log(given)).reshape(len(given), -1).astype(np.float32)
+
+
+def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Array:
+    """Positions on a grid of any dimension, in units of the widths ``sdims`` of its axes: ``(axes, points)``.
+
+    Raises
+    ------
+    OptionError
+        If a width is not positive.
+    ShapeError
+        If there is not one for every axis.
+    """
+    widths = _widths(sdims, "sdims", len(shape))
+    return (np.indices(tuple(shape)).reshape(len(shape), -1) / widths[:, None]).astype(np.float32)
+
+
+def create_pairwise_bilateral(sdims: Sequence[float], schan: ArrayLike, img: ArrayLike, chdim: int = -1) -> Array:
+    """Positions and colours of an image of any dimension, in units of their widths.
+
+    Parameters
+    ----------
+    sdims : sequence of float
+        Width along every axis but that of the channels.
+    schan : float or one for every channel
+        Width in units of the colours.
+    img : array
+        The image.
+    chdim : int
+        The axis of its channels; -1 if there is one channel and no axis.
+
+    Returns
+    -------
+    ndarray
+        ``(axes + channels, points)`` float32.
+
+    Raises
+    ------
+    OptionError
+        If a width is not positive.
+    ShapeError
+        If there are too few or too many.
+    """
+    image = _numbers(img, "the image")
+    if not -1 <= chdim < image.ndim:
+        raise OptionError(f"chdim is {chdim}, and the image has {image.ndim} axes; give one of them, or -1 for no channels")
+    image = image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)
+    colours = image.reshape(len(image), -1) / _widths(schan, "schan", len(image))[:, None]
+    return np.concatenate([create_pairwise_gaussian(sdims, image.shape[1:]), colours.astype(np.float32)])
+
+
+def _widths(given: ArrayLike, name: str, count: int) -> NDArray[np.float64]:
+    """One width for each of ``count`` features: ``(count,)``."""
+    widths = np.asarray(given, np.float64)
+    if widths.ndim != 0 and widths.shape != (count,):
+        raise ShapeError(f"{name} has the shape {widths.shape}; give one number, or {count}")
+    if not ((widths > 0) & (widths < np.inf)).all():
+        raise OptionError(f"{name} is {widths.tolist()}; a kernel's width must be positive and finite")
+    return np.broadcast_to(widths, (count,))
+
+
+def _numbers(given: ArrayLike, name: str) -> NDArray[np.float64]:
+    """Any array of real numbers as float64.
+
+    Raises
+    ------
+    ShapeError, NonFiniteError
+        If it is no such array, or not finite.
+    """
+    array = np.asarray(given)
+    if array.dtype.kind not in "fiub":
+        raise ShapeError(f"{name}: an array of {array.dtype}; give real numbers")
+    if not np.isfinite(array).all():
+        raise NonFiniteError(f"{name}: NaN or infinities; clip probabilities before taking -log")
+    return array.astype(np.float64)
+
+
+def _outside(q: Tensor) -> Array:
+    """Marginals ``(points, labels)`` as pydensecrf's, ``(labels, points)``."""
+    return np.ascontiguousarray(q.numpy().T)

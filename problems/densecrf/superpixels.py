@@ -1,0 +1,133 @@
+r"""Superpixels as P^n-Potts cliques (Joy et al., "Efficient relaxations for dense CRFs with sparse higher order potentials", 9).
+
+A region costs :math:`\Gamma e^{-\sigma^2 / \eta}` unless all its pixels have one label, with :math:`\sigma^2` the variance of its
+colours: the more uniform, the more surely it is one thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.errors import MissingDependencyError, OptionError, ShapeError
+from blocklp.problems.densecrf.cliques import Cliques
+
+
+def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0) -> Tensor:
+    """Divide an image into regions of like colours (SLIC, Achanta et al. 2012).
+
+    Parameters
+    ----------
+    image : Tensor
+        ``(height, width, channels)``, 1 or 3 channels: colours from 0 to 255.
+    count : int
+        About how many regions.
+    compactness : float
+        The larger, the squarer they are.
+
+    Returns
+    -------
+    Tensor
+        ``(height, width)`` int64: the region of every pixel, from 0 without holes.
+
+    Raises
+    ------
+    OptionError, ShapeError
+        If a number is not positive, or the image is not of this shape.
+    MissingDependencyError
+        If scikit-image is missing.
+    """
+    try:
+        from skimage.segmentation import slic
+    except ImportError as error:
+        raise MissingDependencyError("superpixels need scikit-image; install it with: pip install 'blocklp[densecrf]'") from error
+    if count < 1 or not 0 < compactness < float("inf"):
+        raise OptionError(f"count is {count} and compactness {compactness}; both must be positive")
+    if image.dim() != 3 or image.shape[2] not in (1, 3):
+        raise ShapeError(f"the image has shape {tuple(image.shape)}; give (height, width, channels), of 1 or 3 channels")
+    colours = (image.double() / 255).cpu().numpy()
+    gray = colours.shape[2] == 1
+    found = slic(
+        colours[:, :, 0] if gray else colours,
+        n_segments=count,
+        compactness=compactness / 100 if gray else compactness,  # grey is in [0, 1], the Lab colours of others in [0, 100]
+        channel_axis=None if gray else -1,
+        sigma=1,  # noise of single pixels would be merged into few, large regions
+        start_label=0,
+    )
+    return _renumbered(torch.from_numpy(found.astype(np.int64))).to(image.device)
+
+
+def _renumbered(regions: Tensor) -> Tensor:
+    """Number regions from 0 without holes."""
+    numbers: Tensor = torch.unique(regions, return_inverse=True)[1]
+    return numbers.view(regions.shape)
+
+
+def region_cliques(
+    images: Tensor | Sequence[Tensor], regions: Tensor | Sequence[Tensor], weight: float = 50.0, eta: float = 1000.0
+) -> Cliques:
+    r"""One clique a region of at least two pixels.
+
+    Parameters
+    ----------
+    images : Tensor or sequence of Tensor
+        ``(height, width, channels)`` each: colours from 0 to 255.
+    regions : Tensor or sequence of Tensor
+        ``(height, width)`` int64 each: :func:`superpixels`, or the regions of any other segmentation; negative for none.
+    weight : float
+        :math:`\Gamma`, what breaking a region of one colour costs.
+    eta : float
+        Variance at which it costs 1 / e of that; variances are means over the channels, in squared units of the colours.
+
+    Returns
+    -------
+    Cliques
+        Over the points of :func:`~blocklp.problems.densecrf.image_crf` for these images.
+
+    Raises
+    ------
+    OptionError
+        If the weight is negative, or eta is not positive.
+    ShapeError
+        If images and regions do not fit.
+    """
+    if not 0 <= weight < float("inf") or not 0 < eta:
+        raise OptionError(f"weight is {weight} and eta {eta}; give a weight of at least 0 and a positive eta")
+    pictures = [images] if isinstance(images, Tensor) else list(images)
+    areas = [regions] if isinstance(regions, Tensor) else list(regions)
+    if not pictures or len(pictures) != len(areas):
+        raise ShapeError(f"there are {len(pictures)} images and {len(areas)} maps of regions; give one of each for every image")
+    members, costs, first = [], [], 0
+    for picture, area in zip(pictures, areas, strict=True):
+        if picture.dim() != 3 or area.dtype != torch.int64 or area.shape != picture.shape[:2]:
+            raise ShapeError(
+                f"an image has shape {tuple(picture.shape)} and its regions {area.dtype} {tuple(area.shape)}; give "
+                "(height, width, channels) and int64 (height, width)"
+            )
+        colours, flat = picture.double().flatten(0, 1), area.flatten()
+        kept = flat >= 0
+        kept[kept.clone()] = torch.bincount(flat[kept])[flat[kept]] > 1
+        member = torch.full_like(flat, -1)
+        member[kept] = _renumbered(flat[kept])
+        count = int(member.max()) + 1
+        size = torch.bincount(member[kept], minlength=count)[:, None]
+        sums = colours.new_zeros(count, colours.shape[1])
+        mean = sums.index_add(0, member[kept], colours[kept]) / size
+        squares = (colours[kept] - mean[member[kept]]).square()
+        variance = (sums.index_add(0, member[kept], squares) / size).mean(1)
+        members.append(torch.where(kept, member + first, -1))
+        costs.append(weight * torch.exp(-variance / eta))
+        first += count
+    return Cliques(torch.cat(members), torch.cat(costs))
+
+
+def superpixel_cliques(
+    images: Tensor | Sequence[Tensor], weight: float = 50.0, eta: float = 1000.0, count: int = 400, compactness: float = 10.0
+) -> Cliques:
+    """:func:`region_cliques` of the :func:`superpixels` of every image."""
+    pictures = [images] if isinstance(images, Tensor) else list(images)
+    return region_cliques(pictures, [superpixels(picture, count, compactness) for picture in pictures], weight, eta)

@@ -1,0 +1,282 @@
+"""The commands densecrf and stereo, and what they stand on: superpixels, matching costs, pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from typer.testing import CliRunner
+
+import blocklp as bl
+from blocklp.errors import OptionError, ShapeError
+from blocklp.problems import cli
+from blocklp.problems.densecrf import image_crf, pictures, readers, solve_densecrf
+from blocklp.problems.densecrf import run as densecrf_run
+from blocklp.problems.densecrf.stereo import bad_pixels, matching_costs, stereo_crf, truncated_linear
+from blocklp.problems.densecrf.superpixels import region_cliques, superpixel_cliques, superpixels
+
+HEIGHT, WIDTH = 12, 16
+
+
+def run(*arguments: object, code: int = 0) -> Any:
+    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def refused(*arguments: object) -> str:
+    """Return the one line on standard error."""
+    result = run(*arguments, code=2)
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """A picture of two halves and noise, and costs, scribbles and probabilities of it."""
+    draw = np.random.default_rng(0)
+    right = np.arange(WIDTH) >= WIDTH // 2
+    image = np.clip(np.where(right[:, None], 180, 60) + draw.normal(0, 10, (HEIGHT, WIDTH, 3)), 0, 255).astype(np.uint8)
+    costs = np.stack([right + 0.0, 1.0 - right], 1) + draw.normal(0, 0.6, (HEIGHT, WIDTH, 2))
+    marks = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    marks[:, 1:6], marks[:, 11:14] = (0, 0, 255), (0, 255, 0)
+    chance = np.where(right, 200, 60) + np.zeros((HEIGHT, 1))
+    for name, pixels in (("image", image), ("marks", marks), ("chance", chance.astype(np.uint8))):
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    np.save(tmp_path / "u.npy", costs)
+    return {name: tmp_path / f"{name}.png" for name in ("image", "marks", "chance", "out")} | {"u": tmp_path / "u.npy"}
+
+
+def halves() -> Tensor:
+    return (torch.arange(WIDTH) >= WIDTH // 2).long().expand(HEIGHT, WIDTH)
+
+
+def test_json_is_what_the_solver_finds(files: dict[str, Path]) -> None:
+    shown = run("densecrf", files["image"], "--unary", files["u"], "--set", "outer=2", "--json", "--out", files["out"])
+    entry = json.loads(shown.stdout)
+    image = readers.read_image(files["image"])
+    truth = solve_densecrf(image_crf(image, readers.read_unary(files["u"], (HEIGHT, WIDTH))), "prox-lp", outer=2)
+    assert (entry["height"], entry["width"], entry["labels"], entry["method"]) == (HEIGHT, WIDTH, 2, "prox-lp")
+    assert (entry["energy"], entry["bound"], entry["gap"]) == (truth.energy.item(), truth.bound.item(), truth.gap.item())
+    assert (entry["source"], entry["filter_calls"]) == (truth.source[0], truth.filter_calls)
+    assert entry["version"] == bl.__version__ and entry["seconds"] > 0
+    assert entry["steps"] == 2 == len(entry["history"]["energy"]) == len(entry["history"]["bound"])
+    assert entry["pixels"] == torch.bincount(truth.labelling, minlength=2).tolist()
+    written = np.asarray(Image.open(files["out"]))
+    assert written.dtype == np.uint8 and np.array_equal(written, truth.labelling.view(HEIGHT, WIDTH).numpy())
+
+
+@pytest.mark.parametrize(("option", "file"), [("--unary", "u"), ("--scribbles", "marks"), ("--probability", "chance")])
+def test_every_source_of_costs_finds_the_halves(files: dict[str, Path], option: str, file: str) -> None:
+    shown = run(
+        "densecrf",
+        files["image"],
+        option,
+        files[file],
+        "--method",
+        "mean-field",
+        "--smooth",
+        1,
+        1,
+        "--bilateral",
+        10,
+        30,
+        2,
+        "--out",
+        files["out"],
+    )
+    assert shown.stderr == ""
+    assert "energy" in shown.stdout and "gap" in shown.stdout and "mean-field: 5 steps" in shown.stdout
+    found = torch.from_numpy(np.asarray(Image.open(files["out"])).astype(np.int64))
+    # The colours in their order, red + 256 green + 65536 blue: green first, which marks the right half.
+    assert torch.equal(found, 1 - halves() if file == "marks" else halves())
+
+
+def test_kernels_are_those_of_the_options(files: dict[str, Path]) -> None:
+    image, unary = readers.read_image(files["image"]), readers.read_unary(files["u"], (HEIGHT, WIDTH))
+    given = ("densecrf", files["image"], "--unary", files["u"], "--method", "mean-field", "--json")
+    shown = json.loads(run(*given, "--smooth", 2, 1.5, "--bilateral", 1, 1, 0, "--no-normalise").stdout)
+    crf = image_crf(image, unary, smooth=(2.0, 1.5), bilateral=None, normalise=False)
+    assert shown["energy"] == solve_densecrf(crf, "mean-field").energy.item()
+    alone = json.loads(run(*given, "--smooth", 1, 0, "--bilateral", 1, 1, 0).stdout)
+    assert alone["energy"] == pytest.approx(unary.amin(2).sum().item())
+    assert alone["gap"] == pytest.approx(0, abs=1e-9)
+
+
+def test_superpixels_add_cliques(files: dict[str, Path]) -> None:
+    given = ("densecrf", files["image"], "--unary", files["u"], "--method", "mean-field", "--json")
+    shown = json.loads(run(*given, "--superpixels", 8, 5, 1000).stdout)
+    cliques = superpixel_cliques(readers.read_image(files["image"]), 5.0, 1000.0, 8)
+    assert shown["cliques"] == len(cliques.cost) > 1
+    assert "cliques" not in json.loads(run(*given).stdout)
+
+
+def test_pictures_are_written(files: dict[str, Path], tmp_path: Path) -> None:
+    overlay, trace = tmp_path / "overlay.png", tmp_path / "trace.pdf"
+    run("densecrf", files["image"], "--unary", files["u"], "--set", "outer=2", "--overlay", overlay, "--plot", trace)
+    assert np.asarray(Image.open(overlay)).std() > 10
+    assert trace.read_bytes().startswith(b"%PDF")
+
+
+def test_wrong_input_is_one_line(files: dict[str, Path], tmp_path: Path) -> None:
+    image, unary = files["image"], ("--unary", files["u"])
+    assert "give one of --unary" in refused("densecrf", image)
+    assert "--unary and --scribbles are given" in refused("densecrf", image, *unary, "--scribbles", files["marks"])
+    assert "choose one of" in refused("densecrf", image, *unary, "--method", "magic")
+    assert "prox-lp takes weight=VALUE" in refused("densecrf", image, *unary, "--set", "lambda=3")
+    assert "outer 0" in refused("densecrf", image, *unary, "--set", "outer=0")
+    assert "none.png" in refused("densecrf", tmp_path / "none.png", *unary)
+    assert "u.npy" in refused("densecrf", files["u"], *unary)
+    assert ".png" in refused("densecrf", image, *unary, "--out", tmp_path / "labels.jpg")
+    assert "create it first" in refused("densecrf", image, *unary, "--out", tmp_path / "none" / "labels.png")
+    assert "suffix" in refused("densecrf", image, *unary, "--plot", tmp_path / "trace.xyz")
+    assert "time_limit" in refused("densecrf", image, *unary, "--time-limit", 0)
+    np.save(tmp_path / "p.npy", np.full((HEIGHT, WIDTH, 2), 0.5))
+    assert "--probabilities" in refused("densecrf", image, "--unary", tmp_path / "p.npy")
+    run("densecrf", image, "--unary", tmp_path / "p.npy", "--probabilities", "--method", "mean-field")
+
+
+def test_exit_codes_of_what_stops_early(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ("densecrf", files["image"], "--unary", files["u"], "--json")
+    late = run(*given, "--time-limit", 1e-9, code=1)
+    assert json.loads(late.stdout)["status"] == "time_limit"
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(densecrf_run.Run, "bounded", interrupt)
+    entry = json.loads(run(*given, code=130).stdout)
+    assert entry["status"] == "interrupted" and entry["bound"] is None and entry["energy"] > 0
+
+
+def pair(shift: int, colours: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    """Texture; a square in the middle of the left image is nearer by ``shift`` than the rest, which is at disparity 1."""
+    draw = torch.Generator().manual_seed(0)
+    far, near = (torch.randint(0, 256, (20, 40, colours), generator=draw).double() for _ in range(2))
+    truth = torch.ones(20, 40, dtype=torch.int64)
+    truth[5:15, 15:25] = 1 + shift
+    left, right = torch.empty_like(far), torch.empty_like(far)
+    y, x = torch.meshgrid(torch.arange(20), torch.arange(40), indexing="ij")
+    left[:] = torch.where((truth > 1)[:, :, None], near[y, x], far[y, x])
+    right[:, :] = far[y, (x + 1) % 40]
+    square = slice(15 - 1 - shift, 25 - 1 - shift)
+    right[5:15, square] = near[5:15, 15:25]
+    return left, right, truth
+
+
+def test_stereo_finds_a_square_in_front(tmp_path: Path) -> None:
+    left, right, truth = pair(3)
+    for name, pixels in (("left", left), ("right", right), ("truth", truth * 20)):
+        Image.fromarray(pixels.numpy().astype(np.uint8)).save(tmp_path / f"{name}.png")
+    given = ("stereo", tmp_path / "left.png", tmp_path / "right.png", "--disparities", 6)
+    shown = run(
+        *given,
+        "--truth",
+        tmp_path / "truth.png",
+        "--scale",
+        20,
+        "--json",
+        "--out",
+        tmp_path / "d.png",
+        "--overlay",
+        tmp_path / "o.png",
+    )
+    entry = json.loads(shown.stdout)
+    found = torch.from_numpy(np.asarray(Image.open(tmp_path / "d.png")).astype(np.int64))
+    assert set(found.unique().tolist()) <= {20 * d for d in range(6)}
+    assert entry["bad_pixels"] == pytest.approx(float(((found / 20 - truth).abs() > 1).double().mean()))
+    # Columns whose match is outside or hidden cannot be known.
+    assert float((found // 20 == truth)[:, 5:].double().mean()) > 0.95
+    assert entry["bound"] < entry["energy"] and (tmp_path / "o.png").stat().st_size > 0
+    Image.fromarray(np.zeros((20, 40), np.uint8)).save(tmp_path / "none.png")
+    assert "0 everywhere" in refused(*given, "--truth", tmp_path / "none.png")
+    assert "disparities" in refused(*given[:3], "--disparities", 41)
+
+
+def test_matching_costs_by_fine_sampling() -> None:
+    """Birchfield & Tomasi's definition, with the interpolated line sampled."""
+    draw = np.random.default_rng(1)
+    left, right = (draw.integers(0, 256, (1, 9, 1)).astype(float) for _ in range(2))
+    found = matching_costs(torch.from_numpy(left), torch.from_numpy(right), 4, 100.0)[0].numpy()
+    at = np.linspace(-0.5, 0.5, 2001)
+
+    def one_sided(a: Any, x: int, b: Any, y: int) -> float:
+        return float(np.abs(a[x] - np.interp(y + at, np.arange(9), b)).min())
+
+    for x in range(9):
+        for d in range(4):
+            truth = 100.0
+            if x >= d:
+                a, b = left[0, :, 0], right[0, :, 0]
+                truth = min(one_sided(a, x, b, x - d), one_sided(b, x - d, a, x), 100.0)
+            assert found[x, d] == pytest.approx(truth, abs=0.15)
+
+
+def test_stereo_costs_and_scores() -> None:
+    matrix = truncated_linear(5, 2.0)
+    assert all(matrix[i, j] == min(abs(i - j), 2) for i in range(5) for j in range(5))
+    left, right, truth = pair(3, 1)
+    assert stereo_crf(left, right, 6, most=None).kernels[0].compatibility is None
+    known = truth.double()
+    known[:, :10] = 0
+    off = truth.clone()
+    off[0, 10:16] += 2
+    off[0, :10] += 5
+    assert bad_pixels(off, known) == pytest.approx(6 / 600)
+    with pytest.raises(OptionError, match="everywhere"):
+        bad_pixels(off, known * 0)
+    with pytest.raises(ShapeError, match="right"):
+        matching_costs(left, right[1:], 4)
+
+
+def test_cliques_of_regions_cost_by_their_variance() -> None:
+    draw = np.random.default_rng(2)
+    image = draw.integers(0, 256, (6, 7, 3)).astype(float)
+    regions = draw.integers(-1, 4, (6, 7)) * 3  # with holes, and -3 for none
+    regions[0, 0] = 100  # a single pixel
+    cliques = region_cliques(torch.from_numpy(image), torch.from_numpy(regions), 7.0, 5000.0)
+    numbers = [0, 3, 6, 9]
+    assert len(cliques.cost) == 4 and cliques.member[0] == -1
+    for k, number in enumerate(numbers):
+        inside = (regions == number).ravel()
+        assert np.array_equal((cliques.member == k).numpy(), inside)
+        variance = np.mean([image.reshape(-1, 3)[inside, c].var() for c in range(3)])
+        assert cliques.cost[k].item() == pytest.approx(7 * np.exp(-variance / 5000))
+    both = region_cliques([torch.from_numpy(image)] * 2, [torch.from_numpy(regions)] * 2, 7.0, 5000.0)
+    assert torch.equal(both.cost, cliques.cost.repeat(2))
+    assert torch.equal(both.member[42:], torch.where(cliques.member < 0, -1, cliques.member + 4))
+    with pytest.raises(ShapeError, match="regions"):
+        region_cliques(torch.from_numpy(image), torch.from_numpy(regions[1:]))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_superpixels_keep_to_a_strong_edge(channels: int) -> None:
+    bright = (torch.arange(64) >= 29).expand(48, 64)
+    regions = superpixels((bright[:, :, None] * 200.0 + 20).expand(48, 64, channels), 24)
+    sizes = torch.bincount(regions.flatten())
+    assert len(sizes) > 8 and int(sizes.min()) > 0
+    inside = torch.bincount(regions[bright], minlength=len(sizes))
+    assert float(torch.minimum(inside, sizes - inside).sum()) < 0.01 * 48 * 64
+    with pytest.raises(ShapeError, match="channels"):
+        superpixels(torch.zeros(4, 4, 2))
+
+
+def test_colours_tell_labels_apart() -> None:
+    for labels in (2, 10, 20, 21, 60):
+        colours = pictures.label_colours(labels)
+        apart = np.abs(colours[:, None] - colours).max(2) + np.eye(labels)
+        assert colours.shape == (labels, 3) and apart.min() > 0.01
+
+
+def test_many_labels_are_written_with_16_bits(tmp_path: Path) -> None:
+    values = torch.tensor([[0, 300], [65535, 7]])
+    pictures.write_grey(tmp_path / "a.png", values)
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "a.png")), values.numpy())
