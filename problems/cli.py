@@ -36,7 +36,7 @@ from blocklp.problems.report import Row, show, to_json
 from blocklp.problems.verification.cli import register, started
 from blocklp.progress import Progress
 
-OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo")
+OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image")
 COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
 
 
@@ -176,8 +176,11 @@ def info() -> None:
     console.print(Text(f"devices: {', '.join(['cpu', *devices])}; {torch.get_num_threads()} threads"))
     console.print(f"methods: {', '.join(bl.METHODS)}")
     for package in OPTIONAL:
-        found = importlib.util.find_spec(package) is not None
-        console.print(f"{package}: {importlib.metadata.version(package) if found else 'not installed'}")
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            version = "not installed"
+        console.print(f"{package}: {version}")
 
 
 @dataclass(frozen=True)

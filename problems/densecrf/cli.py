@@ -220,22 +220,18 @@ def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
     OptionError
         If there is no such method, or it has no such option.
     """
-    import inspect
+    from blocklp.problems.densecrf.solve import check_options
 
-    from blocklp.problems.densecrf import METHODS
-
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
-    known = [name for name in inspect.signature(METHODS[method]).parameters if name != "run"]
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if not equals or name not in known:
-            raise OptionError(f"--set {setting}: {method} takes {', '.join(f'{k}=VALUE' for k in known)}")
+        if not equals:
+            raise OptionError(f"--set {setting}: give NAME=VALUE")
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             found[name] = value  # a word
+    check_options(method, found)
     return found
 
 

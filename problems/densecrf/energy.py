@@ -84,6 +84,12 @@ class Kernel:
         assert self.compatibility is not None
         return metric_cuts(self.compatibility)
 
+    def restrict(self, points: Tensor) -> Kernel:
+        """The kernel between some points ``(count,)`` int64, ascending: a block of the matrix, normalised by whole rows."""
+        result = Kernel(self.filter.restrict(points), self.weight, self.normalise, self.compatibility)
+        vars(result)["scale"] = self.scale[points]
+        return result
+
     def __call__(self, values: Tensor) -> Tensor:
         """Multiply values ``(points, channels)`` by the weighted kernel, diagonal included."""
         scale = self.scale.to(values)
@@ -245,6 +251,14 @@ class DenseCRF:
                 members, lengths = (c.to(y) for c in kernel.cuts(self.labels))
                 total += (kernel.ordered(y @ members, levels) * lengths) @ members.T
         return total if self.cliques is None else total + self.cliques.subgradient(y)
+
+    @property
+    def level(self) -> Tensor:
+        """Equal scores, ``(points, labels)``, of a size such that those of any set of labels add up without rounding to less than 1.
+
+        Where all points are level, subgradients are 0 but for cliques.
+        """
+        return torch.full_like(self.unary, 0.5 ** self.labels.bit_length())
 
     def linear(self, y: Tensor, levels: int | None = None) -> Tensor:
         r"""The LP's energy ``(images,)``: :math:`\phi^\top y + \sum_S c_S \sum_{a<b} K_{ab} |y_a(S) - y_b(S)|`, and the cliques'.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from blocklp.errors import OptionError
+from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.run import Run
 from blocklp.status import Status
 
@@ -36,13 +39,18 @@ def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: flo
     crf = run.crf
     q = (-crf.unary).softmax(1)
     for _ in range(steps):
-        costs = crf.unary + crf.message(q)
-        if crf.cliques is not None:
-            costs += crf.cliques.message(q)
         run.filter_calls += 1
-        old, q = q, q.lerp((-costs).softmax(1), 1 - damping)
+        old, q = q, q.lerp(update(crf, q), 1 - damping)
         if run.step(q):
             return
         if float((q - old).abs().max()) <= tolerance:
             run.status = Status.STALLED
             return
+
+
+def update(crf: DenseCRF, q: Tensor) -> Tensor:
+    """The marginals that fit what the others' marginals say, ``(points, labels)``."""
+    costs = crf.unary + crf.message(q)
+    if crf.cliques is not None:
+        costs += crf.cliques.message(q)
+    return (-costs).softmax(1)

@@ -11,11 +11,14 @@ steps of closed-form size (2.2.4.10), and every g gives a lower bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from blocklp.errors import OptionError
 from blocklp.oracles.ordered import LEVELS
+from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.run import Run
 
 
@@ -41,21 +44,66 @@ def prox_lp(run: Run, *, weight: float = 0.1, outer: int = 10, inner: int = 5, l
     if not 0 < weight < float("inf") or outer < 1 or inner < 1:
         raise OptionError(f"weight is {weight}, outer {outer}, inner {inner}; all must be positive")
     crf, y = run.crf, run.start
-    phi = crf.unary
-    g = torch.zeros_like(phi, dtype=torch.float64)  # a long sum of small steps
+    g = crf.subgradient(crf.level, 2).double()
     run.bounded(crf.lower_bound(g))
+
+    def note(g: Tensor) -> None:
+        run.filter_calls += 1
+        run.bounded(crf.lower_bound(g, crf.unary.dtype))
+
     for _ in range(outer):
-        centre = y
-        for _ in range(inner):
-            y = project_to_simplex(centre - weight * (phi + g.to(phi)))
-            step = crf.subgradient(y, levels) - g
-            run.filter_calls += 1
-            size = crf.per_image(step * y) / (weight * crf.per_image(step * step))
-            g += crf.per_point(size.nan_to_num(0.0).clamp(0, 1)) * step
-            run.bounded(crf.lower_bound(g, phi.dtype))
-        y = project_to_simplex(centre - weight * (phi + g.to(phi)))
+        y = proximal_problem(crf, y, g, None, weight, inner, levels, note)
         if run.step(y):
             return
+
+
+def proximal_problem(
+    crf: DenseCRF,
+    centre: Tensor,
+    g: Tensor,
+    absent: Tensor | None,
+    weight: float,
+    inner: int,
+    levels: int,
+    note: Callable[[Tensor], None],
+) -> Tensor:
+    """Frank-Wolfe steps on the dual of a proximal problem without some labels.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    centre : Tensor
+        ``(points, labels)``: the proximal centre.
+    g : Tensor
+        ``(points, labels)`` float64: where to start; it is moved in place.
+    absent : Tensor or None
+        ``(points, labels)`` bool: labels that a point cannot take, the same at all points of an image.
+    weight, inner, levels
+        As for :func:`prox_lp`.
+    note : callable
+        Called with g after every step.
+
+    Returns
+    -------
+    Tensor
+        ``(points, labels)``: the y of the last g.
+    """
+    phi = crf.unary
+    apart = all(k.compatibility is None for k in crf.kernels)
+
+    def best() -> Tensor:
+        scores = centre - weight * (phi + g.to(phi))
+        return project_to_simplex(scores if absent is None else scores.masked_fill(absent, -torch.inf))
+
+    for _ in range(inner):
+        y = best()
+        step = crf.subgradient(y, levels) - g
+        seen = step if absent is None else step.masked_fill(absent, 0)  # all that y depends on
+        size = crf.per_image(seen * y) / (weight * crf.per_image(seen * seen))
+        g += crf.per_point(size.nan_to_num(0.0).clamp(0, 1)) * (seen if apart else step)
+        note(g)
+    return best()
 
 
 def project_to_simplex(y: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.permutohedral import Lattice
 from blocklp.problems.densecrf import energy
+from blocklp.problems.densecrf.mean_field import update
 
 Array = NDArray[np.float32]
 
@@ -183,7 +184,7 @@ class DenseCRF:
         ShapeError, NonFiniteError
             If they have another shape or are not finite.
         """
-        Q[:] = _outside(self._step(self._inside(Q)))
+        Q[:] = _outside(update(self.crf, self._inside(Q)))
 
     def inference(self, n_iterations: int) -> Array:
         """Return the marginals after steps of mean field (Kraehenbuehl & Koltun 2011): ``(labels, points)``.
@@ -197,7 +198,7 @@ class DenseCRF:
             raise OptionError(f"the number of steps is {n_iterations}; give 0 or more")
         q = (-self.crf.unary).softmax(1)
         for _ in range(n_iterations):
-            q = self._step(q)
+            q = update(self.crf, q)
         return _outside(q)
 
     def map(self, n_iterations: int) -> NDArray[np.int64]:
@@ -214,9 +215,6 @@ class DenseCRF:
         """
         q = self._inside(Q).double()
         return float(torch.special.xlogy(q, q).sum() + self.crf.energy(q).sum())
-
-    def _step(self, q: Tensor) -> Tensor:
-        return (-(self.crf.unary + self.crf.message(q))).softmax(1)
 
     def _inside(self, marginals: ArrayLike) -> Tensor:
         """Marginals ``(labels, points)`` as ours, ``(points, labels)``."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ from blocklp.problems.densecrf.hst import hst
 from blocklp.problems.densecrf.mean_field import mean_field
 from blocklp.problems.densecrf.projected_gradient import pgd
 from blocklp.problems.densecrf.prox_lp import prox_lp
+from blocklp.problems.densecrf.prox_lp_variants import prox_lp_acc, prox_lp_l
 from blocklp.problems.densecrf.proximal_gradient import prox_grad
 from blocklp.problems.densecrf.qp_cvx import qp_cvx
 from blocklp.problems.densecrf.regularized_fw import efw, l2fw
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.densecrf.sg_lp import sg_lp
 from blocklp.status import Status
 
 METHODS: dict[str, Callable[..., None]] = {
@@ -32,7 +35,10 @@ METHODS: dict[str, Callable[..., None]] = {
     "qp-cvx": qp_cvx,
     "dc-gen": dc_gen,
     "dc-neg": dc_neg,
+    "sg-lp": sg_lp,
     "prox-lp": prox_lp,
+    "prox-lp-l": prox_lp_l,
+    "prox-lp-acc": prox_lp_acc,
     "hst": hst,
     "l2fw": l2fw,
     "efw": efw,
@@ -44,6 +50,16 @@ METHODS: dict[str, Callable[..., None]] = {
 
 BASELINE_STEPS = 25
 """Mean-field steps of the labelling that no result is worse than."""
+
+
+def check_options(method: str, options: Iterable[str]) -> None:
+    """Raise OptionError unless there is such a method and it has options of these names."""
+    if method not in METHODS:
+        raise OptionError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
+    known = [name for name in inspect.signature(METHODS[method]).parameters if name != "run"]
+    for name in options:
+        if name not in known:
+            raise OptionError(f"{method} has no option {name!r}; it takes {', '.join(known)}")
 
 
 def solve_densecrf(
@@ -91,8 +107,7 @@ def solve_densecrf(
     ModelError
         If the energy has terms that the method cannot handle.
     """
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
+    check_options(method, options)
     if not tol >= 0 or not time_limit > 0:
         raise OptionError(f"tol is {tol} and time_limit {time_limit}; give a tolerance of 0 or more and a positive time")
     if start is not None and start.shape != crf.unary.shape:

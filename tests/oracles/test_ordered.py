@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocklp.errors import NonFiniteError, OptionError, ShapeError
-from blocklp.oracles import permutohedral
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.oracles import ordered, permutohedral
 from blocklp.oracles.gaussian import Gaussian
-from blocklp.oracles.ordered import assign_levels, ordered_filter
+from blocklp.oracles.ordered import assign_levels, ordered_error, ordered_filter
 from blocklp.oracles.permutohedral import Lattice
 
 POINTS = 70
@@ -50,45 +50,125 @@ def test_enough_levels_are_exact(kind: str, d: int) -> None:
         torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-10)
 
 
+def grid(height: int, width: int, sxy: float) -> Tensor:
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return torch.stack([rows, columns], 2).flatten(0, 1).double() / sxy
+
+
 @pytest.mark.usefixtures("both_ways")
-def test_coarse_levels_only_make_ties() -> None:
-    lattice, y = Lattice.build(features(2)), scores("spread")
+@pytest.mark.parametrize("kind", ["spread", "mass"])
+@pytest.mark.parametrize("most", [2, 5, 40])
+def test_levels_interpolate_the_sign(kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered, "MANY", 0)
+    lattice, y = Lattice.build(features(2)), scores(kind)
     matrix = lattice.filter(torch.eye(POINTS, dtype=torch.float64))
-    at, counts = assign_levels(y, 5)
-    assert counts.tolist() == [5] * 4
-    found = ordered_filter(lattice, y, levels=5)
-    torch.testing.assert_close(found, by_definition(matrix, at.double(), torch.ones_like(y)))
+    at, counts, _ = assign_levels(y, most)
+    found = ordered_filter(lattice, y, levels=most)
+    for place, count, column in zip(at.T.double(), counts.tolist(), found.T, strict=True):
+        level = torch.arange(count)
+        share = (1 - (place[:, None] - level).abs()).clamp(min=0)
+        sign = share @ (level[:, None] - level).sign().double() @ share.T
+        torch.testing.assert_close(share.sum(1), torch.ones(POINTS, dtype=torch.float64))
+        assert float(sign.abs().max()) <= 1 + 1e-12
+        torch.testing.assert_close(column, (matrix * sign).sum(1), rtol=1e-6, atol=1e-6)
     # Antisymmetric weights: they sum to zero over the points.
     torch.testing.assert_close(found.sum(0), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-10)
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("most", [2, 3, 7, 40])
 @pytest.mark.parametrize("kind", ["spread", "ties", "flat", "mass"])
 def test_levels_keep_the_order(kind: str, most: int) -> None:
     y = scores(kind)
-    at, counts = assign_levels(y, most)
+    at, counts, light = assign_levels(y, most)
     assert int(counts.max()) <= most
-    for s, level, count in zip(y.T, at.T, counts, strict=True):
-        order = s.argsort()
-        assert bool((level[order].diff() >= 0).all())
-        assert sorted(set(level.tolist())) == list(range(count))
-        assert all(len(set(level[s == value].tolist())) == 1 for value in s.unique())
+    for s, place, count, shared in zip(y.T, at.T, counts.tolist(), light.tolist(), strict=True):
+        distinct, rank = s.unique(return_inverse=True)
+        first = torch.stack([place[s == value].amin() for value in distinct])
+        last = torch.stack([place[s == value].amax() for value in distinct])
+        assert torch.equal(first, last)
+        assert bool((first.diff() >= 0).all())
+        assert 0 <= float(place.min()) <= float(place.max()) <= count - 1
+        assert (shared == 0) == (len(distinct) <= most)
+        if shared == 0:
+            assert torch.equal(place, rank.float())
 
 
 def test_a_score_of_many_points_keeps_to_itself() -> None:
     y = torch.cat([torch.full((900,), 0.5), torch.linspace(0, 1, 100)])[:, None]
-    at, _ = assign_levels(y, 10)
-    heavy = at[0, 0]
-    assert int((at[:, 0] == heavy).sum()) == 900
+    at, _, light = assign_levels(y, 10)
+    assert int(light) == 100
+    others = at[900:, 0]
+    assert float((others - at[0, 0]).abs().min()) >= 1
 
 
-def test_more_levels_err_less() -> None:
-    lattice, y = Lattice.build(features(2, 3000)), scores("spread", 2, 3000)
-    truth = ordered_filter(lattice, y, levels=3000)
-    errors = [float((ordered_filter(lattice, y, levels=h) - truth).norm() / truth.norm()) for h in (8, 32, 128)]
-    assert errors[0] < 0.3
-    assert errors[1] < errors[0] / 2
-    assert errors[2] < 0.02
+def test_compiled_levels_are_those_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(3)
+    spread = torch.randn(500, 6, generator=draw, dtype=torch.float64)
+    y = torch.where(torch.rand(500, 6, generator=draw) < torch.linspace(0, 1, 6), spread.round(decimals=1), spread)
+    y[0], y[1], y[2], y[3] = 0.0, -0.0, 1e300, -1e-320
+    for dtype in (torch.float64, torch.float32):
+        for most in (4, 30, 500):
+            monkeypatch.undo()
+            compiled = assign_levels(y.to(dtype), most)
+            monkeypatch.setattr(permutohedral, "lattice_kernels", None)
+            for found, truth in zip(compiled, assign_levels(y.to(dtype), most), strict=True):
+                assert torch.equal(found, truth)
+
+
+@pytest.mark.parametrize("sxy", [1.0, 3.0, 10.0])
+def test_default_levels_lose_less_than_one_percent(sxy: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    lattice = Lattice.build(grid(60, 60, sxy))
+    draw = torch.Generator().manual_seed(0)
+    spread = torch.rand(3600, 2, generator=draw)
+    sure = (4 * spread - 1.5).clamp(0, 1)  # most scores at 0 and 1
+    assert float(ordered_error(lattice, torch.cat([spread, sure, torch.ones_like(sure)], 1)).max()) < 0.01
+    monkeypatch.setattr(ordered, "MANY", 0)
+    assert float(ordered_error(lattice, spread, 4).min()) > 0.02
+
+
+def test_sweep_is_a_level_for_every_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    lattice = Lattice.build(grid(20, 30, 3.0))
+    draw = torch.Generator().manual_seed(0)
+    y = torch.rand(600, 3, generator=draw, dtype=torch.float64)
+    y[:, 0], y[:, 1] = y[:, 0].round(), (4 * y[:, 1] - 1.5).clamp(0, 1)  # many points join at once, or many and then few
+    values = torch.randn(600, 3, generator=draw, dtype=torch.float64)
+    swept, narrow = ordered_filter(lattice, y, values, None), ordered_filter(lattice, y, values.float(), None)
+    monkeypatch.setattr(permutohedral, "lattice_kernels", None)
+    truth = ordered_filter(lattice, y, values, None)
+    torch.testing.assert_close(swept, truth, rtol=1e-11, atol=1e-11)
+    assert narrow.dtype == torch.float32
+    torch.testing.assert_close(narrow.double(), truth, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("levels", [4, 64, None])
+def test_images_and_labels_are_alone(levels: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered, "MANY", 0)
+    parts = [features(3, 90), features(3, 40) + 1, features(3, 1)]
+    image = torch.arange(3).repeat_interleave(torch.tensor([90, 40, 1]))
+    y = torch.rand(131, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    together = ordered_filter(Lattice.build(torch.cat(parts), image), y, levels=levels)
+    alone = [ordered_filter(Lattice.build(f), s, levels=levels) for f, s in zip(parts, y.split([90, 40, 1]), strict=True)]
+    assert torch.equal(together, torch.cat(alone))
+    turned = ordered_filter(Lattice.build(torch.cat(parts), image), y.flip(1), levels=levels)
+    assert torch.equal(together, turned.flip(1))
+
+
+@pytest.mark.parametrize("levels", [8, None])
+def test_threads_change_no_bit(levels: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered, "MANY", 0)
+    lattice, y = Lattice.build(features(3, 2000)), torch.rand(2000, 5, generator=torch.Generator().manual_seed(0))
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for count in (1, 2, 1):
+            torch.set_num_threads(count)
+            found.append(ordered_filter(lattice, y, levels=levels))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 def test_gaussian_is_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,5 +192,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ordered_filter(lattice, torch.rand(69, 2))
     with pytest.raises(OptionError, match="at least 2"):
         ordered_filter(lattice, scores("spread"), levels=1)
+    with pytest.raises(ModelError, match="symmetric"):
+        ordered_filter(Lattice.build(features(2), symmetric=False), scores("spread"))
     with pytest.raises(NonFiniteError, match="width of zero"):
         Gaussian(torch.full((2, 2), torch.inf))

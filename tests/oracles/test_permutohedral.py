@@ -26,7 +26,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip("numba is not installed")
 
 
-def dense(features: Tensor) -> Tensor:
+def dense(features: Tensor, symmetric: bool = True) -> Tensor:
     """The kernel by its definition: walks on a table of integer coordinates."""
     count, d = features.shape
     lattice = Lattice.build(features)
@@ -46,7 +46,7 @@ def dense(features: Tensor) -> Tensor:
                     blur[at, table[beside]] += 0.5
         blurs.append(blur)
     there = np.linalg.multi_dot([*blurs[::-1], splat])
-    back = np.linalg.multi_dot([*blurs, splat])
+    back = np.linalg.multi_dot([*blurs, splat]) if symmetric else there
     return torch.tensor(splat.T @ (there + back)) / 2 / (1 + 2.0**-d)
 
 
@@ -61,6 +61,47 @@ def test_filter_is_the_walk_on_the_lattice(d: int) -> None:
     narrow = lattice.filter(torch.eye(60))
     assert narrow.dtype == torch.float32
     torch.testing.assert_close(narrow.double(), matrix, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_one_order_is_the_published_filter(d: int) -> None:
+    features = points(60, d)
+    lattice = Lattice.build(features, symmetric=False)
+    matrix = lattice.filter(torch.eye(60, dtype=torch.float64))
+    torch.testing.assert_close(matrix, dense(features, symmetric=False), rtol=1e-12, atol=1e-12)
+    if d > 1:
+        assert float((matrix - matrix.T).abs().max()) > 1e-4
+    with pytest.raises(ModelError, match="symmetric"):
+        _ = lattice.diagonal
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+@pytest.mark.parametrize("spread", [0.0, 0.3, 2.0])
+def test_diagonal_is_that_of_the_matrix(d: int, spread: float) -> None:
+    features = points(60, d, spread=spread)
+    torch.testing.assert_close(Lattice.build(features).diagonal, dense(features).diagonal(), rtol=1e-12, atol=1e-12)
+    narrow = Lattice.build(features.float()).diagonal
+    torch.testing.assert_close(narrow, dense(features).diagonal(), rtol=1e-4, atol=1e-4)
+
+
+def test_stencil_is_the_blur() -> None:
+    if permutohedral.lattice_kernels is None:
+        pytest.skip("numba is not installed")
+    for d, spread in ((1, 0.5), (2, 0.5), (5, 0.3)):
+        lattice = Lattice.build(points(300, d, spread=spread))
+        starts, columns, entries = lattice.stencil
+        matrix = torch.zeros(lattice.size, lattice.size, dtype=torch.float64)
+        matrix[torch.arange(lattice.size).repeat_interleave(starts.diff()), columns.long()] = entries.double()
+        assert torch.equal(matrix, lattice.blur(torch.eye(lattice.size, dtype=torch.float64)))
+
+
+def test_points_seen() -> None:
+    features = points(400, 2, spread=1.0)
+    matrix = dense(features)
+    truth = float(matrix.sum(1).square().sum() / matrix.square().sum())
+    assert Lattice.build(features).seen == pytest.approx(truth, rel=0.2)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
@@ -95,7 +136,8 @@ def test_dense_points_see_the_gaussian(d: int) -> None:
 def test_gradients() -> None:
     features = points(12, 2).requires_grad_()
     values = torch.rand(12, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda f, v: Lattice.build(f).filter(v), (features, values))
+    for symmetric in (True, False):
+        assert torch.autograd.gradcheck(lambda f, v: Lattice.build(f, None, symmetric).filter(v), (features, values))  # noqa: B023
 
 
 @pytest.mark.usefixtures("both_ways")
@@ -108,7 +150,8 @@ def test_operators_keep_the_rules() -> None:
     for operator, arguments in (
         (permutohedral._splat, (values, *rest)),
         (permutohedral._slice, (at, *rest)),
-        (permutohedral._blur, (at, lattice.neighbours)),
+        (permutohedral._blur, (at, lattice.neighbours, permutohedral.BOTH)),
+        (permutohedral._blur, (at, lattice.neighbours, permutohedral.BACK)),
         (permutohedral._products, (at.detach(), values.detach(), lattice.vertices)),
     ):
         found = torch.library.opcheck(operator, arguments)
@@ -139,10 +182,15 @@ def test_threads_change_no_bit() -> None:
     assert torch.equal(found[0], found[2])
 
 
-def test_one_point() -> None:
-    features = points(1, 2)
-    alone = Lattice.build(features).filter(torch.ones(1, 1, dtype=torch.float64))
-    assert float(alone) == pytest.approx(float(dense(features)), rel=1e-12)
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_one_point_and_one_place(d: int) -> None:
+    for count in (1, 7):
+        features = points(1, d).expand(count, d)
+        lattice = Lattice.build(features)
+        alone = lattice.filter(torch.ones(count, 1, dtype=torch.float64))
+        assert alone[:, 0].tolist() == pytest.approx([float(dense(features).sum(1)[0])] * count, rel=1e-12)
+        assert lattice.diagonal.tolist() == pytest.approx([float(dense(features)[0, 0])] * count, rel=1e-12)
 
 
 def test_wrong_features_are_refused() -> None:
@@ -156,3 +204,10 @@ def test_wrong_features_are_refused() -> None:
         Lattice.build(torch.tensor([[0.0, torch.nan]]))
     with pytest.raises(ModelError, match="larger kernel widths"):
         Lattice.build(torch.tensor([[0.0] * 5, [1e4] * 5]))
+    for dtype, size in ((torch.float32, 1e7), (torch.float32, 1e30), (torch.float64, 1e30), (torch.float64, 1e308)):
+        for d in (1, 5):
+            with pytest.raises(ModelError, match="take their mean off"):
+                Lattice.build(torch.tensor([[size] * d, [0.0] * d], dtype=dtype))
+    for image in ([0, 1, 0], [-1, 0, 0]):
+        with pytest.raises(ModelError, match="sort the points"):
+            Lattice.build(torch.zeros(3, 2), torch.tensor(image))

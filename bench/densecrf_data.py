@@ -1,0 +1,75 @@
+"""Images, unaries and truths of the dense CRF cases."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from blocklp.problems.densecrf import DenseCRF, image_crf
+from blocklp.problems.densecrf.readers import read_image, read_unary
+
+FOLDER = Path(__file__).parents[1].parent / "shared" / "data" / "densecrf"
+RELEASED = ("2_14", "1_9", "1_27")
+"""MSRC images whose TextonBoost unaries were released."""
+OTHERS = ("3_12", "5_8", "6_15", "9_10", "16_7")
+"""MSRC images with a ground truth only: their unaries are made from it, with noise."""
+VOID, LABELS = 255, 21
+
+KERNELS = {
+    "reference": {"smooth": (3.0, 3.0), "bilateral": (80.0, 13.0, 10.0), "normalise": True},
+    # Table A.2, tuned for DCneg on MSRC: widths of exp(-d^2 / 2) as the released code reads them, no normalisation.
+    "DCneg": {"smooth": (3.535267, 2.247081), "bilateral": (31.232626, 7.949970, 1.699011), "normalise": False},
+}
+"""Kernels by name: sxy and weight; sxy, srgb and weight.  Every pair counts once."""
+
+
+def data(name: str = "") -> Path:
+    """Return a file or folder of the dense CRF data.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    """
+    path = FOLDER / name
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: the dense CRF cases need the data set shared/data/densecrf")
+    return path
+
+
+def msrc(name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Image ``(height, width, 3)``, unaries ``(height, width, 21)`` float32 and truth ``(height, width)`` int64, 255 for none."""
+    image = read_image(data(f"msrc/{name}_s.bmp"))
+    truth = read_image(data(f"msrc/{name}_s_gt21.png"))[:, :, 0].long()
+    if name in RELEASED:
+        return image, read_unary(data(f"msrc/{name}_s.c_unary"), image.shape[:2]).float(), truth
+    draw = torch.Generator().manual_seed(0)
+    # Scores that favour the truth by less than their noise; a void point favours nothing.
+    scores = torch.randn(*truth.shape, LABELS, generator=draw)
+    known = truth != VOID
+    scores += 2.0 * torch.nn.functional.one_hot(truth * known, LABELS) * known[:, :, None]
+    return image, -scores.log_softmax(2), truth
+
+
+def energy_of(image: Tensor, unary: Tensor, kernels: str = "reference", pairs: int = 1) -> DenseCRF:
+    """The energy with kernels by name; ``pairs=2`` counts every pair twice, as the thesis does."""
+    chosen = KERNELS[kernels]
+    *widths, weight = chosen["bilateral"]
+    sxy, first = chosen["smooth"]
+    return image_crf(
+        image, unary, smooth=(sxy, pairs * first), bilateral=(widths[0], widths[1], pairs * weight), normalise=chosen["normalise"]
+    )
+
+
+def accuracy(labelling: Tensor, truth: Tensor) -> float:
+    """Percent of the points with a truth that are labelled so."""
+    known = truth.flatten() != VOID
+    return 100 * float((labelling[known] == truth.flatten()[known]).double().mean())
+
+
+def has_pydensecrf() -> bool:
+    """Whether the rival can be imported."""
+    return importlib.util.find_spec("pydensecrf") is not None
