@@ -24,7 +24,7 @@ bench: $(VENV)/.test
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[highs]'
+	$(PIP) -e '.[highs,densecrf]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt

@@ -70,40 +70,5 @@ def _within(lattice: Lattice, rank: Tensor, value: Tensor) -> Tensor:
     result = torch.where(upper, from_lower, -from_upper)
     for half in (~upper, upper):
         points = half.nonzero()[:, 0]
-        result[points] += _within(restrict(lattice, points), rank[points], value[points])
+        result[points] += _within(lattice.restrict(points), rank[points], value[points])
     return result
-
-
-def restrict(lattice: Lattice, points: Tensor) -> Lattice:
-    """The lattice of some points ``(count,)`` int64: the same kernel between them, with no more vertices than that needs.
-
-    Those are the vertices on the paths of the blur from one of the points to another.  Points ascend.
-    """
-    vertices = lattice.vertices[points]
-    here = torch.zeros(lattice.size + 1, dtype=torch.bool, device=lattice.device)  # the last stands for neighbours that do not exist
-    here[vertices] = True
-    # Where a blur along the first k axes leads to, and from where one along the others leads back.
-    ahead, back = [here], [here]
-    for axis in range(len(lattice.neighbours)):
-        ahead.append(_step(ahead[-1], lattice.neighbours[axis]))
-        back.append(_step(back[-1], lattice.neighbours[-1 - axis]))
-    kept = torch.stack([a & b for a, b in zip(ahead, reversed(back), strict=True)]).any(0)[:-1].nonzero()[:, 0]
-    number = torch.full((lattice.size + 1,), len(kept), device=lattice.device)
-    number[kept] = torch.arange(len(kept), device=lattice.device)
-    sizes: list[int] = []
-    if lattice.sizes:
-        image = torch.arange(len(lattice.sizes)).repeat_interleave(torch.tensor(lattice.sizes)).to(points.device)
-        sizes = [n for n in torch.bincount(image[points]).tolist() if n]
-    neighbours = number[lattice.neighbours[:, :, kept]]
-    part = Lattice(lattice.weights[points], number[vertices], neighbours, tuple(sizes), lattice.symmetric)
-    if len(sizes) > 1:  # an image may begin or end with vertices that none of its points touches
-        images = [restrict(part, own) for own in torch.split(torch.arange(len(points), device=points.device), sizes)]
-        object.__setattr__(part, "images", images)
-    return part
-
-
-def _step(marked: Tensor, neighbours: Tensor) -> Tensor:
-    """The marked vertices and their neighbours along one axis: ``(size + 1,)``."""
-    grown = marked.clone()
-    grown[:-1] |= marked[neighbours[0]] | marked[neighbours[1]]
-    return grown

@@ -5,12 +5,17 @@ Every result is written by one thread in a fixed order, so runs repeat bit for b
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+
+# As many threads as torch may use: idle ones beyond those cost milliseconds a call.
+os.environ.setdefault("NUMBA_NUM_THREADS", str(torch.get_num_threads()))
+
 from numba import config, njit, prange, set_num_threads
 from torch import Tensor
 
@@ -18,6 +23,8 @@ _lock = threading.Lock()
 
 TILE = 32
 """Levels that the ordered filter blurs at a time."""
+DIGIT = 11
+"""Bits that the sort looks at in one pass."""
 
 
 def run(kernel: Callable[..., None], *arguments: Tensor | float) -> None:
@@ -85,63 +92,368 @@ def products(values: Any, others: Any, vertices: Any, out: Any) -> None:
             out[n, k] = total
 
 
-@njit(parallel=True, cache=True, fastmath=True, nogil=True)
-def ordered(levels: Any, values: Any, counts: Any, weights: Any, vertices: Any, neighbours: Any, scale: float, out: Any) -> None:
-    """The signed ordered filter: a label a thread, and few levels at a time, so that the buffers stay in the cache."""
-    points, labels = levels.shape
+@njit(inline="always")
+def _walk(neighbours: Any, at: Any, axes: Any, chosen: bool, side: int) -> Any:
+    """Where steps along the axes that are (not) chosen lead."""
+    size = neighbours.shape[2]
+    for axis in range(len(axes)):
+        if axes[axis] == chosen and at < size:
+            at = neighbours[axis, side, at]
+    return at
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def diagonal(weights: Any, vertices: Any, neighbours: Any, scale: float, out: Any) -> None:
+    """What every point counts for itself, by the walks that :attr:`Lattice.diagonal` explains."""
+    corners = neighbours.shape[0]
+    for n in prange(len(out)):
+        at, weight = vertices[n], weights[n]
+        axis, between = np.zeros(corners, np.int64), np.zeros(corners, np.bool_)
+        for k in range(corners - 1):
+            while neighbours[axis[k], 1, at[k]] != at[k + 1]:
+                axis[k] += 1
+        around = 0.5**corners
+        total = 0.0
+        for first in range(corners):
+            own = 1.0
+            for side in range(2):
+                if _walk(neighbours, at[first], between, False, side) == at[first]:
+                    own += around
+            total += weight[first] * weight[first] * own
+            straight, about = 1.0, around
+            for last in range(first + 1, corners):
+                between[axis[last - 1]] = True
+                straight, about = straight * 0.5, about * 2
+                share = 0.0
+                for side in range(2):  # from the first to the last, and back
+                    start, end = (at[last], at[first]) if side == 0 else (at[first], at[last])
+                    if _walk(neighbours, start, between, True, side) == end:
+                        share += straight
+                    if _walk(neighbours, start, between, False, 1 - side) == end:
+                        share += about
+                total += weight[first] * weight[last] * share
+            between[:] = False
+        out[n] = scale * total
+
+
+@njit(cache=True, nogil=True)
+def stencil(neighbours: Any) -> Any:
+    """The blur as a sparse matrix: where its rows start, their columns and entries."""
     axes, _, size = neighbours.shape
-    half = values.dtype.type(0.5)
-    for label in prange(labels):
-        height = counts[label]
-        if height < 2:  # all points are level
-            for n in range(points):
-                out[n, label] = 0
+    starts = np.zeros(size + 1, np.int64)
+    columns, entries = np.empty(32 * size, np.int32), np.empty(32 * size, np.float32)
+    found, row = np.empty(size, np.int32), np.empty(size, np.int32)
+    value, before, total = np.zeros(size), np.empty(size), np.zeros(size)
+    for m in range(size):
+        width = 0
+        for way in range(2):
+            found[0], value[m], count = m, 1.0, 1
+            for step in range(axes):
+                axis = step if way == 0 else axes - 1 - step
+                known = count
+                for j in range(known):
+                    before[j] = 0.5 * value[found[j]]
+                for j in range(known):
+                    for side in range(2):
+                        to = neighbours[axis, side, found[j]]
+                        if to < size:
+                            if value[to] == 0:
+                                found[count] = to
+                                count += 1
+                            value[to] += before[j]
+            for j in range(count):
+                to = found[j]
+                if total[to] == 0:
+                    row[width] = to
+                    width += 1
+                total[to] += 0.5 * value[to]
+                value[to] = 0
+        start = starts[m]
+        starts[m + 1] = start + width
+        if start + width > len(columns):
+            more = max(2 * len(columns), start + width)
+            old_columns, old_entries = columns, entries
+            columns, entries = np.empty(more, np.int32), np.empty(more, np.float32)
+            columns[:start], entries[:start] = old_columns[:start], old_entries[:start]
+        for j in range(width):
+            columns[start + j], entries[start + j] = row[j], total[row[j]]
+            total[row[j]] = 0
+    return starts, columns[: starts[size]].copy(), entries[: starts[size]].copy()
+
+
+@njit(cache=True, nogil=True)
+def _sort(bits: Any) -> Any:
+    """Sort floating-point numbers, given as their bits, by radix: keys in rising order, and the positions of the numbers."""
+    count = len(bits)
+    width = 8 * bits.itemsize
+    digits = (width + DIGIT - 1) // DIGIT
+    one = bits.dtype.type(1)
+    sign = one << bits.dtype.type(width - 1)
+    mask = bits.dtype.type(2**DIGIT - 1)
+    keys, order = np.empty_like(bits), np.empty(count, np.int32)
+    tally = np.zeros((digits, 2**DIGIT), np.int32)
+    for n in range(count):
+        # Negative numbers rise as their bits fall; the two zeros are one number.
+        keys[n] = bits[n] | sign if bits[n] <= sign and bits[n] != sign else (sign if bits[n] == sign else ~bits[n])
+        order[n] = n
+        for d in range(digits):
+            tally[d, (keys[n] >> bits.dtype.type(DIGIT * d)) & mask] += 1
+    other_keys, other_order = np.empty_like(keys), np.empty_like(order)
+    for d in range(digits):
+        shift = bits.dtype.type(DIGIT * d)
+        if tally[d, (keys[0] >> shift) & mask] == count:
             continue
-        total = np.zeros((size, height), values.dtype)
-        for n in range(points):
-            for k in range(axes):
-                total[vertices[n, k], levels[n, label]] += weights[n, k] * values[n, label]
-        width = min(height, TILE)
-        shape = (size, width)
-        one, two, start = np.empty(shape, values.dtype), np.empty(shape, values.dtype), np.empty(shape, values.dtype)
-        for first in range(0, height, width):
-            count = min(width, height - first)
-            for m in range(size):
-                for q in range(count):
-                    start[m, q] = total[m, first + q]
-                    total[m, first + q] = 0
-            for way in range(2):
-                source, target = start, one
-                for step in range(axes):
-                    axis = step if way == 0 else axes - 1 - step
+        total = np.int32(0)
+        for digit in range(2**DIGIT):
+            here = tally[d, digit]
+            tally[d, digit] = total
+            total += here
+        for n in range(count):
+            digit = (keys[n] >> shift) & mask
+            to = tally[d, digit]
+            tally[d, digit] = to + 1
+            other_keys[to], other_order[to] = keys[n], order[n]
+        keys, other_keys, order, other_order = other_keys, keys, other_order, order
+    return keys, order
+
+
+@njit(inline="always")
+def _end(keys: Any, first: int) -> int:
+    """Where the keys equal to the one at ``first`` end."""
+    last = first + 1
+    while last < len(keys) and keys[last] == keys[first]:
+        last += 1
+    return last
+
+
+@njit(cache=True, nogil=True)
+def _place(keys: Any, order: Any, most: int, at: Any) -> Any:
+    """Positions of one label's scores on its levels: :func:`blocklp.oracles.ordered.assign_levels`."""
+    count = len(keys)
+    limit = 4 * count // most
+    distinct, heavy, light, runs, end = 0, 0, 0, 0, 0
+    after_heavy = True
+    while end < count:
+        first, end = end, _end(keys, end)
+        distinct += 1
+        if end - first > limit:
+            heavy += 1
+            after_heavy = True
+        else:
+            light += end - first
+            runs += after_heavy
+            after_heavy = False
+    if distinct <= most:
+        limit = 0  # every score has a level of its own
+    base, end = 0, 0
+    while end < count:
+        first, end = end, _end(keys, end)
+        scores = 1
+        if end - first > limit:
+            levels = 1
+        else:  # a run of scores that few points have: as many levels as its share of the points, or one for each score
+            while end < count:
+                following = _end(keys, end)
+                if following - end > limit:
+                    break
+                scores, end = scores + 1, following
+            levels = 1 + (end - first) * (most - heavy - runs) // light
+        rate = (levels - 1) / (2 * (end - first))
+        last = first
+        for score in range(scores):
+            begin, last = last, _end(keys, last)
+            place = np.float32(base + (rate * (begin + last - 2 * first) if scores > levels else score))
+            for j in range(begin, last):
+                at[order[j]] = place
+        base += min(scores, levels)
+    return base, light if limit > 0 else 0
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def levels(bits: Any, most: int, at: Any, counts: Any, light: Any) -> None:
+    """Positions of scores ``(labels, points)``, given as their bits, on at most so many levels."""
+    for label in prange(len(bits)):
+        keys, order = _sort(bits[label])
+        counts[label], light[label] = _place(keys, order, most, at[label])
+
+
+@njit(inline="always")
+def _next_levels(place: Any, tiles: Any) -> Any:
+    """The two levels next to a position: tile and column of the lower and of the higher one, and the share of the higher one."""
+    low = np.uint32(place)
+    share = place - np.float32(low)
+    high = low + np.uint32(share > 0)
+    return low % tiles, low // tiles, high % tiles, high // tiles, share
+
+
+@njit(cache=True, fastmath=True, nogil=True)
+def _splat_levels(at: Any, values: Any, weights: Any, vertices: Any, total: Any) -> None:
+    """Every point to the two levels next to its position."""
+    flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
+    for n in range(len(at)):
+        low_tile, low, high_tile, high, share = _next_levels(at[n], tiles)
+        low_at, high_at = low_tile * tile + low, high_tile * tile + high
+        above = share * values[n]
+        below = values[n] - above
+        for k in range(weights.shape[1]):
+            m = np.uint64(vertices[n, k]) * row
+            flat[m + low_at] += weights[n, k] * below
+            flat[m + high_at] += weights[n, k] * above
+
+
+@njit(cache=True, fastmath=True, nogil=True)
+def _slice_levels(at: Any, weights: Any, vertices: Any, total: Any, columns: Any, scale: float, out: Any) -> None:
+    """Every point from the two levels next to its position: from their tiles, and from the columns before theirs."""
+    flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
+    other = columns.reshape(-1)
+    for n in range(len(at)):
+        low_tile, low, high_tile, high, share = _next_levels(at[n], tiles)
+        low_at, high_at = low_tile * tile + low, high_tile * tile + high
+        below, above = total.dtype.type(0), total.dtype.type(0)
+        for k in range(weights.shape[1]):
+            m = np.uint64(vertices[n, k]) * row
+            below += weights[n, k] * (flat[m + low_at] + other[m + low])
+            above += weights[n, k] * (flat[m + high_at] + other[m + high])
+        out[n] = scale * (below + share * (above - below))
+
+
+@njit(cache=True, fastmath=True, nogil=True)
+def _blur_tile(values: Any, before: Any, after: Any, out: Any) -> None:
+    """Blur along one axis; the last vertex is the one that does not exist, and zero."""
+    half = values.dtype.type(0.5)
+    for m in range(len(before)):
+        a, b = before[m], after[m]
+        for q in range(values.shape[1]):
+            out[m, q] = values[m, q] + half * (values[a, q] + values[b, q])
+
+
+@njit(cache=True, fastmath=True, nogil=True)
+def _pile(there: Any, back: Any, upto: Any, tile: Any) -> None:
+    """Add the mean of both blurs to ``upto``; the tile becomes the sum of what that was and what it is."""
+    half = tile.dtype.type(0.5)
+    for i in range(len(tile)):
+        before = upto[i]
+        upto[i] = before + half * (there[i] + back[i])
+        tile[i] = before + upto[i]
+
+
+@njit(cache=True, fastmath=True, nogil=True)
+def _blur_levels(total: Any, upto: Any, neighbours: Any, buffers: Any) -> None:
+    """Blur all tiles by both orders of the axes; each becomes the sum of those before it and of those up to it; add up all."""
+    for number in range(len(total)):
+        tile = total[number]
+        there, back, spare = buffers[0], buffers[1], buffers[2]
+        _blur_tile(tile, neighbours[0, 0], neighbours[0, 1], there)
+        for axis in range(1, len(neighbours)):
+            _blur_tile(there, neighbours[axis, 0], neighbours[axis, 1], spare)
+            there, spare = spare, there
+        _blur_tile(tile, neighbours[-1, 0], neighbours[-1, 1], back)
+        for axis in range(len(neighbours) - 2, -1, -1):
+            _blur_tile(back, neighbours[axis, 0], neighbours[axis, 1], spare)
+            back, spare = spare, back
+        _pile(there.reshape(-1), back.reshape(-1), upto.reshape(-1), tile.reshape(-1))
+
+
+@njit(cache=True, fastmath=True, nogil=True)
+def _sign_columns(upto: Any) -> None:
+    """Turn the columns' sums into what is in the columns before each less what is in it and in those after it."""
+    for m in range(len(upto)):
+        below = upto.dtype.type(0)
+        for q in range(upto.shape[1]):
+            below -= upto[m, q]
+        for q in range(upto.shape[1]):
+            own = upto[m, q]
+            upto[m, q] = below
+            below += 2 * own
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def ordered(
+    at: Any, counts: Any, turn: Any, values: Any, weights: Any, vertices: Any, neighbours: Any, scale: float, threads: int, out: Any
+) -> None:
+    """The ordered filter of values ``(labels, points)`` at positions on levels, for the labels that ``turn`` deals out to threads.
+
+    Levels are blurred in tiles that fit into the cache.  A tile holds every
+    ``tiles``-th level, so that the prefix sum adds whole tiles; then each column of the tiles lacks the columns before it.
+    """
+    rows = neighbours.shape[2] + 1  # the last is the vertex that does not exist: it stays zero
+    most = (counts.max() + TILE - 1) // TILE
+    labels = len(turn)
+    for thread in prange(threads):
+        # Fresh memory is slow: once for all labels.
+        memory, upto = np.empty((most, rows, TILE), values.dtype), np.empty((rows, TILE), values.dtype)
+        buffers = np.zeros((3, rows, TILE), values.dtype)
+        for i in range(thread, labels, threads):
+            label = turn[i]
+            if counts[label] < 2:  # all points are level
+                out[label] = 0
+                continue
+            total = memory[: (counts[label] + TILE - 1) // TILE]
+            total[:], upto[:] = 0, 0
+            _splat_levels(at[label], values[label], weights, vertices, total)
+            _blur_levels(total, upto, neighbours, buffers)
+            _sign_columns(upto)
+            _slice_levels(at[label], weights, vertices, total, upto, scale, out[label])
+
+
+@njit(inline="always")
+def _read(seen: Any, weights: Any, vertices: Any, n: Any) -> Any:
+    """What a point slices off the vertices."""
+    total = 0.0
+    for k in range(weights.shape[1]):
+        total += weights[n, k] * seen[vertices[n, k]]
+    return total
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def swept(
+    bits: Any,
+    turn: Any,
+    values: Any,
+    weights: Any,
+    vertices: Any,
+    starts: Any,
+    columns: Any,
+    entries: Any,
+    scale: float,
+    threads: int,
+    out: Any,
+) -> None:
+    """The exact ordered filter of values ``(labels, points)``, for the labels that ``turn`` deals out to threads.
+
+    Points in the order of their scores join those that are seen.  Every point reads what is below it, and what is below it or level
+    with it, off the blurred vertices of the points so far.
+    """
+    points, corners, size = bits.shape[1], weights.shape[1], len(starts) - 1
+    labels = len(turn)
+    for thread in prange(threads):
+        seen, splat, sums = np.empty(size), np.empty(size), np.empty(points)
+        for i in range(thread, labels, threads):
+            label = turn[i]
+            keys, order = _sort(bits[label])
+            seen[:] = 0
+            end = 0
+            while end < points:
+                first, end = end, _end(keys, end)
+                for j in range(first, end):
+                    sums[order[j]] = _read(seen, weights, vertices, order[j])
+                if (end - first) * corners < size:
+                    for j in range(first, end):
+                        n = order[j]
+                        for k in range(corners):
+                            weight = weights[n, k] * values[label, n]
+                            for e in range(starts[vertices[n, k]], starts[vertices[n, k] + 1]):
+                                seen[columns[e]] += weight * entries[e]
+                else:  # as many entries as vertices: blur them together
+                    splat[:] = 0
+                    for j in range(first, end):
+                        n = order[j]
+                        for k in range(corners):
+                            splat[vertices[n, k]] += weights[n, k] * values[label, n]
                     for m in range(size):
-                        a, b = neighbours[axis, 0, m], neighbours[axis, 1, m]
-                        if a < size and b < size:
-                            for q in range(count):
-                                target[m, q] = source[m, q] + half * (source[a, q] + source[b, q])
-                        elif a < size or b < size:
-                            c = min(a, b)
-                            for q in range(count):
-                                target[m, q] = source[m, q] + half * source[c, q]
-                        else:
-                            for q in range(count):
-                                target[m, q] = source[m, q]
-                    source, target = target, (two if target is one else one)
-                for m in range(size):
-                    for q in range(count):
-                        total[m, first + q] += source[m, q]
-        factor = values.dtype.type(0.5 * scale)
-        for m in range(size):
-            everything = values.dtype.type(0)
-            for q in range(height):
-                everything += total[m, q]
-            below = -everything
-            for q in range(height):
-                own = total[m, q]
-                total[m, q] = factor * (below + own)
-                below += 2 * own
-        for n in range(points):
-            value = values.dtype.type(0)
-            for k in range(axes):
-                value += weights[n, k] * total[vertices[n, k], levels[n, label]]
-            out[n, label] = value
+                        for e in range(starts[m], starts[m + 1]):
+                            seen[m] += splat[columns[e]] * entries[e]
+                for j in range(first, end):
+                    sums[order[j]] += _read(seen, weights, vertices, order[j])
+            for n in range(points):
+                out[label, n] = scale * (sums[n] - _read(seen, weights, vertices, n))

@@ -9,14 +9,15 @@ every device.
 
 The blurs along different axes do not commute on such a truncated lattice, and one order gives a kernel that is not symmetric (by 2 %
 to 10 % in practice).  The kernel here is the mean of both orders, :math:`S^\top (B + B^\top) S / 2`: symmetric by construction, and
-positive semi-definite up to the truncation.
+positive semi-definite up to the truncation.  The published filter, one order only, is there for comparison with others' results.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -26,13 +27,12 @@ from torch import Tensor
 from blocklp.errors import ModelError
 from blocklp.oracles.gaussian import check_features
 
-try:
-    from blocklp.oracles import lattice_kernels
-except ImportError:  # without numba the same in tensor operations
-    lattice_kernels = None  # type: ignore[assignment]
-
 KEY_BITS = 62
 """Bits of the packed coordinates of a vertex."""
+FINEST = 1 / 64
+"""Largest rounding of a coordinate, in lattice units."""
+BOTH, FORWARD, BACK = 0, 1, -1
+"""Orders of the axes in a blur: the mean of both, the first to the last, and its transpose."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,17 @@ class Lattice:
         ``(points, d + 1)`` int64: the vertices that they belong to.
     neighbours : Tensor
         ``(d + 1, 2, size)`` int64: the next vertex on each side along every axis, ``size`` where it does not exist.
+    sizes : tuple of int
+        Numbers of points of the images, which come one after another; empty for one image.
+    symmetric : bool
+        Whether the blur is the mean of both orders of the axes, or the first order only.
     """
 
     weights: Tensor
     vertices: Tensor
     neighbours: Tensor
+    sizes: tuple[int, ...] = ()
+    symmetric: bool = True
 
     @property
     def points(self) -> int:
@@ -90,14 +96,70 @@ class Lattice:
         return self.vertices.device
 
     @cached_property
+    def images(self) -> list[Lattice]:
+        """The lattices of the single images."""
+        if len(self.sizes) < 2:
+            return [self]
+        return [self.restrict(points) for points in torch.split(torch.arange(self.points, device=self.device), list(self.sizes))]
+
+    def restrict(self, points: Tensor) -> Lattice:
+        """The lattice of some points ``(count,)`` int64, ascending: the same kernel between them.
+
+        It has the vertices on the paths of the blur from one of the points to another.
+        """
+        vertices = self.vertices[points]
+        here = torch.zeros(self.size + 1, dtype=torch.bool, device=self.device)  # the last stands for neighbours that do not exist
+        here[vertices] = True
+        # Where a blur along the first k axes leads to, and from where one along the others leads back.
+        ahead, back = [here], [here]
+        for axis in range(len(self.neighbours)):
+            ahead.append(_grow(ahead[-1], self.neighbours[axis]))
+            back.append(_grow(back[-1], self.neighbours[-1 - axis]))
+        kept = torch.stack([a & b for a, b in zip(ahead, reversed(back), strict=True)]).any(0)[:-1].nonzero()[:, 0]
+        number = torch.full((self.size + 1,), len(kept), device=self.device)
+        number[kept] = torch.arange(len(kept), device=self.device)
+        sizes = ()
+        if self.sizes:
+            image = torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes)).to(self.device)
+            sizes = tuple(n for n in torch.bincount(image[points]).tolist() if n)
+        return Lattice(self.weights[points], number[vertices], number[self.neighbours[:, :, kept]], sizes, self.symmetric)
+
+    @cached_property
+    def seen(self) -> float:
+        r"""How many others a point sees, :math:`(\sum_b K_{ab})^2 / \sum_b K_{ab}^2` in the mean, from one random probe."""
+        draw = torch.rand(self.points, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        sign = (draw - 0.5).sign().to(self.device)
+        sums, noise = self.filter(torch.stack([torch.ones_like(sign), sign], 1)).detach().square().sum(0)
+        return float(sums / noise)
+
+    @cached_property
+    def stencil(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The blur as a sparse matrix, by the compiled loops only: starts of its rows, columns and entries."""
+        loops = kernels(self.neighbours)
+        assert loops is not None
+        starts, columns, entries = loops.stencil(self.neighbours.numpy())
+        return torch.from_numpy(starts), torch.from_numpy(columns), torch.from_numpy(entries)
+
+    @cached_property
     def diagonal(self) -> Tensor:
         r"""What every point counts for itself: ``(points,)`` float64.
 
         Of all blurs, only two paths lead from a vertex of a simplex to another: along the axes J between them, or back along all
         others, since the steps along all d + 1 axes add up to nothing.  A path is lost where a vertex on it does not exist.
+
+        Raises
+        ------
+        ModelError
+            If the lattice is not symmetric: then this is no part of its results.
         """
+        if not self.symmetric:
+            raise ModelError("the diagonal is that of the symmetric kernel; build the lattice with symmetric=True")
         d, size, vertices = self.features, self.size, self.vertices
         weights = self.weights.detach().double()
+        if loops := kernels(weights):
+            own = torch.empty(self.points, dtype=torch.float64)
+            loops.run(loops.diagonal, weights, vertices, self.neighbours, self.scale, own)
+            return own
         steps = torch.cat([self.neighbours, self.neighbours.new_full((d + 1, 2, 1), size)], 2)  # no way back from nowhere
         # The axis between consecutive corners; from corner to corner a point goes down it.
         axis = torch.stack([(steps[:, 1][:, vertices[:, k]] == vertices[:, k + 1]).long().argmax(0) for k in range(d)])
@@ -120,7 +182,7 @@ class Lattice:
         return total * self.scale
 
     @classmethod
-    def build(cls, features: Tensor, image: Tensor | None = None) -> Lattice:
+    def build(cls, features: Tensor, image: Tensor | None = None, symmetric: bool = True) -> Lattice:
         """Embed points and find the vertices that they touch.
 
         Parameters
@@ -128,20 +190,26 @@ class Lattice:
         features : Tensor
             ``(points, d)`` floating point, finite: positions in units of the kernel's standard deviations.
         image : Tensor, optional
-            ``(points,)`` int64, not negative: points of different images do not see each other.
+            ``(points,)`` int64, from 0, never falling: points of different images do not see each other.
+        symmetric : bool
+            Whether to blur by the mean of both orders of the axes.  The first order only is the filter as published (Kraehenbuehl &
+            Koltun 2011) in half the time, but no energy's: the ordered filter and the diagonal need the symmetric one.
 
         Raises
         ------
         ShapeError, NonFiniteError
             If features do not have this shape or hold NaN or infinities.
         ModelError
-            If the range of the features is too large for the packed keys.
+            If the features or their range are too large for the packed keys, or the images are not in order.
         """
         check_features(features, image)
+        if image is not None and (bool((image.diff() < 0).any()) or int(image[0]) < 0):
+            raise ModelError("image must hold numbers from 0 that never fall; sort the points by their image")
         weights, keys = _embed(features)
         packed, strides = _pack(keys, image)
         unique, vertices = torch.unique(packed.flatten(), return_inverse=True)
-        return cls(weights, vertices.view(packed.shape), _neighbours(unique, strides))
+        sizes = () if image is None else tuple(torch.unique_consecutive(image, return_counts=True)[1].tolist())
+        return cls(weights, vertices.view(packed.shape), _neighbours(unique, strides), sizes, symmetric)
 
     def splat(self, values: Tensor) -> Tensor:
         """Collect values ``(points, channels)`` at the vertices: ``(size, channels)``."""
@@ -154,8 +222,8 @@ class Lattice:
         return result
 
     def blur(self, values: Tensor) -> Tensor:
-        """Blur values ``(size, channels)`` by the mean of both orders of the axes."""
-        result: Tensor = _blur(values, self.neighbours)
+        """Blur values ``(size, channels)`` along all axes."""
+        result: Tensor = _blur(values, self.neighbours, BOTH if self.symmetric else FORWARD)
         return result
 
     def filter(self, values: Tensor) -> Tensor:
@@ -193,12 +261,16 @@ def _products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("blocklp::lattice_blur", mutates_args=())
-def _blur(values: Tensor, neighbours: Tensor) -> Tensor:
-    one_way, other_way = values, values
-    for axis in range(len(neighbours)):
-        one_way = _blur_axis(one_way, neighbours[axis])
-        other_way = _blur_axis(other_way, neighbours[len(neighbours) - 1 - axis])
-    return (one_way + other_way) / 2
+def _blur(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
+    if way == BOTH:
+        return (_one_way(values, neighbours, FORWARD) + _one_way(values, neighbours, BACK)) / 2
+    return _one_way(values, neighbours, way)
+
+
+def _one_way(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
+    for axis in range(len(neighbours))[::way]:
+        values = _blur_axis(values, neighbours[axis])
+    return values
 
 
 def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
@@ -212,13 +284,22 @@ def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
 
 def kernels(values: Tensor) -> ModuleType | None:
     """The compiled loops, where there are some for the device."""
-    return lattice_kernels if values.device.type == "cpu" else None
+    return _loops() if values.device.type == "cpu" else None
+
+
+@lru_cache
+def _loops() -> ModuleType | None:
+    """Imported on first use: a compiler takes its time."""
+    try:
+        return importlib.import_module("blocklp.oracles.lattice_kernels")
+    except ImportError:  # without numba the same in tensor operations
+        return None
 
 
 _splat.register_fake(lambda values, weights, vertices, order, starts: values.new_empty(len(starts) - 1, values.shape[1]))
 _slice.register_fake(lambda values, weights, vertices, order, starts: values.new_empty(len(weights), values.shape[1]))
 _products.register_fake(lambda values, others, vertices: values.new_empty(vertices.shape))
-_blur.register_fake(lambda values, neighbours: torch.empty_like(values, memory_format=torch.contiguous_format))
+_blur.register_fake(lambda values, neighbours, way: torch.empty_like(values, memory_format=torch.contiguous_format))
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -245,13 +326,25 @@ def _slice_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
+def _save_way(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1])
+    ctx.way = inputs[2]
+
+
 def _blur_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    return _blur(gradient, ctx.saved_tensors[1]), None
+    return _blur(gradient, *ctx.saved_tensors, -ctx.way), None, None
 
 
 _splat.register_autograd(_splat_gradient, setup_context=_save)
 _slice.register_autograd(_slice_gradient, setup_context=_save)
-_blur.register_autograd(_blur_gradient, setup_context=_save)
+_blur.register_autograd(_blur_gradient, setup_context=_save_way)
+
+
+def _grow(marked: Tensor, neighbours: Tensor) -> Tensor:
+    """The marked vertices and their neighbours along one axis: ``(size + 1,)``."""
+    grown = marked.clone()
+    grown[:-1] |= marked[neighbours[0]] | marked[neighbours[1]]
+    return grown
 
 
 def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,6 +353,12 @@ def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
     # Not by a matrix product: its rounding of a row may depend on the number of rows.
     elevated = (features[:, None] * _elevation(d).to(features)).sum(2)
     with torch.no_grad():
+        reach = float(elevated.abs().max())
+        if not reach * torch.finfo(elevated.dtype).eps < FINEST:
+            raise ModelError(
+                f"the features reach {reach:.3g} lattice units, where {elevated.dtype} no longer tells neighbours apart; take their "
+                "mean off, or use larger kernel widths"
+            )
         # The nearest lattice point of remainder 0, then the simplex around it by the order of the residuals.
         nearest = (elevated / (d + 1)).round()
         excess = nearest.sum(1, keepdim=True).long()

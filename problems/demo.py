@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -63,9 +64,10 @@ def demo(console: Console) -> list[Row]:
         highlight=False,
     )
     show_digits(read_digits(), console)
+    show_picture(console)
     console.print(
         "Next: [bold]blocklp qpbo FILE[/], [bold]blocklp mis FILE[/], [bold]blocklp verify QUERY --network FILE[/], "
-        "[bold]blocklp --help[/].",
+        "[bold]blocklp densecrf IMAGE --scribbles PNG[/], [bold]blocklp --help[/].",
         highlight=False,
     )
     return [*quadratic, *edges, *cliques]
@@ -229,3 +231,16 @@ def show_digits(rows: list[DigitRow], console: Console) -> None:
         f"{refuted}.\n",
         highlight=False,
     )
+
+
+def show_picture(console: Console) -> None:
+    """Cut a picture out by a dense CRF, if its optional packages are there."""
+    if importlib.util.find_spec("skimage") is None:
+        console.print("A picture cut out by a dense CRF is left out: it needs blocklp[densecrf].\n", highlight=False)
+        return
+    from blocklp.problems.densecrf.demo import coffee_crf, segment_coffee, show_coffee
+
+    with one_thread():
+        crf = coffee_crf()
+        results = segment_coffee(crf)
+    show_coffee(crf, results, console)

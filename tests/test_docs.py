@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/start.md", "docs/own-block-type.md", "docs/certificate.md", "docs/verification.md"]
+PAGES = [
+    "README.md",
+    "docs/start.md",
+    "docs/own-block-type.md",
+    "docs/certificate.md",
+    "docs/verification.md",
+    "docs/densecrf.md",
+]
 
 
 def blocks(page: str) -> list[str]:

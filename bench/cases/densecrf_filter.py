@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def lattice(quick: bool) -> list[Record]:
         for sxy, srgb in ((3.0, None), (80.0, 13.0)):
             features = image_features(*crop.shape[:2], sxy, None if srgb is None else crop, srgb)
             values = torch.rand(len(features), 21, generator=torch.Generator().manual_seed(0))
-            build = least(lambda features=features: Lattice.build(features))  # type: ignore[misc]
+            build = least(partial(Lattice.build, features))
             fast, exact = Lattice.build(features), Gaussian(features)
             one, two = fast.filter(values), exact.filter(values)
             sums = exact.filter(torch.ones(len(features), 1)) / fast.filter(torch.ones(len(features), 1))
@@ -54,8 +55,8 @@ def lattice(quick: bool) -> list[Record]:
                     "points": len(features),
                     "kernel": f"{sxy:g}" if srgb is None else f"{sxy:g} / {srgb:g}",
                     "build": build,
-                    "lattice": least(lambda: fast.filter(values)),
-                    "Gaussian": least(lambda: exact.filter(values), 1),
+                    "lattice": least(partial(fast.filter, values)),
+                    "Gaussian": least(partial(exact.filter, values), 1),
                     "exact / lattice": float(sums.mean()),
                     "difference": 100 * float((scale * one - two).norm() / two.norm()),
                 }

@@ -38,13 +38,14 @@ def draw(records: list[Record], figure: Figure) -> None:
 @case(
     "densecrf_methods",
     "Dense CRFs: energies, bounds and accuracies of all methods",
-    "MSRC images, 21 labels, one energy for all: smoothness kernel (3, weight 3), bilateral kernel (80 / 13, weight 10), symmetrically "
-    "normalised, every pair once. Images 2_14, 1_9 and 1_27 have the TextonBoost unaries of Kraehenbuehl & Koltun, minus logarithms "
-    "of probabilities clipped at 0.001; the others noisy ones made from their ground truth. All methods with their default settings "
-    "in float32; all but the simple labellings and mean field start from mean field's marginals. `own energy` is that of the "
-    "method's best labelling, `energy` that of the result (never worse than unary, constant and mean field), `from` where it is "
-    "from; `gap` is its distance to the bound of the same run in percent; `best gap` that of the least energy and largest bound of "
-    "all runs on the image. `accuracy` is the percentage of points with a ground truth that have its label.",
+    "MSRC images, 21 labels, one energy for all: smoothness kernel (3, weight 3), bilateral kernel (80 / 13, weight 10), "
+    "symmetrically normalised, every pair once. Images 2_14, 1_9 and 1_27 have the TextonBoost unaries of Kraehenbuehl & Koltun, "
+    "minus logarithms of probabilities clipped at 0.001; the others noisy ones made from their ground truth. All methods with "
+    "their default settings in float32; all but the simple labellings and mean field start from mean field's marginals. `own "
+    "energy` is that of the method's best labelling, `energy` that of the result (never worse than unary, constant and mean "
+    "field), `from` where it is from; `gap` is its distance to the bound of the same run in percent; `best gap` that of the least "
+    "energy and largest bound of all runs on the image. `accuracy` is the percentage of points with a ground truth that have its "
+    "label.",
     draw,
 )
 def run(quick: bool) -> list[Record]:

@@ -43,7 +43,7 @@ def run(quick: bool) -> list[Record]:
         ]
         labels = ("unary", "MF5 normalised", "MF5 same energy", "best constant")
         record: Record = {"image": name} | dict(zip(labels, energies, strict=True))
-        published = dict(zip(("unary published", "MF5 normalised published", "MF5 same energy published"), PUBLISHED[name], strict=True))
+        published = dict(zip((f"{label} published" for label in labels[:3]), PUBLISHED[name], strict=True))
         records.append(record | published)
     mean: Record = {"image": "mean"}
     for key in list(records[0])[1:]:

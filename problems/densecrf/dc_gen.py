@@ -37,7 +37,6 @@ def dc_gen(run: Run, *, outer: int = 50, inner: int = 1) -> None:
     if outer < 1 or inner < 1:
         raise OptionError(f"outer is {outer} and inner {inner}; give at least 1 each")
     crf, convex = run.crf, ConvexBound(run.crf)
-    run.bounded(convex.anywhere())
     phi, now = crf.unary.double(), Point.at(run, run.start)
     for _ in range(outer):
         # Concave terms by their tangents.

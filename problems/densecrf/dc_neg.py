@@ -19,7 +19,7 @@ from torch import Tensor
 
 from blocklp.errors import ModelError, OptionError
 from blocklp.problems.densecrf.energy import DenseCRF
-from blocklp.problems.densecrf.frank_wolfe import ConvexBound, Point, concave_cliques, line_search
+from blocklp.problems.densecrf.frank_wolfe import Point, concave_cliques, line_search
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.run import Run
 from blocklp.status import Status
@@ -45,7 +45,6 @@ def dc_neg(run: Run, *, steps: int = 20) -> None:
     if steps < 1:
         raise OptionError(f"steps is {steps}; give at least 1")
     crf, curvature = run.crf, own_curvature(run.crf)
-    run.bounded(ConvexBound(crf).anywhere())
     phi, now = crf.unary.double(), Point.at(run, run.start)
     for _ in range(steps):
         gradient = phi + now.pairs + concave_cliques(crf.cliques, now.y)

@@ -101,7 +101,7 @@ class Kernel:
             return y.sum(1, keepdim=True) - y
         return y @ self.compatibility.to(y)
 
-    def ordered(self, scores: Tensor, levels: int) -> Tensor:
+    def ordered(self, scores: Tensor, levels: int | None) -> Tensor:
         r""":math:`\sum_b K_{ab} \, \mathrm{sign}(t_a - t_b)` for scores ``(points, cuts)``; see :func:`ordered_filter`."""
         scale = self.scale.to(scores)
         values = scale.expand_as(scores)
@@ -232,11 +232,11 @@ class DenseCRF:
         home = self.cliques.first if self.image is None else self.image[self.cliques.first]
         return total.index_add(0, torch.zeros_like(home) if self.image is None else home, costs.double())
 
-    def subgradient(self, y: Tensor, levels: int = LEVELS) -> Tensor:
+    def subgradient(self, y: Tensor, levels: int | None = LEVELS) -> Tensor:
         r"""A subgradient g of the LP's pairwise and clique terms at y: ``(points, labels)``.
 
         For a metric :math:`\mu = \sum_S c_S |1_S(i) - 1_S(j)|` (Potts: the single labels, c = 1/2) it is
-        :math:`\sum_S c_S 1_S \sum_b K_{ab} \, \mathrm{sign}(y_a(S) - y_b(S))`.
+        :math:`\sum_S c_S 1_S \sum_b K_{ab} \, \mathrm{sign}(y_a(S) - y_b(S))`; with the exact order where ``levels`` is None.
 
         Raises
         ------
@@ -260,14 +260,10 @@ class DenseCRF:
         """
         return torch.full_like(self.unary, 0.5 ** self.labels.bit_length())
 
-    def linear(self, y: Tensor, levels: int | None = None) -> Tensor:
-        r"""The LP's energy ``(images,)``: :math:`\phi^\top y + \sum_S c_S \sum_{a<b} K_{ab} |y_a(S) - y_b(S)|`, and the cliques'.
-
-        With fewer levels than distinct scores it is a bound from below.
-        """
+    def linear(self, y: Tensor) -> Tensor:
+        r"""The LP's energy ``(images,)``: :math:`\phi^\top y + \sum_S c_S \sum_{a<b} K_{ab} |y_a(S) - y_b(S)|`, and the cliques'."""
         y = y.double()
-        g = self.subgradient(y, self.points if levels is None else levels)
-        return self.per_image(y * (self.unary.double() + g)) + self.constant
+        return self.per_image(y * (self.unary.double() + self.subgradient(y, None))) + self.constant
 
     @cached_property
     def constant(self) -> Tensor:

@@ -11,7 +11,8 @@ steps of closed-form size (2.2.4.10), and every g gives a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -21,8 +22,11 @@ from blocklp.oracles.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.run import Run
 
+WEIGHT = 0.05
+"""The proximal weight: for costs in nats, bounds and labellings are about as good from 0.03 to 0.1."""
 
-def prox_lp(run: Run, *, weight: float = 0.1, outer: int = 10, inner: int = 5, levels: int = LEVELS) -> None:
+
+def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2, levels: int = LEVELS) -> None:
     r"""Minimise the LP relaxation; round its solution.
 
     Parameters
@@ -43,7 +47,14 @@ def prox_lp(run: Run, *, weight: float = 0.1, outer: int = 10, inner: int = 5, l
     """
     if not 0 < weight < float("inf") or outer < 1 or inner < 1:
         raise OptionError(f"weight is {weight}, outer {outer}, inner {inner}; all must be positive")
-    crf, y = run.crf, run.start
+    for y in islice(proximal_points(run, run.start, weight, inner, levels), outer):
+        if run.step(y):
+            return
+
+
+def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2, levels: int = LEVELS) -> Iterator[Tensor]:
+    """Solve one proximal problem after another, for as long as somebody asks, from y ``(points, labels)``; the run keeps bounds."""
+    crf = run.crf
     g = crf.subgradient(crf.level, 2).double()
     run.bounded(crf.lower_bound(g))
 
@@ -51,10 +62,9 @@ def prox_lp(run: Run, *, weight: float = 0.1, outer: int = 10, inner: int = 5, l
         run.filter_calls += 1
         run.bounded(crf.lower_bound(g, crf.unary.dtype))
 
-    for _ in range(outer):
+    while True:
         y = proximal_problem(crf, y, g, None, weight, inner, levels, note)
-        if run.step(y):
-            return
+        yield y
 
 
 def proximal_problem(

@@ -22,16 +22,16 @@ from torch import Tensor
 from blocklp.errors import ModelError, OptionError
 from blocklp.oracles.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
-from blocklp.problems.densecrf.prox_lp import proximal_problem
+from blocklp.problems.densecrf.prox_lp import WEIGHT, proximal_problem
 from blocklp.problems.densecrf.run import Run
 
 
 def prox_lp_l(
     run: Run,
     *,
-    weight: float = 0.1,
-    stages: tuple[int, int] = (2, 8),
-    inner: int = 5,
+    weight: float = WEIGHT,
+    stages: tuple[int, int] = (5, 20),
+    inner: int = 2,
     levels: int = LEVELS,
     least: float = 0.01,
 ) -> None:
@@ -63,9 +63,9 @@ def prox_lp_l(
 def prox_lp_acc(
     run: Run,
     *,
-    weight: float = 0.1,
-    stages: tuple[int, int, int] = (2, 3, 5),
-    inner: int = 5,
+    weight: float = WEIGHT,
+    stages: tuple[int, int, int] = (5, 8, 12),
+    inner: int = 2,
     levels: int = LEVELS,
     least: float = 0.01,
     sure: float = 0.95,

@@ -35,7 +35,6 @@ def qp_cvx(run: Run, *, steps: int = 50) -> None:
     if steps < 1:
         raise OptionError(f"steps is {steps}; give at least 1")
     relaxation = ConvexBound(run.crf)
-    run.bounded(relaxation.anywhere())
     start = Point.at(run, run.start)
     points = frank_wolfe(run, start, relaxation.linear, relaxation.diagonal, run.crf.cliques)
     for k, (now, least) in enumerate(islice(points, steps + 1)):

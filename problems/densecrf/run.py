@@ -77,21 +77,28 @@ class Run:
         Returns
         -------
         bool
-            Whether to stop: time is up, or every image's gap is within the tolerance.
+            Whether to stop, as :meth:`over` says.
         """
         self.y = y
         energy = self.offer(y.argmax(1) if labelling is None else labelling, self.method)
-        now = time.perf_counter()
-        self._trace.append((energy, self._bound, now - self._began, self.filter_calls))
-        gap = (self._energy - self._bound) / self._energy.abs().clamp(min=1e-12)
+        seconds = time.perf_counter() - self._began
+        self._trace.append((energy, self._bound, seconds, self.filter_calls))
         if self._callback is not None:
-            status = torch.full_like(gap, int(Status.RUNNING)).long()
-            self._callback(Event(len(self._trace), now - self._began, self._bound, self._energy, gap, status))
-        if bool((gap <= self.tol).all()):
+            status = torch.full_like(self._gap, int(Status.RUNNING)).long()
+            self._callback(Event(len(self._trace), seconds, self._bound, self._energy, self._gap, status))
+        return self.over()
+
+    def over(self) -> bool:
+        """Whether to stop: time is up, or every image's gap is within the tolerance."""
+        if bool((self._gap <= self.tol).all()):
             self.status = Status.OPTIMAL
-        elif now >= self._deadline:
+        elif time.perf_counter() >= self._deadline:
             self.status = Status.TIME_LIMIT
         return self.status in (Status.OPTIMAL, Status.TIME_LIMIT)
+
+    @property
+    def _gap(self) -> Tensor:
+        return (self._energy - self._bound) / self._energy.abs().clamp(min=1e-12)
 
     def result(self) -> Result:
         """What is known now."""

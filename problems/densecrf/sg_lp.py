@@ -15,12 +15,8 @@ for the weighted means :math:`\bar f, \bar l` of energies and bounds.  So energi
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from blocklp.errors import OptionError
-from blocklp.oracles.divide_and_conquer import divide_and_conquer
-from blocklp.oracles.gaussian import Gaussian
-from blocklp.problems.densecrf.energy import DenseCRF, Kernel
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.run import Run
 
@@ -50,7 +46,7 @@ def sg_lp(run: Run, *, steps: int = 5) -> None:
     run.bounded(crf.lower_bound(mean))
     total = torch.zeros_like(run.best_bound)
     for _ in range(steps):
-        g = exact_subgradient(crf, y)
+        g = crf.subgradient(y, None)
         run.filter_calls += 1
         # On the simplices a constant over the labels of a point has no part in it.
         down = phi + g
@@ -64,22 +60,3 @@ def sg_lp(run: Run, *, steps: int = 5) -> None:
         y = project_to_simplex(y - crf.per_point(size).to(phi) * down)
         if run.step(y):
             return
-
-
-def exact_subgradient(crf: DenseCRF, y: Tensor) -> Tensor:
-    """:meth:`DenseCRF.subgradient` in the exact order of y: ``(points, labels)``."""
-    total = torch.zeros_like(y)
-    for kernel in crf.kernels:
-        if kernel.compatibility is None:
-            total += _ordered(kernel, y) / 2
-        else:
-            members, lengths = (c.to(y) for c in kernel.cuts(crf.labels))
-            total += (_ordered(kernel, y @ members) * lengths) @ members.T
-    return total if crf.cliques is None else total + crf.cliques.subgradient(y)
-
-
-def _ordered(kernel: Kernel, scores: Tensor) -> Tensor:
-    if isinstance(kernel.filter, Gaussian):
-        return kernel.ordered(scores, len(scores))
-    scale = kernel.scale.to(scores)
-    return scale * divide_and_conquer(kernel.filter, scores, scale.expand_as(scores))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.engine import Event
-from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.dc_gen import dc_gen
 from blocklp.problems.densecrf.dc_neg import dc_neg
@@ -20,7 +22,7 @@ from blocklp.problems.densecrf.frank_wolfe import ConvexBound
 from blocklp.problems.densecrf.hst import hst
 from blocklp.problems.densecrf.mean_field import mean_field
 from blocklp.problems.densecrf.projected_gradient import pgd
-from blocklp.problems.densecrf.prox_lp import prox_lp
+from blocklp.problems.densecrf.prox_lp import prox_lp, proximal_points
 from blocklp.problems.densecrf.prox_lp_variants import prox_lp_acc, prox_lp_l
 from blocklp.problems.densecrf.proximal_gradient import prox_grad
 from blocklp.problems.densecrf.qp_cvx import qp_cvx
@@ -48,6 +50,8 @@ METHODS: dict[str, Callable[..., None]] = {
 }
 """Methods by name; their options are the keyword arguments of these functions."""
 
+LINEAR = ("sg-lp", "prox-lp", "prox-lp-l", "prox-lp-acc")
+"""Methods on the LP relaxation: their bounds are its bounds."""
 BASELINE_STEPS = 25
 """Mean-field steps of the labelling that no result is worse than."""
 
@@ -70,6 +74,7 @@ def solve_densecrf(
     tol: float = 0.0,
     time_limit: float = math.inf,
     callback: Callable[[Event], object] | None = None,
+    bound_steps: int = 5,
     **options: Any,
 ) -> Result:
     """Look for a labelling of little energy, with a lower bound on that of every labelling.
@@ -89,6 +94,9 @@ def solve_densecrf(
         Seconds after which the best so far is returned, at the end of a step.
     callback : callable, optional
         Called with an :class:`~blocklp.engine.Event` after every step, such as :class:`~blocklp.progress.Progress`.
+    bound_steps : int
+        After methods other than those on the LP, proximal problems that PROX-LP solves for a bound (each takes two filter calls, and
+        their time counts); 0 for the simple bound.
     **options
         Those of the method.
 
@@ -108,8 +116,10 @@ def solve_densecrf(
         If the energy has terms that the method cannot handle.
     """
     check_options(method, options)
-    if not tol >= 0 or not time_limit > 0:
-        raise OptionError(f"tol is {tol} and time_limit {time_limit}; give a tolerance of 0 or more and a positive time")
+    if not tol >= 0 or not time_limit > 0 or bound_steps < 0:
+        raise OptionError(
+            f"tol is {tol}, time_limit {time_limit}, bound_steps {bound_steps}; give a positive time, and 0 or more of the others"
+        )
     if start is not None and start.shape != crf.unary.shape:
         raise ShapeError(f"the start has shape {tuple(start.shape)}; give {tuple(crf.unary.shape)}, one row a point")
     if start is not None and not bool(torch.isfinite(start).all()):
@@ -124,9 +134,18 @@ def solve_densecrf(
         if start is not None:
             run.start = start.to(crf.unary)
             run.offer(run.start.argmax(1), "start")
+        run.bounded(ConvexBound(crf).anywhere())
         METHODS[method](run, **options)
-        if bool(torch.isinf(run.best_bound).any()):
-            run.bounded(ConvexBound(crf).anywhere())
+        if method not in LINEAR:
+            improve_bound(run, run.y if method == "mean-field" else baseline.y, bound_steps)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
     return run.result()
+
+
+def improve_bound(run: Run, y: Tensor, steps: int) -> None:
+    """Bounds of the LP relaxation from y ``(points, labels)``, where the energy has one, until the tolerance or the deadline."""
+    with contextlib.suppress(ModelError):  # no metric below a compatibility: the bound stays simple
+        for _ in islice(proximal_points(run, y), steps):
+            if run.over():
+                return

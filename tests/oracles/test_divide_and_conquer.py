@@ -8,7 +8,7 @@ from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import divide_and_conquer as module
-from blocklp.oracles.divide_and_conquer import divide_and_conquer, restrict
+from blocklp.oracles.divide_and_conquer import divide_and_conquer
 from blocklp.oracles.ordered import ordered_filter
 from blocklp.oracles.permutohedral import Lattice
 
@@ -48,7 +48,7 @@ def test_is_the_order_on_the_whole_lattice(leaf: int, d: int, monkeypatch: pytes
 def test_a_part_of_a_lattice_is_a_block_of_its_matrix(d: int) -> None:
     lattice = Lattice.build(features(d))
     points = torch.randperm(POINTS, generator=torch.Generator().manual_seed(0))[:25].sort().values
-    part = restrict(lattice, points)
+    part = lattice.restrict(points)
     assert part.size < lattice.size
     torch.testing.assert_close(dense(part), dense(lattice)[points][:, points], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(part.diagonal, lattice.diagonal[points])
@@ -65,7 +65,7 @@ def test_images_are_alone() -> None:
     alone = [divide_and_conquer(Lattice.build(part), s) for part, s in zip(f.split(sizes), y.split(sizes), strict=True)]
     assert torch.equal(divide_and_conquer(lattice, y), torch.cat(alone))
     points = torch.tensor([3, 8, 50, 51, 60, 61, 70, 149])
-    part = restrict(lattice, points)
+    part = lattice.restrict(points)
     torch.testing.assert_close(dense(part), dense(lattice)[points][:, points])
     for one, own in zip(part.images, points.split((4, 1, 3)), strict=True):
         torch.testing.assert_close(dense(one), dense(lattice)[own][:, own])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -131,7 +132,7 @@ def test_wrong_input_is_one_line(files: dict[str, Path], tmp_path: Path) -> None
     assert "give one of --unary" in refused("densecrf", image)
     assert "--unary and --scribbles are given" in refused("densecrf", image, *unary, "--scribbles", files["marks"])
     assert "choose one of" in refused("densecrf", image, *unary, "--method", "magic")
-    assert "prox-lp takes weight=VALUE" in refused("densecrf", image, *unary, "--set", "lambda=3")
+    assert "it takes weight, outer, inner, levels" in refused("densecrf", image, *unary, "--set", "lambda=3")
     assert "outer 0" in refused("densecrf", image, *unary, "--set", "outer=0")
     assert "none.png" in refused("densecrf", tmp_path / "none.png", *unary)
     assert "u.npy" in refused("densecrf", files["u"], *unary)
@@ -280,3 +281,19 @@ def test_many_labels_are_written_with_16_bits(tmp_path: Path) -> None:
     values = torch.tensor([[0, 300], [65535, 7]])
     pictures.write_grey(tmp_path / "a.png", values)
     assert np.array_equal(np.asarray(Image.open(tmp_path / "a.png")), values.numpy())
+
+
+def test_the_demo_cuts_out_a_picture() -> None:
+    pytest.importorskip("skimage")
+    from blocklp.problems.densecrf.demo import coffee_crf, segment_coffee, show_coffee
+
+    crf = coffee_crf()
+    results = segment_coffee(crf)
+    bound = max(r.bound.item() for r in results)
+    for r in results:
+        assert bound <= crf.energy(r.labelling).item() <= crf.energy(crf.unary.argmin(1)).item()
+    assert min(r.gap.item() for r in results) < 0.01
+    console = Console(record=True, width=120)
+    show_coffee(crf, results, console)
+    printed = console.export_text()
+    assert all(r.method in printed for r in results)
