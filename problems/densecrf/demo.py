@@ -8,6 +8,7 @@ import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from blocklp.problems.densecrf import DenseCRF, Result, image_crf, solve_densecrf
 
@@ -21,8 +22,12 @@ def coffee_crf() -> DenseCRF:
     data: Any = skimage.data  # without types
     image = torch.from_numpy(data.coffee()[::4, ::4].copy())
     typical = torch.tensor([[215.0, 205.0, 190.0], [130.0, 35.0, 15.0], [165.0, 100.0, 60.0]])
-    unary = (image[:, :, None].float() - typical).square().sum(3) / (2 * 60.0**2)
-    return image_crf(image, unary, smooth=(3.0, 2.0), bilateral=(20.0, 20.0, 4.0))
+    return image_crf(image, colour_costs(image, typical), smooth=(3.0, 2.0), bilateral=(20.0, 20.0, 4.0))
+
+
+def colour_costs(image: Tensor, typical: Tensor, width: float = 60.0) -> Tensor:
+    """Unaries of labels with typical colours ``(labels, 3)``, in nats, for colours that spread by ``width``."""
+    return (image[:, :, None].float() - typical).square().sum(3) / (2 * width**2)
 
 
 def segment_coffee(crf: DenseCRF) -> list[Result]:

@@ -65,6 +65,23 @@ def label_colours(labels: int) -> NDArray[np.float64]:
     return colormaps["turbo"](turns)[:, :3]
 
 
+def overlay(image: Tensor, labels: Tensor, count: int, strength: float = 0.55) -> NDArray[np.float64]:
+    """Colours from 0 to 1 of a labelling over its image, with borders between labels: ``(height, width, 3)``.
+
+    The parameters are those of :func:`draw_overlay`.
+    """
+    at = labels.cpu().numpy()
+    # Grey below, so that every hue is a label's.
+    grey = image.double().mean(2, keepdim=True).cpu().numpy() / 255
+    blend = (1 - strength) * grey + strength * label_colours(count)[at]
+    border = np.zeros(at.shape, bool)
+    border[:, 1:] |= at[:, 1:] != at[:, :-1]
+    border[1:] |= at[1:] != at[:-1]
+    blend[border] *= 0.45
+    clipped: NDArray[np.float64] = blend.clip(0, 1)
+    return clipped
+
+
 def draw_overlay(
     figure: Figure, image: Tensor, labels: Tensor, count: int, names: Sequence[str] | None = None, strength: float = 0.55
 ) -> None:
@@ -90,21 +107,15 @@ def draw_overlay(
     colours = label_colours(count)
     names = [str(k) for k in range(count)] if names is None else names
     height, width = labels.shape
-    at = labels.cpu().numpy()
-    # Grey below, so that every hue is a label's.
-    grey = image.double().mean(2, keepdim=True).cpu().numpy() / 255
-    blend = (1 - strength) * grey + strength * colours[at]
-    border = np.zeros((height, width), bool)
-    border[:, 1:] |= at[:, 1:] != at[:, :-1]
-    border[1:] |= at[1:] != at[:-1]
-    blend[border] *= 0.45
     figure.set_size_inches(9.5, max(3.0, min(12.0, 7.5 * height / width)))
     axis = figure.subplots()
-    axis.imshow(blend.clip(0, 1), interpolation="nearest")
+    axis.imshow(overlay(image, labels, count, strength), interpolation="nearest")
     axis.set_axis_off()
     pixels = torch.bincount(labels.flatten().cpu(), minlength=count)
     most = [int(k) for k in pixels.argsort(descending=True, stable=True) if pixels[k] > 0][:LEGEND]
-    handles = [Patch(color=tuple(colours[k]), label=f"{names[k]}: {100 * float(pixels[k]) / at.size:.1f} %") for k in sorted(most)]
+    handles = [
+        Patch(color=tuple(colours[k]), label=f"{names[k]}: {100 * float(pixels[k]) / labels.numel():.1f} %") for k in sorted(most)
+    ]
     figure.legend(handles=handles, loc="outside right upper", frameon=False, title="label: pixels")
 
 

@@ -6,7 +6,11 @@ r"""PROX-LP, Algorithm 4 of the thesis: proximal minimisation of the LP relaxati
 The dual variables enter only by :math:`g` (the thesis's :math:`-A\alpha`), a convex combination of subgradients of f.  For fixed g
 the best y is the projection of :math:`y_k - \lambda (\phi + g)` on the simplex: that is exactly the minimum over the thesis's beta
 and gamma (2.2.4.6-7), found by one sort instead of its multiplicative updates, and every y is feasible.  g moves by Frank-Wolfe
-steps of closed-form size (2.2.4.10), and every g gives a lower bound.
+steps, and every g gives a lower bound.
+
+The thesis's step (2.2.4.10) is the best one for a y that may move in all directions.  Most points lie on corners of their simplex and
+do not move: here the step is the best one for the face that y lies on, also of closed form, and if the slope at its end says that
+this was too far, a secant step back.  Where pairs weigh more than unaries that is up to ten times as long.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from blocklp.oracles.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.run import Run
 
-WEIGHT = 0.05
-"""The proximal weight: for costs in nats, bounds and labellings are about as good from 0.03 to 0.1."""
+WEIGHT = 0.1
+"""The proximal weight: for costs in nats, bounds and labellings are about as good from 0.05 to 0.2."""
 
 
 def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2, levels: int = LEVELS) -> None:
@@ -102,18 +106,30 @@ def proximal_problem(
     phi = crf.unary
     apart = all(k.compatibility is None for k in crf.kernels)
 
-    def best() -> Tensor:
+    def best(g: Tensor) -> Tensor:
         scores = centre - weight * (phi + g.to(phi))
         return project_to_simplex(scores if absent is None else scores.masked_fill(absent, -torch.inf))
 
+    y = best(g)
     for _ in range(inner):
-        y = best()
         step = crf.subgradient(y, levels) - g
         seen = step if absent is None else step.masked_fill(absent, 0)  # all that y depends on
-        size = crf.per_image(seen * y) / (weight * crf.per_image(seen * seen))
-        g += crf.per_point(size.nan_to_num(0.0).clamp(0, 1)) * (seen if apart else step)
+        if apart:
+            step = seen
+        slope = crf.per_image(seen * y)
+        size = (slope / (weight * bend(crf, seen, y))).nan_to_num(0.0, posinf=1.0).clamp(0, 1)
+        beyond = crf.per_image(seen * best(g + crf.per_point(size) * step)).clamp(max=0)
+        g += crf.per_point(size * (slope / (slope - beyond)).nan_to_num(0.0)) * step
         note(g)
-    return best()
+        y = best(g)
+    return y
+
+
+def bend(crf: DenseCRF, step: Tensor, y: Tensor) -> Tensor:
+    """How much a step ``(points, labels)`` moves y per weight, on the face of the simplices that y lies on: ``(images,)``."""
+    free = y > 0
+    moved = step * free
+    return crf.per_image(moved.square().sum(1) - moved.sum(1).square() / free.sum(1))
 
 
 def project_to_simplex(y: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ class Run:
         self._labelling = crf.unary.argmin(1)
         self._source = ["unary"] * crf.images
         self._trace: list[tuple[Tensor, Tensor, float, int]] = []
-        self.offer(self._labelling, "unary")
+        self._last, self._last_energy = self._labelling, self.offer(self._labelling, "unary")
         self.offer(crf.best_constant(), "constant")
 
     def offer(self, labelling: Tensor, source: str) -> Tensor:
@@ -80,9 +80,11 @@ class Run:
             Whether to stop, as :meth:`over` says.
         """
         self.y = y
-        energy = self.offer(y.argmax(1) if labelling is None else labelling, self.method)
+        labelling = y.argmax(1) if labelling is None else labelling
+        if not torch.equal(labelling, self._last):
+            self._last, self._last_energy = labelling, self.offer(labelling, self.method)
         seconds = time.perf_counter() - self._began
-        self._trace.append((energy, self._bound, seconds, self.filter_calls))
+        self._trace.append((self._last_energy, self._bound, seconds, self.filter_calls))
         if self._callback is not None:
             status = torch.full_like(self._gap, int(Status.RUNNING)).long()
             self._callback(Event(len(self._trace), seconds, self._bound, self._energy, self._gap, status))

@@ -20,7 +20,7 @@ from blocklp.problems.densecrf.dc_neg import dc_neg
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.frank_wolfe import ConvexBound
 from blocklp.problems.densecrf.hst import hst
-from blocklp.problems.densecrf.mean_field import mean_field
+from blocklp.problems.densecrf.mean_field import mean_field, update
 from blocklp.problems.densecrf.projected_gradient import pgd
 from blocklp.problems.densecrf.prox_lp import prox_lp, proximal_points
 from blocklp.problems.densecrf.prox_lp_variants import prox_lp_acc, prox_lp_l
@@ -127,20 +127,28 @@ def solve_densecrf(
     run = Run(crf, method, time_limit, callback, tol)
     try:
         if method != "mean-field":
-            baseline = Run(crf, "mean-field", time_limit)
-            mean_field(baseline, steps=BASELINE_STEPS)
-            run.offer(baseline.y.argmax(1), "mean-field")
-            run.start = baseline.y
+            run.start = marginals = baseline(run)
+            run.offer(marginals.argmax(1), "mean-field")
         if start is not None:
             run.start = start.to(crf.unary)
             run.offer(run.start.argmax(1), "start")
         run.bounded(ConvexBound(crf).anywhere())
         METHODS[method](run, **options)
         if method not in LINEAR:
-            improve_bound(run, run.y if method == "mean-field" else baseline.y, bound_steps)
+            improve_bound(run, run.y if method == "mean-field" else marginals, bound_steps)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
     return run.result()
+
+
+def baseline(run: Run) -> Tensor:
+    """Mean field's marginals, as far as time allows: ``(points, labels)``."""
+    q = (-run.crf.unary).softmax(1)
+    for _ in range(BASELINE_STEPS):
+        if run.over():
+            break
+        q = update(run.crf, q)
+    return q
 
 
 def improve_bound(run: Run, y: Tensor, steps: int) -> None:

@@ -297,3 +297,21 @@ def test_the_demo_cuts_out_a_picture() -> None:
     show_coffee(crf, results, console)
     printed = console.export_text()
     assert all(r.method in printed for r in results)
+
+
+def test_the_gallery_is_a_picture_of_labellings_with_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("skimage")
+    from blocklp.problems.densecrf import gallery
+
+    monkeypatch.setattr(gallery, "GROUPS", {"chelsea": 3})
+    monkeypatch.setattr(gallery, "SHRINK", 16)
+    monkeypatch.setattr(gallery, "DISPARITIES", 5)
+    gallery.gallery(tmp_path / "g.png")
+    assert np.asarray(Image.open(tmp_path / "g.png").convert("RGB")).std() > 10
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["chelsea", "motorcycle"]
+    for line in lines:
+        words = line.replace(",", "").split()
+        assert float(words[4]) <= float(words[2])
