@@ -47,6 +47,8 @@ class Commands(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # who reads the output has enough; typer ends quietly
+            raise
         except (BlocklpError, OSError) as error:
             problem = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
             Console(stderr=True).print(Text(f"error: {problem}", style="bold red"), soft_wrap=True)

@@ -1,8 +1,9 @@
+import errno
 import json
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib.metadata import distributions
 
 import matplotlib.image
 import numpy as np
@@ -211,7 +212,18 @@ def test_info_lists_what_is_there():
     shown = run("info").stdout
     assert bl.__version__ in shown and torch.__version__ in shown
     assert all(method in shown for method in bl.METHODS)
-    assert all(f"{p}: not installed" in shown for p in cli.OPTIONAL if find_spec(p) is None)
+    installed = {d.metadata["Name"].lower() for d in distributions()}
+    for package in cli.OPTIONAL:
+        assert (f"{package}: not installed" in shown) == (package not in installed)
+
+
+def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(cli.Console, "print", broken)
+    result = CliRunner().invoke(cli.app, ["info"])
+    assert result.exit_code == 1 and "error" not in result.stderr
 
 
 def test_demo_certifies(monkeypatch):
