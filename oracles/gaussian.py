@@ -3,7 +3,7 @@ r"""The Gaussian kernel by its definition, in chunks: the truth for lattices, an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ CHUNK = 500_000
 
 @dataclass(frozen=True)
 class Gaussian:
-    r""":math:`k(f, g) = e^{-|f - g|^2 / 2}` between all points of an image.
+    r""":math:`k(f, g) = e^{-|f - g|^2 / 2}` between all points of an image, times a factor of each point.
 
     Attributes
     ----------
@@ -24,6 +24,8 @@ class Gaussian:
         ``(points, d)`` floating point, finite: positions in units of the kernel's standard deviations.
     image : Tensor or None
         ``(points,)`` int64: points of different images do not see each other.
+    factors : Tensor or None
+        ``(points, 1)`` floating point: what rows and columns are multiplied by.
 
     Raises
     ------
@@ -33,6 +35,7 @@ class Gaussian:
 
     features: Tensor
     image: Tensor | None = None
+    factors: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_features(self.features, self.image)
@@ -50,14 +53,20 @@ class Gaussian:
     @property
     def diagonal(self) -> Tensor:
         """What every point counts for itself: ``(points,)`` float64."""
-        return torch.ones(self.points, dtype=torch.float64, device=self.device)
+        ones = torch.ones(self.points, dtype=torch.float64, device=self.device)
+        return ones if self.factors is None else self.factors[:, 0].square()
 
     def restrict(self, points: Tensor) -> Gaussian:
         """The kernel between some points ``(count,)`` int64."""
-        return Gaussian(self.features[points], None if self.image is None else self.image[points])
+        rest = (None if part is None else part[points] for part in (self.image, self.factors))
+        return Gaussian(self.features[points], *rest)
+
+    def scaled(self, factors: Tensor) -> Gaussian:
+        """The kernel with its rows and columns multiplied by factors ``(points, 1)``."""
+        return replace(self, factors=factors if self.factors is None else self.factors * factors)
 
     def rows(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-        """Chunks of the matrix: where they start and end, and ``(rows, points)``."""
+        """Chunks of the matrix without factors: where they start and end, and ``(rows, points)``."""
         f = self.features.double()  # squared distances are differences of large numbers
         size = (f * f).sum(1)
         step = max(1, CHUNK * (1 if f.device.type == "cpu" else 100) // self.points)
@@ -70,20 +79,22 @@ class Gaussian:
 
     def filter(self, values: Tensor) -> Tensor:
         """Apply the kernel to values ``(points, channels)``."""
-        return torch.cat([matrix @ values for _, matrix in self.rows(values.dtype)])
+        factors = self.factors.to(values) if self.factors is not None else 1
+        return factors * torch.cat([matrix @ (factors * values) for _, matrix in self.rows(values.dtype)])
 
-    def ordered(self, scores: Tensor, values: Tensor) -> Tensor:
-        r"""Points below less points above: :math:`\sum_b k(f_a, f_b) \, \mathrm{sign}(y_a - y_b) \, v_b` for every label.
+    def ordered(self, scores: Tensor) -> Tensor:
+        r"""Points below less points above: :math:`\sum_b k(f_a, f_b) \, \mathrm{sign}(y_a - y_b)` for every label.
 
         Parameters
         ----------
-        scores, values : Tensor
+        scores : Tensor
             ``(points, labels)``; ties count nothing.
         """
+        factors = torch.ones_like(scores[:, :1]) if self.factors is None else self.factors.to(scores)
         found = []
-        for here, matrix in self.rows(values.dtype):
-            columns = [(matrix * (s[here, None] - s).sign()) @ v for s, v in zip(scores.T, values.T, strict=True)]
-            found.append(torch.stack(columns, 1))
+        for here, matrix in self.rows(scores.dtype):
+            columns = [(matrix * (s[here, None] - s).sign()) @ factors for s in scores.T]
+            found.append(factors[here] * torch.cat(columns, 1))
         return torch.cat(found)
 
 
@@ -93,5 +104,10 @@ def check_features(features: Tensor, image: Tensor | None) -> None:
         raise ShapeError(f"features are {features.dtype} {tuple(features.shape)}; give floating-point numbers (points, d)")
     if image is not None and image.shape != features.shape[:1]:
         raise ShapeError(f"image has shape {tuple(image.shape)}; {features.shape[0]} points need one number each")
-    if not bool(torch.isfinite(features).all()):
+    if not all_finite(features):
         raise NonFiniteError("features hold NaN or infinite numbers; a kernel width of zero makes them")
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether there is no NaN and no infinity, in a tenth of the time of ``torch.isfinite(values).all()``."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(values.detach()))).all())

@@ -23,6 +23,8 @@ _lock = threading.Lock()
 
 TILE = 32
 """Levels that the ordered filter blurs at a time."""
+CHUNK = 1024
+"""Points that a thread embeds at a time."""
 DIGIT = 11
 """Bits that the sort looks at in one pass."""
 
@@ -35,17 +37,138 @@ def run(kernel: Callable[..., None], *arguments: Tensor | float) -> None:
         kernel(*arrays)
 
 
+@njit(parallel=True, cache=True, nogil=True)
+def embed(features: Any, elevation: Any, corners: Any, turns: Any, weights: Any) -> None:
+    """Simplices of points ``(points, d)``: lattice units of the first corners, the axes between corners, barycentric weights.
+
+    That is the tensor code of :func:`blocklp.oracles.permutohedral._embed`, point by point.
+    """
+    points, d = features.shape
+    chunks = (points + CHUNK - 1) // CHUNK
+    for chunk in prange(chunks):
+        lifted, rank = np.empty(d + 1, features.dtype), np.empty(d + 1, np.int64)
+        whole = np.empty(d + 1, np.int64)
+        for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, points)):
+            excess = 0
+            for i in range(d + 1):
+                total = features.dtype.type(0)
+                for j in range(d):
+                    total += features[n, j] * elevation[i, j]
+                lifted[i] = total
+                whole[i] = np.int64(np.rint(total / (d + 1)))
+                excess += whole[i]
+                rank[i] = 0
+            for i in range(d + 1):
+                for j in range(i + 1, d + 1):
+                    # Equal residuals keep their order.
+                    less = lifted[i] - whole[i] * (d + 1) < lifted[j] - whole[j] * (d + 1)
+                    rank[i] += less
+                    rank[j] += not less
+            for i in range(d + 1):
+                turn = rank[i] + excess
+                if turn < 0:
+                    turn += d + 1
+                    whole[i] += 1
+                elif turn > d:
+                    turn -= d + 1
+                    whole[i] -= 1
+                if i < d:
+                    corners[n, i] = whole[i]
+                turns[n, d - turn] = i
+                lifted[i] = lifted[i] / (d + 1) - whole[i]
+            weights[n, 0] = 1 + lifted[turns[n, 0]] - lifted[turns[n, d]]
+            for k in range(1, d + 1):
+                weights[n, k] = lifted[turns[n, k]] - lifted[turns[n, k - 1]]
+
+
+@njit(inline="always")
+def _slot(table: Any, key: Any) -> Any:
+    """Where a key is in a table of keys and numbers, or could be."""
+    mask = np.uint64(len(table) - 1)
+    at = (np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)
+    while table[at & mask, 1] >= 0 and table[at & mask, 0] != key:
+        at += np.uint64(1)
+    return at & mask
+
+
+@njit(cache=True, nogil=True)
+def _double(table: Any) -> Any:
+    """The same table with twice the room."""
+    larger = np.full((2 * len(table), 2), -1)
+    for at in range(len(table)):
+        if table[at, 1] >= 0:
+            larger[_slot(larger, table[at, 0])] = table[at]
+    return larger
+
+
+@njit(cache=True, nogil=True)
+def number(corners: Any, turns: Any, low: Any, strides: Any, offsets: Any, vertices: Any) -> Any:
+    """Number the vertices in the order of their first points; return their packed keys.
+
+    ``low`` is the least of the coordinates, ``strides`` what a step in each adds to a key, ``offsets`` what a point's image adds.
+    """
+    points, d = corners.shape
+    table = np.full((1 << 12, 2), -1)
+    count = 0
+    keys = np.empty(len(table), np.int64)
+    before = np.full(d + 1, -1)  # a point often is in the simplex of the one before it
+    steps = np.full(d + 1, strides.sum())
+    steps[:d] -= (d + 1) * strides
+    start = (low * strides).sum()
+    for n in range(points):
+        key = offsets[n] - start
+        for i in range(d):
+            key += corners[n, i] * (d + 1) * strides[i]
+        for k in range(d + 1):
+            if key == before[k]:
+                vertices[n, k] = vertices[n - 1, k]
+            else:
+                before[k] = key
+                at = _slot(table, key)
+                if table[at, 1] < 0:
+                    table[at, 0], table[at, 1], keys[count] = key, count, key
+                    vertices[n, k] = count
+                    count += 1
+                    if 2 * count == len(table):
+                        table = _double(table)
+                        more = np.empty(len(table), np.int64)
+                        more[:count] = keys[:count]
+                        keys = more
+                else:
+                    vertices[n, k] = table[at, 1]
+            key += steps[turns[n, k]]
+    return keys[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def next_vertices(keys: Any, steps: Any, found: Any) -> None:
+    """Where the rising keys are that lie a step up and down from each: ``(steps, 2, size)``, ``size`` for none."""
+    size = len(keys)
+    for axis in range(len(steps)):
+        for side in range(2):
+            step = steps[axis] if side == 0 else -steps[axis]
+            at = 0
+            for m in range(size):
+                wanted = keys[m] + step
+                while at < size and keys[at] < wanted:
+                    at += 1
+                found[axis, side, m] = at if at < size and keys[at] == wanted else size
+
+
 @njit(parallel=True, cache=True, fastmath=True, nogil=True)
-def splat(values: Any, weights: Any, order: Any, starts: Any, out: Any) -> None:
-    """``out[m] = sum of weights * values`` over the entries of vertex m."""
-    channels, corners, flat = values.shape[1], np.uint32(weights.shape[1]), weights.reshape(-1)
-    for m in prange(out.shape[0]):
-        for c in range(channels):
-            out[m, c] = 0
-        for e in range(starts[m], starts[m + 1]):
-            point, weight = np.uint32(order[e]) // corners, flat[order[e]]
-            for c in range(channels):
-                out[m, c] += weight * values[point, c]
+def splat(values: Any, weights: Any, vertices: Any, threads: int, out: Any) -> None:
+    """``out[vertices] += weights * values``, point by point; every thread has some of the channels."""
+    points, corners, channels = len(weights), np.uint64(weights.shape[1]), values.shape[1]
+    source, target, row = values.reshape(-1), out.reshape(-1), np.uint64(channels)
+    shares = max(1, min(threads, channels // 8))
+    for share in prange(shares):
+        first, last = np.uint64(share * channels // shares), np.uint64((share + 1) * channels // shares)
+        for n in range(points):
+            here = np.uint64(n) * row
+            for k in range(corners):
+                weight, there = weights[n, k], np.uint64(vertices[n, k]) * row
+                for c in range(first, last):
+                    target[there + c] += weight * source[here + c]
 
 
 @njit(parallel=True, cache=True, fastmath=True, nogil=True)
@@ -69,16 +192,33 @@ def blur(values: Any, before: Any, after: Any, out: Any) -> None:
 
 @njit(parallel=True, cache=True, fastmath=True, nogil=True)
 def slice_(values: Any, weights: Any, vertices: Any, out: Any) -> None:
-    """``out[n] = sum of weights[n] * values[vertices[n]]``."""
-    corners, channels = weights.shape[1], values.shape[1]
-    for n in prange(out.shape[0]):
-        weight, m = weights[n, 0], vertices[n, 0]
-        for c in range(channels):
-            out[n, c] = weight * values[m, c]
-        for k in range(1, corners):
-            weight, m = weights[n, k], vertices[n, k]
-            for c in range(channels):
-                out[n, c] += weight * values[m, c]
+    """``out[n] = sum of weights[n] * values[vertices[n]]``, by threes where that is possible: six for colours and places."""
+    corners, channels = weights.shape[1], np.uint64(values.shape[1])
+    source, target = values.reshape(-1), out.reshape(-1)
+    for n in prange(len(weights)):
+        here = np.uint64(n) * channels
+        w, m = weights[n], vertices[n]
+        k = 0
+        if corners >= 6:
+            a, b, c = np.uint64(m[0]) * channels, np.uint64(m[1]) * channels, np.uint64(m[2]) * channels
+            d, e, f = np.uint64(m[3]) * channels, np.uint64(m[4]) * channels, np.uint64(m[5]) * channels
+            for q in range(channels):
+                near = w[0] * source[a + q] + w[1] * source[b + q] + w[2] * source[c + q]
+                target[here + q] = near + w[3] * source[d + q] + w[4] * source[e + q] + w[5] * source[f + q]
+            k = 6
+        elif corners >= 3:
+            a, b, c = np.uint64(m[0]) * channels, np.uint64(m[1]) * channels, np.uint64(m[2]) * channels
+            for q in range(channels):
+                target[here + q] = w[0] * source[a + q] + w[1] * source[b + q] + w[2] * source[c + q]
+            k = 3
+        else:
+            for q in range(channels):
+                target[here + q] = 0
+        while k < corners:
+            a = np.uint64(m[k]) * channels
+            for q in range(channels):
+                target[here + q] += w[k] * source[a + q]
+            k += 1
 
 
 @njit(parallel=True, cache=True, fastmath=True, nogil=True)

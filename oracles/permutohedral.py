@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any
@@ -75,15 +75,9 @@ class Lattice:
         return self.neighbours.shape[2]
 
     @cached_property
-    def order(self) -> Tensor:
-        """Positions in the flat ``vertices``, vertex by vertex: ``(points * (d + 1),)``."""
-        return self.vertices.flatten().argsort(stable=True)
-
-    @cached_property
-    def starts(self) -> Tensor:
-        """First position in ``order`` of every vertex, and the end: ``(size + 1,)``."""
-        counts = torch.bincount(self.vertices.flatten(), minlength=self.size)
-        return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    def entries(self) -> tuple[Tensor | None, Tensor | None]:
+        """Positions in the flat ``vertices``, vertex by vertex, and where each vertex's start; compiled loops do not need them."""
+        return (None, None) if kernels(self.vertices) else _entries(self.vertices, self.size)
 
     @property
     def scale(self) -> float:
@@ -205,20 +199,24 @@ class Lattice:
         check_features(features, image)
         if image is not None and (bool((image.diff() < 0).any()) or int(image[0]) < 0):
             raise ModelError("image must hold numbers from 0 that never fall; sort the points by their image")
-        weights, keys = _embed(features)
-        packed, strides = _pack(keys, image)
-        unique, vertices = torch.unique(packed.flatten(), return_inverse=True)
         sizes = () if image is None else tuple(torch.unique_consecutive(image, return_counts=True)[1].tolist())
-        return cls(weights, vertices.view(packed.shape), _neighbours(unique, strides), sizes, symmetric)
+        if (loops := kernels(features)) and not features.requires_grad:
+            weights, unique, vertices, strides = _number(loops, features, image)
+        else:
+            weights, keys = _embed(features)
+            packed, strides = _pack(keys, image)
+            unique, vertices = torch.unique(packed.flatten(), return_inverse=True)
+            vertices = vertices.view(packed.shape)
+        return cls(weights, vertices, _neighbours(unique, strides), sizes, symmetric)
 
     def splat(self, values: Tensor) -> Tensor:
         """Collect values ``(points, channels)`` at the vertices: ``(size, channels)``."""
-        result: Tensor = _splat(values, self.weights.to(values), self.vertices, self.order, self.starts)
+        result: Tensor = _splat(values, self.weights.to(values), self.vertices, self.size, *self.entries)
         return result
 
     def slice(self, values: Tensor) -> Tensor:
         """Read the points' values ``(points, channels)`` off those of the vertices ``(size, channels)``."""
-        result: Tensor = _slice(values, self.weights.to(values), self.vertices, self.order, self.starts)
+        result: Tensor = _slice(values, self.weights.to(values), self.vertices, *self.entries)
         return result
 
     def blur(self, values: Tensor) -> Tensor:
@@ -228,21 +226,27 @@ class Lattice:
 
     def filter(self, values: Tensor) -> Tensor:
         """Apply the kernel to values ``(points, channels)``."""
-        return self.slice(self.blur(self.splat(values))) * self.scale
+        return self.slice(self.blur(self.splat(values)) * self.scale)
+
+    def scaled(self, factors: Tensor) -> Lattice:
+        """The kernel with its rows and columns multiplied by factors ``(points, 1)``."""
+        return replace(self, weights=self.weights * factors.to(self.weights))
 
 
 @torch.library.custom_op("blocklp::lattice_splat", mutates_args=())
-def _splat(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor, starts: Tensor) -> Tensor:
+def _splat(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: Tensor | None, starts: Tensor | None) -> Tensor:
     if loops := kernels(values):
-        out = values.new_empty(len(starts) - 1, values.shape[1])
-        loops.run(loops.splat, values.contiguous(), weights.contiguous(), order, starts, out)
+        out = values.new_zeros(size, values.shape[1])
+        loops.run(loops.splat, values.contiguous(), weights.contiguous(), vertices, torch.get_num_threads(), out)
         return out
+    if order is None or starts is None:
+        order, starts = _entries(vertices, size)
     spread = (weights[:, :, None] * values[:, None]).flatten(0, 1)
     return torch.segment_reduce(spread[order], "sum", offsets=starts, axis=0)
 
 
 @torch.library.custom_op("blocklp::lattice_slice", mutates_args=())
-def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor, starts: Tensor) -> Tensor:
+def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor | None, starts: Tensor | None) -> Tensor:
     if loops := kernels(values):
         out = values.new_empty(len(weights), values.shape[1])
         loops.run(loops.slice_, values.contiguous(), weights.contiguous(), vertices, out)
@@ -296,31 +300,37 @@ def _loops() -> ModuleType | None:
         return None
 
 
-_splat.register_fake(lambda values, weights, vertices, order, starts: values.new_empty(len(starts) - 1, values.shape[1]))
+_splat.register_fake(lambda values, weights, vertices, size, order, starts: values.new_empty(size, values.shape[1]))
 _slice.register_fake(lambda values, weights, vertices, order, starts: values.new_empty(len(weights), values.shape[1]))
 _products.register_fake(lambda values, others, vertices: values.new_empty(vertices.shape))
 _blur.register_fake(lambda values, neighbours, way: torch.empty_like(values, memory_format=torch.contiguous_format))
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _entries(vertices: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """See :attr:`Lattice.entries`: ``(points * (d + 1),)`` and ``(size + 1,)``."""
+    counts = torch.bincount(vertices.flatten(), minlength=size)
+    return vertices.flatten().argsort(stable=True), torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*(i for i in inputs if not isinstance(i, int)))
 
 
 def _splat_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    values, weights, vertices, order, starts = ctx.saved_tensors
+    values, weights, vertices, *entries = ctx.saved_tensors
     wanted = ctx.needs_input_grad
     return (
-        _slice(gradient, weights, vertices, order, starts) if wanted[0] else None,
+        _slice(gradient, weights, vertices, *entries) if wanted[0] else None,
         _products(gradient, values, vertices) if wanted[1] else None,
-        *(None,) * 3,
+        *(None,) * 4,
     )
 
 
 def _slice_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    values, weights, vertices, order, starts = ctx.saved_tensors
+    values, weights, vertices, *entries = ctx.saved_tensors
     wanted = ctx.needs_input_grad
     return (
-        _splat(gradient, weights, vertices, order, starts) if wanted[0] else None,
+        _splat(gradient, weights, vertices, len(values), *entries) if wanted[0] else None,
         _products(values, gradient, vertices) if wanted[1] else None,
         *(None,) * 3,
     )
@@ -353,12 +363,7 @@ def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
     # Not by a matrix product: its rounding of a row may depend on the number of rows.
     elevated = (features[:, None] * _elevation(d).to(features)).sum(2)
     with torch.no_grad():
-        reach = float(elevated.abs().max())
-        if not reach * torch.finfo(elevated.dtype).eps < FINEST:
-            raise ModelError(
-                f"the features reach {reach:.3g} lattice units, where {elevated.dtype} no longer tells neighbours apart; take their "
-                "mean off, or use larger kernel widths"
-            )
+        _check_reach(float(elevated.abs().max()), elevated.dtype)
         # The nearest lattice point of remainder 0, then the simplex around it by the order of the residuals.
         nearest = (elevated / (d + 1)).round()
         excess = nearest.sum(1, keepdim=True).long()
@@ -376,6 +381,14 @@ def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
     return weights, keys
 
 
+def _check_reach(reach: float, dtype: torch.dtype) -> None:
+    if not reach * torch.finfo(dtype).eps < FINEST:
+        raise ModelError(
+            f"the features reach {reach:.3g} lattice units, where {dtype} no longer tells neighbours apart; take their mean off, or "
+            "use larger kernel widths"
+        )
+
+
 def _elevation(d: int) -> Tensor:
     """The map ``(d + 1, d)`` to the hyperplane, in units in which the filter has unit variance."""
     scale = torch.tensor([(d + 1) * math.sqrt(2 / 3) / math.sqrt((i + 1) * (i + 2)) for i in range(d)], dtype=torch.float64)
@@ -386,9 +399,16 @@ def _elevation(d: int) -> Tensor:
 
 def _pack(keys: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor]:
     """One integer for every vertex, and what a step in each coordinate adds to it: ``(points, d + 1)``, ``(d,)``."""
-    d = keys.shape[2]
+    low, strides, span = _strides(keys.amin((0, 1)), keys.amax((0, 1)), image)
+    packed = ((keys - low) * strides).sum(2)
+    return packed if image is None else packed + (image * span)[:, None], strides
+
+
+def _strides(low: Tensor, high: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, int]:
+    """The least coordinates that keys have room for, what a step in each adds to a key, ``(d,)``, and what an image adds."""
+    d = len(low)
     # Room for neighbours on both sides, so that no step runs into another row of keys.
-    low, high = keys.amin((0, 1)) - (d + 1), keys.amax((0, 1)) + (d + 1)
+    low, high = low - (d + 1), high + (d + 1)
     sizes = [int(n) for n in (high - low + 1).tolist()]
     images = 1 if image is None else int(image.max()) + 1
     if math.prod(sizes) * images >= 2**KEY_BITS:
@@ -396,21 +416,41 @@ def _pack(keys: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor]:
             f"the features range over {', '.join(str(n) for n in sizes)} lattice units, too many for keys of {KEY_BITS} bits; "
             "use larger kernel widths"
         )
-    strides = [math.prod(sizes[i + 1 :]) for i in range(d)]
-    step = torch.tensor(strides, device=keys.device)
-    packed = ((keys - low) * step).sum(2)
-    return packed if image is None else packed + (image * math.prod(sizes))[:, None], step
+    strides = torch.tensor([math.prod(sizes[i + 1 :]) for i in range(d)], device=low.device)
+    return low, strides, math.prod(sizes)
+
+
+def _number(loops: ModuleType, features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """By compiled loops: weights, packed keys of the vertices in rising order, numbers of the points' vertices, and strides."""
+    points, d = features.shape
+    elevation = _elevation(d).to(features)
+    _check_reach(float((features @ elevation.T).abs().max()), features.dtype)
+    corners = torch.empty(points, d, dtype=torch.int64)
+    turns = torch.empty(points, d + 1, dtype=torch.int8)
+    weights = features.new_empty(points, d + 1)
+    loops.run(loops.embed, features.contiguous(), elevation, corners, turns, weights)
+    # Coordinates of a simplex reach from its first corner d units down and up.
+    low, strides, span = _strides(corners.amin(0) * (d + 1) - d, corners.amax(0) * (d + 1) + d, image)
+    offsets = torch.zeros(points, dtype=torch.int64) if image is None else image * span
+    vertices = torch.empty(points, d + 1, dtype=torch.int64)
+    arrays = [a.numpy() for a in (corners, turns, low, strides, offsets, vertices)]
+    keys = torch.from_numpy(loops.number(*arrays))
+    unique, order = keys.sort()
+    return weights, unique, order.argsort()[vertices], strides
 
 
 def _neighbours(unique: Tensor, strides: Tensor) -> Tensor:
     """Positions of the vertices' neighbours along all axes: ``(d + 1, 2, size)``."""
     size, d = len(unique), len(strides)
     found = unique.new_empty(d + 1, 2, size)
+    # A step along an axis adds d to its coordinate and takes 1 from all others.
+    steps = torch.cat([strides * (d + 1), strides.new_zeros(1)]) - strides.sum()
+    if loops := kernels(unique):
+        loops.run(loops.next_vertices, unique, steps, found)
+        return found
     for axis in range(d + 1):
-        # A step along an axis adds d to its coordinate and takes 1 from all others.
-        step = -strides.sum() + (strides[axis] * (d + 1) if axis < d else 0)
         for side, sign in enumerate((1, -1)):
-            wanted = unique + sign * step
+            wanted = unique + sign * steps[axis]
             at = torch.searchsorted(unique, wanted).clamp_(max=size - 1)
             found[axis, side] = torch.where(unique[at] == wanted, at, size)
     return found

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.oracles.gaussian import Gaussian
+from blocklp.oracles.gaussian import Gaussian, all_finite
 from blocklp.oracles.ordered import LEVELS, ordered_filter
 from blocklp.oracles.permutohedral import Lattice
 from blocklp.problems.densecrf.cliques import Cliques
@@ -66,9 +66,14 @@ class Kernel:
         return scale * math.sqrt(self.weight)
 
     @cached_property
+    def weighted(self) -> Lattice | Gaussian:
+        """The filter with weight and normalisation in it."""
+        return self.filter.scaled(self.scale)
+
+    @cached_property
     def diagonal(self) -> Tensor:
         """What a point counts for itself, ``(points, 1)`` float64: no part of the energy."""
-        return self.scale.square() * self.filter.diagonal[:, None]
+        return self.weighted.diagonal[:, None]
 
     @cached_property
     def sums(self) -> Tensor:
@@ -92,8 +97,7 @@ class Kernel:
 
     def __call__(self, values: Tensor) -> Tensor:
         """Multiply values ``(points, channels)`` by the weighted kernel, diagonal included."""
-        scale = self.scale.to(values)
-        return scale * self.filter.filter(scale * values)
+        return self.weighted.filter(values)
 
     def compare(self, y: Tensor) -> Tensor:
         r""":math:`y \mu`: what each label costs against a point's distribution, ``(points, labels)``."""
@@ -103,11 +107,9 @@ class Kernel:
 
     def ordered(self, scores: Tensor, levels: int | None) -> Tensor:
         r""":math:`\sum_b K_{ab} \, \mathrm{sign}(t_a - t_b)` for scores ``(points, cuts)``; see :func:`ordered_filter`."""
-        scale = self.scale.to(scores)
-        values = scale.expand_as(scores)
-        if isinstance(self.filter, Gaussian):
-            return scale * self.filter.ordered(scores, values)
-        return scale * ordered_filter(self.filter, scores, values, levels)
+        if isinstance(self.weighted, Gaussian):
+            return self.weighted.ordered(scores)
+        return ordered_filter(self.weighted, scores, levels=levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +145,7 @@ class DenseCRF:
                 f"the unaries are {self.unary.dtype} {tuple(self.unary.shape)}; give floating-point costs (points, labels), "
                 "labels last: u.reshape(labels, -1).T turns what pydensecrf takes into this"
             )
-        if not bool(torch.isfinite(self.unary).all()):
+        if not all_finite(self.unary):
             raise NonFiniteError("the unaries hold NaN or infinite costs; clip probabilities before taking -log")
         if any(k.filter.points != self.points for k in self.kernels):
             raise ModelError(f"a kernel is over {[k.filter.points for k in self.kernels]} points, the unaries are of {self.points}")
@@ -193,10 +195,12 @@ class DenseCRF:
 
         As published (and unlike the energy) it counts a point's own distribution too; :meth:`own` is that part.
         """
-        total = torch.zeros_like(y)
+        others = y.sum(1, keepdim=True) - y  # what all Potts kernels see
+        total: Tensor | None = None
         for kernel in self.kernels:
-            total += kernel(kernel.compare(y))
-        return total
+            part = kernel(others if kernel.compatibility is None else kernel.compare(y))
+            total = part if total is None else total + part
+        return torch.zeros_like(y) if total is None else total
 
     def own(self, y: Tensor) -> Tensor:
         """The part of :meth:`message` that comes from the point itself."""

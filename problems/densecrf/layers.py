@@ -182,7 +182,7 @@ class DenseCRFLayer(torch.nn.Module):
         with torch.autocast(images.device.type, enabled=False):
             crf = self.energy(images, logits)
             for kernel in crf.kernels:
-                _ = kernel.scale  # once, before steps that may be recomputed
+                _ = kernel.weighted  # once, before steps that may be recomputed
             y = (-crf.unary).softmax(1)
             for _ in range(self.steps):
                 if self.recompute:

@@ -50,8 +50,10 @@ def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: flo
 
 def update(crf: DenseCRF, q: Tensor) -> Tensor:
     """The marginals that fit what the others' marginals say, ``(points, labels)``."""
-    costs = crf.unary + crf.message(q)
+    costs = crf.message(q).add_(crf.unary)
     if crf.cliques is not None:
         costs += crf.cliques.message(q)
-    shares = (costs.amin(1, keepdim=True) - costs).exp()  # softmax(1), which is slow for few labels
+    if crf.labels >= 8:
+        return (-costs).softmax(1)
+    shares = (costs.amin(1, keepdim=True) - costs).exp()  # the same: softmax takes four times as long on short rows
     return shares / shares.sum(1, keepdim=True)

@@ -180,7 +180,12 @@ def test_gaussian_is_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     for chunk in (10_000_000, 7 * POINTS):
         monkeypatch.setattr("blocklp.oracles.gaussian.CHUNK", chunk)
         torch.testing.assert_close(Gaussian(f).filter(values), matrix @ values)
-        torch.testing.assert_close(Gaussian(f).ordered(y, values), by_definition(matrix, y, values))
+        torch.testing.assert_close(Gaussian(f).ordered(y), by_definition(matrix, y, torch.ones_like(y)))
+        factors = torch.linspace(0.5, 2, len(f), dtype=torch.float64)[:, None]
+        weighted = factors * matrix * factors.T
+        torch.testing.assert_close(Gaussian(f).scaled(factors).ordered(y), by_definition(weighted, y, torch.ones_like(y)))
+        torch.testing.assert_close(Gaussian(f).scaled(factors).filter(values), weighted @ values)
+        torch.testing.assert_close(Gaussian(f).scaled(factors).diagonal, weighted.diagonal())
         torch.testing.assert_close(Gaussian(f, image).filter(values), apart @ values)
     far = torch.tensor([[1e4, 0.0], [1e4 + 1, 0.0]])
     np.testing.assert_allclose(Gaussian(far).filter(torch.eye(2))[0, 1], np.exp(-0.5), rtol=1e-6)

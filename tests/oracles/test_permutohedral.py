@@ -146,10 +146,11 @@ def test_operators_keep_the_rules() -> None:
     values = torch.rand(20, 3, dtype=torch.float64, requires_grad=True)
     at = lattice.splat(values).detach().requires_grad_()
     weights = lattice.weights.clone().requires_grad_()
-    rest = (weights, lattice.vertices, lattice.order, lattice.starts)
+    entries = permutohedral._entries(lattice.vertices, lattice.size)
     for operator, arguments in (
-        (permutohedral._splat, (values, *rest)),
-        (permutohedral._slice, (at, *rest)),
+        (permutohedral._splat, (values, weights, lattice.vertices, lattice.size, *entries)),
+        (permutohedral._splat, (values, weights, lattice.vertices, lattice.size, None, None)),
+        (permutohedral._slice, (at, weights, lattice.vertices, *entries)),
         (permutohedral._blur, (at, lattice.neighbours, permutohedral.BOTH)),
         (permutohedral._blur, (at, lattice.neighbours, permutohedral.BACK)),
         (permutohedral._products, (at.detach(), values.detach(), lattice.vertices)),
@@ -169,7 +170,7 @@ def test_images_of_one_lattice_do_not_meet() -> None:
 
 
 def test_threads_change_no_bit() -> None:
-    lattice, values = Lattice.build(points(5000, 3)), torch.rand(5000, 7)
+    lattice, values = Lattice.build(points(5000, 3)), torch.rand(5000, 20)
     threads = torch.get_num_threads()
     try:
         found = []
@@ -180,6 +181,25 @@ def test_threads_change_no_bit() -> None:
         torch.set_num_threads(threads)
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
+def test_compiled_loops_build_the_same_lattice(d: int, dtype: torch.dtype) -> None:
+    """Features that need gradients are embedded by tensor operations; 3000 points make the table of vertices grow."""
+    if permutohedral.kernels(torch.empty(0)) is None:
+        pytest.skip("numba is not installed")
+    features = points(3000, d).to(dtype) * (3 if d < 8 else 1)
+    features[100:130] = features[99]  # one point after another in one simplex
+    features[200:210] = 0.0  # equal residuals
+    image = torch.arange(3000) // 1700
+    loops, tensors = Lattice.build(features, image), Lattice.build(features.clone().requires_grad_(), image)
+    assert torch.equal(loops.vertices, tensors.vertices)
+    assert torch.equal(loops.neighbours, tensors.neighbours)
+    torch.testing.assert_close(loops.weights, tensors.weights.detach(), rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-13)
+    factors = torch.linspace(0.5, 2, 3000, dtype=dtype)[:, None]
+    values = torch.rand(3000, 2, dtype=dtype)
+    torch.testing.assert_close(loops.scaled(factors).filter(values), factors * loops.filter(factors * values))
 
 
 @pytest.mark.usefixtures("both_ways")
