@@ -209,8 +209,7 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
     difference of their gradients times :math:`\eta` over their squared distance, at most the weight there is.
     """
     eta = eta[:, None, None]
-    # Below any real value, also after the huge cost of a vertex that is struck out is added.
-    ruled_out, tiny = -(torch.finfo(values.dtype).max ** 0.9), torch.finfo(values.dtype).tiny
+    out, tiny = ruled_out(values.dtype), torch.finfo(values.dtype).tiny
     gradient, weights = values, weights.clone()
     to, leave, stay = (torch.empty_like(weights) for _ in range(3))
     for repeat in range(repeats):
@@ -218,12 +217,12 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
         # with indices start a parallel region however small the tensor is.
         best = gradient.amin(1, keepdim=True)
         torch.eq(gradient, best, out=to)
-        in_use = torch.le(weights, 0, out=leave).mul_(ruled_out).add_(gradient)
+        in_use = torch.le(weights, 0, out=leave).mul_(out).add_(gradient)
         worst = in_use.amax(1, keepdim=True)
         torch.lt(in_use, worst, out=stay)
         torch.ge(in_use, worst, out=leave)
         ties = leave.sum(1, keepdim=True)
-        most = stay.mul_(-ruled_out).add_(weights).amin(1, keepdim=True).mul_(ties)
+        most = stay.mul_(-out).add_(weights).amin(1, keepdim=True).mul_(ties)
         direction = to.div_(to.sum(1, keepdim=True)).sub_(leave.div_(ties))
         turn = atoms.products(direction)
         length = torch.mul(direction, turn, out=stay).sum(1, keepdim=True).clamp_(min=tiny)
@@ -233,3 +232,8 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
         if repeat + 1 < repeats:
             gradient = turn.mul_(step.div_(eta)).add_(gradient)
     return weights
+
+
+def ruled_out(dtype: torch.dtype) -> float:
+    """Below any real value, also after the huge cost of a vertex that is struck out is added."""
+    return -float(torch.finfo(dtype).max ** 0.9)

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition import Decomposition
 from blocklp.methods.base import MethodState, where
+from blocklp.sweeps import advance, ask
 from blocklp.weight import ProximalWeight, as_weight
 
 
@@ -76,16 +77,8 @@ class Prox:
     def step(self, problem: Decomposition, state: ProxStepState) -> ProxStepState:
         """One pass: the oracles at the current multipliers, then a block step or a new proximal centre."""
         eta = state.eta
-        spread = problem.disagreement(state.points)
-        model = dot(spread, spread) / eta
-        duals = spread.div_(eta[:, None]).add_(state.centre)
-
-        answers = [
-            a.answer(group, duals, w, e)
-            for group, a, w, e in zip(problem.groups, state.atoms, state.weights, state.earlier, strict=True)
-        ]
-        value = torch.stack([a.best.sum(1) for a in answers]).sum(0)
-        gap = torch.stack([dot(a.weights, a.values) for a in answers]).sum(0) - value
+        asked = ask(problem, state.points, state.centre, eta, state.atoms, state.weights, state.earlier)
+        duals, value, model, gap = asked.duals, asked.value, asked.model / eta, asked.cost - asked.value
         outer = (gap <= model / state.effort) | (state.inner + 1 >= self.most_inner * state.effort)
         rise = value - state.centre_value
         new_eta = as_weight(self.eta).update(eta, rise, model, gap)
@@ -94,15 +87,7 @@ class Prox:
 
         momentum = torch.where(outer, torch.ones_like(eta), (1 + (1 + 4 * state.momentum**2).sqrt()) / 2)
         push = (~outer).to(eta) * (state.momentum - 1) / momentum
-        points = torch.empty_like(state.points)
-        stepped, extrapolated = [], []
-        for group, a in zip(problem.groups, answers, strict=True):
-            new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, self.repeats)
-            ahead = (new - a.earlier).mul_(push[:, None, None]).add_(new).clamp_(min=0)
-            ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))
-            group.rows(points).copy_(a.atoms.combine(ahead))
-            stepped.append(new)
-            extrapolated.append(ahead)
+        points, stepped, extrapolated = advance(problem, asked, eta, push, self.repeats)
         return ProxStepState(
             duals=duals,
             value=value,
@@ -113,7 +98,7 @@ class Prox:
             inner=torch.where(outer, torch.zeros_like(state.inner), state.inner + 1),
             effort=effort,
             momentum=momentum,
-            atoms=tuple(a.atoms for a in answers),
-            weights=tuple(extrapolated),
-            earlier=tuple(stepped),
+            atoms=tuple(a.atoms for a in asked.answers),
+            weights=extrapolated,
+            earlier=stepped,
         )

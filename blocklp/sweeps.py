@@ -1,0 +1,121 @@
+"""What a pass of :class:`blocklp.methods.prox.Prox` does to all blocks: ask the oracles, then advance the blocks' points.
+
+Blocks with a vertex table are swept by the compiled loops of :mod:`blocklp.fused` on a CPU; all others by tensor operations.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from blocklp import atoms as atom
+from blocklp.compiled import loops
+from blocklp.decomposition import Decomposition, Group, dot
+from blocklp.finite import FiniteVertices, struck_out
+
+LARGE = 200_000
+"""Copies from which on a missing compiler is worth a word."""
+
+_said: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Answers of all oracles.
+
+    Attributes
+    ----------
+    duals : Tensor
+        ``(batch, copies)``: the multipliers at which they were asked.
+    model, value, cost : Tensor
+        ``(batch,)``: squared disagreement, the dual value, and the cost of the points that the oracles were asked about.
+    answers : tuple of Answer
+        One a group; values are left out where loops find them again.
+    """
+
+    duals: Tensor
+    model: Tensor
+    value: Tensor
+    cost: Tensor
+    answers: tuple[atom.Answer, ...]
+
+
+def ask(
+    problem: Decomposition,
+    points: Tensor,
+    centre: Tensor,
+    eta: Tensor,
+    atoms: tuple[atom.Atoms, ...],
+    weights: tuple[Tensor, ...],
+    earlier: tuple[Tensor, ...],
+) -> Asked:
+    r"""Ask all oracles at :math:`\beta + P x / \eta`, for points and centre ``(batch, copies)`` and eta ``(batch,)``."""
+    fused = _fused(problem, atoms)
+    if fused is None:
+        spread = problem.disagreement(points)
+        model = dot(spread, spread)
+        duals = spread.div_(eta[:, None]).add_(centre)
+        answers = tuple(a.answer(group, duals, w, e) for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True))
+        value = torch.stack([a.best.sum(1) for a in answers]).sum(0)
+        cost = torch.stack([dot(a.weights, a.values) for a in answers]).sum(0)
+        return Asked(duals, model, value, cost, answers)
+    duals, mean = torch.empty_like(points), torch.empty_like(problem.cost)
+    place, order, starts = problem.coupling.incidence
+    fused.means(points, order, starts, problem.counts, mean)
+    found = points.new_zeros(len(points), 3)
+    answers = ()
+    for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True):
+        assert isinstance(a, atom.VertexTable)
+        sums = points.new_empty(len(points), -(-group.blocks // fused.TILE), 3)
+        alive = points.new_empty(1, 0) if group.alive is None else group.alive
+        fused.ask(points, centre, place, mean, eta, group.start, a.table, *_struck(group, points), alive, w, duals, sums)
+        found += sums.sum(1)
+        answers += (atom.Answer(a, w, e, points.new_empty(0), points.new_empty(0)),)
+    model, value, cost = found.unbind(1)
+    return Asked(duals, model, value, cost, answers)
+
+
+def advance(
+    problem: Decomposition, asked: Asked, eta: Tensor, push: Tensor, repeats: int
+) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Step each block, extrapolate by ``push`` ``(batch,)``: points ``(batch, copies)``, and by group weights after both."""
+    points = torch.empty_like(asked.duals)
+    fused = _fused(problem, tuple(a.atoms for a in asked.answers))
+    stepped: tuple[Tensor, ...] = ()
+    extrapolated: tuple[Tensor, ...] = ()
+    for group, a in zip(problem.groups, asked.answers, strict=True):
+        if fused is None:
+            new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, repeats)
+            ahead = (new - a.earlier).mul_(push[:, None, None]).add_(new).clamp_(min=0)
+            ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))
+            group.rows(points).copy_(a.atoms.combine(ahead))
+        else:
+            assert isinstance(a.atoms, atom.VertexTable)
+            new, ahead, table = torch.empty_like(a.weights), torch.empty_like(a.weights), (a.atoms.table, a.atoms.gram)
+            rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype), a.weights, a.earlier)
+            fused.advance(asked.duals, group.start, *table, *rest, new, ahead, points)
+        stepped += (new,)
+        extrapolated += (ahead,)
+    return points, stepped, extrapolated
+
+
+def _fused(problem: Decomposition, atoms: tuple[atom.Atoms, ...]) -> ModuleType | None:
+    """The compiled loops, where they serve."""
+    if problem.cost.device.type != "cpu" or problem.coupling.maps or not all(isinstance(a, atom.VertexTable) for a in atoms):
+        return None
+    fused = loops("blocklp.fused")
+    if fused is None and problem.batch * problem.copies >= LARGE and "numba" not in _said:
+        _said.add("numba")
+        logging.getLogger("blocklp").warning("numba is not installed: passes take several times as long; pip install 'blocklp[fast]'")
+    return fused
+
+
+def _struck(group: Group, like: Tensor) -> tuple[Tensor, float]:
+    """Vertices that bounds rule out, and what they cost."""
+    assert isinstance(group.type, FiniteVertices)
+    none = torch.empty(1, 0, group.type.vertex_count, dtype=torch.bool)
+    return none if group.type.excluded is None else group.type.excluded.contiguous(), struck_out(like.dtype)
