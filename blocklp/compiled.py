@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+FAST = {"contract", "arcp", "nsz"}
+"""Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
+
 _lock = threading.Lock()
 
 

@@ -15,17 +15,15 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from blocklp.compiled import kernel
+from blocklp.compiled import FAST, kernel
 
 TILE = 256
 """Blocks at a time."""
 TINY = 1e-37
 """Less than the square of any step that matters, in single precision too."""
-MATH = {"contract", "arcp", "nsz"}
-"""Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
 
 
-@kernel(fastmath=MATH)
+@kernel(fastmath=FAST)
 def means(copies: Any, order: Any, starts: Any, counts: Any, out: Any) -> None:
     """Means of the copies ``(batch, copies)`` of every variable, in the order of ``order``: ``(batch, variables)``."""
     batch, variables = out.shape
@@ -69,7 +67,7 @@ def _fold(lanes: Any) -> Any:
     return lanes[0]
 
 
-@kernel(fastmath=MATH)
+@kernel(fastmath=FAST)
 def ask(
     points: Any,
     centre: Any,
@@ -124,7 +122,7 @@ def ask(
         sums[b, tile, 0], sums[b, tile, 1], sums[b, tile, 2] = _fold(apart), _fold(best), _fold(cost)
 
 
-@kernel(fastmath=MATH)
+@kernel(fastmath=FAST)
 def advance(
     duals: Any,
     start: int,

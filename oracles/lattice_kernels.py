@@ -5,21 +5,12 @@ Every result is written by one thread in a fixed order, so runs repeat bit for b
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
+from numba import njit, prange
 
-# As many threads as torch may use: idle ones beyond those cost milliseconds a call.
-os.environ.setdefault("NUMBA_NUM_THREADS", str(torch.get_num_threads()))
-
-from numba import config, njit, prange, set_num_threads
-from torch import Tensor
-
-_lock = threading.Lock()
+from blocklp.compiled import FAST, kernel
 
 TILE = 32
 """Levels that the ordered filter blurs at a time."""
@@ -29,15 +20,7 @@ DIGIT = 11
 """Bits that the sort looks at in one pass."""
 
 
-def run(kernel: Callable[..., None], *arguments: Tensor | float) -> None:
-    """Call a kernel on tensors, with as many threads as torch uses."""
-    arrays = [a.detach().numpy() if isinstance(a, Tensor) else a for a in arguments]
-    with _lock:  # numba's threads serve one caller at a time
-        set_num_threads(min(torch.get_num_threads(), config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-        kernel(*arrays)
-
-
-@njit(parallel=True, cache=True, nogil=True)
+@kernel()
 def embed(features: Any, elevation: Any, corners: Any, turns: Any, weights: Any) -> None:
     """Simplices of points ``(points, d)``: lattice units of the first corners, the axes between corners, barycentric weights.
 
@@ -155,7 +138,7 @@ def next_vertices(keys: Any, steps: Any, found: Any) -> None:
                 found[axis, side, m] = at if at < size and keys[at] == wanted else size
 
 
-@njit(parallel=True, cache=True, fastmath=True, nogil=True)
+@kernel(fastmath=FAST)
 def splat(values: Any, weights: Any, vertices: Any, threads: int, out: Any) -> None:
     """``out[vertices] += weights * values``, point by point; every thread has some of the channels."""
     points, corners, channels = len(weights), np.uint64(weights.shape[1]), values.shape[1]
@@ -171,7 +154,7 @@ def splat(values: Any, weights: Any, vertices: Any, threads: int, out: Any) -> N
                     target[there + c] += weight * source[here + c]
 
 
-@njit(parallel=True, cache=True, fastmath=True, nogil=True)
+@kernel(fastmath=FAST)
 def blur(values: Any, before: Any, after: Any, out: Any) -> None:
     """``out = values + half of both neighbours``."""
     size, channels = values.shape
@@ -190,7 +173,7 @@ def blur(values: Any, before: Any, after: Any, out: Any) -> None:
                 out[m, c] = values[m, c]
 
 
-@njit(parallel=True, cache=True, fastmath=True, nogil=True)
+@kernel(fastmath=FAST)
 def slice_(values: Any, weights: Any, vertices: Any, out: Any) -> None:
     """``out[n] = sum of weights[n] * values[vertices[n]]``, by threes where that is possible: six for colours and places."""
     corners, channels = weights.shape[1], np.uint64(values.shape[1])
@@ -221,7 +204,7 @@ def slice_(values: Any, weights: Any, vertices: Any, out: Any) -> None:
             k += 1
 
 
-@njit(parallel=True, cache=True, fastmath=True, nogil=True)
+@kernel(fastmath=FAST)
 def products(values: Any, others: Any, vertices: Any, out: Any) -> None:
     """``out[n, k] = <values[vertices[n, k]], others[n]>``."""
     for n in prange(out.shape[0]):
@@ -242,7 +225,7 @@ def _walk(neighbours: Any, at: Any, axes: Any, chosen: bool, side: int) -> Any:
     return at
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@kernel()
 def diagonal(weights: Any, vertices: Any, neighbours: Any, scale: float, out: Any) -> None:
     """What every point counts for itself, by the walks that :attr:`Lattice.diagonal` explains."""
     corners = neighbours.shape[0]
@@ -409,7 +392,7 @@ def _place(keys: Any, order: Any, most: int, at: Any) -> Any:
     return base, light if limit > 0 else 0
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@kernel()
 def levels(bits: Any, most: int, at: Any, counts: Any, light: Any) -> None:
     """Positions of scores ``(labels, points)``, given as their bits, on at most so many levels."""
     for label in prange(len(bits)):
@@ -426,7 +409,7 @@ def _next_levels(place: Any, tiles: Any) -> Any:
     return low % tiles, low // tiles, high % tiles, high // tiles, share
 
 
-@njit(cache=True, fastmath=True, nogil=True)
+@njit(cache=True, fastmath=FAST, nogil=True)
 def _splat_levels(at: Any, values: Any, weights: Any, vertices: Any, total: Any) -> None:
     """Every point to the two levels next to its position."""
     flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
@@ -441,7 +424,7 @@ def _splat_levels(at: Any, values: Any, weights: Any, vertices: Any, total: Any)
             flat[m + high_at] += weights[n, k] * above
 
 
-@njit(cache=True, fastmath=True, nogil=True)
+@njit(cache=True, fastmath=FAST, nogil=True)
 def _slice_levels(at: Any, weights: Any, vertices: Any, total: Any, columns: Any, scale: float, out: Any) -> None:
     """Every point from the two levels next to its position: from their tiles, and from the columns before theirs."""
     flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
@@ -457,7 +440,7 @@ def _slice_levels(at: Any, weights: Any, vertices: Any, total: Any, columns: Any
         out[n] = scale * (below + share * (above - below))
 
 
-@njit(cache=True, fastmath=True, nogil=True)
+@njit(cache=True, fastmath=FAST, nogil=True)
 def _blur_tile(values: Any, before: Any, after: Any, out: Any) -> None:
     """Blur along one axis; the last vertex is the one that does not exist, and zero."""
     half = values.dtype.type(0.5)
@@ -467,7 +450,7 @@ def _blur_tile(values: Any, before: Any, after: Any, out: Any) -> None:
             out[m, q] = values[m, q] + half * (values[a, q] + values[b, q])
 
 
-@njit(cache=True, fastmath=True, nogil=True)
+@njit(cache=True, fastmath=FAST, nogil=True)
 def _pile(there: Any, back: Any, upto: Any, tile: Any) -> None:
     """Add the mean of both blurs to ``upto``; the tile becomes the sum of what that was and what it is."""
     half = tile.dtype.type(0.5)
@@ -477,7 +460,7 @@ def _pile(there: Any, back: Any, upto: Any, tile: Any) -> None:
         tile[i] = before + upto[i]
 
 
-@njit(cache=True, fastmath=True, nogil=True)
+@njit(cache=True, fastmath=FAST, nogil=True)
 def _blur_levels(total: Any, upto: Any, neighbours: Any, buffers: Any) -> None:
     """Blur all tiles by both orders of the axes; each becomes the sum of those before it and of those up to it; add up all."""
     for number in range(len(total)):
@@ -494,7 +477,7 @@ def _blur_levels(total: Any, upto: Any, neighbours: Any, buffers: Any) -> None:
         _pile(there.reshape(-1), back.reshape(-1), upto.reshape(-1), tile.reshape(-1))
 
 
-@njit(cache=True, fastmath=True, nogil=True)
+@njit(cache=True, fastmath=FAST, nogil=True)
 def _sign_columns(upto: Any) -> None:
     """Turn the columns' sums into what is in the columns before each less what is in it and in those after it."""
     for m in range(len(upto)):
@@ -507,7 +490,7 @@ def _sign_columns(upto: Any) -> None:
             below += 2 * own
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@kernel()
 def ordered(
     at: Any, counts: Any, turn: Any, values: Any, weights: Any, vertices: Any, neighbours: Any, scale: float, threads: int, out: Any
 ) -> None:
@@ -545,7 +528,7 @@ def _read(seen: Any, weights: Any, vertices: Any, n: Any) -> Any:
     return total
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@kernel()
 def swept(
     bits: Any,
     turn: Any,

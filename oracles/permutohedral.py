@@ -14,16 +14,16 @@ positive semi-definite up to the truncation.  The published filter, one order on
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from blocklp.compiled import loops
 from blocklp.errors import ModelError
 from blocklp.oracles.gaussian import check_features
 
@@ -129,9 +129,9 @@ class Lattice:
     @cached_property
     def stencil(self) -> tuple[Tensor, Tensor, Tensor]:
         """The blur as a sparse matrix, by the compiled loops only: starts of its rows, columns and entries."""
-        loops = kernels(self.neighbours)
-        assert loops is not None
-        starts, columns, entries = loops.stencil(self.neighbours.numpy())
+        compiled = kernels(self.neighbours)
+        assert compiled is not None
+        starts, columns, entries = compiled.stencil(self.neighbours.numpy())
         return torch.from_numpy(starts), torch.from_numpy(columns), torch.from_numpy(entries)
 
     @cached_property
@@ -150,9 +150,9 @@ class Lattice:
             raise ModelError("the diagonal is that of the symmetric kernel; build the lattice with symmetric=True")
         d, size, vertices = self.features, self.size, self.vertices
         weights = self.weights.detach().double()
-        if loops := kernels(weights):
+        if compiled := kernels(weights):
             own = torch.empty(self.points, dtype=torch.float64)
-            loops.run(loops.diagonal, weights, vertices, self.neighbours, self.scale, own)
+            compiled.diagonal(weights, vertices, self.neighbours, self.scale, own)
             return own
         steps = torch.cat([self.neighbours, self.neighbours.new_full((d + 1, 2, 1), size)], 2)  # no way back from nowhere
         # The axis between consecutive corners; from corner to corner a point goes down it.
@@ -200,8 +200,8 @@ class Lattice:
         if image is not None and (bool((image.diff() < 0).any()) or int(image[0]) < 0):
             raise ModelError("image must hold numbers from 0 that never fall; sort the points by their image")
         sizes = () if image is None else tuple(torch.unique_consecutive(image, return_counts=True)[1].tolist())
-        if (loops := kernels(features)) and not features.requires_grad:
-            weights, unique, vertices, strides = _number(loops, features, image)
+        if (compiled := kernels(features)) and not features.requires_grad:
+            weights, unique, vertices, strides = _number(compiled, features, image)
         else:
             weights, keys = _embed(features)
             packed, strides = _pack(keys, image)
@@ -235,9 +235,9 @@ class Lattice:
 
 @torch.library.custom_op("blocklp::lattice_splat", mutates_args=())
 def _splat(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: Tensor | None, starts: Tensor | None) -> Tensor:
-    if loops := kernels(values):
+    if compiled := kernels(values):
         out = values.new_zeros(size, values.shape[1])
-        loops.run(loops.splat, values.contiguous(), weights.contiguous(), vertices, torch.get_num_threads(), out)
+        compiled.splat(values.contiguous(), weights.contiguous(), vertices, torch.get_num_threads(), out)
         return out
     if order is None or starts is None:
         order, starts = _entries(vertices, size)
@@ -247,9 +247,9 @@ def _splat(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: 
 
 @torch.library.custom_op("blocklp::lattice_slice", mutates_args=())
 def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor | None, starts: Tensor | None) -> Tensor:
-    if loops := kernels(values):
+    if compiled := kernels(values):
         out = values.new_empty(len(weights), values.shape[1])
-        loops.run(loops.slice_, values.contiguous(), weights.contiguous(), vertices, out)
+        compiled.slice_(values.contiguous(), weights.contiguous(), vertices, out)
         return out
     return (weights[:, :, None] * values[vertices]).sum(1)
 
@@ -257,9 +257,9 @@ def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor | No
 @torch.library.custom_op("blocklp::lattice_products", mutates_args=())
 def _products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
     """Inner products of the points' values with those of their vertices: the gradient of the weights."""
-    if loops := kernels(values):
+    if compiled := kernels(values):
         out = values.new_empty(vertices.shape)
-        loops.run(loops.products, values.contiguous(), others.contiguous(), vertices, out)
+        compiled.products(values.contiguous(), others.contiguous(), vertices, out)
         return out
     return (values[vertices] * others[:, None]).sum(2)
 
@@ -278,9 +278,9 @@ def _one_way(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
 
 
 def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
-    if loops := kernels(values):
+    if compiled := kernels(values):
         out = torch.empty_like(values, memory_format=torch.contiguous_format)
-        loops.run(loops.blur, values.contiguous(), *neighbours, out)
+        compiled.blur(values.contiguous(), *neighbours, out)
         return out
     padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
     return values + 0.5 * (padded[neighbours[0]] + padded[neighbours[1]])
@@ -288,16 +288,7 @@ def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
 
 def kernels(values: Tensor) -> ModuleType | None:
     """The compiled loops, where there are some for the device."""
-    return _loops() if values.device.type == "cpu" else None
-
-
-@lru_cache
-def _loops() -> ModuleType | None:
-    """Imported on first use: a compiler takes its time."""
-    try:
-        return importlib.import_module("blocklp.oracles.lattice_kernels")
-    except ImportError:  # without numba the same in tensor operations
-        return None
+    return loops("blocklp.oracles.lattice_kernels") if values.device.type == "cpu" else None
 
 
 _splat.register_fake(lambda values, weights, vertices, size, order, starts: values.new_empty(size, values.shape[1]))
@@ -420,7 +411,7 @@ def _strides(low: Tensor, high: Tensor, image: Tensor | None) -> tuple[Tensor, T
     return low, strides, math.prod(sizes)
 
 
-def _number(loops: ModuleType, features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _number(compiled: ModuleType, features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """By compiled loops: weights, packed keys of the vertices in rising order, numbers of the points' vertices, and strides."""
     points, d = features.shape
     elevation = _elevation(d).to(features)
@@ -428,13 +419,13 @@ def _number(loops: ModuleType, features: Tensor, image: Tensor | None) -> tuple[
     corners = torch.empty(points, d, dtype=torch.int64)
     turns = torch.empty(points, d + 1, dtype=torch.int8)
     weights = features.new_empty(points, d + 1)
-    loops.run(loops.embed, features.contiguous(), elevation, corners, turns, weights)
+    compiled.embed(features.contiguous(), elevation, corners, turns, weights)
     # Coordinates of a simplex reach from its first corner d units down and up.
     low, strides, span = _strides(corners.amin(0) * (d + 1) - d, corners.amax(0) * (d + 1) + d, image)
     offsets = torch.zeros(points, dtype=torch.int64) if image is None else image * span
     vertices = torch.empty(points, d + 1, dtype=torch.int64)
     arrays = [a.numpy() for a in (corners, turns, low, strides, offsets, vertices)]
-    keys = torch.from_numpy(loops.number(*arrays))
+    keys = torch.from_numpy(compiled.number(*arrays))
     unique, order = keys.sort()
     return weights, unique, order.argsort()[vertices], strides
 
@@ -445,8 +436,8 @@ def _neighbours(unique: Tensor, strides: Tensor) -> Tensor:
     found = unique.new_empty(d + 1, 2, size)
     # A step along an axis adds d to its coordinate and takes 1 from all others.
     steps = torch.cat([strides * (d + 1), strides.new_zeros(1)]) - strides.sum()
-    if loops := kernels(unique):
-        loops.run(loops.next_vertices, unique, steps, found)
+    if compiled := kernels(unique):
+        compiled.next_vertices(*(a.numpy() for a in (unique, steps, found)))
         return found
     for axis in range(d + 1):
         for side, sign in enumerate((1, -1)):

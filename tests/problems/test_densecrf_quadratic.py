@@ -126,7 +126,7 @@ def test_bounds_are_below_the_best_labelling(kind: type, compatibility: str, cli
         qp_cvx(run, steps=10)
         found = run.result()
         assert found.energy.item() >= best - 1e-9
-        assert ConvexBound(field).anywhere().item() <= found.bound.item() <= best
+        assert ConvexBound(field).anywhere().item() - 1e-3 <= found.bound.item() <= best
 
 
 @pytest.mark.parametrize("compatibility", COMPATIBILITIES)
