@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import os
-import threading
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,8 +19,6 @@ from torch import Tensor
 
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
-
-_lock = threading.Lock()
 
 
 @functools.lru_cache
@@ -32,33 +31,31 @@ def loops(module: str) -> ModuleType | None:
 
 
 def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function of arrays and numbers for tensors and numbers: on one thread, or with ``prange`` on as many as torch has.
+    """Compile a function ``(first, last, ...)`` of arrays and numbers that does the units of work from ``first`` to before ``last``.
 
-    Compiled code is cached beside the source.  Options are numba's.
+    The result is called as ``(units, ...)`` with tensors and numbers, and deals the units out to as many threads as torch has.  Units
+    must not depend on each other.  Compiled code is cached beside the source.  Options are numba's.
     """
-    # As many threads as torch may use: idle ones beyond those cost milliseconds a call.
-    os.environ.setdefault("NUMBA_NUM_THREADS", str(torch.get_num_threads()))
     import numba
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        assert isinstance(function, FunctionType)
-        # Under a name of its own: the cache knows functions by their names, not by these options.
-        single = FunctionType(function.__code__, function.__globals__, function.__name__ + "_on_one_thread")
-        single.__qualname__ = single.__name__
-        alone = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(single)
-        together = numba.njit(parallel=True, cache=True, nogil=True, error_model="numpy", **options)(function)
+        compiled = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
 
         @functools.wraps(function)
-        def run(*arguments: Tensor | float) -> None:
-            arrays = [a.detach().numpy() if isinstance(a, Tensor) else a for a in arguments]
-            threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-            if threads == 1:
-                alone(*arrays)
-                return
-            with _lock:  # numba's threads serve one caller at a time
-                numba.set_num_threads(threads)
-                together(*arrays)
+        def run(units: int, *arguments: Tensor | float) -> None:
+            arrays: list[Any] = [a.detach().numpy() if isinstance(a, Tensor) else a for a in arguments]
+            threads = max(1, min(torch.get_num_threads(), units))
+            ends = [units * k // threads for k in range(threads + 1)]
+            others = [_pool().submit(compiled, *part, *arrays) for part in itertools.pairwise(ends[1:])]
+            compiled(*ends[:2], *arrays)
+            for other in others:
+                other.result()
 
         return run
 
     return decorate
+
+
+@functools.lru_cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="blocklp")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from blocklp.compiled import FAST, kernel
 
@@ -23,12 +23,17 @@ TINY = 1e-37
 """Less than the square of any step that matters, in single precision too."""
 
 
+def tiles(blocks: int) -> int:
+    """Tiles that hold so many blocks, or variables: the units of work of an instance."""
+    return -(-blocks // TILE)
+
+
 @kernel(fastmath=FAST)
-def means(copies: Any, order: Any, starts: Any, counts: Any, out: Any) -> None:
+def means(begin: int, stop: int, copies: Any, order: Any, starts: Any, counts: Any, out: Any) -> None:
     """Means of the copies ``(batch, copies)`` of every variable, in the order of ``order``: ``(batch, variables)``."""
     batch, variables = out.shape
     shares = (variables + TILE - 1) // TILE
-    for unit in prange(batch * shares):
+    for unit in range(begin, stop):
         b, first = unit // shares, unit % shares * TILE
         own, count = b % len(order), b % len(counts)
         for j in range(first, min(first + TILE, variables)):
@@ -69,6 +74,8 @@ def _fold(lanes: Any) -> Any:
 
 @kernel(fastmath=FAST)
 def ask(
+    begin: int,
+    stop: int,
     points: Any,
     centre: Any,
     place: Any,
@@ -91,7 +98,7 @@ def ask(
     """
     batch, vertices, blocks = weights.shape
     dim, tiles = table.shape[1], sums.shape[1]
-    for unit in prange(batch * tiles):
+    for unit in range(begin, stop):
         b, tile = unit // tiles, unit % tiles
         first = tile * TILE
         count = min(TILE, blocks - first)
@@ -124,6 +131,8 @@ def ask(
 
 @kernel(fastmath=FAST)
 def advance(
+    begin: int,
+    stop: int,
     duals: Any,
     start: int,
     table: Any,
@@ -144,7 +153,7 @@ def advance(
     batch, vertices, blocks = weights.shape
     dim, tiles, kind = table.shape[1], (blocks + TILE - 1) // TILE, weights.dtype.type
     zero, one, out, tiny = kind(0), kind(1), kind(ruled_out), kind(TINY)
-    for unit in prange(batch * tiles):
+    for unit in range(begin, stop):
         b, first = unit // tiles, unit % tiles * TILE
         count = min(TILE, blocks - first)
         gradients, news = np.empty((vertices, TILE), weights.dtype), np.empty((vertices, TILE), weights.dtype)

@@ -65,14 +65,28 @@ def ask(
         return Asked(duals, model, value, cost, answers)
     duals, mean = torch.empty_like(points), torch.empty_like(problem.cost)
     place, order, starts = problem.coupling.incidence
-    fused.means(points, order, starts, problem.counts, mean)
+    fused.means(len(points) * fused.tiles(problem.cost.shape[1]), points, order, starts, problem.counts, mean)
     found = points.new_zeros(len(points), 3)
     answers = ()
     for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True):
         assert isinstance(a, atom.VertexTable)
-        sums = points.new_empty(len(points), -(-group.blocks // fused.TILE), 3)
+        sums = points.new_empty(len(points), fused.tiles(group.blocks), 3)
         alive = points.new_empty(1, 0) if group.alive is None else group.alive
-        fused.ask(points, centre, place, mean, eta, group.start, a.table, *_struck(group, points), alive, w, duals, sums)
+        fused.ask(
+            sums.shape[0] * sums.shape[1],
+            points,
+            centre,
+            place,
+            mean,
+            eta,
+            group.start,
+            a.table,
+            *_struck(group, points),
+            alive,
+            w,
+            duals,
+            sums,
+        )
         found += sums.sum(1)
         answers += (atom.Answer(a, w, e, points.new_empty(0), points.new_empty(0)),)
     model, value, cost = found.unbind(1)
@@ -97,7 +111,7 @@ def advance(
             assert isinstance(a.atoms, atom.VertexTable)
             new, ahead, table = torch.empty_like(a.weights), torch.empty_like(a.weights), (a.atoms.table, a.atoms.gram)
             rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype), a.weights, a.earlier)
-            fused.advance(asked.duals, group.start, *table, *rest, new, ahead, points)
+            fused.advance(len(points) * fused.tiles(group.blocks), asked.duals, group.start, *table, *rest, new, ahead, points)
         stepped += (new,)
         extrapolated += (ahead,)
     return points, stepped, extrapolated

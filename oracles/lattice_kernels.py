@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from blocklp.compiled import FAST, kernel
 
@@ -21,14 +21,13 @@ DIGIT = 11
 
 
 @kernel()
-def embed(features: Any, elevation: Any, corners: Any, turns: Any, weights: Any) -> None:
+def embed(begin: int, stop: int, features: Any, elevation: Any, corners: Any, turns: Any, weights: Any) -> None:
     """Simplices of points ``(points, d)``: lattice units of the first corners, the axes between corners, barycentric weights.
 
     That is the tensor code of :func:`blocklp.oracles.permutohedral._embed`, point by point.
     """
     points, d = features.shape
-    chunks = (points + CHUNK - 1) // CHUNK
-    for chunk in prange(chunks):
+    for chunk in range(begin, stop):
         lifted, rank = np.empty(d + 1, features.dtype), np.empty(d + 1, np.int64)
         whole = np.empty(d + 1, np.int64)
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, points)):
@@ -139,12 +138,11 @@ def next_vertices(keys: Any, steps: Any, found: Any) -> None:
 
 
 @kernel(fastmath=FAST)
-def splat(values: Any, weights: Any, vertices: Any, threads: int, out: Any) -> None:
-    """``out[vertices] += weights * values``, point by point; every thread has some of the channels."""
+def splat(begin: int, stop: int, values: Any, weights: Any, vertices: Any, shares: int, out: Any) -> None:
+    """``out[vertices] += weights * values``, point by point; every share has some of the channels."""
     points, corners, channels = len(weights), np.uint64(weights.shape[1]), values.shape[1]
     source, target, row = values.reshape(-1), out.reshape(-1), np.uint64(channels)
-    shares = max(1, min(threads, channels // 8))
-    for share in prange(shares):
+    for share in range(begin, stop):
         first, last = np.uint64(share * channels // shares), np.uint64((share + 1) * channels // shares)
         for n in range(points):
             here = np.uint64(n) * row
@@ -155,11 +153,11 @@ def splat(values: Any, weights: Any, vertices: Any, threads: int, out: Any) -> N
 
 
 @kernel(fastmath=FAST)
-def blur(values: Any, before: Any, after: Any, out: Any) -> None:
+def blur(begin: int, stop: int, values: Any, before: Any, after: Any, out: Any) -> None:
     """``out = values + half of both neighbours``."""
     size, channels = values.shape
     half = values.dtype.type(0.5)
-    for m in prange(size):
+    for m in range(begin, stop):
         a, b = before[m], after[m]
         if a < size and b < size:
             for c in range(channels):
@@ -174,11 +172,11 @@ def blur(values: Any, before: Any, after: Any, out: Any) -> None:
 
 
 @kernel(fastmath=FAST)
-def slice_(values: Any, weights: Any, vertices: Any, out: Any) -> None:
+def slice_(begin: int, stop: int, values: Any, weights: Any, vertices: Any, out: Any) -> None:
     """``out[n] = sum of weights[n] * values[vertices[n]]``, by threes where that is possible: six for colours and places."""
     corners, channels = weights.shape[1], np.uint64(values.shape[1])
     source, target = values.reshape(-1), out.reshape(-1)
-    for n in prange(len(weights)):
+    for n in range(begin, stop):
         here = np.uint64(n) * channels
         w, m = weights[n], vertices[n]
         k = 0
@@ -205,9 +203,9 @@ def slice_(values: Any, weights: Any, vertices: Any, out: Any) -> None:
 
 
 @kernel(fastmath=FAST)
-def products(values: Any, others: Any, vertices: Any, out: Any) -> None:
+def products(begin: int, stop: int, values: Any, others: Any, vertices: Any, out: Any) -> None:
     """``out[n, k] = <values[vertices[n, k]], others[n]>``."""
-    for n in prange(out.shape[0]):
+    for n in range(begin, stop):
         for k in range(out.shape[1]):
             total = values.dtype.type(0)
             for c in range(values.shape[1]):
@@ -226,10 +224,10 @@ def _walk(neighbours: Any, at: Any, axes: Any, chosen: bool, side: int) -> Any:
 
 
 @kernel()
-def diagonal(weights: Any, vertices: Any, neighbours: Any, scale: float, out: Any) -> None:
+def diagonal(begin: int, stop: int, weights: Any, vertices: Any, neighbours: Any, scale: float, out: Any) -> None:
     """What every point counts for itself, by the walks that :attr:`Lattice.diagonal` explains."""
     corners = neighbours.shape[0]
-    for n in prange(len(out)):
+    for n in range(begin, stop):
         at, weight = vertices[n], weights[n]
         axis, between = np.zeros(corners, np.int64), np.zeros(corners, np.bool_)
         for k in range(corners - 1):
@@ -393,9 +391,9 @@ def _place(keys: Any, order: Any, most: int, at: Any) -> Any:
 
 
 @kernel()
-def levels(bits: Any, most: int, at: Any, counts: Any, light: Any) -> None:
+def levels(begin: int, stop: int, bits: Any, most: int, at: Any, counts: Any, light: Any) -> None:
     """Positions of scores ``(labels, points)``, given as their bits, on at most so many levels."""
-    for label in prange(len(bits)):
+    for label in range(begin, stop):
         keys, order = _sort(bits[label])
         counts[label], light[label] = _place(keys, order, most, at[label])
 
@@ -492,7 +490,18 @@ def _sign_columns(upto: Any) -> None:
 
 @kernel()
 def ordered(
-    at: Any, counts: Any, turn: Any, values: Any, weights: Any, vertices: Any, neighbours: Any, scale: float, threads: int, out: Any
+    begin: int,
+    stop: int,
+    at: Any,
+    counts: Any,
+    turn: Any,
+    values: Any,
+    weights: Any,
+    vertices: Any,
+    neighbours: Any,
+    scale: float,
+    threads: int,
+    out: Any,
 ) -> None:
     """The ordered filter of values ``(labels, points)`` at positions on levels, for the labels that ``turn`` deals out to threads.
 
@@ -502,7 +511,7 @@ def ordered(
     rows = neighbours.shape[2] + 1  # the last is the vertex that does not exist: it stays zero
     most = (counts.max() + TILE - 1) // TILE
     labels = len(turn)
-    for thread in prange(threads):
+    for thread in range(begin, stop):
         # Fresh memory is slow: once for all labels.
         memory, upto = np.empty((most, rows, TILE), values.dtype), np.empty((rows, TILE), values.dtype)
         buffers = np.zeros((3, rows, TILE), values.dtype)
@@ -530,6 +539,8 @@ def _read(seen: Any, weights: Any, vertices: Any, n: Any) -> Any:
 
 @kernel()
 def swept(
+    begin: int,
+    stop: int,
     bits: Any,
     turn: Any,
     values: Any,
@@ -549,7 +560,7 @@ def swept(
     """
     points, corners, size = bits.shape[1], weights.shape[1], len(starts) - 1
     labels = len(turn)
-    for thread in prange(threads):
+    for thread in range(begin, stop):
         seen, splat, sums = np.empty(size), np.empty(size), np.empty(points)
         for i in range(thread, labels, threads):
             label = turn[i]

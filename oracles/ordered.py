@@ -98,7 +98,7 @@ def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | No
     out, threads = torch.empty_like(turned), torch.get_num_threads()
 
     def sweep(turn: Tensor) -> None:
-        loops.swept(_bits(scores), turn, turned, weights, vertices, *lattice.stencil, lattice.scale, threads, out)
+        loops.swept(threads, _bits(scores), turn, turned, weights, vertices, *lattice.stencil, lattice.scale, threads, out)
 
     if most >= lattice.points:
         sweep(torch.arange(scores.shape[1]))
@@ -111,7 +111,7 @@ def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | No
         sweep(turn[quick[turn]])
     if not bool(quick.all()):
         rest = (weights, vertices, lattice.neighbours, lattice.scale, threads, out)
-        loops.ordered(at.T, counts, turn[~quick[turn]], turned, *rest)
+        loops.ordered(threads, at.T, counts, turn[~quick[turn]], turned, *rest)
     return out.T.contiguous()
 
 
@@ -151,7 +151,7 @@ def assign_levels(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     if loops := permutohedral.kernels(scores):
         at = torch.empty(scores.shape[::-1], dtype=torch.float32)
         counts, light = torch.empty(2, scores.shape[1], dtype=torch.int64)
-        loops.levels(_bits(scores), most, at, counts, light)
+        loops.levels(len(counts), _bits(scores), most, at, counts, light)
         return at.T, counts, light
     found = [_place(column, most) for column in scores.T]
     places, numbers, light_points = zip(*found, strict=True)

@@ -152,7 +152,7 @@ class Lattice:
         weights = self.weights.detach().double()
         if compiled := kernels(weights):
             own = torch.empty(self.points, dtype=torch.float64)
-            compiled.diagonal(weights, vertices, self.neighbours, self.scale, own)
+            compiled.diagonal(len(own), weights, vertices, self.neighbours, self.scale, own)
             return own
         steps = torch.cat([self.neighbours, self.neighbours.new_full((d + 1, 2, 1), size)], 2)  # no way back from nowhere
         # The axis between consecutive corners; from corner to corner a point goes down it.
@@ -237,7 +237,8 @@ class Lattice:
 def _splat(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: Tensor | None, starts: Tensor | None) -> Tensor:
     if compiled := kernels(values):
         out = values.new_zeros(size, values.shape[1])
-        compiled.splat(values.contiguous(), weights.contiguous(), vertices, torch.get_num_threads(), out)
+        shares = max(1, min(torch.get_num_threads(), values.shape[1] // 8))
+        compiled.splat(shares, values.contiguous(), weights.contiguous(), vertices, shares, out)
         return out
     if order is None or starts is None:
         order, starts = _entries(vertices, size)
@@ -249,7 +250,7 @@ def _splat(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: 
 def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor | None, starts: Tensor | None) -> Tensor:
     if compiled := kernels(values):
         out = values.new_empty(len(weights), values.shape[1])
-        compiled.slice_(values.contiguous(), weights.contiguous(), vertices, out)
+        compiled.slice_(len(out), values.contiguous(), weights.contiguous(), vertices, out)
         return out
     return (weights[:, :, None] * values[vertices]).sum(1)
 
@@ -259,7 +260,7 @@ def _products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
     """Inner products of the points' values with those of their vertices: the gradient of the weights."""
     if compiled := kernels(values):
         out = values.new_empty(vertices.shape)
-        compiled.products(values.contiguous(), others.contiguous(), vertices, out)
+        compiled.products(len(out), values.contiguous(), others.contiguous(), vertices, out)
         return out
     return (values[vertices] * others[:, None]).sum(2)
 
@@ -280,7 +281,7 @@ def _one_way(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
 def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
     if compiled := kernels(values):
         out = torch.empty_like(values, memory_format=torch.contiguous_format)
-        compiled.blur(values.contiguous(), *neighbours, out)
+        compiled.blur(len(out), values.contiguous(), *neighbours, out)
         return out
     padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
     return values + 0.5 * (padded[neighbours[0]] + padded[neighbours[1]])
@@ -419,7 +420,7 @@ def _number(compiled: ModuleType, features: Tensor, image: Tensor | None) -> tup
     corners = torch.empty(points, d, dtype=torch.int64)
     turns = torch.empty(points, d + 1, dtype=torch.int8)
     weights = features.new_empty(points, d + 1)
-    compiled.embed(features.contiguous(), elevation, corners, turns, weights)
+    compiled.embed(-(-points // compiled.CHUNK), features.contiguous(), elevation, corners, turns, weights)
     # Coordinates of a simplex reach from its first corner d units down and up.
     low, strides, span = _strides(corners.amin(0) * (d + 1) - d, corners.amax(0) * (d + 1) + d, image)
     offsets = torch.zeros(points, dtype=torch.int64) if image is None else image * span
