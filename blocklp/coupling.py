@@ -40,13 +40,9 @@ class Coupling:
     maps: dict[tuple[int, int], tuple[Linear, Linear]]
 
     @cached_property
-    def incidence(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For compiled loops: ``index``, the copies variable by variable, and where each variable's start, in small integers."""
-        kind = torch.int32 if self.index.shape[1] < 2**31 else torch.int64
-        lengths = torch.zeros(len(self.index), self.variables, dtype=torch.int64)
-        lengths.scatter_add_(1, self.index, torch.ones_like(self.index))
-        starts = torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
-        return self.index.to(kind), self.index.argsort(dim=1, stable=True).to(kind), starts.to(kind)
+    def places(self) -> Tensor:
+        """``index`` in integers of half the size, where they suffice."""
+        return self.index.to(torch.int32) if self.variables < 2**31 else self.index
 
     @classmethod
     def build(cls, variables: int, index: Tensor, maps: dict[tuple[int, int], tuple[Linear, Linear]] | None = None) -> Coupling:

@@ -24,23 +24,8 @@ TINY = 1e-37
 
 
 def tiles(blocks: int) -> int:
-    """Tiles that hold so many blocks, or variables: the units of work of an instance."""
+    """Tiles that hold so many blocks: the units of work of an instance."""
     return -(-blocks // TILE)
-
-
-@kernel(fastmath=FAST)
-def means(begin: int, stop: int, copies: Any, order: Any, starts: Any, counts: Any, out: Any) -> None:
-    """Means of the copies ``(batch, copies)`` of every variable, in the order of ``order``: ``(batch, variables)``."""
-    batch, variables = out.shape
-    shares = (variables + TILE - 1) // TILE
-    for unit in range(begin, stop):
-        b, first = unit // shares, unit % shares * TILE
-        own, count = b % len(order), b % len(counts)
-        for j in range(first, min(first + TILE, variables)):
-            total = copies.dtype.type(0)
-            for e in range(starts[own, j], starts[own, j + 1]):
-                total += copies[b, order[own, e]]
-            out[b, j] = total / counts[count, j]
 
 
 @njit(inline="always")

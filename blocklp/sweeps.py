@@ -17,8 +17,11 @@ from blocklp.compiled import loops
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.finite import FiniteVertices, struck_out
 
-LARGE = 200_000
-"""Copies from which on a missing compiler is worth a word."""
+LARGE = 100_000
+"""Copies of an instance from which on compiled loops pay: to load them takes half a second, to compile them once some seconds.
+
+The size of an instance decides, not that of the batch, so that an instance's numbers do not depend on others.
+"""
 
 _said: set[str] = set()
 
@@ -54,41 +57,26 @@ def ask(
     earlier: tuple[Tensor, ...],
 ) -> Asked:
     r"""Ask all oracles at :math:`\beta + P x / \eta`, for points and centre ``(batch, copies)`` and eta ``(batch,)``."""
-    fused = _fused(problem, atoms)
-    if fused is None:
-        spread = problem.disagreement(points)
-        model = dot(spread, spread)
-        duals = spread.div_(eta[:, None]).add_(centre)
-        answers = tuple(a.answer(group, duals, w, e) for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True))
-        value = torch.stack([a.best.sum(1) for a in answers]).sum(0)
-        cost = torch.stack([dot(a.weights, a.values) for a in answers]).sum(0)
-        return Asked(duals, model, value, cost, answers)
-    duals, mean = torch.empty_like(points), torch.empty_like(problem.cost)
-    place, order, starts = problem.coupling.incidence
-    fused.means(len(points) * fused.tiles(problem.cost.shape[1]), points, order, starts, problem.counts, mean)
+    fused = _fused(problem)
+    swept = [fused is not None and isinstance(a, atom.VertexTable) for a in atoms]
+    spread = torch.empty_like(points) if all(swept) else problem.disagreement(points)
+    duals = torch.empty_like(points) if all(swept) else spread.div(eta[:, None]).add_(centre)
+    mean = problem.mean(points) if any(swept) else points
     found = points.new_zeros(len(points), 3)
-    answers = ()
+    answers: tuple[atom.Answer, ...] = ()
     for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True):
-        assert isinstance(a, atom.VertexTable)
-        sums = points.new_empty(len(points), fused.tiles(group.blocks), 3)
-        alive = points.new_empty(1, 0) if group.alive is None else group.alive
-        fused.ask(
-            sums.shape[0] * sums.shape[1],
-            points,
-            centre,
-            place,
-            mean,
-            eta,
-            group.start,
-            a.table,
-            *_struck(group, points),
-            alive,
-            w,
-            duals,
-            sums,
-        )
-        found += sums.sum(1)
-        answers += (atom.Answer(a, w, e, points.new_empty(0), points.new_empty(0)),)
+        if fused is not None and isinstance(a, atom.VertexTable):
+            sums = points.new_empty(len(points), fused.tiles(group.blocks), 3)
+            alive = points.new_empty(1, 0) if group.alive is None else group.alive
+            state = (points, centre, problem.coupling.places, mean, eta)
+            table = (group.start, a.table, *_struck(group, points), alive)
+            fused.ask(sums.shape[0] * sums.shape[1], *state, *table, w, duals, sums)
+            answer, values = atom.Answer(a, w, e, points.new_empty(0), points.new_empty(0)), sums.sum(1)
+        else:
+            answer, own = a.answer(group, duals, w, e), group.rows(spread)
+            values = torch.stack([dot(own, own), answer.best.sum(1), dot(answer.weights, answer.values)], 1)
+        answers += (answer,)
+        found += values
     model, value, cost = found.unbind(1)
     return Asked(duals, model, value, cost, answers)
 
@@ -97,32 +85,30 @@ def advance(
     problem: Decomposition, asked: Asked, eta: Tensor, push: Tensor, repeats: int
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Step each block, extrapolate by ``push`` ``(batch,)``: points ``(batch, copies)``, and by group weights after both."""
-    points = torch.empty_like(asked.duals)
-    fused = _fused(problem, tuple(a.atoms for a in asked.answers))
+    points, fused = torch.empty_like(asked.duals), _fused(problem)
     stepped: tuple[Tensor, ...] = ()
     extrapolated: tuple[Tensor, ...] = ()
     for group, a in zip(problem.groups, asked.answers, strict=True):
-        if fused is None:
+        if fused is not None and isinstance(a.atoms, atom.VertexTable):
+            new, ahead, table = torch.empty_like(a.weights), torch.empty_like(a.weights), (a.atoms.table, a.atoms.gram)
+            rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype), a.weights, a.earlier)
+            fused.advance(len(points) * fused.tiles(group.blocks), asked.duals, group.start, *table, *rest, new, ahead, points)
+        else:
             new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, repeats)
             ahead = (new - a.earlier).mul_(push[:, None, None]).add_(new).clamp_(min=0)
             ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))
             group.rows(points).copy_(a.atoms.combine(ahead))
-        else:
-            assert isinstance(a.atoms, atom.VertexTable)
-            new, ahead, table = torch.empty_like(a.weights), torch.empty_like(a.weights), (a.atoms.table, a.atoms.gram)
-            rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype), a.weights, a.earlier)
-            fused.advance(len(points) * fused.tiles(group.blocks), asked.duals, group.start, *table, *rest, new, ahead, points)
         stepped += (new,)
         extrapolated += (ahead,)
     return points, stepped, extrapolated
 
 
-def _fused(problem: Decomposition, atoms: tuple[atom.Atoms, ...]) -> ModuleType | None:
+def _fused(problem: Decomposition) -> ModuleType | None:
     """The compiled loops, where they serve."""
-    if problem.cost.device.type != "cpu" or problem.coupling.maps or not all(isinstance(a, atom.VertexTable) for a in atoms):
+    if problem.cost.device.type != "cpu" or problem.copies < LARGE or problem.coupling.maps:
         return None
     fused = loops("blocklp.fused")
-    if fused is None and problem.batch * problem.copies >= LARGE and "numba" not in _said:
+    if fused is None and "numba" not in _said:
         _said.add("numba")
         logging.getLogger("blocklp").warning("numba is not installed: passes take several times as long; pip install 'blocklp[fast]'")
     return fused
