@@ -130,11 +130,12 @@ def advance(
     ruled_out: float,
     weights: Any,
     earlier: Any,
-    stepped: Any,
-    ahead: Any,
     points: Any,
 ) -> None:
-    """Pairwise steps of one group's blocks (:func:`blocklp.atoms.pairwise_steps`), extrapolation by ``push``, and their points."""
+    """Pairwise steps of one group's blocks (:func:`blocklp.atoms.pairwise_steps`), extrapolation by ``push``, and their points.
+
+    ``weights`` become the extrapolated ones, ``earlier`` those of this step.
+    """
     batch, vertices, blocks = weights.shape
     dim, tiles, kind = table.shape[1], (blocks + TILE - 1) // TILE, weights.dtype.type
     zero, one, out, tiny = kind(0), kind(1), kind(ruled_out), kind(TINY)
@@ -204,11 +205,11 @@ def advance(
                 used[q] = max(new[q] + (new[q] - last[q]) * before, zero)
             for q in range(count):
                 length[q] += used[q]
-            stepped[b, k, first : first + count] = new[:count]
+            last[:] = new[:count]
         for q in range(count):
             length[q] = one / max(length[q], tiny)
         for k in range(vertices):
-            used, further = useds[k], ahead[b, k, first : first + count]
+            used, further = useds[k], weights[b, k, first : first + count]
             for q in range(count):
                 used[q] *= length[q]
             further[:] = used[:count]

@@ -82,17 +82,20 @@ def ask(
 
 
 def advance(
-    problem: Decomposition, asked: Asked, eta: Tensor, push: Tensor, repeats: int
+    problem: Decomposition, asked: Asked, points: Tensor, eta: Tensor, push: Tensor, repeats: int
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Step each block, extrapolate by ``push`` ``(batch,)``: points ``(batch, copies)``, and by group weights after both."""
-    points, fused = torch.empty_like(asked.duals), _fused(problem)
+    """Step each block, extrapolate by ``push`` ``(batch,)``: points ``(batch, copies)``, and by group weights after both.
+
+    Compiled loops write these over the points given and the weights of the answers: fresh memory takes as long as the work.
+    """
+    fused = _fused(problem)
     stepped: tuple[Tensor, ...] = ()
     extrapolated: tuple[Tensor, ...] = ()
     for group, a in zip(problem.groups, asked.answers, strict=True):
         if fused is not None and isinstance(a.atoms, atom.VertexTable):
-            new, ahead, table = torch.empty_like(a.weights), torch.empty_like(a.weights), (a.atoms.table, a.atoms.gram)
-            rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype), a.weights, a.earlier)
-            fused.advance(len(points) * fused.tiles(group.blocks), asked.duals, group.start, *table, *rest, new, ahead, points)
+            new, ahead, table = a.earlier, a.weights, (a.atoms.table, a.atoms.gram)
+            rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype))
+            fused.advance(len(points) * fused.tiles(group.blocks), asked.duals, group.start, *table, *rest, ahead, new, points)
         else:
             new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, repeats)
             ahead = (new - a.earlier).mul_(push[:, None, None]).add_(new).clamp_(min=0)

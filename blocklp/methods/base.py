@@ -49,7 +49,7 @@ class Method(Protocol):
         """State after one pass at ``duals`` ``(batch, copies)``; ``eta`` is a warm start's weight, if there is one."""
 
     def step(self, problem: Decomposition, state: Any) -> Any:
-        """State after one more pass."""
+        """State after one more pass; the state given may be used up."""
 
 
 def _select(value: Any, rows: Tensor) -> Any:

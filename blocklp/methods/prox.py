@@ -72,10 +72,11 @@ class Prox:
             weights.append(block_weights)
         weight = as_weight(self.eta).start(problem, duals, points) if eta is None else eta
         zero, one = torch.zeros_like(value), torch.ones_like(value)
-        return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, tuple(atoms), tuple(weights), tuple(weights))
+        earlier = tuple(w.clone() for w in weights)
+        return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, tuple(atoms), tuple(weights), earlier)
 
     def step(self, problem: Decomposition, state: ProxStepState) -> ProxStepState:
-        """One pass: the oracles at the current multipliers, then a block step or a new proximal centre."""
+        """One pass: the oracles at the current multipliers, then a block step or a new proximal centre; the state is used up."""
         eta = state.eta
         asked = ask(problem, state.points, state.centre, eta, state.atoms, state.weights, state.earlier)
         duals, value, model, gap = asked.duals, asked.value, asked.model / eta, asked.cost - asked.value
@@ -87,7 +88,7 @@ class Prox:
 
         momentum = torch.where(outer, torch.ones_like(eta), (1 + (1 + 4 * state.momentum**2).sqrt()) / 2)
         push = (~outer).to(eta) * (state.momentum - 1) / momentum
-        points, stepped, extrapolated = advance(problem, asked, eta, push, self.repeats)
+        points, stepped, extrapolated = advance(problem, asked, state.points, eta, push, self.repeats)
         return ProxStepState(
             duals=duals,
             value=value,

@@ -62,6 +62,12 @@ def state(problem: Decomposition) -> ProxStepState:
     return ProxStepState(**{**vars(found), "centre": duals, "weights": weights, "points": points})
 
 
+def answers(problem: Decomposition, now: ProxStepState) -> sweeps.Asked:
+    """Answers with weights of their own, which the next sweep may write over."""
+    weights, earlier = (tuple(w.clone() for w in ws) for ws in (now.weights, now.earlier))
+    return sweeps.ask(problem, now.points, now.centre, now.eta, now.atoms, weights, earlier)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
@@ -72,15 +78,15 @@ def test_sweeps_are_the_tensor_operations(batch: int, fixed: bool, dtype: torch.
     push = torch.linspace(0.2, 0.9, batch, dtype=dtype)
     for large in (10**9, 0):
         monkeypatch.setattr(sweeps, "LARGE", large)
-        asked.append(sweeps.ask(problem, now.points, now.centre, now.eta, now.atoms, now.weights, now.earlier))
-        advanced.append(sweeps.advance(problem, asked[-1], now.eta, push, 1))
+        asked.append(answers(problem, now))
+        advanced.append(sweeps.advance(problem, answers(problem, now), now.points.clone(), now.eta, push, 1))
     assert asked[0].answers[0].values.numel() and not asked[1].answers[0].values.numel()  # they did run
     close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
     for name in ("duals", "model", "value", "cost"):
         torch.testing.assert_close(getattr(asked[1], name), getattr(asked[0], name), **close)
     torch.testing.assert_close(advanced[1], advanced[0], **close)
     # A step of the best length makes two atoms tie, so that rounding chooses the second one: it must descend all the same.
-    twice = sweeps.advance(problem, asked[1], now.eta, push, 2)
+    twice = sweeps.advance(problem, answers(problem, now), now.points.clone(), now.eta, push, 2)
     for k, group in enumerate(problem.groups):
         answer, gram = asked[0].answers[k], getattr(now.atoms[k], "gram", None)
         if gram is None:
