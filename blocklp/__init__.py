@@ -3,6 +3,13 @@
 Declare variables and blocks, give each block type its min-oracle, and solve; see :class:`Model`.
 """
 
+import os
+import sys
+
+if "torch" not in sys.modules:
+    # Idle OpenMP threads of torch would spin for milliseconds on the cores that compiled loops want.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from blocklp.block import BlockType, Constraints
 from blocklp.box import Box
 from blocklp.certificate import Certificate, verify_certificate

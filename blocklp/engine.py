@@ -334,15 +334,18 @@ class _Lane:
         """Offer the mean of the copies, repaired if there is a hook, as a primal point."""
         points = self.state.points.double()
         x = self.problem.mean(points)
+        ok = torch.zeros_like(self.rows, dtype=torch.bool)
         if self.repair is None:
             x = torch.minimum(torch.maximum(x, self.problem.lower), self.problem.upper)
             apart = (points - self.problem.spread(x)).abs().amax(1)
             ok = apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
         else:
             x = self.repair(x, self.rows)
-            ok = feasible(self.problem, x, self.limits.feasibility_tol)
         value = (self.problem.cost * x).sum(1) + self.problem.offset
-        better = ok & (value < self.results.primal[self.rows])
+        better = value < self.results.primal[self.rows]
+        if self.repair is not None and bool(better.any()):
+            ok = feasible(self.problem, x, self.limits.feasibility_tol)
+        better &= ok
         self.results.primal[self.rows] = torch.where(better, value, self.results.primal[self.rows])
         first = ~torch.isfinite(self.results.primal[self.rows])
         self.results.x[self.rows] = torch.where((better | first)[:, None], x, self.results.x[self.rows])
