@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+CRF = ROOT.parent / "shared" / "data" / "densecrf"
 VERIFICATION = ROOT.parent / "shared" / "data" / "verification"
 pytestmark = pytest.mark.skipif(
     not all(find_spec(name) for name in ("ortools", "thinqpbo")), reason="the extra [bench] is not installed"
@@ -49,3 +50,25 @@ def test_a_quick_run_on_networks_has_no_bound_above_the_truth(case: str, tmp_pat
         assert record.get("alpha-CROWN error 20") is None
     if case == "output":
         assert records[0]["error 20"] > records[0]["error 100"] and records[0]["gap 100"] >= 0
+
+
+@pytest.mark.skipif(not CRF.exists(), reason="the shared dense CRF data is not there")
+@pytest.mark.skipif(not all(find_spec(name) for name in ("PIL", "numba")), reason="the extra [densecrf] is not installed")
+@pytest.mark.parametrize("case", ["methods", "mixed", "ordered", "lattice", "mean_field", "iterations"])
+def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_path: Path) -> None:
+    name = f"densecrf_{case}"
+    command = [sys.executable, "-m", "bench", "run", name, "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
+    assert records and len({tuple(r) for r in records}) == 1
+    assert (tmp_path / f"{name}.png").exists() == (case in ("methods", "iterations"))
+    if case == "methods":
+        for image in {r["image"] for r in records}:
+            rows = [r for r in records if r["image"] == image]
+            assert max(r["bound"] for r in rows if r["bound"] is not None) <= min(r["own energy"] for r in rows) + 1e-6
+            least = min(r["energy"] for r in rows)
+            assert least <= next(r["energy"] for r in rows if r["method"] == "mean-field, 25")
+    if case == "ordered":
+        assert all(r["error"] <= 1.0 for r in records)
+    if case == "mixed":
+        assert all(r["MF5 same energy"] < r["MF5 normalised"] <= r["unary"] for r in records)

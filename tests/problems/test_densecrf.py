@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.permutohedral import Lattice
-from blocklp.problems.densecrf import DenseCRF, Kernel, image_features, solve_densecrf
+from blocklp.problems.densecrf import DenseCRF, Kernel, image_crf, image_features, readers, solve_densecrf
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
+
+MSRC = Path(__file__).parents[3] / "shared" / "data" / "densecrf" / "msrc"
 
 
 def picture(height: int, width: int, seed: int) -> Tensor:
@@ -165,3 +168,27 @@ def test_wrong_input_is_refused() -> None:
         solve_densecrf(field, "mean-field", damping=1.0)
     with pytest.raises(OptionError, match="positive"):
         solve_densecrf(field, "prox-lp", weight=0.0)
+
+
+@pytest.mark.skipif(not MSRC.exists(), reason="the shared dense CRF data is not there")
+@pytest.mark.parametrize(("top", "left"), [(80, 100), (150, 20)])
+def test_crops_of_a_real_image_with_two_labels_against_the_minimum_cut(top: int, left: int) -> None:
+    """With two labels the LP is a minimum cut, which the QPBO library solves exactly."""
+    thinqpbo = pytest.importorskip("thinqpbo")
+    whole = readers.read_image(MSRC / "2_14_s.bmp")
+    costs = readers.read_unary(MSRC / "2_14_s.c_unary", (whole.shape[0], whole.shape[1]))
+    image, unary = (t[top : top + 40, left : left + 40] for t in (whole, costs))
+    likely = unary.flatten(0, 1).sum(0).topk(2, largest=False).indices
+    field = image_crf(image, unary[:, :, likely].double(), smooth=(3.0, 3.0), bilateral=(80.0, 13.0, 10.0))
+    matrix = dense(field)
+    cut = thinqpbo.QPBODouble(1600, 1600 * 1599 // 2)
+    cut.add_node(1600)
+    for a in range(1600):
+        cut.add_unary_term(a, *field.unary[a].tolist())
+        for b in (a + 1 + np.flatnonzero(matrix[a, a + 1 :])).tolist():
+            cut.add_pairwise_term(a, b, 0.0, float(matrix[a, b]), float(matrix[a, b]), 0.0)
+    cut.solve()
+    truth = field.energy(torch.tensor([cut.get_label(a) for a in range(1600)])).item()
+    found = solve_densecrf(field, "prox-lp")
+    assert found.bound.item() <= truth + 1e-6 <= found.energy.item() + 2e-6
+    assert truth - found.bound.item() <= 0.005 * truth
