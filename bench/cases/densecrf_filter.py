@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 from bench.densecrf_data import data, has_pydensecrf, msrc
 from bench.registry import Record, case
+from blocklp.oracles import permutohedral
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.permutohedral import Lattice
 from blocklp.problems.densecrf import DenseCRF, image_crf, image_features, solve_densecrf
@@ -69,9 +71,10 @@ def lattice(quick: bool) -> list[Record]:
 @case(
     "densecrf_mean_field",
     "Dense CRFs: time of mean field",
-    "Two kernels, 3 and 80 / 13, normalised; `build` is seconds for both lattices and their normalisation, `ns` nanoseconds per "
-    "pixel, label and iteration (ten iterations, least of three). pydensecrf2 is built from its sources, and runs one thread. "
-    "`labels alike` is the percentage of points with the same label after ten iterations.",
+    "Two kernels, 3 and 80 / 13, normalised; `build` is seconds for both lattices and their normalisation, `ns` nanoseconds "
+    "per pixel, label and iteration (ten iterations, least of three), `tensors ns` the same in tensor operations of torch "
+    "only. pydensecrf2 is built from its sources, and runs one thread. `labels alike` is the percentage of points with the "
+    "same label after ten iterations.",
 )
 def mean_field(quick: bool) -> list[Record]:
     records: list[Record] = []
@@ -100,12 +103,15 @@ def mean_field(quick: bool) -> list[Record]:
 
             iterate()
             ns = 1e9 * least(iterate) / (10 * points * labels)
+            with mock.patch.object(permutohedral, "kernels", lambda values: None):
+                tensors = 1e9 * least(iterate, 1) / (10 * points * labels)
             record: Record = {
                 "image": name,
                 "points": points,
                 "labels": labels,
                 "build": built,
                 "ns": ns,
+                "tensors ns": tensors,
                 "pydensecrf2 build": None,
                 "pydensecrf2 ns": None,
                 "ratio": None,
