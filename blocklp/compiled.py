@@ -10,7 +10,7 @@ import importlib
 import itertools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import ModuleType
 from typing import Any
 
@@ -36,10 +36,9 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None
     The result is called as ``(units, ...)`` with tensors and numbers, and deals the units out to as many threads as torch has.  Units
     must not depend on each other.  Compiled code is cached beside the source.  Options are numba's.
     """
-    import numba
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        compiled = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        compiled = compile(nogil=True, error_model="numpy", **options)(function)
 
         @functools.wraps(function)
         def run(units: int, *arguments: Tensor | float) -> None:
@@ -47,7 +46,10 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None
             threads = max(1, min(torch.get_num_threads(), units))
             ends = [units * k // threads for k in range(threads + 1)]
             others = [_pool().submit(compiled, *part, *arrays) for part in itertools.pairwise(ends[1:])]
-            compiled(*ends[:2], *arrays)
+            try:
+                compiled(*ends[:2], *arrays)
+            finally:  # an interrupt must not leave others writing
+                wait(others)
             for other in others:
                 other.result()
 
@@ -56,6 +58,23 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None
     return decorate
 
 
+def compile(**options: Any) -> Callable[[Any], Any]:
+    """``numba.njit`` with its cache, or without one where nothing can be written."""
+    import numba
+
+    def decorate(function: Any) -> Any:
+        try:
+            return numba.njit(cache=True, **options)(function)
+        except RuntimeError:  # no place for a cache
+            return numba.njit(**options)(function)
+
+    return decorate
+
+
 @functools.lru_cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="blocklp")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads are the parent's

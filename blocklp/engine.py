@@ -360,8 +360,8 @@ class _Lane:
         out.seconds[rows] = time.perf_counter() - self.began
         out.eta[rows] = self.state.eta[done].double()
         keep = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
-        for name in ("rows", "box_maximum", "best_bound", "best_duals", "mark_bound", "mark_primal", "mark_pass"):
-            setattr(self, name, getattr(self, name)[keep])
+        names = ("rows", "box_maximum", "best_bound", "best_duals", "mark_bound", "mark_primal", "mark_pass")
+        vars(self).update({name: getattr(self, name)[keep] for name in names})  # at once, whatever interrupts
         if len(keep):
             self.problem = self.problem.select(keep)
             self.iterated = self.problem if self.exact else self.iterated.select(keep)

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from blocklp.compiled import FAST, kernel
+from blocklp.compiled import FAST, compile, kernel
 
 TILE = 256
 """Blocks at a time."""
@@ -28,7 +27,7 @@ def tiles(blocks: int) -> int:
     return -(-blocks // TILE)
 
 
-@njit(inline="always")
+@compile(inline="always")
 def _values(duals: Any, start: Any, blocks: Any, first: Any, count: Any, table: Any, struck: Any, huge: Any, values: Any) -> None:
     """Cost of every vertex of a tile of blocks; vertices that bounds rule out cost a huge number."""
     for k in range(len(table)):
@@ -45,7 +44,7 @@ def _values(duals: Any, start: Any, blocks: Any, first: Any, count: Any, table: 
                 value[q] = huge
 
 
-@njit(inline="always")
+@compile(inline="always")
 def _fold(lanes: Any) -> Any:
     """The sum of a tile, halves upon halves."""
     half = TILE // 2

@@ -1,6 +1,7 @@
 """What a pass of :class:`blocklp.methods.prox.Prox` does to all blocks: ask the oracles, then advance the blocks' points.
 
-Blocks with a vertex table are swept by the compiled loops of :mod:`blocklp.fused` on a CPU; all others by tensor operations.
+Blocks with a vertex table are swept by the compiled loops of :mod:`blocklp.fused` on a CPU; all others by tensor operations.  Runs of
+both agree in quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses which of them is next.
 """
 
 from __future__ import annotations
@@ -121,4 +122,5 @@ def _struck(group: Group, like: Tensor) -> tuple[Tensor, float]:
     """Vertices that bounds rule out, and what they cost."""
     assert isinstance(group.type, FiniteVertices)
     none = torch.empty(1, 0, group.type.vertex_count, dtype=torch.bool)
-    return none if group.type.excluded is None else group.type.excluded.contiguous(), struck_out(like.dtype)
+    excluded = none if group.type.excluded is None else group.type.excluded.expand(-1, group.blocks, -1).contiguous()
+    return excluded, struck_out(like.dtype)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from blocklp.compiled import FAST, kernel
+from blocklp.compiled import FAST, compile, kernel
 
 TILE = 32
 """Levels that the ordered filter blurs at a time."""
@@ -63,17 +62,18 @@ def embed(begin: int, stop: int, features: Any, elevation: Any, corners: Any, tu
                 weights[n, k] = lifted[turns[n, k]] - lifted[turns[n, k - 1]]
 
 
-@njit(inline="always")
+@compile(inline="always")
 def _slot(table: Any, key: Any) -> Any:
     """Where a key is in a table of keys and numbers, or could be."""
     mask = np.uint64(len(table) - 1)
-    at = (np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)
+    mixed = np.uint64(key) ^ (np.uint64(key) >> np.uint64(32))  # keys may be far apart by powers of two
+    at = (mixed * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)
     while table[at & mask, 1] >= 0 and table[at & mask, 0] != key:
         at += np.uint64(1)
     return at & mask
 
 
-@njit(cache=True, nogil=True)
+@compile(nogil=True)
 def _double(table: Any) -> Any:
     """The same table with twice the room."""
     larger = np.full((2 * len(table), 2), -1)
@@ -83,7 +83,7 @@ def _double(table: Any) -> Any:
     return larger
 
 
-@njit(cache=True, nogil=True)
+@compile(nogil=True)
 def number(corners: Any, turns: Any, low: Any, strides: Any, offsets: Any, vertices: Any) -> Any:
     """Number the vertices in the order of their first points; return their packed keys.
 
@@ -122,7 +122,7 @@ def number(corners: Any, turns: Any, low: Any, strides: Any, offsets: Any, verti
     return keys[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@compile(nogil=True)
 def next_vertices(keys: Any, steps: Any, found: Any) -> None:
     """Where the rising keys are that lie a step up and down from each: ``(steps, 2, size)``, ``size`` for none."""
     size = len(keys)
@@ -213,7 +213,7 @@ def products(begin: int, stop: int, values: Any, others: Any, vertices: Any, out
             out[n, k] = total
 
 
-@njit(inline="always")
+@compile(inline="always")
 def _walk(neighbours: Any, at: Any, axes: Any, chosen: bool, side: int) -> Any:
     """Where steps along the axes that are (not) chosen lead."""
     size = neighbours.shape[2]
@@ -257,7 +257,7 @@ def diagonal(begin: int, stop: int, weights: Any, vertices: Any, neighbours: Any
         out[n] = scale * total
 
 
-@njit(cache=True, nogil=True)
+@compile(nogil=True)
 def stencil(neighbours: Any) -> Any:
     """The blur as a sparse matrix: where its rows start, their columns and entries."""
     axes, _, size = neighbours.shape
@@ -302,7 +302,7 @@ def stencil(neighbours: Any) -> Any:
     return starts, columns[: starts[size]].copy(), entries[: starts[size]].copy()
 
 
-@njit(cache=True, nogil=True)
+@compile(nogil=True)
 def _sort(bits: Any) -> Any:
     """Sort floating-point numbers, given as their bits, by radix: keys in rising order, and the positions of the numbers."""
     count = len(bits)
@@ -338,7 +338,7 @@ def _sort(bits: Any) -> Any:
     return keys, order
 
 
-@njit(inline="always")
+@compile(inline="always")
 def _end(keys: Any, first: int) -> int:
     """Where the keys equal to the one at ``first`` end."""
     last = first + 1
@@ -347,7 +347,7 @@ def _end(keys: Any, first: int) -> int:
     return last
 
 
-@njit(cache=True, nogil=True)
+@compile(nogil=True)
 def _place(keys: Any, order: Any, most: int, at: Any) -> Any:
     """Positions of one label's scores on its levels: :func:`blocklp.oracles.ordered.assign_levels`."""
     count = len(keys)
@@ -398,7 +398,7 @@ def levels(begin: int, stop: int, bits: Any, most: int, at: Any, counts: Any, li
         counts[label], light[label] = _place(keys, order, most, at[label])
 
 
-@njit(inline="always")
+@compile(inline="always")
 def _next_levels(place: Any, tiles: Any) -> Any:
     """The two levels next to a position: tile and column of the lower and of the higher one, and the share of the higher one."""
     low = np.uint32(place)
@@ -407,7 +407,7 @@ def _next_levels(place: Any, tiles: Any) -> Any:
     return low % tiles, low // tiles, high % tiles, high // tiles, share
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@compile(fastmath=FAST, nogil=True)
 def _splat_levels(at: Any, values: Any, weights: Any, vertices: Any, total: Any) -> None:
     """Every point to the two levels next to its position."""
     flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
@@ -422,7 +422,7 @@ def _splat_levels(at: Any, values: Any, weights: Any, vertices: Any, total: Any)
             flat[m + high_at] += weights[n, k] * above
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@compile(fastmath=FAST, nogil=True)
 def _slice_levels(at: Any, weights: Any, vertices: Any, total: Any, columns: Any, scale: float, out: Any) -> None:
     """Every point from the two levels next to its position: from their tiles, and from the columns before theirs."""
     flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
@@ -438,7 +438,7 @@ def _slice_levels(at: Any, weights: Any, vertices: Any, total: Any, columns: Any
         out[n] = scale * (below + share * (above - below))
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@compile(fastmath=FAST, nogil=True)
 def _blur_tile(values: Any, before: Any, after: Any, out: Any) -> None:
     """Blur along one axis; the last vertex is the one that does not exist, and zero."""
     half = values.dtype.type(0.5)
@@ -448,7 +448,7 @@ def _blur_tile(values: Any, before: Any, after: Any, out: Any) -> None:
             out[m, q] = values[m, q] + half * (values[a, q] + values[b, q])
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@compile(fastmath=FAST, nogil=True)
 def _pile(there: Any, back: Any, upto: Any, tile: Any) -> None:
     """Add the mean of both blurs to ``upto``; the tile becomes the sum of what that was and what it is."""
     half = tile.dtype.type(0.5)
@@ -458,7 +458,7 @@ def _pile(there: Any, back: Any, upto: Any, tile: Any) -> None:
         tile[i] = before + upto[i]
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@compile(fastmath=FAST, nogil=True)
 def _blur_levels(total: Any, upto: Any, neighbours: Any, buffers: Any) -> None:
     """Blur all tiles by both orders of the axes; each becomes the sum of those before it and of those up to it; add up all."""
     for number in range(len(total)):
@@ -475,7 +475,7 @@ def _blur_levels(total: Any, upto: Any, neighbours: Any, buffers: Any) -> None:
         _pile(there.reshape(-1), back.reshape(-1), upto.reshape(-1), tile.reshape(-1))
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@compile(fastmath=FAST, nogil=True)
 def _sign_columns(upto: Any) -> None:
     """Turn the columns' sums into what is in the columns before each less what is in it and in those after it."""
     for m in range(len(upto)):
@@ -528,7 +528,7 @@ def ordered(
             _slice_levels(at[label], weights, vertices, total, upto, scale, out[label])
 
 
-@njit(inline="always")
+@compile(inline="always")
 def _read(seen: Any, weights: Any, vertices: Any, n: Any) -> Any:
     """What a point slices off the vertices."""
     total = 0.0

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from blocklp.compiled import loops
-from blocklp.errors import ModelError
+from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.gaussian import check_features
 
 KEY_BITS = 62
@@ -124,7 +124,7 @@ class Lattice:
         draw = torch.rand(self.points, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         sign = (draw - 0.5).sign().to(self.device)
         sums, noise = self.filter(torch.stack([torch.ones_like(sign), sign], 1)).detach().square().sum(0)
-        return float(sums / noise)
+        return float(sums / noise) if noise > 0 else float(self.points)
 
     @cached_property
     def stencil(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -210,17 +210,26 @@ class Lattice:
         return cls(weights, vertices, _neighbours(unique, strides), sizes, symmetric)
 
     def splat(self, values: Tensor) -> Tensor:
-        """Collect values ``(points, channels)`` at the vertices: ``(size, channels)``."""
+        """Collect values ``(points, channels)`` at the vertices: ``(size, channels)``.
+
+        Raises
+        ------
+        ShapeError
+            If they have another shape; :meth:`slice`, :meth:`blur` and :meth:`filter` raise it too.
+        """
+        _check_rows(values, self.points, "points")
         result: Tensor = _splat(values, self.weights.to(values), self.vertices, self.size, *self.entries)
         return result
 
     def slice(self, values: Tensor) -> Tensor:
         """Read the points' values ``(points, channels)`` off those of the vertices ``(size, channels)``."""
+        _check_rows(values, self.size, "vertices")
         result: Tensor = _slice(values, self.weights.to(values), self.vertices, *self.entries)
         return result
 
     def blur(self, values: Tensor) -> Tensor:
         """Blur values ``(size, channels)`` along all axes."""
+        _check_rows(values, self.size, "vertices")
         result: Tensor = _blur(values, self.neighbours, BOTH if self.symmetric else FORWARD)
         return result
 
@@ -289,7 +298,8 @@ def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
 
 def kernels(values: Tensor) -> ModuleType | None:
     """The compiled loops, where there are some for the device."""
-    return loops("blocklp.oracles.lattice_kernels") if values.device.type == "cpu" else None
+    known = values.dtype in (torch.float32, torch.float64, torch.int64)
+    return loops("blocklp.oracles.lattice_kernels") if known and values.device.type == "cpu" else None
 
 
 _splat.register_fake(lambda values, weights, vertices, size, order, starts: values.new_empty(size, values.shape[1]))
@@ -371,6 +381,14 @@ def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
     ranked = torch.empty_like(position).scatter(1, rank, position)
     weights = torch.cat([1 + ranked[:, d:] - ranked[:, :1], (ranked[:, :-1] - ranked[:, 1:]).flip(1)], 1)
     return weights, keys
+
+
+def _check_rows(values: Tensor, count: int, what: str) -> None:
+    if values.dim() != 2 or values.shape[0] != count or not values.is_floating_point():
+        raise ShapeError(
+            f"values are {values.dtype} {tuple(values.shape)}; give floating-point numbers ({count}, channels), a row for each of "
+            f"the {what}"
+        )
 
 
 def _check_reach(reach: float, dtype: torch.dtype) -> None:

@@ -258,11 +258,11 @@ class DenseCRF:
 
     @property
     def level(self) -> Tensor:
-        """Equal scores, ``(points, labels)``, of a size such that those of any set of labels add up without rounding to less than 1.
+        """Equal scores, ``(points, labels)`` float64, so small that those of any set of labels add up without rounding, below 1.
 
         Where all points are level, subgradients are 0 but for cliques.
         """
-        return torch.full_like(self.unary, 0.5 ** self.labels.bit_length())
+        return torch.full_like(self.unary, 0.5 ** self.labels.bit_length(), dtype=torch.float64)
 
     def linear(self, y: Tensor) -> Tensor:
         r"""The LP's energy ``(images,)``: :math:`\phi^\top y + \sum_S c_S \sum_{a<b} K_{ab} |y_a(S) - y_b(S)|`, and the cliques'."""
@@ -276,7 +276,7 @@ class DenseCRF:
             return torch.zeros(self.images, dtype=torch.float64, device=self.unary.device)
         return self.per_clique(self.cliques.cost)
 
-    def lower_bound(self, direction: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
+    def lower_bound(self, direction: Tensor, precision: torch.dtype) -> Tensor:
         r"""A lower bound on the LP, and so on every labelling: :math:`\sum_a \min_i (\phi + g)_{a:i}` and the cliques' constant.
 
         Parameters

@@ -142,7 +142,7 @@ def hst(
     if trees < 1:
         raise OptionError(f"trees is {trees}; give at least 1")
     crf = run.crf
-    run.bounded(crf.lower_bound(crf.subgradient(crf.level, 2)))
+    run.bounded(crf.lower_bound(crf.subgradient(crf.level, 2), torch.float64))
     costs = [compatibility(kernel, crf.labels) for kernel in crf.kernels]
     mean = sum((k.weight * c for k, c in zip(crf.kernels, costs, strict=True)), torch.zeros(crf.labels, crf.labels).double())
     allowed = torch.nn.functional.one_hot(run.start.argmax(1), crf.labels).bool()

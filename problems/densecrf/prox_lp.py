@@ -59,8 +59,8 @@ def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2
 def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2, levels: int = LEVELS) -> Iterator[Tensor]:
     """Solve one proximal problem after another, for as long as somebody asks, from y ``(points, labels)``; the run keeps bounds."""
     crf = run.crf
-    g = crf.subgradient(crf.level, 2).double()
-    run.bounded(crf.lower_bound(g))
+    g = crf.subgradient(crf.level, 2)
+    run.bounded(crf.lower_bound(g, torch.float64))
 
     def note(g: Tensor) -> None:
         run.filter_calls += 1

@@ -129,8 +129,8 @@ def _on_labels(
     if not 0 < weight < float("inf") or min(*stages, inner - 1) < 0 or sum(stages) < 1:
         raise OptionError(f"weight is {weight}, stages {stages}, inner {inner}; give a positive weight, problems and steps")
     crf, y = run.crf, run.start
-    g = crf.subgradient(crf.level, 2).double()
-    run.bounded(crf.lower_bound(g))
+    g = crf.subgradient(crf.level, 2)
+    run.bounded(crf.lower_bound(g, torch.float64))
 
     def note(g: Tensor) -> None:
         run.filter_calls += 1

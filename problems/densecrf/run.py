@@ -57,8 +57,8 @@ class Run:
         energy = self.crf.energy(labelling)
         better = energy < self._energy
         if bool(better.any()):
-            self._energy = torch.minimum(energy, self._energy)
-            self._labelling = torch.where(self.crf.per_point(better)[:, 0], labelling, self._labelling)
+            chosen = torch.where(self.crf.per_point(better)[:, 0], labelling, self._labelling)
+            self._labelling, self._energy = chosen, torch.minimum(energy, self._energy)
             self._source = [source if b else old for b, old in zip(better.tolist(), self._source, strict=True)]
         return energy
 

@@ -42,8 +42,8 @@ def sg_lp(run: Run, *, steps: int = 5) -> None:
         raise OptionError(f"steps is {steps}; give at least 1")
     crf, y = run.crf, run.start
     phi = crf.unary
-    mean = crf.subgradient(crf.level, 2).double()
-    run.bounded(crf.lower_bound(mean))
+    mean = crf.subgradient(crf.level, 2)
+    run.bounded(crf.lower_bound(mean, torch.float64))
     total = torch.zeros_like(run.best_bound)
     for _ in range(steps):
         g = crf.subgradient(y, None)

@@ -231,3 +231,28 @@ def test_wrong_features_are_refused() -> None:
     for image in ([0, 1, 0], [-1, 0, 0]):
         with pytest.raises(ModelError, match="sort the points"):
             Lattice.build(torch.zeros(3, 2), torch.tensor(image))
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_values_of_another_length_are_refused() -> None:
+    lattice = Lattice.build(points(50, 2))
+    for values in (torch.ones(49, 1), torch.ones(1, 3), torch.ones(50), torch.ones(50, 2, dtype=torch.int64)):
+        with pytest.raises(ShapeError, match="50, channels"):
+            lattice.filter(values)
+    with pytest.raises(ShapeError, match="vertices"):
+        lattice.slice(torch.ones(lattice.size + 1, 2))
+    with pytest.raises(ShapeError, match="vertices"):
+        lattice.blur(torch.ones(lattice.size - 1, 2))
+
+
+def test_half_precision_goes_the_way_of_tensors() -> None:
+    lattice = Lattice.build(points(50, 2))
+    values = torch.rand(50, 2)
+    torch.testing.assert_close(lattice.filter(values.bfloat16()).float(), lattice.filter(values), rtol=0.05, atol=0.05)
+
+
+def test_keys_far_apart_by_powers_of_two_are_numbered_quickly() -> None:
+    """Points in one coordinate only, in many images: keys then differ by multiples of what an image adds."""
+    features = torch.arange(3000.0, dtype=torch.float64)[:, None].expand(-1, 3) * 7
+    lattice = Lattice.build(features)
+    assert torch.equal(lattice.vertices, Lattice.build(features.clone().requires_grad_()).vertices)

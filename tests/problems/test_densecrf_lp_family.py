@@ -15,7 +15,7 @@ from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.oracles.divide_and_conquer import divide_and_conquer
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.permutohedral import Lattice
-from blocklp.problems.densecrf import Cliques, DenseCRF, Kernel, Result, image_features
+from blocklp.problems.densecrf import Cliques, DenseCRF, Kernel, Result, image_features, solve_densecrf
 from blocklp.problems.densecrf.prox_lp_variants import absent_labels, fix_others, prox_lp_acc, prox_lp_l, unsure_points
 from blocklp.problems.densecrf.rounding import draw_labelling, kleinberg_tardos
 from blocklp.problems.densecrf.run import Run
@@ -314,3 +314,20 @@ def test_what_does_not_fit_is_refused() -> None:
         kleinberg_tardos(field, 2 * y)
     with pytest.raises(OptionError, match="draws is -1"):
         kleinberg_tardos(field, y, -1)
+
+
+@pytest.mark.parametrize("method", ["prox-lp", "prox-lp-l", "sg-lp", "mean-field", "hst"])
+def test_bounds_charge_what_cliques_are_rounded_by(method: str) -> None:
+    """A seventh of a million is no single-precision number; the optimum is 0."""
+    cliques = Cliques(torch.zeros(7, dtype=torch.int64), torch.tensor([1e6], dtype=torch.float64))
+    found = solve_densecrf(DenseCRF(torch.zeros(7, 2), (), cliques=cliques), method)
+    assert found.bound.item() <= 0 <= found.energy.item()
+
+
+@pytest.mark.parametrize("method", ["prox-lp", "mean-field", "dc-neg"])
+def test_a_kernel_without_weight_counts_nothing(method: str) -> None:
+    unary = torch.rand(40, 3, generator=torch.Generator().manual_seed(0))
+    field = DenseCRF(unary, (Kernel(Lattice.build(image_features(5, 8, 2.0)), 0.0),))
+    found = solve_densecrf(field, method)
+    least = float(unary.double().amin(1).sum())
+    assert found.energy.item() == pytest.approx(least) and least - 1e-2 <= found.bound.item() <= least
