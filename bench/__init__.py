@@ -3,5 +3,3 @@
 Passes and seconds stand in columns of their own, rivals run in the same process, and results go to ``docs/benchmarks`` as
 JSON and as a table with the command that made them.
 """
-
-import blocklp  # noqa: F401  before torch: see there

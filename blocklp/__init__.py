@@ -3,13 +3,6 @@
 Declare variables and blocks, give each block type its min-oracle, and solve; see :class:`Model`.
 """
 
-import os
-import sys
-
-if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
-    # Idle OpenMP threads of torch would spin for milliseconds on the cores that compiled loops want: tens of microseconds do.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-
 from blocklp.block import BlockType, Constraints
 from blocklp.box import Box
 from blocklp.certificate import Certificate, verify_certificate

@@ -9,8 +9,10 @@ import functools
 import importlib
 import itertools
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +21,8 @@ from torch import Tensor
 
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
+
+_own = threading.local()
 
 
 @functools.lru_cache
@@ -43,7 +47,7 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None
         @functools.wraps(function)
         def run(units: int, *arguments: Tensor | float) -> None:
             arrays: list[Any] = [a.detach().numpy() if isinstance(a, Tensor) else a for a in arguments]
-            threads = max(1, min(torch.get_num_threads(), units))
+            threads = max(1, min(getattr(_own, "threads", torch.get_num_threads()), units))
             ends = [units * k // threads for k in range(threads + 1)]
             others = [_pool().submit(compiled, *part, *arrays) for part in itertools.pairwise(ends[1:])]
             try:
@@ -56,6 +60,22 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None
         return run
 
     return decorate
+
+
+@contextmanager
+def loops_only() -> Iterator[None]:
+    """Tensor operations on one thread, compiled loops on as many as those had.
+
+    Between tensor operations the threads of OpenMP spin for milliseconds, on the cores that the loops want.
+    """
+    threads = torch.get_num_threads()
+    _own.threads = threads
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        del _own.threads
 
 
 def compile(**options: Any) -> Callable[[Any], Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +17,13 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
+from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
 from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
+from blocklp.sweeps import fused_loops
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 
@@ -142,16 +145,18 @@ def run(
     live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.
     pool = ThreadPoolExecutor(min(len(lanes), torch.get_num_threads()), initializer=torch.set_num_threads, initargs=(1,))
+    swept = len(lanes) == 1 and method.swept and fused_loops(problem) is not None
     try:
-        while live:
-            turns = [turn for _, turn in live]
-            if len(turns) == 1:
-                next(turns[0])
-            else:
-                list(pool.map(next, turns))
-            if callback is not None or record is not None:
-                _tell(results, lanes, callback, record)
-            live = [(lane, turn) for lane, turn in live if len(lane.rows)]
+        with loops_only() if swept else nullcontext():
+            while live:
+                turns = [turn for _, turn in live]
+                if len(turns) == 1:
+                    next(turns[0])
+                else:
+                    list(pool.map(next, turns))
+                if callback is not None or record is not None:
+                    _tell(results, lanes, callback, record)
+                live = [(lane, turn) for lane, turn in live if len(lane.rows)]
     except KeyboardInterrupt:
         pool.shutdown()  # let the turns that are under way end
         for lane in lanes:

@@ -58,7 +58,7 @@ def ask(
     earlier: tuple[Tensor, ...],
 ) -> Asked:
     r"""Ask all oracles at :math:`\beta + P x / \eta`, for points and centre ``(batch, copies)`` and eta ``(batch,)``."""
-    fused = _fused(problem)
+    fused = fused_loops(problem)
     swept = [fused is not None and isinstance(a, atom.VertexTable) for a in atoms]
     spread = torch.empty_like(points) if all(swept) else problem.disagreement(points)
     duals = torch.empty_like(points) if all(swept) else spread.div(eta[:, None]).add_(centre)
@@ -89,7 +89,7 @@ def advance(
 
     Compiled loops write these over the points given and the weights of the answers: fresh memory takes as long as the work.
     """
-    fused = _fused(problem)
+    fused = fused_loops(problem)
     stepped: tuple[Tensor, ...] = ()
     extrapolated: tuple[Tensor, ...] = ()
     for group, a in zip(problem.groups, asked.answers, strict=True):
@@ -107,9 +107,11 @@ def advance(
     return points, stepped, extrapolated
 
 
-def _fused(problem: Decomposition) -> ModuleType | None:
-    """The compiled loops, where they serve."""
+def fused_loops(problem: Decomposition) -> ModuleType | None:
+    """The compiled loops, where they serve some of the blocks."""
     if problem.cost.device.type != "cpu" or problem.copies < LARGE or problem.coupling.maps:
+        return None
+    if not any(isinstance(g.type, FiniteVertices) and g.type.vertex_count <= atom.TABLE_LIMIT for g in problem.groups):
         return None
     fused = loops("blocklp.fused")
     if fused is None and "numba" not in _said:

@@ -39,6 +39,8 @@ class Adam:
     beta1: float = 0.9
     beta2: float = 0.999
 
+    swept = False
+
     def __post_init__(self) -> None:
         if not 0 < self.rate < float("inf"):
             raise OptionError(f"rate is {self.rate}; the step length must be positive and finite")

@@ -43,7 +43,12 @@ class MethodState:
 
 
 class Method(Protocol):
-    """An ascent method on the dual."""
+    """An ascent method on the dual.
+
+    ``swept`` says that its passes run in compiled loops where they can.
+    """
+
+    swept: bool
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
         """State after one pass at ``duals`` ``(batch, copies)``; ``eta`` is a warm start's weight, if there is one."""

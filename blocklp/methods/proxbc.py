@@ -44,6 +44,8 @@ class ProxBC:
     eta: float | ProximalWeight | None = None
     inner: int = 5
 
+    swept = False
+
     def __post_init__(self) -> None:
         if self.inner < 1:
             raise OptionError(f"inner is {self.inner}; a proximal problem needs at least one step")

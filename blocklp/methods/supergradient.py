@@ -42,6 +42,8 @@ class Supergradient:
 
     rate: float = 0.1
 
+    swept = False
+
     def __post_init__(self) -> None:
         if not 0 < self.rate < float("inf"):
             raise OptionError(f"rate is {self.rate}; the step length must be positive and finite")
