@@ -26,8 +26,10 @@ def embed(begin: int, stop: int, features: Any, elevation: Any, corners: Any, tu
     That is the tensor code of :func:`blocklp.oracles.permutohedral._embed`, point by point.
     """
     points, d = features.shape
+    inverse = features.dtype.type(1 / (d + 1))
     for chunk in range(begin, stop):
-        lifted, rank = np.empty(d + 1, features.dtype), np.empty(d + 1, np.int64)
+        lifted, residual = np.empty(d + 1, features.dtype), np.empty(d + 1, features.dtype)
+        rank = np.empty(d + 1, np.int64)
         whole = np.empty(d + 1, np.int64)
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, points)):
             excess = 0
@@ -36,15 +38,16 @@ def embed(begin: int, stop: int, features: Any, elevation: Any, corners: Any, tu
                 for j in range(d):
                     total += features[n, j] * elevation[i, j]
                 lifted[i] = total
-                whole[i] = np.int64(np.rint(total / (d + 1)))
+                whole[i] = np.int64(np.rint(total * inverse))
                 excess += whole[i]
+                residual[i] = total - whole[i] * (d + 1)
                 rank[i] = 0
             for i in range(d + 1):
                 for j in range(i + 1, d + 1):
                     # Equal residuals keep their order.
-                    less = lifted[i] - whole[i] * (d + 1) < lifted[j] - whole[j] * (d + 1)
+                    less = np.int64(residual[i] < residual[j])
                     rank[i] += less
-                    rank[j] += not less
+                    rank[j] += 1 - less
             for i in range(d + 1):
                 turn = rank[i] + excess
                 if turn < 0:
@@ -56,7 +59,7 @@ def embed(begin: int, stop: int, features: Any, elevation: Any, corners: Any, tu
                 if i < d:
                     corners[n, i] = whole[i]
                 turns[n, d - turn] = i
-                lifted[i] = lifted[i] / (d + 1) - whole[i]
+                lifted[i] = lifted[i] * inverse - whole[i]
             weights[n, 0] = 1 + lifted[turns[n, 0]] - lifted[turns[n, d]]
             for k in range(1, d + 1):
                 weights[n, k] = lifted[turns[n, k]] - lifted[turns[n, k - 1]]

@@ -367,7 +367,7 @@ def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         _check_reach(float(elevated.abs().max()), elevated.dtype)
         # The nearest lattice point of remainder 0, then the simplex around it by the order of the residuals.
-        nearest = (elevated / (d + 1)).round()
+        nearest = (elevated * (1 / (d + 1))).round()
         excess = nearest.sum(1, keepdim=True).long()
         residual = elevated - nearest * (d + 1)
         order = residual.argsort(dim=1, descending=True, stable=True)
@@ -377,7 +377,7 @@ def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
         corner = nearest.long() + wrap
         steps = torch.arange(d + 1, device=rank.device)[:, None]
         keys = (corner * (d + 1))[:, None, :d] + steps - (d + 1) * (rank[:, None, :d] > d - steps)
-    position = elevated / (d + 1) - corner.to(elevated)
+    position = elevated * (1 / (d + 1)) - corner.to(elevated)
     ranked = torch.empty_like(position).scatter(1, rank, position)
     weights = torch.cat([1 + ranked[:, d:] - ranked[:, :1], (ranked[:, :-1] - ranked[:, 1:]).flip(1)], 1)
     return weights, keys
@@ -434,7 +434,9 @@ def _number(compiled: ModuleType, features: Tensor, image: Tensor | None) -> tup
     """By compiled loops: weights, packed keys of the vertices in rising order, numbers of the points' vertices, and strides."""
     points, d = features.shape
     elevation = _elevation(d).to(features)
-    _check_reach(float((features @ elevation.T).abs().max()), features.dtype)
+    farthest = torch.maximum(*(e.abs() for e in features.aminmax(dim=0)))
+    if not float(elevation.abs().amax(0) @ farthest) * torch.finfo(features.dtype).eps < FINEST:
+        _check_reach(float((features @ elevation.T).abs().max()), features.dtype)
     corners = torch.empty(points, d, dtype=torch.int64)
     turns = torch.empty(points, d + 1, dtype=torch.int8)
     weights = features.new_empty(points, d + 1)
@@ -446,7 +448,7 @@ def _number(compiled: ModuleType, features: Tensor, image: Tensor | None) -> tup
     arrays = [a.numpy() for a in (corners, turns, low, strides, offsets, vertices)]
     keys = torch.from_numpy(compiled.number(*arrays))
     unique, order = keys.sort()
-    return weights, unique, order.argsort()[vertices], strides
+    return weights, unique, order.argsort().index_select(0, vertices.flatten()).view_as(vertices), strides
 
 
 def _neighbours(unique: Tensor, strides: Tensor) -> Tensor:
