@@ -20,6 +20,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -448,7 +449,9 @@ def _number(compiled: ModuleType, features: Tensor, image: Tensor | None) -> tup
     arrays = [a.numpy() for a in (corners, turns, low, strides, offsets, vertices)]
     keys = torch.from_numpy(compiled.number(*arrays))
     unique, order = keys.sort()
-    return weights, unique, order.argsort().index_select(0, vertices.flatten()).view_as(vertices), strides
+    # In place: fresh memory takes longer than the work.
+    np.take(order.argsort().numpy(), vertices.numpy(), out=vertices.numpy(), mode="clip")
+    return weights, unique, vertices, strides
 
 
 def _neighbours(unique: Tensor, strides: Tensor) -> Tensor:
