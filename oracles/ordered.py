@@ -90,7 +90,7 @@ def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Ten
 
 def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | None) -> Tensor:
     most = lattice.points if levels is None else max(levels, math.ceil(MANY / lattice.seen))
-    loops = permutohedral.kernels(values)
+    loops = permutohedral.kernels(values, "ordered")
     if not loops:
         return _on_levels(lattice, scores, values, most)
     weights, vertices = lattice.weights.to(values), lattice.vertices.int()
@@ -148,7 +148,7 @@ def assign_levels(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     light : Tensor
         ``(labels,)`` int64: how many points have scores that do not have a level of their own for certain; 0 if all have.
     """
-    if loops := permutohedral.kernels(scores):
+    if loops := permutohedral.kernels(scores, "ordered"):
         at = torch.empty(scores.shape[::-1], dtype=torch.float32)
         counts, light = torch.empty(2, scores.shape[1], dtype=torch.int64)
         loops.levels(len(counts), _bits(scores), most, at, counts, light)

@@ -297,10 +297,10 @@ def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
     return values + 0.5 * (padded[neighbours[0]] + padded[neighbours[1]])
 
 
-def kernels(values: Tensor) -> ModuleType | None:
-    """The compiled loops, where there are some for the device."""
+def kernels(values: Tensor, of: str = "lattice") -> ModuleType | None:
+    """The compiled loops of the lattice or of the ordered filter, where there are some for the device."""
     known = values.dtype in (torch.float32, torch.float64, torch.int64)
-    return loops("blocklp.oracles.lattice_kernels") if known and values.device.type == "cpu" else None
+    return loops(f"blocklp.oracles.{of}_kernels") if known and values.device.type == "cpu" else None
 
 
 _splat.register_fake(lambda values, weights, vertices, size, order, starts: values.new_empty(size, values.shape[1]))

@@ -103,7 +103,7 @@ def mean_field(quick: bool) -> list[Record]:
 
             iterate()
             ns = 1e9 * least(iterate) / (10 * points * labels)
-            with mock.patch.object(permutohedral, "kernels", lambda values: None):
+            with mock.patch.object(permutohedral, "kernels", lambda *_: None):
                 tensors = 1e9 * least(iterate, 1) / (10 * points * labels)
             record: Record = {
                 "image": name,
