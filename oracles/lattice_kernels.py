@@ -11,54 +11,67 @@ import numpy as np
 
 from blocklp.compiled import FAST, compile, kernel
 
-CHUNK = 1024
-"""Points that a thread embeds at a time."""
+CHUNK = 128
+"""Points that a thread embeds at a time, in columns."""
 
 
-@kernel()
-def embed(begin: int, stop: int, features: Any, elevation: Any, corners: Any, turns: Any, weights: Any) -> None:
-    """Simplices of points ``(points, d)``: lattice units of the first corners, the axes between corners, barycentric weights.
+@kernel(fastmath=FAST)
+def embed(begin: int, stop: int, features: Any, scales: Any, steps: Any, start: int, offsets: Any, keys: Any, weights: Any) -> None:
+    """Simplices of points ``(points, d)``: keys of their vertices and barycentric weights, ``(points, d + 1)``.
 
-    That is the tensor code of :func:`blocklp.oracles.permutohedral._embed`, point by point.
+    That is the tensor code of :func:`blocklp.oracles.permutohedral._embed`; the elevation goes by a running sum.
     """
     points, d = features.shape
-    inverse = features.dtype.type(1 / (d + 1))
+    real = features.dtype.type
+    zero, one, last, inverse = real(0), real(1), real(d), real(1 / (d + 1))
+    lifted, whole = np.empty((d + 1, CHUNK), features.dtype), np.empty((d + 1, CHUNK), features.dtype)
+    residual, rank = np.empty((d + 1, CHUNK), features.dtype), np.empty((d + 1, CHUNK), features.dtype)
+    below, excess, first = np.empty(CHUNK, features.dtype), np.empty(CHUNK, features.dtype), np.empty(CHUNK, np.int64)
+    turns, ordered = np.empty(d + 1, np.int64), np.empty(d + 1, features.dtype)
     for chunk in range(begin, stop):
-        lifted, residual = np.empty(d + 1, features.dtype), np.empty(d + 1, features.dtype)
-        rank = np.empty(d + 1, np.int64)
-        whole = np.empty(d + 1, np.int64)
-        for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, points)):
-            excess = 0
-            for i in range(d + 1):
-                total = features.dtype.type(0)
-                for j in range(d):
-                    total += features[n, j] * elevation[i, j]
-                lifted[i] = total
-                whole[i] = np.int64(np.rint(total * inverse))
-                excess += whole[i]
-                residual[i] = total - whole[i] * (d + 1)
-                rank[i] = 0
-            for i in range(d + 1):
-                for j in range(i + 1, d + 1):
+        origin = chunk * CHUNK
+        count = min(CHUNK, points - origin)
+        below[:], excess[:], first[:] = zero, zero, start
+        for i in range(d, -1, -1):
+            if i > 0:
+                for t in range(count):
+                    feature = features[origin + t, i - 1] * scales[i - 1]
+                    lifted[i, t] = below[t] - real(i) * feature
+                    below[t] += feature
+            else:
+                lifted[0, :count] = below[:count]
+            for t in range(count):
+                whole[i, t] = np.rint(lifted[i, t] * inverse)
+                excess[t] += whole[i, t]
+                residual[i, t] = lifted[i, t] - whole[i, t] * real(d + 1)
+        for i in range(d + 1):
+            rank[i] = excess
+        for i in range(d + 1):
+            for j in range(i + 1, d + 1):
+                one_rank, other_rank, one_residual, other_residual = rank[i], rank[j], residual[i], residual[j]
+                for t in range(count):
                     # Equal residuals keep their order.
-                    less = np.int64(residual[i] < residual[j])
-                    rank[i] += less
-                    rank[j] += 1 - less
+                    less = one if one_residual[t] < other_residual[t] else zero
+                    one_rank[t] += less
+                    other_rank[t] += one - less
+        for i in range(d + 1):
+            step = steps[i]
+            for t in range(count):
+                wrap = (one if rank[i, t] < zero else zero) - (one if rank[i, t] > last else zero)
+                rank[i, t] += real(d + 1) * wrap
+                corner = whole[i, t] + wrap
+                lifted[i, t] = lifted[i, t] * inverse - corner
+                first[t] += np.int64(corner) * step
+        for t in range(count):
+            n = origin + t
             for i in range(d + 1):
-                turn = rank[i] + excess
-                if turn < 0:
-                    turn += d + 1
-                    whole[i] += 1
-                elif turn > d:
-                    turn -= d + 1
-                    whole[i] -= 1
-                if i < d:
-                    corners[n, i] = whole[i]
-                turns[n, d - turn] = i
-                lifted[i] = lifted[i] * inverse - whole[i]
-            weights[n, 0] = 1 + lifted[turns[n, 0]] - lifted[turns[n, d]]
+                turn = d - np.int64(rank[i, t])
+                turns[turn], ordered[turn] = i, lifted[i, t]
+            key = first[t] + offsets[n]
+            keys[n, 0], weights[n, 0] = key, one + ordered[0] - ordered[d]
             for k in range(1, d + 1):
-                weights[n, k] = lifted[turns[n, k]] - lifted[turns[n, k - 1]]
+                key -= steps[turns[k - 1]]
+                keys[n, k], weights[n, k] = key, ordered[k] - ordered[k - 1]
 
 
 @compile(inline="always")
@@ -83,57 +96,40 @@ def _double(table: Any) -> Any:
 
 
 @compile(nogil=True)
-def number(corners: Any, turns: Any, low: Any, strides: Any, offsets: Any, vertices: Any) -> Any:
-    """Number the vertices in the order of their first points; return their packed keys.
+def number(vertices: Any, steps: Any) -> Any:
+    """Put numbers for keys, in the order of the vertices' first points; return the neighbours ``(d + 1, 2, size)``.
 
-    ``low`` is the least of the coordinates, ``strides`` what a step in each adds to a key, ``offsets`` what a point's image adds.
+    A step up each axis adds ``steps`` to a key.
     """
-    points, d = corners.shape
-    table = np.full((1 << 12, 2), -1)
+    points, corners = vertices.shape
+    table = np.full((1 << 14, 2), -1)
     count = 0
-    keys = np.empty(len(table), np.int64)
-    before = np.full(d + 1, -1)  # a point often is in the simplex of the one before it
-    steps = np.full(d + 1, strides.sum())
-    steps[:d] -= (d + 1) * strides
-    start = (low * strides).sum()
+    before, known = np.full(corners, -1), np.full(corners, -1)  # a point often is in the simplex of the one before it
     for n in range(points):
-        key = offsets[n] - start
-        for i in range(d):
-            key += corners[n, i] * (d + 1) * strides[i]
-        for k in range(d + 1):
+        for k in range(corners):
+            key = vertices[n, k]
             if key == before[k]:
-                vertices[n, k] = vertices[n - 1, k]
+                vertices[n, k] = known[k]
             else:
                 before[k] = key
                 at = _slot(table, key)
-                if table[at, 1] < 0:
-                    table[at, 0], table[at, 1], keys[count] = key, count, key
-                    vertices[n, k] = count
+                if table[at, 1] >= 0:
+                    vertices[n, k] = known[k] = table[at, 1]
+                else:
+                    table[at, 0], table[at, 1] = key, count
+                    vertices[n, k] = known[k] = count
                     count += 1
                     if 2 * count == len(table):
                         table = _double(table)
-                        more = np.empty(len(table), np.int64)
-                        more[:count] = keys[:count]
-                        keys = more
-                else:
-                    vertices[n, k] = table[at, 1]
-            key += steps[turns[n, k]]
-    return keys[:count].copy()
-
-
-@compile(nogil=True)
-def next_vertices(keys: Any, steps: Any, found: Any) -> None:
-    """Where the rising keys are that lie a step up and down from each: ``(steps, 2, size)``, ``size`` for none."""
-    size = len(keys)
-    for axis in range(len(steps)):
-        for side in range(2):
-            step = steps[axis] if side == 0 else -steps[axis]
-            at = 0
-            for m in range(size):
-                wanted = keys[m] + step
-                while at < size and keys[at] < wanted:
-                    at += 1
-                found[axis, side, m] = at if at < size and keys[at] == wanted else size
+    neighbours = np.full((corners, 2, count), count)
+    for here in range(len(table)):
+        m = table[here, 1]
+        if m >= 0:
+            for axis in range(corners):
+                up = table[_slot(table, table[here, 0] + steps[axis]), 1]
+                if up >= 0:
+                    neighbours[axis, 0, m], neighbours[axis, 1, up] = up, m
+    return neighbours
 
 
 @kernel(fastmath=FAST)

@@ -4,8 +4,8 @@ r"""Gaussian filtering on the permutohedral lattice (Adams, Baek & Davis, 2010).
 
 Points are embedded in the hyperplane of the lattice :math:`A_d^*`; every point splats its values to the d + 1 vertices of its
 simplex, the vertices are blurred along the d + 1 axes, and the points slice their values back.  Only vertices that some point
-touches exist; they are found by sorting packed keys, so that building and filtering are deterministic and the same code runs on
-every device.
+touches exist; they are found by sorting packed keys, on a CPU with numba by hashing them, so that building and filtering are
+deterministic on every device.
 
 The blurs along different axes do not commute on such a truncated lattice, and one order gives a kernel that is not symmetric (by 2 %
 to 10 % in practice).  The kernel here is the mean of both orders, :math:`S^\top (B + B^\top) S / 2`: symmetric by construction, and
@@ -20,7 +20,6 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +28,7 @@ from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.gaussian import check_features
 
 KEY_BITS = 62
-"""Bits of the packed coordinates of a vertex."""
+"""Bits of the key of a vertex."""
 FINEST = 1 / 64
 """Largest rounding of a coordinate, in lattice units."""
 BOTH, FORWARD, BACK = 0, 1, -1
@@ -200,15 +199,20 @@ class Lattice:
         check_features(features, image)
         if image is not None and (bool((image.diff() < 0).any()) or int(image[0]) < 0):
             raise ModelError("image must hold numbers from 0 that never fall; sort the points by their image")
+        points, d = features.shape
         sizes = () if image is None else tuple(torch.unique_consecutive(image, return_counts=True)[1].tolist())
+        steps, start, offsets = _keys(features.detach(), image)
         if (compiled := kernels(features)) and not features.requires_grad:
-            weights, unique, vertices, strides = _number(compiled, features, image)
+            weights, vertices = features.new_empty(points, d + 1), torch.empty(points, d + 1, dtype=torch.int64)
+            chunks = -(-points // compiled.CHUNK)
+            compiled.embed(chunks, features.contiguous(), _scales(d).to(features), steps.numpy(), start, offsets, vertices, weights)
+            neighbours = torch.from_numpy(compiled.number(vertices.numpy(), steps.numpy()))
         else:
-            weights, keys = _embed(features)
-            packed, strides = _pack(keys, image)
-            unique, vertices = torch.unique(packed.flatten(), return_inverse=True)
-            vertices = vertices.view(packed.shape)
-        return cls(weights, vertices, _neighbours(unique, strides), sizes, symmetric)
+            weights, coordinates = _embed(features)
+            keys = ((coordinates @ steps) // (d + 1) + start + offsets[:, None]).flatten()
+            unique, vertices = torch.unique(keys, return_inverse=True)
+            vertices, neighbours = vertices.view(points, d + 1), _neighbours(unique, steps)
+        return cls(weights, vertices, neighbours, sizes, symmetric)
 
     def splat(self, values: Tensor) -> Tensor:
         """Collect values ``(points, channels)`` at the vertices: ``(size, channels)``.
@@ -360,13 +364,45 @@ def _grow(marked: Tensor, neighbours: Tensor) -> Tensor:
     return grown
 
 
+def _keys(features: Tensor, image: Tensor | None) -> tuple[Tensor, int, Tensor]:
+    """Integers for the vertices that points can touch, linear in coordinates so that a step along an axis always adds the same.
+
+    Returns ``steps`` (d + 1,), what a step up each axis adds to a key; the key of the origin; and what each point's image adds to
+    its keys, ``(points,)``.
+    """
+    points, d = features.shape
+    least, most = torch.stack([torch.stack(column.aminmax()) for column in features.double().unbind(1)], 1)
+    elevation = _elevation(d).to(least)
+    reach = float((elevation.abs() @ torch.maximum(least.abs(), most.abs())).max())
+    if not reach * torch.finfo(features.dtype).eps < FINEST:
+        raise ModelError(
+            f"the features reach {reach:.3g} lattice units, where {features.dtype} no longer tells neighbours apart; take their mean "
+            "off, or use larger kernel widths"
+        )
+    # Steps up the first d axes are a basis of the lattice: a point with coordinates x has (x_i - x_d) / (d + 1) of the i-th.
+    basis = (elevation[:d] - elevation[d]) / (d + 1)
+    # The vertices of a simplex differ by at most one in each, and their neighbours are one further.
+    low = (basis.clamp(min=0) @ least + basis.clamp(max=0) @ most).floor().long() - 3
+    high = (basis.clamp(min=0) @ most + basis.clamp(max=0) @ least).ceil().long() + 3
+    extents = (high - low + 1).tolist()
+    images = 1 if image is None else int(image.max()) + 1
+    if math.prod(extents) * images >= 2**KEY_BITS:
+        raise ModelError(
+            f"the features range over {', '.join(map(str, extents))} lattice steps, too many for keys of {KEY_BITS} bits; use larger "
+            "kernel widths"
+        )
+    strides = torch.tensor([math.prod(extents[i + 1 :]) for i in range(d)])
+    start = -int(low.cpu() @ strides)
+    offsets = features.new_zeros(points, dtype=torch.int64) if image is None else image * math.prod(extents)
+    return torch.cat([strides, -strides.sum(0, keepdim=True)]).to(features.device), start, offsets
+
+
 def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Barycentric weights ``(points, d + 1)`` and vertices' coordinates ``(points, d + 1, d)``, without the last one (sums are 0)."""
+    """Barycentric weights ``(points, d + 1)`` and vertices' coordinates ``(points, d + 1, d + 1)``, in lattice units."""
     count, d = features.shape
     # Not by a matrix product: its rounding of a row may depend on the number of rows.
     elevated = (features[:, None] * _elevation(d).to(features)).sum(2)
     with torch.no_grad():
-        _check_reach(float(elevated.abs().max()), elevated.dtype)
         # The nearest lattice point of remainder 0, then the simplex around it by the order of the residuals.
         nearest = (elevated * (1 / (d + 1))).round()
         excess = nearest.sum(1, keepdim=True).long()
@@ -377,11 +413,11 @@ def _embed(features: Tensor) -> tuple[Tensor, Tensor]:
         rank = rank + (d + 1) * wrap
         corner = nearest.long() + wrap
         steps = torch.arange(d + 1, device=rank.device)[:, None]
-        keys = (corner * (d + 1))[:, None, :d] + steps - (d + 1) * (rank[:, None, :d] > d - steps)
+        coordinates = (corner * (d + 1))[:, None] + steps - (d + 1) * (rank[:, None] > d - steps)
     position = elevated * (1 / (d + 1)) - corner.to(elevated)
     ranked = torch.empty_like(position).scatter(1, rank, position)
     weights = torch.cat([1 + ranked[:, d:] - ranked[:, :1], (ranked[:, :-1] - ranked[:, 1:]).flip(1)], 1)
-    return weights, keys
+    return weights, coordinates
 
 
 def _check_rows(values: Tensor, count: int, what: str) -> None:
@@ -392,80 +428,25 @@ def _check_rows(values: Tensor, count: int, what: str) -> None:
         )
 
 
-def _check_reach(reach: float, dtype: torch.dtype) -> None:
-    if not reach * torch.finfo(dtype).eps < FINEST:
-        raise ModelError(
-            f"the features reach {reach:.3g} lattice units, where {dtype} no longer tells neighbours apart; take their mean off, or "
-            "use larger kernel widths"
-        )
+def _scales(d: int) -> Tensor:
+    """What features are multiplied by, ``(d,)`` float64: units in which the filter has unit variance."""
+    return torch.tensor([(d + 1) * math.sqrt(2 / 3) / math.sqrt((i + 1) * (i + 2)) for i in range(d)], dtype=torch.float64)
 
 
 def _elevation(d: int) -> Tensor:
-    """The map ``(d + 1, d)`` to the hyperplane, in units in which the filter has unit variance."""
-    scale = torch.tensor([(d + 1) * math.sqrt(2 / 3) / math.sqrt((i + 1) * (i + 2)) for i in range(d)], dtype=torch.float64)
+    """The map ``(d + 1, d)`` to the hyperplane, float64."""
     rows = torch.ones(d + 1, d, dtype=torch.float64).triu()
     rows[1:] -= torch.diag(torch.arange(1.0, d + 1, dtype=torch.float64))
-    return rows * scale
+    return rows * _scales(d)
 
 
-def _pack(keys: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor]:
-    """One integer for every vertex, and what a step in each coordinate adds to it: ``(points, d + 1)``, ``(d,)``."""
-    low, strides, span = _strides(keys.amin((0, 1)), keys.amax((0, 1)), image)
-    packed = ((keys - low) * strides).sum(2)
-    return packed if image is None else packed + (image * span)[:, None], strides
-
-
-def _strides(low: Tensor, high: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, int]:
-    """The least coordinates that keys have room for, what a step in each adds to a key, ``(d,)``, and what an image adds."""
-    d = len(low)
-    # Room for neighbours on both sides, so that no step runs into another row of keys.
-    low, high = low - (d + 1), high + (d + 1)
-    sizes = [int(n) for n in (high - low + 1).tolist()]
-    images = 1 if image is None else int(image.max()) + 1
-    if math.prod(sizes) * images >= 2**KEY_BITS:
-        raise ModelError(
-            f"the features range over {', '.join(str(n) for n in sizes)} lattice units, too many for keys of {KEY_BITS} bits; "
-            "use larger kernel widths"
-        )
-    strides = torch.tensor([math.prod(sizes[i + 1 :]) for i in range(d)], device=low.device)
-    return low, strides, math.prod(sizes)
-
-
-def _number(compiled: ModuleType, features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """By compiled loops: weights, packed keys of the vertices in rising order, numbers of the points' vertices, and strides."""
-    points, d = features.shape
-    elevation = _elevation(d).to(features)
-    farthest = torch.maximum(*(e.abs() for e in features.aminmax(dim=0)))
-    if not float(elevation.abs().amax(0) @ farthest) * torch.finfo(features.dtype).eps < FINEST:
-        _check_reach(float((features @ elevation.T).abs().max()), features.dtype)
-    corners = torch.empty(points, d, dtype=torch.int64)
-    turns = torch.empty(points, d + 1, dtype=torch.int8)
-    weights = features.new_empty(points, d + 1)
-    compiled.embed(-(-points // compiled.CHUNK), features.contiguous(), elevation, corners, turns, weights)
-    # Coordinates of a simplex reach from its first corner d units down and up.
-    low, strides, span = _strides(corners.amin(0) * (d + 1) - d, corners.amax(0) * (d + 1) + d, image)
-    offsets = torch.zeros(points, dtype=torch.int64) if image is None else image * span
-    vertices = torch.empty(points, d + 1, dtype=torch.int64)
-    arrays = [a.numpy() for a in (corners, turns, low, strides, offsets, vertices)]
-    keys = torch.from_numpy(compiled.number(*arrays))
-    unique, order = keys.sort()
-    # In place: fresh memory takes longer than the work.
-    np.take(order.argsort().numpy(), vertices.numpy(), out=vertices.numpy(), mode="clip")
-    return weights, unique, vertices, strides
-
-
-def _neighbours(unique: Tensor, strides: Tensor) -> Tensor:
-    """Positions of the vertices' neighbours along all axes: ``(d + 1, 2, size)``."""
-    size, d = len(unique), len(strides)
-    found = unique.new_empty(d + 1, 2, size)
-    # A step along an axis adds d to its coordinate and takes 1 from all others.
-    steps = torch.cat([strides * (d + 1), strides.new_zeros(1)]) - strides.sum()
-    if compiled := kernels(unique):
-        compiled.next_vertices(*(a.numpy() for a in (unique, steps, found)))
-        return found
-    for axis in range(d + 1):
+def _neighbours(unique: Tensor, steps: Tensor) -> Tensor:
+    """Positions of the neighbours along all axes of vertices with rising keys: ``(d + 1, 2, size)``."""
+    size = len(unique)
+    found = unique.new_empty(len(steps), 2, size)
+    for axis, step in enumerate(steps.tolist()):
         for side, sign in enumerate((1, -1)):
-            wanted = unique + sign * steps[axis]
+            wanted = unique + sign * step
             at = torch.searchsorted(unique, wanted).clamp_(max=size - 1)
             found[axis, side] = torch.where(unique[at] == wanted, at, size)
     return found

@@ -30,9 +30,8 @@ def dense(features: Tensor, symmetric: bool = True) -> Tensor:
     """The kernel by its definition: walks on a table of integer coordinates."""
     count, d = features.shape
     lattice = Lattice.build(features)
-    _, keys = permutohedral._embed(features)
-    whole = torch.cat([keys, -keys.sum(2, keepdim=True)], 2).flatten(0, 1).tolist()
-    table = {tuple(key): at for key, at in zip(whole, lattice.vertices.flatten().tolist(), strict=True)}
+    _, whole = permutohedral._embed(features)
+    table = {tuple(key): at for key, at in zip(whole.flatten(0, 1).tolist(), lattice.vertices.flatten().tolist(), strict=True)}
     splat = np.zeros((lattice.size, count))
     for row, (vertices, weights) in enumerate(zip(lattice.vertices.tolist(), lattice.weights.tolist(), strict=True)):
         splat[vertices, row] += weights
@@ -107,12 +106,12 @@ def test_points_seen() -> None:
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_points_are_means_of_their_vertices(d: int) -> None:
     features = points(200, d)
-    weights, keys = permutohedral._embed(features)
+    weights, whole = permutohedral._embed(features)
     assert float(weights.min()) >= -1e-12
     torch.testing.assert_close(weights.sum(1), torch.ones(200, dtype=torch.float64))
     elevated = features @ permutohedral._elevation(d).T
-    torch.testing.assert_close((weights[:, :, None] * keys).sum(1), elevated[:, :d])
-    whole = torch.cat([keys, -keys.sum(2, keepdim=True)], 2)
+    torch.testing.assert_close((weights[:, :, None] * whole).sum(1), elevated)
+    assert not bool(whole.sum(2).any())
     assert bool((whole % (d + 1) == (whole[:, :, :1] % (d + 1))).all())
     for first, second in itertools.combinations(range(d + 1), 2):
         assert bool((whole[:, first] != whole[:, second]).any(1).all())
@@ -194,8 +193,13 @@ def test_compiled_loops_build_the_same_lattice(d: int, dtype: torch.dtype) -> No
     features[200:210] = 0.0  # equal residuals
     image = torch.arange(3000) // 1700
     loops, tensors = Lattice.build(features, image), Lattice.build(features.clone().requires_grad_(), image)
-    assert torch.equal(loops.vertices, tensors.vertices)
-    assert torch.equal(loops.neighbours, tensors.neighbours)
+    assert loops.size == tensors.size
+    # Loops number the vertices in the order of the points, tensor operations by their keys.
+    other = torch.full((loops.size + 1,), loops.size)
+    other[loops.vertices] = tensors.vertices
+    assert torch.equal(other[:-1].sort().values, torch.arange(loops.size))
+    assert torch.equal(other[loops.vertices], tensors.vertices)
+    assert torch.equal(other[loops.neighbours], tensors.neighbours[:, :, other[:-1]])
     torch.testing.assert_close(loops.weights, tensors.weights.detach(), rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-13)
     factors = torch.linspace(0.5, 2, 3000, dtype=dtype)[:, None]
     values = torch.rand(3000, 2, dtype=dtype)
@@ -255,4 +259,4 @@ def test_keys_far_apart_by_powers_of_two_are_numbered_quickly() -> None:
     """Points in one coordinate only, in many images: keys then differ by multiples of what an image adds."""
     features = torch.arange(3000.0, dtype=torch.float64)[:, None].expand(-1, 3) * 7
     lattice = Lattice.build(features)
-    assert torch.equal(lattice.vertices, Lattice.build(features.clone().requires_grad_()).vertices)
+    assert lattice.size == Lattice.build(features.clone().requires_grad_()).size
