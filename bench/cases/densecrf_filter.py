@@ -93,7 +93,7 @@ def mean_field(quick: bool) -> list[Record]:
                 return crf
 
             crf = build()  # loads compiled loops
-            built = least(build)
+            built = least(build, 9)
             # What an iteration is: message and softmax; energies of the trace are not part of it.
             q = (-crf.unary).softmax(1)
 
@@ -139,7 +139,7 @@ def _theirs(image: Any, unary: torch.Tensor, mine: torch.Tensor, ns: float) -> R
         crf.addPairwiseBilateral(sxy=80, srgb=13, rgbim=np.ascontiguousarray(image.astype(np.uint8)), compat=10)
         return crf
 
-    crf, built = build(), least(build)
+    crf, built = build(), least(build, 9)
     # Two runs of different length: the difference leaves out what both do once.
     short, long = least(lambda: crf.inference(2)), least(lambda: crf.inference(12))
     theirs = 1e9 * (long - short) / (10 * height * width * labels)

@@ -101,7 +101,7 @@ def image_crf(
     image = torch.arange(len(pictures)).repeat_interleave(sizes).to(pictures[0].device) if len(pictures) > 1 else None
 
     def kernel(weight: float, features: list[Tensor]) -> Kernel:
-        points = torch.cat(features).to(pictures[0].device)
+        points = _join(features).to(pictures[0].device)
         return Kernel(Gaussian(points, image) if exact else Lattice.build(points, image), weight, normalise, compatibility)
 
     kernels = []
@@ -111,4 +111,9 @@ def image_crf(
     if bilateral is not None:
         sxy, srgb, weight = bilateral
         kernels.append(kernel(weight, [image_features(p.shape[0], p.shape[1], sxy, p, srgb) for p in pictures]))
-    return DenseCRF(torch.cat([c.flatten(0, 1) for c in costs]), tuple(kernels), image)
+    return DenseCRF(_join([c.flatten(0, 1) for c in costs]), tuple(kernels), image)
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    """One after another; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
