@@ -101,6 +101,29 @@ class BlockType:
         """
         return None
 
+    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
+        r"""Proximal point of a linear cost over every block, or ``None`` if the type has no formula for it.
+
+        .. math:: \arg\min_{x \in X_b} \; \langle c_b, x \rangle + \frac{1}{2 t} \sum_i s_i (x_i - z_{b,i})^2
+
+        With it a type is solved by :class:`blocklp.Admm`, in a fraction of the time.
+
+        Parameters
+        ----------
+        cost, centre : Tensor
+            ``(batch, blocks, dim)``: c and z, in the dtype and on the device of the solver.
+        step : Tensor
+            ``(batch, 1, 1)``: t, positive.
+        shared : Tensor
+            ``(dim,)``: s, 1 for coordinates that other blocks share and 0 for those that only this block has.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, dim)``.
+        """
+        return None
+
     def restrict(self, lower: Tensor, upper: Tensor) -> BlockType | None:
         """Return the type of ``X_b`` intersected with a box, or ``None`` if it is not of this kind.
 

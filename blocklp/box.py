@@ -34,6 +34,11 @@ class Box(BlockType):
         point = torch.where(cost < 0, self.upper, self.lower)
         return point, (cost * point).sum(-1)
 
+    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor:
+        """Each coordinate goes to the nearest point of its interval; what no other block shares goes to a bound."""
+        near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
+        return torch.where(shared > 0, near, torch.where(cost < 0, self.upper, self.lower))
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``."""
         largest = torch.maximum(self.lower.abs(), self.upper.abs())

@@ -247,7 +247,9 @@ class _Lane:
         began: float,
     ) -> None:
         self.results, self.rows, self.method, self.limits = results, rows, method, limits
-        self.repair, self.began, self.exact = repair, began, dtype == torch.float64
+        self.repair, self.began = repair, began
+        self.exact = dtype == torch.float64
+        self.evaluated = self.exact and method.evaluates
         self.problem = whole if len(rows) == whole.batch else whole.select(rows)
         self.iterated = self.problem.to(dtype)
         self.passes = 0
@@ -265,7 +267,7 @@ class _Lane:
         self.state = self.method.start(self.iterated, duals.to(self.iterated.cost.dtype), eta)
         self.passes = 1
         while True:
-            if self.exact:
+            if self.evaluated:
                 self._improve(self.state.duals, self.state.value)
             if self.passes == 1 or self.passes % self.limits.check_every == 0 or self._out_of_budget():
                 self._check()
@@ -294,10 +296,11 @@ class _Lane:
 
     def _check(self) -> None:
         """Look for reasons to stop."""
-        state = self.state
-        if not self.exact:
-            duals = self.problem.recentred(state.duals.double())
-            self._improve(duals, self.problem.min_oracle(duals)[1])
+        value = self.state.value
+        if not self.evaluated:
+            duals = self.problem.recentred(self.state.duals.double())
+            value = self.problem.min_oracle(duals)[1]
+            self._improve(duals, value)
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
         self._primal()
@@ -316,7 +319,7 @@ class _Lane:
             where = over.nonzero()[:, 0]
             over[where] = proof(self.problem.select(where), self.best_duals[where], bound[where]) > self.box_maximum[where]
             mark(over, Status.INFEASIBLE)
-        mark(~torch.isfinite(state.value), Status.NUMERICAL_ERROR)
+        mark(~torch.isfinite(value), Status.NUMERICAL_ERROR)
         scale = bound.abs().clamp(min=1.0)
         moved = (bound > self.mark_bound + 1e-10 * scale) | (primal < self.mark_primal - 1e-10 * scale)
         self.mark_bound = torch.where(moved, bound, self.mark_bound)

@@ -75,6 +75,35 @@ class RatioRule:
         return torch.where(rise > 0.75 * promise, eta / self.factor, grown)
 
 
+@dataclass(frozen=True)
+class BalanceRule:
+    r"""Balance how far the blocks are apart, :math:`|P x|`, with how far the consensus moves, :math:`|x - z|` of the means.
+
+    Residual balancing as for ADMM in general (Boyd et al. 2011, section 3.4.1), but by a power of the ratio, every ten passes, and ever
+    more softly: the method converges for weights that settle.  The constants were chosen on BA graphs of 200 to 10,000 nodes and ER
+    graphs.
+    """
+
+    power: float = 0.5
+    target: float = 1.7
+    settle: int = 100
+    most: float = 2.0
+
+    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+        """The scale-free weight of what blocks share."""
+        shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
+        return scale_free(problem, duals * problem.spread(shared), points)
+
+    def update(self, problem: Decomposition, eta: Tensor, passes: int, points: Tensor, mean: Tensor, consensus: Tensor) -> Tensor:
+        """The next weight."""
+        apart = points - problem.spread(mean)
+        shared = problem.counts * (problem.counts > 1)
+        ratio = (dot(apart, apart) / ((mean - consensus).square() * shared).sum(1)).sqrt() / self.target
+        power = self.power * min(1.0, self.settle / passes)
+        factor = ratio.pow(-power).clamp(1 / self.most, self.most)
+        return torch.where(factor.isnan(), eta, eta * factor)
+
+
 def as_weight(eta: float | ProximalWeight | None) -> ProximalWeight:
     """A number is a fixed weight, ``None`` the automatic rule."""
     if eta is None:

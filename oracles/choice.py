@@ -39,6 +39,13 @@ class Simplex(BlockType):
         value, best = strike(cost, self.excluded).min(-1, keepdim=True)
         return torch.zeros_like(cost).scatter_(-1, best, 1.0), value[..., 0]
 
+    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
+        """Project onto the simplex."""
+        if not bool(shared.all()):
+            return None
+        point = strike(step * cost - centre, self.excluded).neg_()
+        return (point - threshold(point)).clamp_(min=0)
+
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is one of the costs."""
         return torch.zeros_like(cost[..., 0])
@@ -87,6 +94,18 @@ class AtMostOne(BlockType):
         value, best = allowed.min(-1, keepdim=True)
         return torch.zeros_like(allowed).scatter_(-1, best, 1.0)[..., 1:], value[..., 0]
 
+    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
+        """Project onto the simplex if the sum would be above 1, or must be 1."""
+        if not bool(shared.all()):
+            return None
+        point = strike(step * cost - centre, None if self.excluded is None else self.excluded[..., 1:]).neg_()
+        down = threshold(point)
+        if self.excluded is None:
+            down = down.clamp_(min=0)
+        else:
+            down = torch.where(self.excluded[..., :1], down, down.clamp(min=0))
+        return (point - down).clamp_(min=0)
+
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is 0 or one of the costs."""
         return torch.zeros_like(cost[..., 0])
@@ -104,6 +123,15 @@ class AtMostOne(BlockType):
 
     def __repr__(self) -> str:
         return f"{self.name}(size={self.dim})"
+
+
+def threshold(point: Tensor) -> Tensor:
+    r"""What makes :math:`\sum_i \max(x_i - t, 0) = 1`: ``(..., size) -> (..., 1)`` (Held, Wolfe and Crowder 1974)."""
+    falling = point.sort(dim=-1, descending=True).values
+    excess = falling.cumsum(-1) - 1
+    count = torch.arange(1, point.shape[-1] + 1, device=point.device, dtype=point.dtype)
+    used = (falling * count > excess).sum(-1, keepdim=True).clamp_(min=1)
+    return excess.gather(-1, used - 1) / used
 
 
 def positive(value: object, what: str) -> int:

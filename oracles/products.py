@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from blocklp.block import Constraints
 from blocklp.finite import FiniteVertices, binary_vertices
@@ -24,6 +26,24 @@ class Edge(FiniteVertices):
     """
 
     vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1))
+
+    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
+        r"""In closed form where no other block shares the product.
+
+        For a cost :math:`p \ge 0` of the product the block minimises
+        :math:`\langle c, y \rangle + p \max(0, y_1 + y_2 - 1)` plus the proximal term; with :math:`y_2 \to 1 - y_2` a cost
+        :math:`p < 0` has the same form.  The multiplier t of the kink lies in [0, |p|], and both ends are clipped.
+        """
+        if self.excluded is not None or shared.tolist() != [1, 1, 0]:
+            return None
+        u, v = (centre[..., i] - step[..., 0] * cost[..., i] for i in (0, 1))
+        p = step[..., 0] * cost[..., 2]
+        gain = p.clamp(max=0)
+        side = torch.where(p < 0, -torch.ones_like(p), torch.ones_like(p))
+        kink = torch.minimum(((u + side * v + torch.where(p < 0, -p, side.neg())) * 0.5).clamp_(min=0), p.abs())
+        first, second = (u - kink - gain).clamp_(0, 1), (v - side * kink).clamp_(0, 1)
+        both = torch.where(p < 0, torch.minimum(first, second), (first + second - 1).clamp_(min=0))
+        return torch.stack([first, second, both], -1)
 
     def constraints(self) -> Constraints:
         """The McCormick inequalities (thesis, 4.1.4.6), without those that follow from the others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blocklp.errors import OptionError
 from blocklp.methods.adam import Adam
+from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.prox import Prox
 from blocklp.methods.proxbc import ProxBC
@@ -12,6 +13,7 @@ from blocklp.methods.supergradient import Supergradient
 
 METHODS: dict[str, type] = {
     "prox": Prox,
+    "admm": Admm,
     "proxbc": ProxBC,
     "proxfw": ProxFW,
     "supergradient": Supergradient,
@@ -36,4 +38,4 @@ def as_method(method: str | Method) -> Method:
     return made
 
 
-__all__ = ["METHODS", "Adam", "Method", "MethodState", "Prox", "ProxBC", "ProxFW", "Supergradient", "as_method"]
+__all__ = ["METHODS", "Adam", "Admm", "Method", "MethodState", "Prox", "ProxBC", "ProxFW", "Supergradient", "as_method"]

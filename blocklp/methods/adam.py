@@ -40,6 +40,7 @@ class Adam:
     beta2: float = 0.999
 
     swept = False
+    evaluates = True
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < float("inf"):

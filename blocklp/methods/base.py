@@ -45,10 +45,12 @@ class MethodState:
 class Method(Protocol):
     """An ascent method on the dual.
 
-    ``swept`` says that its passes run in compiled loops where they can.
+    ``swept`` says that its passes run in compiled loops where they can, ``evaluates`` that the value in its state is that of the
+    multipliers there, so that in double precision every pass gives a bound.
     """
 
     swept: bool
+    evaluates: bool
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
         """State after one pass at ``duals`` ``(batch, copies)``; ``eta`` is a warm start's weight, if there is one."""
@@ -62,7 +64,7 @@ def _select(value: Any, rows: Tensor) -> Any:
         return value.index_select(0, rows)
     if isinstance(value, tuple):
         return tuple(_select(v, rows) for v in value)
-    return value.select(rows)
+    return value.select(rows) if hasattr(value, "select") else value
 
 
 def where(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -54,6 +54,7 @@ class Prox:
     # Chosen on weighted MIS (BA graphs of 200 and 1000 nodes) between 10 and 600 passes: fewer inner passes are better
     # late, more are better early.
     swept = True
+    evaluates = True
     repeats = 2
     most_inner = 20
 

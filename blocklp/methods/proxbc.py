@@ -45,6 +45,7 @@ class ProxBC:
     inner: int = 5
 
     swept = False
+    evaluates = True
 
     def __post_init__(self) -> None:
         if self.inner < 1:

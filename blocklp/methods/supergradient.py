@@ -43,6 +43,7 @@ class Supergradient:
     rate: float = 0.1
 
     swept = False
+    evaluates = True
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < float("inf"):
