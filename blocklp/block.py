@@ -66,10 +66,14 @@ class BlockType:
     block_data : tuple of str
         Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
         ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
+    prox_loop : str or None
+        ``"module:function"``: a compiled loop for a CPU that moves multipliers and takes :meth:`prox`, with the bits of the tensor
+        operations; see ``blocklp/oracles/product_kernels.py``.
     """
 
     dim: int | None = None
     block_data: tuple[str, ...] = ()
+    prox_loop: str | None = None
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.

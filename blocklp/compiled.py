@@ -22,6 +22,9 @@ from torch import Tensor
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
 
+TILE = 256
+"""Blocks at a time: what they need stays in the nearest cache."""
+
 _own = threading.local()
 
 
@@ -34,11 +37,24 @@ def loops(module: str) -> ModuleType | None:
         return None
 
 
-def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def loop(name: str) -> Callable[..., None] | None:
+    """The loop ``"module:function"``, or None without numba."""
+    module, function = name.split(":")
+    found = loops(module)
+    return None if found is None else getattr(found, function)
+
+
+def tiles(blocks: int) -> int:
+    """Tiles that hold so many blocks: the units of work of an instance."""
+    return -(-blocks // TILE)
+
+
+def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Compile a function ``(first, last, ...)`` of arrays and numbers that does the units of work from ``first`` to before ``last``.
 
-    The result is called as ``(units, ...)`` with tensors and numbers, and deals the units out to as many threads as torch has.  Units
-    must not depend on each other.  Compiled code is cached beside the source.  Options are numba's.
+    The result is called as ``(units, ...)`` with tensors and numbers, and deals the units out to as many threads as torch has, at least
+    ``grain`` to each: waking a thread takes some fifty microseconds.  Units must not depend on each other.  Compiled code is cached
+    beside the source.  Options are numba's.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -47,7 +63,7 @@ def kernel(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None
         @functools.wraps(function)
         def run(units: int, *arguments: Tensor | float) -> None:
             arrays: list[Any] = [a.detach().numpy() if isinstance(a, Tensor) else a for a in arguments]
-            threads = max(1, min(getattr(_own, "threads", torch.get_num_threads()), units))
+            threads = max(1, min(getattr(_own, "threads", torch.get_num_threads()), units // grain))
             ends = [units * k // threads for k in range(threads + 1)]
             others = [_pool().submit(compiled, *part, *arrays) for part in itertools.pairwise(ends[1:])]
             try:

@@ -61,6 +61,12 @@ class Coupling:
             copies[:, start:stop] = to_dual(values)
         return copies
 
+    def spread_part(self, values: Tensor, start: int, stop: int) -> Tensor:
+        """The copies from ``start`` to before ``stop`` of :meth:`spread`."""
+        if self.maps:
+            return self.spread(values)[:, start:stop]
+        return values.gather(1, self.index[:, start:stop].expand(values.shape[0], -1))
+
     def collect(self, copies: Tensor) -> Tensor:
         """Sum the copies of every variable, the adjoint of :meth:`spread`, in a fixed order."""
         batch = copies.shape[0]

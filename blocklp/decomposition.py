@@ -52,6 +52,11 @@ class Group:
         """One past the last copy of the group."""
         return self.start + self.blocks * self.dim
 
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First copy and one past the last of every coordinate."""
+        return [(self.start + i * self.blocks, self.start + (i + 1) * self.blocks) for i in range(self.dim)]
+
     def rows(self, copies: Tensor) -> Tensor:
         """Copies as stored: ``(batch, dim, blocks)``, a view."""
         return copies[:, self.start : self.stop].view(copies.shape[0], self.dim, self.blocks)
@@ -59,6 +64,10 @@ class Group:
     def view(self, copies: Tensor) -> Tensor:
         """Copies as block types see them: ``(batch, blocks, dim)``, a view."""
         return self.rows(copies).transpose(1, 2)
+
+    def blockwise(self, own: Tensor) -> Tensor:
+        """Copies of this group alone, ``(batch, dim * blocks)``, as block types see them."""
+        return own.view(own.shape[0], self.dim, self.blocks).transpose(1, 2)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Call the type's oracle; blocks that only pad give zero."""

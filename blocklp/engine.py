@@ -23,7 +23,7 @@ from blocklp.errors import OptionError
 from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
-from blocklp.sweeps import fused_loops
+from blocklp.sweeps import LARGE
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 
@@ -145,7 +145,7 @@ def run(
     live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.
     pool = ThreadPoolExecutor(min(len(lanes), torch.get_num_threads()), initializer=torch.set_num_threads, initargs=(1,))
-    swept = len(lanes) == 1 and method.swept and fused_loops(problem) is not None
+    swept = len(lanes) == 1 and method.swept and problem.copies >= LARGE and problem.cost.device.type == "cpu"
     try:
         with loops_only() if swept else nullcontext():
             while live:

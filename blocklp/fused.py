@@ -14,17 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import FAST, compile, kernel
+from blocklp.compiled import FAST, TILE, compile, kernel
 
-TILE = 256
-"""Blocks at a time."""
 TINY = 1e-37
 """Less than the square of any step that matters, in single precision too."""
-
-
-def tiles(blocks: int) -> int:
-    """Tiles that hold so many blocks: the units of work of an instance."""
-    return -(-blocks // TILE)
 
 
 @compile(inline="always")

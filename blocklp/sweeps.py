@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.compiled import loops
+from blocklp.compiled import loops, tiles
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.finite import FiniteVertices, struck_out
 
@@ -67,7 +67,7 @@ def ask(
     answers: tuple[atom.Answer, ...] = ()
     for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True):
         if fused is not None and isinstance(a, atom.VertexTable):
-            sums = points.new_empty(len(points), fused.tiles(group.blocks), 3)
+            sums = points.new_empty(len(points), tiles(group.blocks), 3)
             alive = points.new_empty(1, 0) if group.alive is None else group.alive
             state = (points, centre, problem.coupling.places, mean, eta)
             table = (group.start, a.table, *_struck(group, points), alive)
@@ -96,7 +96,7 @@ def advance(
         if fused is not None and isinstance(a.atoms, atom.VertexTable):
             new, ahead, table = a.earlier, a.weights, (a.atoms.table, a.atoms.gram)
             rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype))
-            fused.advance(len(points) * fused.tiles(group.blocks), asked.duals, group.start, *table, *rest, ahead, new, points)
+            fused.advance(len(points) * tiles(group.blocks), asked.duals, group.start, *table, *rest, ahead, new, points)
         else:
             new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, repeats)
             ahead = (new - a.earlier).mul_(push[:, None, None]).add_(new).clamp_(min=0)

@@ -95,10 +95,15 @@ class BalanceRule:
         return scale_free(problem, duals * problem.spread(shared), points)
 
     def update(self, problem: Decomposition, eta: Tensor, passes: int, points: Tensor, mean: Tensor, consensus: Tensor) -> Tensor:
-        """The next weight."""
-        apart = points - problem.spread(mean)
+        """The next weight, from points ``(batch, copies)`` and ``(batch, variables)``."""
+        apart = torch.zeros_like(eta)
+        for group in problem.groups:
+            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+                if shared:
+                    own = points[:, first:last] - problem.coupling.spread_part(mean, first, last)
+                    apart = apart + dot(own, own)
         shared = problem.counts * (problem.counts > 1)
-        ratio = (dot(apart, apart) / ((mean - consensus).square() * shared).sum(1)).sqrt() / self.target
+        ratio = (apart / ((mean - consensus).square() * shared).sum(1)).sqrt() / self.target
         power = self.power * min(1.0, self.settle / passes)
         factor = ratio.pow(-power).clamp(1 / self.most, self.most)
         return torch.where(factor.isnan(), eta, eta * factor)

@@ -26,6 +26,7 @@ class Edge(FiniteVertices):
     """
 
     vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1))
+    prox_loop = "blocklp.oracles.product_kernels:edge_pass"
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
         r"""In closed form where no other block shares the product.

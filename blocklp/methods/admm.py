@@ -2,41 +2,63 @@ r"""The alternating direction method of multipliers (ADMM) on the consensus form
 
 .. math:: \min_x \sum_b \langle c_b, x_b \rangle \quad \text{s.t.} \quad x_b \in X_b, \; x_b = z \text{ where blocks share variables}
 
-A pass takes the proximal point of every block around the consensus z, then moves multipliers and consensus, over-relaxed by
-:math:`\rho`:
+A pass moves multipliers and consensus, over-relaxed by :math:`\rho`, then takes the proximal point of every block:
 
-.. math:: x_b \leftarrow \arg\min_{x \in X_b} \langle \lambda_b, x \rangle + \frac{|x - z|^2}{2 \eta}, \qquad
-          \lambda \leftarrow \lambda + \frac{\rho}{\eta} (x - \mathrm{mean}(x)), \qquad z \leftarrow z + \rho \, (\mathrm{mean}(x) - z)
+.. math:: \lambda \leftarrow \lambda + \frac{\rho}{\eta} (x - \mathrm{mean}(x)), \qquad z \leftarrow z + \rho \, (\mathrm{mean}(x) - z), \qquad
+          x_b \leftarrow \arg\min_{x \in X_b} \langle \lambda_b, x \rangle + \frac{|x - z|^2}{2 \eta}
 
-(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work).  ProxBC and ProxFW minimise one proximal function of all
-blocks, which couples them; here every block has a function of its own.  Types that state their :meth:`BlockType.prox` are solved
-exactly; for all others each pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.atoms`) from its last point.
+(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work).  ProxBC and ProxFW minimise one proximal function that couples
+all blocks; here every block has a function of its own.  Types that state their :meth:`BlockType.prox` are solved exactly; for all
+others each pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.atoms`) from its last point.
 
 The multipliers sum to the cost at all times, so each of them gives a bound; it is evaluated when the engine checks.
+
+On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.prox_loop`).  They give the bits of the tensor
+operations, so that an instance's numbers do not depend on which of them ran.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.decomposition import Decomposition, Group, dot
+from blocklp import compiled
+from blocklp.compiled import tiles
+from blocklp.decomposition import Decomposition, Group
 from blocklp.methods.base import MethodState
 from blocklp.weight import BalanceRule
+
+MODULE = "blocklp.consensus_kernels"
+LARGE, SMALL = 300_000, 3_000
+"""Copies of all instances from which on compiled loops pay: before and after they are loaded, which takes half a second."""
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Compiled loops of a solve: those of the groups, None for tensor operations, and which copies enter the means."""
+
+    module: ModuleType
+    groups: tuple[Callable[..., None] | None, ...]
+    segments: np.ndarray  # (k, 2): first and one past the last; private copies of compiled groups are left out
 
 
 @dataclass(frozen=True)
 class AdmmState(MethodState):
-    """State of :class:`Admm`; ``points`` are the proximal points at ``duals``."""
+    """State of :class:`Admm`; ``points`` are the proximal points at ``duals``, whose values are not known."""
 
-    mean: Tensor  # (batch, variables): of the points
-    consensus: Tensor  # (batch, variables): what the points were near to
+    mean: Tensor  # (batch, variables): of the points; unused for variables of one compiled block only
+    consensus: Tensor  # (batch, variables): what the next points are near to
     passes: int
     atoms: tuple[atom.Atoms | None, ...]  # one a group, None for types with a prox
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks)
+    loops: Loops | None
 
 
 @dataclass(frozen=True)
@@ -51,7 +73,7 @@ class Admm:
 
     eta: float | None = None
 
-    swept = False
+    swept = True
     evaluates = False
     relaxation = 1.5
     repeats = 3
@@ -65,56 +87,93 @@ class Admm:
         atoms: list[atom.Atoms | None] = []
         weights: list[Tensor] = []
         for group in problem.groups:
-            if has_prox(group, duals):
-                found, own, block_value = None, duals.new_empty(len(duals), 0), group.block_values(group.view(duals))
-                group.view(points).copy_(group.min_oracle(group.view(duals))[0])
+            found: atom.Atoms | None = None
+            if prox(group, group.view(duals), group.view(duals), torch.ones_like(value)) is not None:
+                point, best = group.min_oracle(group.view(duals))
+                group.view(points).copy_(point)
+                own = duals.new_empty(len(duals), 0)
             else:
-                found, own, block_value = atom.start(group, duals)
+                found, own, best = atom.start(group, duals)
                 group.rows(points).copy_(found.combine(own))
-            value = value + block_value.sum(1)
+            value = value + best.sum(1)
             atoms.append(found)
             weights.append(own)
-        mean = problem.mean(points)
         if self.eta is not None:
             eta = torch.full_like(value, self.eta)
         elif eta is None:
             eta = self.balance.start(problem, duals, points)
-        return AdmmState(duals, value, points, eta, mean, mean, 1, tuple(atoms), tuple(weights))
+        mean = problem.mean(points)
+        return AdmmState(duals.clone(), value, points, eta, mean, mean.clone(), 1, tuple(atoms), tuple(weights), load(problem, atoms))
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
-        """One pass: multipliers and consensus, then the proximal point of every block."""
-        rate = self.relaxation / state.eta
-        duals = (state.points - problem.spread(state.mean)).mul_(rate[:, None]).add_(state.duals)
-        consensus = (state.mean - state.consensus).mul_(self.relaxation).add_(state.consensus)
-        centre = problem.spread(consensus)
-        points, atoms, weights = torch.empty_like(duals), [], []
-        slopes: Tensor | None = None
-        for group, a, w in zip(problem.groups, state.atoms, state.weights, strict=True):
+        """One pass: multipliers and consensus, then the proximal point of every block; all is written over the state given."""
+        duals, points, mean, consensus, eta, loops = state.duals, state.points, state.mean, state.consensus, state.eta, state.loops
+        rate, passes, places = self.relaxation / eta, state.passes + 1, problem.coupling.places
+        atoms, weights, slopes = list(state.atoms), list(state.weights), None
+        for n, (group, a, w) in enumerate(zip(problem.groups, atoms, weights, strict=True)):
+            if loops is not None and (run := loops.groups[n]) is not None:
+                own = (places, mean, consensus, rate, eta, group.start, group.blocks)
+                run(problem.batch * tiles(group.blocks), *own, duals, points)
+                continue
+            near, centre = (problem.coupling.spread_part(v, group.start, group.stop) for v in (mean, consensus))
+            dual, point = (t[:, group.start : group.stop] for t in (duals, points))
+            dual.copy_(torch.sub(point, near, out=near).mul_(rate[:, None]).add_(dual))
             if a is None:
-                group.view(points).copy_(prox(group, duals, centre, state.eta))
-            else:
-                if slopes is None:
-                    slopes = (state.points - centre).div_(state.eta[:, None]).add_(duals)
-                answer = a.answer(group, slopes, w, w)
-                a, w = answer.atoms, atom.pairwise_steps(answer.atoms, answer.weights, answer.values, state.eta, self.repeats)
-                group.rows(points).copy_(a.combine(w))
-            atoms.append(a)
-            weights.append(w)
-        mean = problem.mean(points)
-        eta, passes = state.eta, state.passes + 1
+                found = prox(group, group.view(duals), group.blockwise(centre), eta)
+                assert found is not None
+                group.view(points).copy_(found)
+                continue
+            slopes = torch.empty_like(duals) if slopes is None else slopes
+            slopes[:, group.start : group.stop] = torch.sub(point, centre, out=centre).div_(eta[:, None]).add_(dual)
+            answer = a.answer(group, slopes, w, w)
+            weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
+            atoms[n] = answer.atoms
+            group.rows(points).copy_(answer.atoms.combine(weights[n]))
+        mean = collect(problem, points, loops, mean).div_(problem.counts)
         if passes % self.every == 0:
-            duals = problem.recentred(duals)  # rounding adds up, and more so over many copies of a variable
+            # Rounding adds up, and more so over many copies of a variable.
+            rest = (problem.cost - collect(problem, duals, loops)).div_(problem.counts)
+            if loops is None:
+                duals.add_(problem.spread(rest))
+            else:
+                loops.module.share(problem.batch, places, loops.segments, rest, duals)
             if self.eta is None:
                 eta = self.balance.update(problem, eta, passes, points, mean, consensus)
-        return AdmmState(duals, state.value, points, eta, mean, consensus, passes, tuple(atoms), tuple(weights))
+        if loops is None:
+            moved = (mean - consensus).mul_(self.relaxation).add_(consensus)
+            # What is not shared is its own consensus, so that nothing holds it.
+            consensus = torch.where(problem.counts > 1, moved, mean)
+        else:
+            loops.module.follow(problem.batch * loops.module.chunks(mean.shape[1]), problem.counts, self.relaxation, mean, consensus)
+        return AdmmState(duals, state.value, points, eta, mean, consensus, passes, tuple(atoms), tuple(weights), loops)
 
 
-def has_prox(group: Group, duals: Tensor) -> bool:
-    """Whether the type of a group has a formula for its proximal points."""
-    return prox(group, duals, duals, torch.ones_like(duals[:, 0])) is not None
+def load(problem: Decomposition, atoms: list[atom.Atoms | None]) -> Loops | None:
+    """The compiled loops, where some group has one and the problem is large enough to pay for them."""
+    named = [g.type.prox_loop if a is None else None for g, a in zip(problem.groups, atoms, strict=True)]
+    least = SMALL if MODULE in sys.modules else LARGE
+    if not any(named) or problem.cost.device.type != "cpu" or problem.coupling.maps or problem.batch * problem.copies < least:
+        return None
+    module = compiled.loops(MODULE)
+    if module is None:
+        return None
+    groups = tuple(compiled.loop(name) if name else None for name in named)
+    segments: list[tuple[int, int]] = []
+    for group, run in zip(problem.groups, groups, strict=True):
+        segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or run is None]
+    return Loops(module, groups, np.array(segments))
 
 
-def prox(group: Group, duals: Tensor, centre: Tensor, eta: Tensor) -> Tensor | None:
+def collect(problem: Decomposition, copies: Tensor, loops: Loops | None, out: Tensor | None = None) -> Tensor:
+    """Sum of the copies of every variable, of the listed ones only by compiled loops: ``(batch, variables)``."""
+    if loops is None:
+        return problem.collect(copies)
+    out = torch.empty_like(problem.cost) if out is None else out
+    loops.module.collect(problem.batch, problem.coupling.places, loops.segments, copies, out)
+    return out
+
+
+def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | None:
     """Proximal points of a group: ``(batch, blocks, dim)``; blocks that only pad give zero."""
-    point = group.type.prox(group.view(duals), group.view(centre), eta[:, None, None], group.curved)
+    point = group.type.prox(cost, centre, eta[:, None, None], group.curved)
     return point if point is None or group.alive is None else point * group.alive[..., None]

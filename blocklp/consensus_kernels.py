@@ -1,0 +1,57 @@
+"""Sums over the copies of variables for :mod:`blocklp.methods.admm`, compiled for the CPU.
+
+They do what the tensor operations do, in the same order and without liberties, so that both give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocklp.compiled import kernel
+
+CHUNK = 4096
+"""Variables that a thread takes at a time."""
+
+
+def chunks(variables: int) -> int:
+    """The units of work of an instance in :func:`follow`."""
+    return -(-variables // CHUNK)
+
+
+@kernel()
+def collect(begin: int, stop: int, places: Any, segments: Any, copies: Any, sums: Any) -> None:
+    """Sum copies from ``segments[k, 0]`` to before ``segments[k, 1]`` for every k, variable by variable; an instance is a unit.
+
+    To scatter beats to gather: there are fewer variables than copies, so that their sums stay in the cache.
+    """
+    for row in range(begin, stop):
+        place, copy, out = places[row % len(places)], copies[row], sums[row]
+        out[:] = 0
+        for s in range(len(segments)):
+            for k in range(segments[s, 0], segments[s, 1]):
+                out[place[k]] += copy[k]
+
+
+@kernel()
+def share(begin: int, stop: int, places: Any, segments: Any, values: Any, copies: Any) -> None:
+    """Add the value of its variable to every copy of the segments."""
+    for row in range(begin, stop):
+        place, copy, value = places[row % len(places)], copies[row], values[row]
+        for s in range(len(segments)):
+            for k in range(segments[s, 0], segments[s, 1]):
+                copy[k] += value[place[k]]
+
+
+@kernel(grain=16)
+def follow(begin: int, stop: int, counts: Any, rate: float, mean: Any, consensus: Any) -> None:
+    """``consensus += rate * (mean - consensus)``, and the mean itself for what is not shared."""
+    variables = mean.shape[1]
+    parts = (variables + CHUNK - 1) // CHUNK
+    one, speed = mean.dtype.type(1), mean.dtype.type(rate)
+    for unit in range(begin, stop):
+        row, first = unit // parts, unit % parts * CHUNK
+        last = min(first + CHUNK, variables)
+        number, m, z = counts[row % len(counts), first:last], mean[row, first:last], consensus[row, first:last]
+        for v in range(last - first):
+            moved = (m[v] - z[v]) * speed + z[v]
+            z[v] = moved if number[v] > one else m[v]
