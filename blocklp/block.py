@@ -51,6 +51,23 @@ class Constraints:
         excess = torch.maximum(self.lower.to(point) - activity, activity - self.upper.to(point))
         return excess.clamp(min=0).amax(-1) if excess.shape[-1] else point.new_zeros(point.shape[:2])
 
+    def worst(self, rows: Tensor) -> Tensor:
+        """Largest violation by all blocks of an instance: points ``(batch, dim, blocks)`` to ``(batch,)``.
+
+        One system for all blocks is evaluated entry by entry: most entries are zero and many rows one-sided.
+        """
+        worst = rows.new_zeros(len(rows))
+        if self.matrix.shape[:2] != (1, 1) or self.lower.shape[:2] != (1, 1):
+            return torch.maximum(worst, self.violation(rows.transpose(1, 2)).amax(1))
+        for entries, low, high in zip(self.matrix[0, 0].tolist(), self.lower[0, 0].tolist(), self.upper[0, 0].tolist(), strict=True):
+            terms = [rows[:, i] * entry if entry != 1 else rows[:, i] for i, entry in enumerate(entries) if entry]
+            activity = sum(terms[1:], start=terms[0]) if terms else rows[:, 0] * 0
+            if high < torch.inf:
+                worst = torch.maximum(worst, activity.amax(1) - high)
+            if low > -torch.inf:
+                worst = torch.maximum(worst, low - activity.amin(1))
+        return worst
+
 
 class BlockType:
     r"""A polytope :math:`X_b` that is easy to minimise over.
@@ -67,8 +84,8 @@ class BlockType:
         Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
         ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
     prox_loop : str or None
-        ``"module:function"``: a compiled loop for a CPU that moves multipliers and takes :meth:`prox`, with the bits of the tensor
-        operations; see ``blocklp/oracles/product_kernels.py``.
+        ``"module:name"``: compiled loops ``name_pass`` and ``name_passes`` for a CPU, which move multipliers and take :meth:`prox`
+        with the bits of the tensor operations; see ``blocklp/oracles/product_kernels.py``.
     """
 
     dim: int | None = None
@@ -93,6 +110,10 @@ class BlockType:
             ``(batch, blocks)``: its cost.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement min_oracle(cost) -> (point, value)")
+
+    def min_value(self, cost: Tensor) -> Tensor:
+        """The value of :meth:`min_oracle` alone: ``(batch, blocks)``; worth stating where it costs less."""
+        return self.min_oracle(cost)[1]
 
     def constraints(self) -> Constraints | None:
         """H-representation of the polytope, or ``None`` if it is not known."""
@@ -125,6 +146,26 @@ class BlockType:
         -------
         Tensor or None
             ``(batch, blocks, dim)``.
+        """
+        return None
+
+    def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:
+        """The cheapest values of the coordinates that only this block has, with the shared ones as they are.
+
+        With it every primal point is made feasible where blocks meet in shared coordinates only.  ``None`` if the type has no
+        formula for these coordinates; where no values fit the shared ones, any will do.
+
+        Parameters
+        ----------
+        cost, point : Tensor
+            ``(batch, blocks, dim)`` float64; costs of the coordinates to choose and values of the shared ones; all else is undefined.
+        shared : Tensor
+            ``(dim,)``: 1 for coordinates that other blocks share, 0 for those to choose.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, k)``: the k coordinates to choose.
         """
         return None
 

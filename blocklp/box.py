@@ -39,6 +39,10 @@ class Box(BlockType):
         near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
         return torch.where(shared > 0, near, torch.where(cost < 0, self.upper, self.lower))
 
+    def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor:
+        """The bound that the cost prefers."""
+        return torch.where(cost < 0, self.upper, self.lower)[..., shared == 0]
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``."""
         largest = torch.maximum(self.lower.abs(), self.upper.abs())

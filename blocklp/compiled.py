@@ -37,13 +37,6 @@ def loops(module: str) -> ModuleType | None:
         return None
 
 
-def loop(name: str) -> Callable[..., None] | None:
-    """The loop ``"module:function"``, or None without numba."""
-    module, function = name.split(":")
-    found = loops(module)
-    return None if found is None else getattr(found, function)
-
-
 def tiles(blocks: int) -> int:
     """Tiles that hold so many blocks: the units of work of an instance."""
     return -(-blocks // TILE)
@@ -52,9 +45,9 @@ def tiles(blocks: int) -> int:
 def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Compile a function ``(first, last, ...)`` of arrays and numbers that does the units of work from ``first`` to before ``last``.
 
-    The result is called as ``(units, ...)`` with tensors and numbers, and deals the units out to as many threads as torch has, at least
-    ``grain`` to each: waking a thread takes some fifty microseconds.  Units must not depend on each other.  Compiled code is cached
-    beside the source.  Options are numba's.
+    The result is called as ``(units, ...)`` with tensors and numbers, and deals the units out to as many threads as torch has, at
+    least ``grain`` to each: waking a thread takes some fifty microseconds.  Units must not depend on each other.  Compiled code is
+    cached beside the source.  Options are numba's.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

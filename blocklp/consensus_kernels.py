@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blocklp.compiled import kernel
+from blocklp.compiled import compile, kernel
 
 CHUNK = 4096
 """Variables that a thread takes at a time."""
@@ -18,6 +18,24 @@ def chunks(variables: int) -> int:
     return -(-variables // CHUNK)
 
 
+@compile(nogil=True, error_model="numpy")
+def collect_row(place: Any, segments: Any, copy: Any, sums: Any) -> None:
+    """One instance of :func:`collect`."""
+    sums[:] = 0
+    for s in range(len(segments)):
+        for k in range(segments[s, 0], segments[s, 1]):
+            sums[place[k]] += copy[k]
+
+
+@compile(nogil=True, error_model="numpy")
+def follow_row(counts: Any, speed: Any, mean: Any, consensus: Any) -> None:
+    """Some variables of an instance in :func:`follow`."""
+    one = mean.dtype.type(1)
+    for v in range(len(mean)):
+        moved = (mean[v] - consensus[v]) * speed + consensus[v]
+        consensus[v] = moved if counts[v] > one else mean[v]
+
+
 @kernel()
 def collect(begin: int, stop: int, places: Any, segments: Any, copies: Any, sums: Any) -> None:
     """Sum copies from ``segments[k, 0]`` to before ``segments[k, 1]`` for every k, variable by variable; an instance is a unit.
@@ -25,11 +43,7 @@ def collect(begin: int, stop: int, places: Any, segments: Any, copies: Any, sums
     To scatter beats to gather: there are fewer variables than copies, so that their sums stay in the cache.
     """
     for row in range(begin, stop):
-        place, copy, out = places[row % len(places)], copies[row], sums[row]
-        out[:] = 0
-        for s in range(len(segments)):
-            for k in range(segments[s, 0], segments[s, 1]):
-                out[place[k]] += copy[k]
+        collect_row(places[row % len(places)], segments, copies[row], sums[row])
 
 
 @kernel()
@@ -47,11 +61,8 @@ def follow(begin: int, stop: int, counts: Any, rate: float, mean: Any, consensus
     """``consensus += rate * (mean - consensus)``, and the mean itself for what is not shared."""
     variables = mean.shape[1]
     parts = (variables + CHUNK - 1) // CHUNK
-    one, speed = mean.dtype.type(1), mean.dtype.type(rate)
+    speed = mean.dtype.type(rate)
     for unit in range(begin, stop):
         row, first = unit // parts, unit % parts * CHUNK
         last = min(first + CHUNK, variables)
-        number, m, z = counts[row % len(counts), first:last], mean[row, first:last], consensus[row, first:last]
-        for v in range(last - first):
-            moved = (m[v] - z[v]) * speed + z[v]
-            z[v] = moved if number[v] > one else m[v]
+        follow_row(counts[row % len(counts), first:last], speed, mean[row, first:last], consensus[row, first:last])

@@ -78,7 +78,8 @@ class Group:
 
     def block_values(self, cost: Tensor) -> Tensor:
         """Return the optimal value of every block: ``(batch, blocks)``."""
-        return self.min_oracle(cost)[1]
+        value = self.type.min_value(cost)
+        return value if self.alive is None else value * self.alive
 
     def value_error(self, cost: Tensor) -> Tensor | None:
         """Bound on the rounding error of :meth:`block_values`."""
@@ -109,6 +110,8 @@ class Decomposition:
         Which copy belongs to which variable.
     counts : Tensor
         ``(batch or 1, variables)``: number of copies :math:`N_j` (at least 1).
+    grid : Tensor or None
+        ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables that are not.
     """
 
     cost: Tensor
@@ -118,6 +121,7 @@ class Decomposition:
     groups: tuple[Group, ...]
     coupling: Coupling
     counts: Tensor
+    grid: Tensor | None = None
 
     @property
     def batch(self) -> int:
@@ -173,6 +177,32 @@ class Decomposition:
             total += value.sum(-1)
         return points, total
 
+    def primal_value(self, x: Tensor) -> Tensor:
+        """The objective at points ``(batch, variables)``: ``(batch,)``."""
+        return (self.cost * x).sum(1) + self.offset
+
+    def completed(self, x: Tensor) -> Tensor | None:
+        """Points ``(batch, variables)`` with what belongs to one block only at its best for the rest; None if a type cannot tell."""
+        found = x.clone()
+        for group in self.groups:
+            private = [i for i, shared in enumerate(group.curved.tolist()) if not shared]
+            if private:
+                own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
+                for i, (first, last) in enumerate(group.spans):
+                    (cost if i in private else own)[:, i] = self.coupling.spread_part(self.cost if i in private else x, first, last)
+                best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.curved)
+                if best is None:
+                    return None
+                for values, i in zip(best.unbind(-1), private, strict=True):
+                    index = self.coupling.index[:, slice(*group.spans[i])]
+                    found.scatter_(1, index.expand(len(found), -1), values)
+        return found
+
+    def value(self, duals: Tensor) -> Tensor:
+        """The dual value of multipliers ``(batch, copies)``: one pass, ``(batch,)``."""
+        values = [group.block_values(group.view(duals)).sum(-1) for group in self.groups]
+        return torch.stack(values).sum(0)
+
     def select(self, rows: Tensor) -> Decomposition:
         """Return the decomposition of some instances (``(k,)`` int64)."""
 
@@ -187,6 +217,7 @@ class Decomposition:
             tuple(g.select(rows) for g in self.groups),
             self.coupling.select(rows),
             pick(self.counts),
+            None if self.grid is None else pick(self.grid),
         )
 
     def to(self, dtype: torch.dtype) -> Decomposition:

@@ -210,7 +210,7 @@ def _tell(
 def _certified(problem: Decomposition, results: Results) -> Results:
     """Share the rounding residual of the multipliers among their copies and charge all rounding: one more pass."""
     duals = problem.recentred(results.duals)
-    bound = corrected(problem, duals, problem.min_oracle(duals)[1])
+    bound = corrected(problem, duals, problem.value(duals))
     better = bound >= results.bound
     results.bound = torch.where(better, bound, results.bound)
     results.duals = where(better, duals, results.duals)
@@ -227,8 +227,10 @@ def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
     for group in problem.groups:
         rows = group.type.constraints()
         if rows is not None:
-            violation = rows.violation(group.view(copies))
-            worst = torch.maximum(worst, (violation if group.alive is None else violation * group.alive).amax(1))
+            own = (
+                rows.worst(group.rows(copies)) if group.alive is None else (rows.violation(group.view(copies)) * group.alive).amax(1)
+            )
+            worst = torch.maximum(worst, own)
     return (worst <= tolerance * size) & torch.isfinite(x).all(1)
 
 
@@ -272,8 +274,10 @@ class _Lane:
             if self.passes == 1 or self.passes % self.limits.check_every == 0 or self._out_of_budget():
                 self._check()
                 yield
-            self.state = self.method.step(self.iterated, self.state)
-            self.passes += 1
+            most = self.limits.check_every - self.passes % self.limits.check_every
+            most = 1 if self.evaluated else min(most, max(1, self.limits.passes - self.passes))
+            self.state, passes = self.method.leap(self.iterated, self.state, most)
+            self.passes += passes
 
     def drop(self, stop: Tensor) -> None:
         """Interrupt the instances of a mask ``(batch,)`` that are still at work."""
@@ -299,7 +303,7 @@ class _Lane:
         value = self.state.value
         if not self.evaluated:
             duals = self.problem.recentred(self.state.duals.double())
-            value = self.problem.min_oracle(duals)[1]
+            value = self.problem.value(duals)
             self._improve(duals, value)
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
@@ -339,24 +343,36 @@ class _Lane:
             self._leave(status, done)
 
     def _primal(self) -> None:
-        """Offer the mean of the copies, repaired if there is a hook, as a primal point."""
+        """Offer the mean of the copies as a primal point: repaired by the hook, or completed by the types, or as it is."""
         points = self.state.points.double()
         x = self.problem.mean(points)
-        ok = torch.zeros_like(self.rows, dtype=torch.bool)
         if self.repair is None:
             x = torch.minimum(torch.maximum(x, self.problem.lower), self.problem.upper)
-            apart = (points - self.problem.spread(x)).abs().amax(1)
-            ok = apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
+            made = self._completed(x)
         else:
-            x = self.repair(x, self.rows)
-        value = (self.problem.cost * x).sum(1) + self.problem.offset
+            made = self.repair(x, self.rows)
+        x = x if made is None else made
+        value = self.problem.primal_value(x)
         better = value < self.results.primal[self.rows]
-        if self.repair is not None and bool(better.any()):
-            ok = feasible(self.problem, x, self.limits.feasibility_tol)
-        better &= ok
+        if made is None:
+            apart = (points - self.problem.spread(x)).abs().amax(1)
+            better &= apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
+        elif bool(better.any()):
+            better &= feasible(self.problem, x, self.limits.feasibility_tol)
         self.results.primal[self.rows] = torch.where(better, value, self.results.primal[self.rows])
         first = ~torch.isfinite(self.results.primal[self.rows])
         self.results.x[self.rows] = torch.where((better | first)[:, None], x, self.results.x[self.rows])
+
+    def _completed(self, x: Tensor) -> Tensor | None:
+        """The better of a point and the same rounded to the grid, with what belongs to single blocks at its best."""
+        made = self.problem.completed(x)
+        if made is None or self.problem.grid is None:
+            return made
+        grid = self.problem.grid
+        near = torch.where(grid > 0, (x / grid).round() * grid, x)
+        rounded = self.problem.completed(torch.minimum(torch.maximum(near, self.problem.lower), self.problem.upper))
+        assert rounded is not None
+        return where(self.problem.primal_value(rounded) < self.problem.primal_value(made), rounded, made)
 
     def _leave(self, status: Tensor, done: Tensor) -> None:
         """Write out the instances at some positions and shrink everything to the others."""

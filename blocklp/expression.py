@@ -253,11 +253,13 @@ class Variable(View):
     ----------
     lower, upper : Tensor
         ``(batch or 1, *shape)`` float64.
+    grid : float
+        Primal points are also tried with these variables rounded to multiples of it; 0 for none.
     """
 
-    def __init__(self, model: Model, name: str, index: Tensor, lower: Tensor, upper: Tensor) -> None:
+    def __init__(self, model: Model, name: str, index: Tensor, lower: Tensor, upper: Tensor, grid: float = 0.0) -> None:
         super().__init__(model, name, index)
-        self.lower, self.upper = lower, upper
+        self.lower, self.upper, self.grid = lower, upper, grid
 
     @property
     def columns(self) -> slice:

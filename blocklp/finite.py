@@ -83,6 +83,10 @@ class FiniteVertices(BlockType):
         row = values.argmin(-1)
         return self.table.to(cost)[row], values.gather(-1, row[..., None])[..., 0]
 
+    def min_value(self, cost: Tensor) -> Tensor:
+        """The least cost of a vertex."""
+        return self.vertex_values(cost).amin(-1)
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``: the standard error bound, taken over the worst vertex."""
         magnitude = cost.abs() @ self.table.abs().to(cost).T

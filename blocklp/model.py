@@ -85,7 +85,7 @@ class Model:
         self.maximizing = False
         self.repair: PrimalRepair | None = None
 
-    def variable(self, name: str, shape: int | Sequence[int] = (), *, lower: object, upper: object) -> Variable:
+    def variable(self, name: str, shape: int | Sequence[int] = (), *, lower: object, upper: object, grid: float = 0.0) -> Variable:
         """Declare an array of variables.
 
         Parameters
@@ -96,6 +96,9 @@ class Model:
             Shape of one instance's array; ``()`` for a scalar.
         lower, upper : array_like
             Finite bounds that broadcast to ``shape`` or ``(batch, *shape)``.
+        grid : float
+            Where optima are known to lie at multiples of a number, as those of roof duality do at halves: primal points are also
+            tried with these variables rounded to it.  0 for no such number.
 
         Raises
         ------
@@ -117,7 +120,9 @@ class Model:
         for s in shape:
             count *= s
         index = torch.arange(self.size, self.size + count).reshape(shape)
-        made = Variable(self, name, index, low, high)
+        if not 0 <= grid < float("inf"):
+            raise ModelError(f"variable {name!r}: grid is {grid}; give a positive number, or 0 for none")
+        made = Variable(self, name, index, low, high, grid)
         self.variables[name] = made
         self.size += count
         return made

@@ -248,7 +248,18 @@ class Solver:
             for side in (lower, upper)
         ]
         nothing = torch.zeros(self.batch, width, dtype=torch.float64, device=self.device)
-        return Decomposition(nothing, box[0], box[1], nothing[:, 0], tuple(groups), coupling, counts)
+        return Decomposition(nothing, box[0], box[1], nothing[:, 0], tuple(groups), coupling, counts, self._grid(width))
+
+    def _grid(self, width: int) -> Tensor | None:
+        """What variables are rounded to, ``(batch or 1, width)``."""
+        rows = torch.zeros(len(self.models), width, dtype=torch.float64)
+        for row, m in zip(rows, self.models, strict=True):
+            for v in m.variables.values():
+                row[v.columns] = v.grid
+        if not bool(rows.any()):
+            return None
+        batches = torch.tensor([m.batch for m in self.models])
+        return (rows if len(rows) == 1 else rows.repeat_interleave(batches, 0)).to(self.device)
 
     def _repair(self) -> Repair | None:
         """Wrap the models' repair hooks: apply each to its instances."""

@@ -6,7 +6,54 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import TILE, kernel
+from blocklp.compiled import TILE, compile, kernel
+from blocklp.consensus_kernels import collect_row, follow_row
+
+
+@compile(nogil=True, error_model="numpy")
+def _edges(
+    place: Any,
+    m: Any,
+    z: Any,
+    speed: Any,
+    step: Any,
+    start: int,
+    blocks: int,
+    first: int,
+    count: int,
+    dual: Any,
+    point: Any,
+    near: Any,
+) -> None:
+    """Multipliers and proximal points of some edges of an instance: :meth:`Edge.prox` and the update before it, operation by operation.
+
+    An edge reads its product's cost, two multipliers, two points, two places and four numbers there, and writes two multipliers and
+    three points: 16 numbers, 64 bytes in single precision.  ``near`` (4, TILE) is room for what is gathered.
+    """
+    kind = point.dtype.type
+    zero, one, half = kind(0), kind(1), kind(0.5)
+    a, b, c = start + first, start + blocks + first, start + 2 * blocks + first
+    mean_a, mean_b, z_a, z_b = near[0], near[1], near[2], near[3]
+    place_a, place_b = place[a : a + count], place[b : b + count]
+    for q in range(count):
+        i, j = place_a[q], place_b[q]
+        mean_a[q], mean_b[q], z_a[q], z_b[q] = m[i], m[j], z[i], z[j]
+    dual_a, dual_b, cost = dual[a : a + count], dual[b : b + count], dual[c : c + count]
+    x_a, x_b, x_c = point[a : a + count], point[b : b + count], point[c : c + count]
+    for q in range(count):
+        l_a = (x_a[q] - mean_a[q]) * speed + dual_a[q]
+        l_b = (x_b[q] - mean_b[q]) * speed + dual_b[q]
+        dual_a[q] = l_a
+        dual_b[q] = l_b
+        u, v, p = z_a[q] - step * l_a, z_b[q] - step * l_b, step * cost[q]
+        gain = min(p, zero)
+        side = -one if p < zero else one
+        kink = min(max((u + side * v + (-p if p < zero else -one)) * half, zero), abs(p))
+        y_a = min(max(u - kink - gain, zero), one)
+        y_b = min(max(v - side * kink, zero), one)
+        x_a[q] = y_a
+        x_b[q] = y_b
+        x_c[q] = min(y_a, y_b) if p < zero else max(y_a + y_b - one, zero)
 
 
 @kernel(grain=32)
@@ -23,41 +70,44 @@ def edge_pass(
     duals: Any,
     points: Any,
 ) -> None:
-    """Multipliers and proximal points of all edges: :meth:`Edge.prox` and the update before it, in the same operations.
-
-    An edge reads its product's cost, two multipliers, two points, two places and four numbers there, and writes two multipliers and
-    three points: 16 numbers, 64 bytes in single precision.
-    """
-    kind = points.dtype.type
-    zero, one, half = kind(0), kind(1), kind(0.5)
+    """One pass over the edges of all instances, a tile a unit; means and consensus are the caller's."""
     tiles = (blocks + TILE - 1) // TILE
-    means, centres = np.empty((2, TILE), points.dtype), np.empty((2, TILE), points.dtype)
+    near = np.empty((4, TILE), points.dtype)
     for unit in range(begin, stop):
         row, first = unit // tiles, unit % tiles * TILE
-        count = min(TILE, blocks - first)
-        place, m, z = places[row % len(places)], mean[row], consensus[row]
-        step, speed = eta[row], rate[row]
-        for i in range(2):
-            at = start + i * blocks + first
-            where, near, centre = place[at : at + count], means[i], centres[i]
-            for q in range(count):
-                near[q] = m[where[q]]
-                centre[q] = z[where[q]]
-        a, b, c = start + first, start + blocks + first, start + 2 * blocks + first
-        dual_a, dual_b, cost = duals[row, a : a + count], duals[row, b : b + count], duals[row, c : c + count]
-        x_a, x_b, x_c = points[row, a : a + count], points[row, b : b + count], points[row, c : c + count]
-        mean_a, mean_b, z_a, z_b = means[0], means[1], centres[0], centres[1]
-        for q in range(count):
-            l_a = (x_a[q] - mean_a[q]) * speed + dual_a[q]
-            l_b = (x_b[q] - mean_b[q]) * speed + dual_b[q]
-            dual_a[q] = l_a
-            dual_b[q] = l_b
-            u, v, p = z_a[q] - step * l_a, z_b[q] - step * l_b, step * cost[q]
-            gain = min(p, zero)
-            side = -one if p < zero else one
-            kink = min(max((u + side * v + (-p if p < zero else -one)) * half, zero), abs(p))
-            y_a = min(max(u - kink - gain, zero), one)
-            y_b = min(max(v - side * kink, zero), one)
-            x_a[q] = y_a
-            x_b[q] = y_b
-            x_c[q] = min(y_a, y_b) if p < zero else max(y_a + y_b - one, zero)
+        own = (places[row % len(places)], mean[row], consensus[row], rate[row], eta[row], start, blocks)
+        _edges(*own, first, min(TILE, blocks - first), duals[row], points[row], near)
+
+
+@kernel()
+def edge_passes(
+    begin: int,
+    stop: int,
+    passes: int,
+    segments: Any,
+    counts: Any,
+    relaxation: float,
+    places: Any,
+    mean: Any,
+    consensus: Any,
+    rate: Any,
+    eta: Any,
+    start: int,
+    blocks: int,
+    duals: Any,
+    points: Any,
+) -> None:
+    """Several passes, an instance a unit, which then stays in the cache; all but the last end with the next consensus."""
+    near = np.empty((4, TILE), points.dtype)
+    speed = points.dtype.type(relaxation)
+    for row in range(begin, stop):
+        place, number, m, z = places[row % len(places)], counts[row % len(counts)], mean[row], consensus[row]
+        for n in range(passes):
+            if n:
+                follow_row(number, speed, m, z)
+            for first in range(0, blocks, TILE):
+                own = (place, m, z, rate[row], eta[row], start, blocks)
+                _edges(*own, first, min(TILE, blocks - first), duals[row], points[row], near)
+            collect_row(place, segments, points[row], m)
+            for v in range(len(m)):
+                m[v] /= number[v]

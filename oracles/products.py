@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import Constraints
+from blocklp.bounds import rounding
 from blocklp.finite import FiniteVertices, binary_vertices
 
 Pairs = Sequence[tuple[int, int]]
@@ -26,7 +27,29 @@ class Edge(FiniteVertices):
     """
 
     vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1))
-    prox_loop = "blocklp.oracles.product_kernels:edge_pass"
+    prox_loop = "blocklp.oracles.product_kernels:edge"
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Compare the four vertices."""
+        if self.excluded is not None:
+            return super().min_oracle(cost)
+        a, b, _ = cost.unbind(-1)
+        best = self.min_value(cost)
+        none = best == 0
+        first = (a == best).logical_or_(b != best).logical_and_(~none)
+        second = (a != best).logical_and_(~none)
+        return torch.stack([first, second, first & second], -1).to(cost.dtype), best
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """Two additions."""
+        return rounding(2, cost.dtype) * cost.abs().sum(-1)
+
+    def min_value(self, cost: Tensor) -> Tensor:
+        """The least of four sums."""
+        if self.excluded is not None:
+            return super().min_value(cost)
+        a, b, p = cost.unbind(-1)
+        return torch.minimum(torch.minimum(a, b), a + b + p).clamp_(max=0)
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
         r"""In closed form where no other block shares the product.
@@ -35,7 +58,7 @@ class Edge(FiniteVertices):
         :math:`\langle c, y \rangle + p \max(0, y_1 + y_2 - 1)` plus the proximal term; with :math:`y_2 \to 1 - y_2` a cost
         :math:`p < 0` has the same form.  The multiplier t of the kink lies in [0, |p|], and both ends are clipped.
         """
-        if self.excluded is not None or shared.tolist() != [1, 1, 0]:
+        if shared.tolist() != [1, 1, 0]:
             return None
         u, v = (centre[..., i] - step[..., 0] * cost[..., i] for i in (0, 1))
         p = step[..., 0] * cost[..., 2]
@@ -43,8 +66,32 @@ class Edge(FiniteVertices):
         side = torch.where(p < 0, -torch.ones_like(p), torch.ones_like(p))
         kink = torch.minimum(((u + side * v + torch.where(p < 0, -p, side.neg())) * 0.5).clamp_(min=0), p.abs())
         first, second = (u - kink - gain).clamp_(0, 1), (v - side * kink).clamp_(0, 1)
+        if self.excluded is not None:
+            first, second = self._fixed(u, v, p, first, second)
         both = torch.where(p < 0, torch.minimum(first, second), (first + second - 1).clamp_(min=0))
         return torch.stack([first, second, both], -1)
+
+    def _fixed(self, u: Tensor, v: Tensor, p: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Proximal points where fixings rule vertices out: an end that is fixed, or the product at zero."""
+        assert self.excluded is not None
+        none, one, two, both = self.excluded.unbind(-1)
+        # The product at zero: the ends share what is left.
+        half = ((u + v - 1) * 0.5).clamp_(min=0)
+        first, second = torch.where(both, (u - half).clamp(0, 1), first), torch.where(both, (v - half).clamp(0, 1), second)
+        for _ in range(2):  # the first end follows the second where that is fixed, and the other way round
+            fixed = (none & one) | (two & both)
+            value = (none & one).to(u)
+            first = torch.where(fixed, (u - p * value).clamp(0, 1), first)
+            second = torch.where(fixed, value, second)
+            (first, second), (u, v), (one, two) = (second, first), (v, u), (two, one)
+        return first, second
+
+    def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:
+        """The least product that the ends allow, or the largest, by the sign of its cost."""
+        if shared.tolist() != [1, 1, 0]:
+            return None
+        a, b = point[..., 0], point[..., 1]
+        return torch.where(cost[..., 2] > 0, (a + b - 1).clamp_(min=0), torch.minimum(a, b))[..., None]
 
     def constraints(self) -> Constraints:
         """The McCormick inequalities (thesis, 4.1.4.6), without those that follow from the others."""

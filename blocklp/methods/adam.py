@@ -12,6 +12,7 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
+from blocklp.methods.base import Method
 from blocklp.methods.supergradient import AscentState
 
 
@@ -24,7 +25,7 @@ class AdamState(AscentState):
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Method):
     r"""Adam with a rate that falls as :math:`1/\sqrt{k}`, in units of the largest multiplier of the start.
 
     Parameters
@@ -38,9 +39,6 @@ class Adam:
     rate: float = 0.04
     beta1: float = 0.9
     beta2: float = 0.999
-
-    swept = False
-    evaluates = True
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < float("inf"):

@@ -4,7 +4,8 @@ r"""The alternating direction method of multipliers (ADMM) on the consensus form
 
 A pass moves multipliers and consensus, over-relaxed by :math:`\rho`, then takes the proximal point of every block:
 
-.. math:: \lambda \leftarrow \lambda + \frac{\rho}{\eta} (x - \mathrm{mean}(x)), \qquad z \leftarrow z + \rho \, (\mathrm{mean}(x) - z), \qquad
+.. math:: \lambda \leftarrow \lambda + \frac{\rho}{\eta} (x - \mathrm{mean}(x)), \quad
+          z \leftarrow z + \rho \, (\mathrm{mean}(x) - z), \quad
           x_b \leftarrow \arg\min_{x \in X_b} \langle \lambda_b, x \rangle + \frac{|x - z|^2}{2 \eta}
 
 (Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work).  ProxBC and ProxFW minimise one proximal function that couples
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -32,12 +33,14 @@ from blocklp import atoms as atom
 from blocklp import compiled
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group
-from blocklp.methods.base import MethodState
+from blocklp.methods.base import Method, MethodState
 from blocklp.weight import BalanceRule
 
 MODULE = "blocklp.consensus_kernels"
 LARGE, SMALL = 300_000, 3_000
 """Copies of all instances from which on compiled loops pay: before and after they are loaded, which takes half a second."""
+DIVIDED = 100_000
+"""Copies from which on threads share the blocks of a single instance."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Loops:
     module: ModuleType
     groups: tuple[Callable[..., None] | None, ...]
     segments: np.ndarray  # (k, 2): first and one past the last; private copies of compiled groups are left out
+    whole: tuple[int, Callable[..., None]] | None  # the only group that shares variables, and the loop of several passes over it
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class AdmmState(MethodState):
 
 
 @dataclass(frozen=True)
-class Admm:
+class Admm(Method):
     """Proximal points of single blocks around a consensus, automatic weight.
 
     Parameters
@@ -107,10 +111,30 @@ class Admm:
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """One pass: multipliers and consensus, then the proximal point of every block; all is written over the state given."""
+        return self.leap(problem, state, 1)[0]
+
+    def leap(self, problem: Decomposition, state: AdmmState, most: int) -> tuple[AdmmState, int]:
+        """Several passes in one call, where instances are too small to deal their blocks out to threads."""
+        loops, eta = state.loops, state.eta
+        passes = min(most, self.every - state.passes % self.every)
+        if loops is not None and loops.whole is not None and (problem.batch > 1 or problem.copies < DIVIDED):
+            index, whole = loops.whole
+            group = problem.groups[index]
+            own = (problem.coupling.places, state.mean, state.consensus, self.relaxation / eta, eta, group.start, group.blocks)
+            whole(problem.batch, passes, loops.segments, problem.counts, self.relaxation, *own, state.duals, state.points)
+        else:
+            passes = 1
+            state = self._blocks(problem, state)
+        return self._consensus(problem, replace(state, passes=state.passes + passes)), passes
+
+    def _blocks(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+        """The multipliers and the proximal points of all blocks, and their means."""
         duals, points, mean, consensus, eta, loops = state.duals, state.points, state.mean, state.consensus, state.eta, state.loops
-        rate, passes, places = self.relaxation / eta, state.passes + 1, problem.coupling.places
+        rate, places = self.relaxation / eta, problem.coupling.places
         atoms, weights, slopes = list(state.atoms), list(state.weights), None
         for n, (group, a, w) in enumerate(zip(problem.groups, atoms, weights, strict=True)):
+            if not bool(group.curved.any()):
+                continue  # nothing is shared: the oracle's answer stays
             if loops is not None and (run := loops.groups[n]) is not None:
                 own = (places, mean, consensus, rate, eta, group.start, group.blocks)
                 run(problem.batch * tiles(group.blocks), *own, duals, points)
@@ -130,38 +154,51 @@ class Admm:
             atoms[n] = answer.atoms
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
         mean = collect(problem, points, loops, mean).div_(problem.counts)
-        if passes % self.every == 0:
+        return replace(state, mean=mean, atoms=tuple(atoms), weights=tuple(weights))
+
+    def _consensus(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+        """What the next points are near to, and from time to time the weight."""
+        duals, mean, consensus, eta, loops = state.duals, state.mean, state.consensus, state.eta, state.loops
+        if state.passes % self.every == 0:
             # Rounding adds up, and more so over many copies of a variable.
             rest = (problem.cost - collect(problem, duals, loops)).div_(problem.counts)
             if loops is None:
                 duals.add_(problem.spread(rest))
             else:
-                loops.module.share(problem.batch, places, loops.segments, rest, duals)
+                loops.module.share(problem.batch, problem.coupling.places, loops.segments, rest, duals)
             if self.eta is None:
-                eta = self.balance.update(problem, eta, passes, points, mean, consensus)
+                eta = self.balance.update(problem, eta, state.passes, state.points, mean, consensus)
         if loops is None:
             moved = (mean - consensus).mul_(self.relaxation).add_(consensus)
             # What is not shared is its own consensus, so that nothing holds it.
             consensus = torch.where(problem.counts > 1, moved, mean)
         else:
             loops.module.follow(problem.batch * loops.module.chunks(mean.shape[1]), problem.counts, self.relaxation, mean, consensus)
-        return AdmmState(duals, state.value, points, eta, mean, consensus, passes, tuple(atoms), tuple(weights), loops)
+        return replace(state, consensus=consensus, eta=eta)
 
 
 def load(problem: Decomposition, atoms: list[atom.Atoms | None]) -> Loops | None:
     """The compiled loops, where some group has one and the problem is large enough to pay for them."""
-    named = [g.type.prox_loop if a is None else None for g, a in zip(problem.groups, atoms, strict=True)]
+    plain = [a is None and g.type.tensors().keys() <= {"lower", "upper"} for g, a in zip(problem.groups, atoms, strict=True)]
+    named = [g.type.prox_loop if p else None for g, p in zip(problem.groups, plain, strict=True)]
     least = SMALL if MODULE in sys.modules else LARGE
     if not any(named) or problem.cost.device.type != "cpu" or problem.coupling.maps or problem.batch * problem.copies < least:
         return None
     module = compiled.loops(MODULE)
     if module is None:
         return None
-    groups = tuple(compiled.loop(name) if name else None for name in named)
+    groups: list[Callable[..., None] | None] = []
     segments: list[tuple[int, int]] = []
-    for group, run in zip(problem.groups, groups, strict=True):
-        segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or run is None]
-    return Loops(module, groups, np.array(segments))
+    whole: list[tuple[int, Callable[..., None]] | None] = []
+    for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
+        source, _, which = name.partition(":") if name else ("", "", "")
+        found = compiled.loops(source) if source else None
+        groups.append(None if found is None else getattr(found, f"{which}_pass"))
+        some = bool(group.curved.any())
+        segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or (some and found is None)]
+        if some:
+            whole.append(None if found is None else (n, getattr(found, f"{which}_passes")))
+    return Loops(module, tuple(groups), np.array(segments), whole[0] if len(whole) == 1 else None)
 
 
 def collect(problem: Decomposition, copies: Tensor, loops: Loops | None, out: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -42,21 +42,31 @@ class MethodState:
         return dataclasses.replace(self, **{f.name: _select(getattr(self, f.name), rows) for f in dataclasses.fields(self)})
 
 
-class Method(Protocol):
+class Method:
     """An ascent method on the dual.
 
-    ``swept`` says that its passes run in compiled loops where they can, ``evaluates`` that the value in its state is that of the
-    multipliers there, so that in double precision every pass gives a bound.
+    Attributes
+    ----------
+    swept : bool
+        Whether its passes run in compiled loops where they can.
+    evaluates : bool
+        Whether the value in its state is that of the multipliers there, so that in double precision every pass gives a bound.
     """
 
-    swept: bool
-    evaluates: bool
+    swept: ClassVar[bool] = False
+    evaluates: ClassVar[bool] = True
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
         """State after one pass at ``duals`` ``(batch, copies)``; ``eta`` is a warm start's weight, if there is one."""
+        raise NotImplementedError
 
     def step(self, problem: Decomposition, state: Any) -> Any:
         """State after one more pass; the state given may be used up."""
+        raise NotImplementedError
+
+    def leap(self, problem: Decomposition, state: Any, most: int) -> tuple[Any, int]:
+        """State after at least one and at most so many passes, and their number; more than one where that is quicker."""
+        return self.step(problem, state), 1
 
 
 def _select(value: Any, rows: Tensor) -> Any:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from blocklp import atoms as atom
 from blocklp.decomposition import Decomposition
-from blocklp.methods.base import MethodState, where
+from blocklp.methods.base import Method, MethodState, where
 from blocklp.sweeps import advance, ask
 from blocklp.weight import ProximalWeight, as_weight
 
@@ -40,7 +40,7 @@ class ProxStepState(MethodState):
 
 
 @dataclass(frozen=True)
-class Prox:
+class Prox(Method):
     """Per-block pairwise steps, momentum, automatic weight.
 
     Parameters
@@ -54,7 +54,6 @@ class Prox:
     # Chosen on weighted MIS (BA graphs of 200 and 1000 nodes) between 10 and 600 passes: fewer inner passes are better
     # late, more are better early.
     swept = True
-    evaluates = True
     repeats = 2
     most_inner = 20
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
-from blocklp.methods.base import MethodState, where
+from blocklp.methods.base import Method, MethodState, where
 from blocklp.weight import ProximalWeight, as_weight
 
 
@@ -30,7 +30,7 @@ class ProxState(MethodState):
 
 
 @dataclass(frozen=True)
-class ProxBC:
+class ProxBC(Method):
     """Algorithm 5, errata applied.
 
     Parameters
@@ -43,9 +43,6 @@ class ProxBC:
 
     eta: float | ProximalWeight | None = None
     inner: int = 5
-
-    swept = False
-    evaluates = True
 
     def __post_init__(self) -> None:
         if self.inner < 1:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
-from blocklp.methods.base import MethodState
+from blocklp.methods.base import Method, MethodState
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def scale(duals: Tensor, supergradient: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Supergradient:
+class Supergradient(Method):
     r"""Steps of length :math:`a / \sqrt{k}` times the scale of the start.
 
     Parameters
@@ -41,9 +41,6 @@ class Supergradient:
     """
 
     rate: float = 0.1
-
-    swept = False
-    evaluates = True
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < float("inf"):

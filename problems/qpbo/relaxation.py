@@ -26,10 +26,10 @@ from blocklp.problems.together import solve_together
 def roof_duality_model(qubo: Qubo) -> bl.Model:
     """Return the relaxation as a model with variables ``y`` (n,), ``z`` (pairs,) and blocks ``Edge``.
 
-    The repair hook gives the best z for the y of the iterate and for that y rounded to halves, and keeps the better.
+    Primal points are tried as they come and with y rounded to halves, each with the best z.
     """
     model = bl.Model()
-    y = model.variable("y", qubo.n, lower=0, upper=1)
+    y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
     linear = torch.tensor(qubo.linear)
     objective = linear @ y + qubo.offset
     if not len(qubo.edges):
@@ -40,22 +40,6 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
     z = model.variable("z", len(qubo.edges), lower=0, upper=1)
     model.add(Edge(), scope=[y[first], y[second], z])
     model.minimize(objective + quadratic @ z)
-
-    def complete(values: Tensor) -> tuple[Tensor, Tensor]:
-        """Products that are best for given y, and the cost."""
-        a, p = linear.to(values), quadratic.to(values)
-        u, v = values[:, first], values[:, second]
-        products = torch.where(p > 0, (u + v - 1).clamp(min=0), torch.minimum(u, v))
-        return products, values @ a + products @ p
-
-    def repair(x: dict[str, Tensor]) -> dict[str, Tensor]:
-        fractional = x["y"].clamp(0, 1)
-        halves = (2 * fractional).round() / 2
-        (z_f, cost_f), (z_h, cost_h) = complete(fractional), complete(halves)
-        pick = (cost_h < cost_f)[:, None]
-        return {"y": torch.where(pick, halves, fractional), "z": torch.where(pick, z_h, z_f)}
-
-    model.repair_with(repair)
     return model
 
 
