@@ -83,14 +83,10 @@ class BlockType:
     block_data : tuple of str
         Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
         ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
-    prox_loop : str or None
-        ``"module:name"``: compiled loops ``name_pass`` and ``name_passes`` for a CPU, which move multipliers and take :meth:`prox`
-        with the bits of the tensor operations; see ``blocklp/oracles/product_kernels.py``.
     """
 
     dim: int | None = None
     block_data: tuple[str, ...] = ()
-    prox_loop: str | None = None
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.
@@ -146,6 +142,14 @@ class BlockType:
         -------
         Tensor or None
             ``(batch, blocks, dim)``.
+        """
+        return None
+
+    def loops(self, shared: Tensor) -> str | None:
+        """Compiled loops for a CPU, ``"module:name"``, that give the bits of the tensor operations; ``None`` for none.
+
+        The module has ``name_pass`` and ``name_passes`` (multipliers and :meth:`prox`), ``name_bounds`` and ``name_completed``; see
+        ``blocklp/oracles/product_kernels.py``.
         """
         return None
 

@@ -38,8 +38,12 @@ def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
     measure (a tiny proximal weight) are not taken for a better bound.
     """
     residual = problem.cost - problem.collect(duals)
-    noise = 16 * torch.finfo(duals.dtype).eps * duals.abs().sum(1) * problem.largest
-    return value + charge(residual, problem.lower, problem.upper) + problem.offset - noise
+    return value + charge(residual, problem.lower, problem.upper) + problem.offset - noise(duals, problem)
+
+
+def noise(duals: Tensor, problem: Decomposition) -> Tensor:
+    """Some units of roundoff of all that is added up: ``(batch,)``."""
+    return 16 * torch.finfo(duals.dtype).eps * duals.abs().sum(1) * problem.largest
 
 
 def safe(problem: Decomposition, duals: Tensor) -> Tensor:

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
+from blocklp.checks import NOTICED, improve, keep, point
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
+from blocklp.loops import load
 from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
@@ -211,7 +213,7 @@ def _certified(problem: Decomposition, results: Results) -> Results:
     """Share the rounding residual of the multipliers among their copies and charge all rounding: one more pass."""
     duals = problem.recentred(results.duals)
     bound = corrected(problem, duals, problem.value(duals))
-    better = bound >= results.bound
+    better = bound > results.bound - NOTICED * bound.abs()
     results.bound = torch.where(better, bound, results.bound)
     results.duals = where(better, duals, results.duals)
     results.safe_bound = safe(problem, results.duals)
@@ -254,6 +256,7 @@ class _Lane:
         self.evaluated = self.exact and method.evaluates
         self.problem = whole if len(rows) == whole.batch else whole.select(rows)
         self.iterated = self.problem.to(dtype)
+        self.loops = load(self.problem)
         self.passes = 0
         self.state: Any = None
         full = whole.cost.new_full
@@ -294,17 +297,14 @@ class _Lane:
     def _improve(self, duals: Tensor, value: Tensor) -> None:
         """Keep the multipliers where their corrected bound is the best so far."""
         bound = corrected(self.problem, duals, value)
-        better = bound > self.best_bound  # false for NaN
-        self.best_bound = torch.where(better, bound, self.best_bound)
-        self.best_duals = where(better, duals, self.best_duals)
+        self.best_bound, self.best_duals = keep(bound, duals, self.best_bound, self.best_duals)
 
     def _check(self) -> None:
         """Look for reasons to stop."""
         value = self.state.value
         if not self.evaluated:
-            duals = self.problem.recentred(self.state.duals.double())
-            value = self.problem.value(duals)
-            self._improve(duals, value)
+            value, *kept = improve(self.problem, self.loops, self.state.duals, self.best_bound, self.best_duals)
+            self.best_bound, self.best_duals = kept
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
         self._primal()
@@ -344,17 +344,14 @@ class _Lane:
 
     def _primal(self) -> None:
         """Offer the mean of the copies as a primal point: repaired by the hook, or completed by the types, or as it is."""
-        points = self.state.points.double()
-        x = self.problem.mean(points)
+        points = self.state.points
         if self.repair is None:
-            x = torch.minimum(torch.maximum(x, self.problem.lower), self.problem.upper)
-            made = self._completed(x)
+            x, made = point(self.problem, self.loops, points)
         else:
-            made = self.repair(x, self.rows)
-        x = x if made is None else made
+            x, made = self.repair(self.problem.mean(points.double()), self.rows), True
         value = self.problem.primal_value(x)
         better = value < self.results.primal[self.rows]
-        if made is None:
+        if not made:
             apart = (points - self.problem.spread(x)).abs().amax(1)
             better &= apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
         elif bool(better.any()):
@@ -362,17 +359,6 @@ class _Lane:
         self.results.primal[self.rows] = torch.where(better, value, self.results.primal[self.rows])
         first = ~torch.isfinite(self.results.primal[self.rows])
         self.results.x[self.rows] = torch.where((better | first)[:, None], x, self.results.x[self.rows])
-
-    def _completed(self, x: Tensor) -> Tensor | None:
-        """The better of a point and the same rounded to the grid, with what belongs to single blocks at its best."""
-        made = self.problem.completed(x)
-        if made is None or self.problem.grid is None:
-            return made
-        grid = self.problem.grid
-        near = torch.where(grid > 0, (x / grid).round() * grid, x)
-        rounded = self.problem.completed(torch.minimum(torch.maximum(near, self.problem.lower), self.problem.upper))
-        assert rounded is not None
-        return where(self.problem.primal_value(rounded) < self.problem.primal_value(made), rounded, made)
 
     def _leave(self, status: Tensor, done: Tensor) -> None:
         """Write out the instances at some positions and shrink everything to the others."""

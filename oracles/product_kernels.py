@@ -9,6 +9,8 @@ import numpy as np
 from blocklp.compiled import TILE, compile, kernel
 from blocklp.consensus_kernels import collect_row, follow_row
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 @compile(nogil=True, error_model="numpy")
 def _edges(
@@ -25,7 +27,7 @@ def _edges(
     point: Any,
     near: Any,
 ) -> None:
-    """Multipliers and proximal points of some edges of an instance: :meth:`Edge.prox` and the update before it, operation by operation.
+    """Multipliers and proximal points of some edges of an instance: :meth:`Edge.prox` and the update before it.
 
     An edge reads its product's cost, two multipliers, two points, two places and four numbers there, and writes two multipliers and
     three points: 16 numbers, 64 bytes in single precision.  ``near`` (4, TILE) is room for what is gathered.
@@ -111,3 +113,109 @@ def edge_passes(
             collect_row(place, segments, points[row], m)
             for v in range(len(m)):
                 m[v] /= number[v]
+
+
+@kernel()
+def edge_bounds(
+    begin: int,
+    stop: int,
+    start: int,
+    blocks: int,
+    places: Any,
+    cost: Any,
+    counts: Any,
+    lower: Any,
+    upper: Any,
+    largest: Any,
+    rest: Any,
+    duals: Any,
+    noticed: float,
+    bound: Any,
+    best: Any,
+    best_duals: Any,
+) -> None:
+    """:func:`blocklp.checks.improve` for instances whose other blocks are boxes of value ``rest``."""
+    end = start + 3 * blocks
+    share, again, own = np.empty(cost.shape[1]), np.empty(cost.shape[1]), np.empty(cost.shape[1], np.bool_)
+    for row in range(begin, stop):
+        place, dual, c, number = places[row % len(places)], duals[row], cost[row], counts[row % len(counts)]
+        low, high = lower[row % len(lower)], upper[row % len(upper)]
+        share[:], again[:], own[:] = 0, 0, False
+        for k in range(start, end):
+            share[place[k]] += np.float64(dual[k])
+            own[place[k]] = True
+        for v in range(len(c)):
+            share[v] = (c[v] - share[v]) / number[v]
+        total, size = 0.0, 0.0
+        for first in range(0, blocks, TILE):
+            part, mass = 0.0, 0.0
+            for q in range(start + first, start + min(first + TILE, blocks)):
+                i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
+                a, b, p = dual[q] + share[i], dual[q + blocks] + share[j], dual[q + 2 * blocks] + share[k]
+                part += min(min(a, 0.0), min(b, a + b + p))
+                mass += abs(a) + abs(b) + abs(p)
+                again[i] += a
+                again[j] += b
+                again[k] += p
+            total += part
+            size += mass
+        for v in range(len(c)):
+            if own[v]:
+                left = c[v] - again[v]
+                total += min(left * low[v], left * high[v])
+        total += rest[row] - 16 * EPS * size * largest[row % len(largest)]
+        bound[row] = total
+        if total > best[row] + noticed * abs(total) or (total > best[row] and np.isinf(best[row])):
+            best[row] = total
+            for k in range(len(dual)):
+                best_duals[row, k] = dual[k] + share[place[k]] if start <= k < end else c[place[k]]
+
+
+@kernel()
+def edge_completed(
+    begin: int,
+    stop: int,
+    start: int,
+    blocks: int,
+    places: Any,
+    cost: Any,
+    counts: Any,
+    lower: Any,
+    upper: Any,
+    grid: Any,
+    noticed: float,
+    points: Any,
+    x: Any,
+) -> None:
+    """:func:`blocklp.checks.point` for instances whose other blocks are boxes."""
+    mean, own = np.empty(cost.shape[1]), np.empty(cost.shape[1], np.bool_)
+    for row in range(begin, stop):
+        place, point, c, number = places[row % len(places)], points[row], cost[row], counts[row % len(counts)]
+        low, high, step, found = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)], x[row]
+        mean[:], own[:] = 0, False
+        for k in range(start, start + 3 * blocks):
+            mean[place[k]] += np.float64(point[k])
+            own[place[k]] = True
+        plain, rounded = 0.0, 0.0
+        for v in range(len(c)):
+            if own[v]:
+                mean[v] = min(max(mean[v] / number[v], low[v]), high[v])
+                near = min(max(np.rint(mean[v] / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else mean[v]
+            else:
+                mean[v] = near = high[v] if c[v] < 0 else low[v]
+            found[v] = near
+        for q in range(start + 2 * blocks, start + 3 * blocks):
+            mean[place[q]] = found[place[q]] = 0
+        for v in range(len(c)):
+            plain += c[v] * mean[v]
+            rounded += c[v] * found[v]
+        for q in range(start, start + blocks):
+            i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
+            a, b, u, w = mean[i], mean[j], found[i], found[j]
+            positive = c[k] > 0
+            mean[k] = max(a + b - 1, 0.0) if positive else min(a, b)
+            found[k] = max(u + w - 1, 0.0) if positive else min(u, w)
+            plain += c[k] * mean[k]
+            rounded += c[k] * found[k]
+        if not rounded < plain + noticed * abs(plain):
+            found[:] = mean

@@ -27,7 +27,6 @@ class Edge(FiniteVertices):
     """
 
     vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1))
-    prox_loop = "blocklp.oracles.product_kernels:edge"
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Compare the four vertices."""
@@ -70,6 +69,10 @@ class Edge(FiniteVertices):
             first, second = self._fixed(u, v, p, first, second)
         both = torch.where(p < 0, torch.minimum(first, second), (first + second - 1).clamp_(min=0))
         return torch.stack([first, second, both], -1)
+
+    def loops(self, shared: Tensor) -> str | None:
+        """Where no vertex is ruled out."""
+        return "blocklp.oracles.product_kernels:edge" if self.excluded is None and shared.tolist() == [1, 1, 0] else None
 
     def _fixed(self, u: Tensor, v: Tensor, p: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Proximal points where fixings rule vertices out: an end that is fixed, or the product at zero."""

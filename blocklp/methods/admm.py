@@ -20,37 +20,20 @@ operations, so that an instance's numbers do not depend on which of them ran.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import ModuleType
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp import compiled
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group
+from blocklp.loops import Loops, load, shares
 from blocklp.methods.base import Method, MethodState
 from blocklp.weight import BalanceRule
 
-MODULE = "blocklp.consensus_kernels"
-LARGE, SMALL = 300_000, 3_000
-"""Copies of all instances from which on compiled loops pay: before and after they are loaded, which takes half a second."""
 DIVIDED = 100_000
 """Copies from which on threads share the blocks of a single instance."""
-
-
-@dataclass(frozen=True)
-class Loops:
-    """Compiled loops of a solve: those of the groups, None for tensor operations, and which copies enter the means."""
-
-    module: ModuleType
-    groups: tuple[Callable[..., None] | None, ...]
-    segments: np.ndarray  # (k, 2): first and one past the last; private copies of compiled groups are left out
-    whole: tuple[int, Callable[..., None]] | None  # the only group that shares variables, and the loop of several passes over it
 
 
 @dataclass(frozen=True)
@@ -107,7 +90,7 @@ class Admm(Method):
         elif eta is None:
             eta = self.balance.start(problem, duals, points)
         mean = problem.mean(points)
-        return AdmmState(duals.clone(), value, points, eta, mean, mean.clone(), 1, tuple(atoms), tuple(weights), load(problem, atoms))
+        return AdmmState(duals.clone(), value, points, eta, mean, mean.clone(), 1, tuple(atoms), tuple(weights), load(problem))
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """One pass: multipliers and consensus, then the proximal point of every block; all is written over the state given."""
@@ -117,11 +100,12 @@ class Admm(Method):
         """Several passes in one call, where instances are too small to deal their blocks out to threads."""
         loops, eta = state.loops, state.eta
         passes = min(most, self.every - state.passes % self.every)
-        if loops is not None and loops.whole is not None and (problem.batch > 1 or problem.copies < DIVIDED):
-            index, whole = loops.whole
-            group = problem.groups[index]
+        if loops is not None and loops.only is not None and (problem.batch > 1 or problem.copies < DIVIDED):
+            group = problem.groups[loops.only.group]
             own = (problem.coupling.places, state.mean, state.consensus, self.relaxation / eta, eta, group.start, group.blocks)
-            whole(problem.batch, passes, loops.segments, problem.counts, self.relaxation, *own, state.duals, state.points)
+            loops.only.several(
+                problem.batch, passes, loops.segments, problem.counts, self.relaxation, *own, state.duals, state.points
+            )
         else:
             passes = 1
             state = self._blocks(problem, state)
@@ -133,9 +117,9 @@ class Admm(Method):
         rate, places = self.relaxation / eta, problem.coupling.places
         atoms, weights, slopes = list(state.atoms), list(state.weights), None
         for n, (group, a, w) in enumerate(zip(problem.groups, atoms, weights, strict=True)):
-            if not bool(group.curved.any()):
+            if not shares(group):
                 continue  # nothing is shared: the oracle's answer stays
-            if loops is not None and (run := loops.groups[n]) is not None:
+            if loops is not None and (run := loops.passes[n]) is not None:
                 own = (places, mean, consensus, rate, eta, group.start, group.blocks)
                 run(problem.batch * tiles(group.blocks), *own, duals, points)
                 continue
@@ -165,7 +149,7 @@ class Admm(Method):
             if loops is None:
                 duals.add_(problem.spread(rest))
             else:
-                loops.module.share(problem.batch, problem.coupling.places, loops.segments, rest, duals)
+                loops.consensus.share(problem.batch, problem.coupling.places, loops.segments, rest, duals)
             if self.eta is None:
                 eta = self.balance.update(problem, eta, state.passes, state.points, mean, consensus)
         if loops is None:
@@ -173,32 +157,10 @@ class Admm(Method):
             # What is not shared is its own consensus, so that nothing holds it.
             consensus = torch.where(problem.counts > 1, moved, mean)
         else:
-            loops.module.follow(problem.batch * loops.module.chunks(mean.shape[1]), problem.counts, self.relaxation, mean, consensus)
+            loops.consensus.follow(
+                problem.batch * loops.consensus.chunks(mean.shape[1]), problem.counts, self.relaxation, mean, consensus
+            )
         return replace(state, consensus=consensus, eta=eta)
-
-
-def load(problem: Decomposition, atoms: list[atom.Atoms | None]) -> Loops | None:
-    """The compiled loops, where some group has one and the problem is large enough to pay for them."""
-    plain = [a is None and g.type.tensors().keys() <= {"lower", "upper"} for g, a in zip(problem.groups, atoms, strict=True)]
-    named = [g.type.prox_loop if p else None for g, p in zip(problem.groups, plain, strict=True)]
-    least = SMALL if MODULE in sys.modules else LARGE
-    if not any(named) or problem.cost.device.type != "cpu" or problem.coupling.maps or problem.batch * problem.copies < least:
-        return None
-    module = compiled.loops(MODULE)
-    if module is None:
-        return None
-    groups: list[Callable[..., None] | None] = []
-    segments: list[tuple[int, int]] = []
-    whole: list[tuple[int, Callable[..., None]] | None] = []
-    for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
-        source, _, which = name.partition(":") if name else ("", "", "")
-        found = compiled.loops(source) if source else None
-        groups.append(None if found is None else getattr(found, f"{which}_pass"))
-        some = bool(group.curved.any())
-        segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or (some and found is None)]
-        if some:
-            whole.append(None if found is None else (n, getattr(found, f"{which}_passes")))
-    return Loops(module, tuple(groups), np.array(segments), whole[0] if len(whole) == 1 else None)
 
 
 def collect(problem: Decomposition, copies: Tensor, loops: Loops | None, out: Tensor | None = None) -> Tensor:
@@ -206,7 +168,7 @@ def collect(problem: Decomposition, copies: Tensor, loops: Loops | None, out: Te
     if loops is None:
         return problem.collect(copies)
     out = torch.empty_like(problem.cost) if out is None else out
-    loops.module.collect(problem.batch, problem.coupling.places, loops.segments, copies, out)
+    loops.consensus.collect(problem.batch, problem.coupling.places, loops.segments, copies, out)
     return out
 
 

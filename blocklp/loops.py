@@ -1,0 +1,90 @@
+"""Which compiled loops of the CPU a problem can use, and whether they pay.
+
+A block type names its loops (:meth:`BlockType.loops`).  They give the bits of the tensor operations that they stand for, so that the
+choice may depend on the batch and on what ran before, and the numbers of an instance do not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from blocklp import compiled
+from blocklp.box import Box
+from blocklp.decomposition import Decomposition, Group
+
+MODULE = "blocklp.consensus_kernels"
+LARGE, SMALL = 300_000, 2_000
+"""Copies of all instances from which on loops pay: before and after they are loaded, which takes half a second."""
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Compiled loops of a problem.
+
+    Attributes
+    ----------
+    consensus : module
+        :mod:`blocklp.consensus_kernels`.
+    passes : tuple
+        A pass over each group's blocks, None where tensor operations do it.
+    segments : numpy.ndarray
+        ``(k, 2)``: first copies and one past the last of what enters the means; private copies of swept groups are left out.
+    only : Only or None
+        Loops over the one group that shares variables, if it is swept.
+    """
+
+    consensus: ModuleType
+    passes: tuple[Callable[..., None] | None, ...]
+    segments: np.ndarray
+    only: Only | None
+
+
+@dataclass(frozen=True)
+class Only:
+    """The only group that shares variables, all others being boxes, and loops over whole instances."""
+
+    group: int
+    several: Callable[..., None]
+    bounds: Callable[..., None]
+    completed: Callable[..., None]
+
+
+def load(problem: Decomposition) -> Loops | None:
+    """The loops, where some group has them and the problem is large enough to pay for them."""
+    least = SMALL if MODULE in sys.modules else LARGE
+    if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.batch * problem.copies < least:
+        return None
+    named = [group.type.loops(group.curved) for group in problem.groups]
+    consensus = compiled.loops(MODULE) if any(named) else None
+    if consensus is None:
+        return None
+    passes: list[Callable[..., None] | None] = []
+    segments: list[tuple[int, int]] = []
+    sharing: list[Only | None] = []
+    for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
+        find = _finder(name)
+        passes.append(None if find is None else find("pass"))
+        if shares(group):
+            segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or find is None]
+            sharing.append(None if find is None else Only(n, find("passes"), find("bounds"), find("completed")))
+        elif not isinstance(group.type, Box):
+            sharing.append(None)
+    return Loops(consensus, tuple(passes), np.array(segments).reshape(-1, 2), sharing[0] if len(sharing) == 1 else None)
+
+
+def shares(group: Group) -> bool:
+    """Whether blocks of a group have variables in common with others."""
+    return bool(group.curved.any())
+
+
+def _finder(name: str | None) -> Callable[[str], Callable[..., None]] | None:
+    if name is None:
+        return None
+    source, _, which = name.partition(":")
+    module = compiled.loops(source)
+    return lambda what: getattr(module, f"{which}_{what}")
