@@ -37,13 +37,14 @@ def follow_row(counts: Any, speed: Any, mean: Any, consensus: Any) -> None:
 
 
 @kernel()
-def collect(begin: int, stop: int, places: Any, segments: Any, copies: Any, sums: Any) -> None:
-    """Sum copies from ``segments[k, 0]`` to before ``segments[k, 1]`` for every k, variable by variable; an instance is a unit.
+def collect(begin: int, stop: int, used: int, places: Any, segments: Any, copies: Any, sums: Any) -> None:
+    """Sum copies of the first ``used`` variables, from ``segments[k, 0]`` to before ``segments[k, 1]`` for every k.
 
+    An instance is a unit.
     To scatter beats to gather: there are fewer variables than copies, so that their sums stay in the cache.
     """
     for row in range(begin, stop):
-        collect_row(places[row % len(places)], segments, copies[row], sums[row])
+        collect_row(places[row % len(places)], segments, copies[row], sums[row, :used])
 
 
 @kernel()
@@ -57,12 +58,11 @@ def share(begin: int, stop: int, places: Any, segments: Any, values: Any, copies
 
 
 @kernel(grain=16)
-def follow(begin: int, stop: int, counts: Any, rate: float, mean: Any, consensus: Any) -> None:
-    """``consensus += rate * (mean - consensus)``, and the mean itself for what is not shared."""
-    variables = mean.shape[1]
-    parts = (variables + CHUNK - 1) // CHUNK
+def follow(begin: int, stop: int, used: int, counts: Any, rate: float, mean: Any, consensus: Any) -> None:
+    """``consensus += rate * (mean - consensus)``, and the mean itself for what is not shared, of the first ``used`` variables."""
+    parts = (used + CHUNK - 1) // CHUNK
     speed = mean.dtype.type(rate)
     for unit in range(begin, stop):
         row, first = unit // parts, unit % parts * CHUNK
-        last = min(first + CHUNK, variables)
+        last = min(first + CHUNK, used)
         follow_row(counts[row % len(counts), first:last], speed, mean[row, first:last], consensus[row, first:last])

@@ -354,7 +354,7 @@ class _Lane:
         if not made:
             apart = (points - self.problem.spread(x)).abs().amax(1)
             better &= apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
-        elif bool(better.any()):
+        elif self.loops is None and bool(better.any()):  # loops complete points so that nothing is left to check
             better &= feasible(self.problem, x, self.limits.feasibility_tol)
         self.results.primal[self.rows] = torch.where(better, value, self.results.primal[self.rows])
         first = ~torch.isfinite(self.results.primal[self.rows])

@@ -34,6 +34,8 @@ class Loops:
         A pass over each group's blocks, None where tensor operations do it.
     segments : numpy.ndarray
         ``(k, 2)``: first copies and one past the last of what enters the means; private copies of swept groups are left out.
+    used : int
+        One past the last variable that the segments hold a copy of.
     only : Only or None
         Loops over the one group that shares variables, if it is swept.
     """
@@ -41,6 +43,7 @@ class Loops:
     consensus: ModuleType
     passes: tuple[Callable[..., None] | None, ...]
     segments: np.ndarray
+    used: int
     only: Only | None
 
 
@@ -74,7 +77,9 @@ def load(problem: Decomposition) -> Loops | None:
             sharing.append(None if find is None else Only(n, find("passes"), find("bounds"), find("completed")))
         elif not isinstance(group.type, Box):
             sharing.append(None)
-    return Loops(consensus, tuple(passes), np.array(segments).reshape(-1, 2), sharing[0] if len(sharing) == 1 else None)
+    used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in segments), default=0)
+    only = sharing[0] if len(sharing) == 1 else None
+    return Loops(consensus, tuple(passes), np.array(segments).reshape(-1, 2), used, only)
 
 
 def shares(group: Group) -> bool:

@@ -79,8 +79,8 @@ class RatioRule:
 class BalanceRule:
     r"""Balance how far the blocks are apart, :math:`|P x|`, with how far the consensus moves, :math:`|x - z|` of the means.
 
-    Residual balancing as for ADMM in general (Boyd et al. 2011, section 3.4.1), but by a power of the ratio, and ever more softly: the
-    method converges for weights that settle.  The constants were chosen on BA graphs of 200 to 10,000 nodes and ER graphs.
+    Residual balancing as for ADMM in general (Boyd et al. 2011, section 3.4.1), but by a power of the ratio, and ever more softly:
+    the method converges for weights that settle.  The constants were chosen on BA graphs of 200 to 10,000 nodes and ER graphs.
     """
 
     power: float = 0.5

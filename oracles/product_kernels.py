@@ -86,6 +86,7 @@ def edge_passes(
     begin: int,
     stop: int,
     passes: int,
+    used: int,
     segments: Any,
     counts: Any,
     relaxation: float,
@@ -103,7 +104,8 @@ def edge_passes(
     near = np.empty((4, TILE), points.dtype)
     speed = points.dtype.type(relaxation)
     for row in range(begin, stop):
-        place, number, m, z = places[row % len(places)], counts[row % len(counts)], mean[row], consensus[row]
+        place, number = places[row % len(places)], counts[row % len(counts), :used]
+        m, z = mean[row, :used], consensus[row, :used]
         for n in range(passes):
             if n:
                 follow_row(number, speed, m, z)

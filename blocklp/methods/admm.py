@@ -14,7 +14,7 @@ others each pass takes a few pairwise steps on the atoms of the block (:mod:`blo
 
 The multipliers sum to the cost at all times, so each of them gives a bound; it is evaluated when the engine checks.
 
-On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.prox_loop`).  They give the bits of the tensor
+On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.loops`).  They give the bits of the tensor
 operations, so that an instance's numbers do not depend on which of them ran.
 """
 
@@ -102,10 +102,9 @@ class Admm(Method):
         passes = min(most, self.every - state.passes % self.every)
         if loops is not None and loops.only is not None and (problem.batch > 1 or problem.copies < DIVIDED):
             group = problem.groups[loops.only.group]
+            means = (loops.used, loops.segments, problem.counts, self.relaxation)
             own = (problem.coupling.places, state.mean, state.consensus, self.relaxation / eta, eta, group.start, group.blocks)
-            loops.only.several(
-                problem.batch, passes, loops.segments, problem.counts, self.relaxation, *own, state.duals, state.points
-            )
+            loops.only.several(problem.batch, passes, *means, *own, state.duals, state.points)
         else:
             passes = 1
             state = self._blocks(problem, state)
@@ -137,7 +136,9 @@ class Admm(Method):
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
             atoms[n] = answer.atoms
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
-        mean = collect(problem, points, loops, mean).div_(problem.counts)
+        used = mean.shape[1] if loops is None else loops.used
+        mean = collect(problem, points, loops, mean)
+        mean[:, :used].div_(problem.counts[:, :used])
         return replace(state, mean=mean, atoms=tuple(atoms), weights=tuple(weights))
 
     def _consensus(self, problem: Decomposition, state: AdmmState) -> AdmmState:
@@ -157,9 +158,8 @@ class Admm(Method):
             # What is not shared is its own consensus, so that nothing holds it.
             consensus = torch.where(problem.counts > 1, moved, mean)
         else:
-            loops.consensus.follow(
-                problem.batch * loops.consensus.chunks(mean.shape[1]), problem.counts, self.relaxation, mean, consensus
-            )
+            units = problem.batch * loops.consensus.chunks(loops.used)
+            loops.consensus.follow(units, loops.used, problem.counts, self.relaxation, mean, consensus)
         return replace(state, consensus=consensus, eta=eta)
 
 
@@ -168,7 +168,7 @@ def collect(problem: Decomposition, copies: Tensor, loops: Loops | None, out: Te
     if loops is None:
         return problem.collect(copies)
     out = torch.empty_like(problem.cost) if out is None else out
-    loops.consensus.collect(problem.batch, problem.coupling.places, loops.segments, copies, out)
+    loops.consensus.collect(problem.batch, loops.used, problem.coupling.places, loops.segments, copies, out)
     return out
 
 
