@@ -35,6 +35,9 @@ CACHED_COPIES = 320_000
 KEPT_BYTES = 31 * 2**20
 """The C library gives freed blocks of this size back to the system at once, unless it has seen one as large freed before."""
 
+LOOPED_COPIES = KEPT_BYTES // 8
+"""The same for compiled loops, which take one instance after the other: as many as memory is kept for in double precision."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -141,21 +144,22 @@ def run(
     """
     results = _nothing_yet(problem)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
-    every, size = torch.arange(problem.batch, device=problem.cost.device), _chunk(problem)
+    loops = load(problem) if method.looped else None
+    together = loops is not None and loops.only is not None
+    every, size = torch.arange(problem.batch, device=problem.cost.device), _chunk(problem, together)
     chunks = [every[first : first + size] for first in range(0, problem.batch, size)]
     lanes = [_Lane(problem, results, rows, method, dtype, limits, repair, time.perf_counter()) for rows in chunks]
     live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
-    # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.
+    # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
+    # the instances of a lane out to threads themselves.
     pool = ThreadPoolExecutor(min(len(lanes), torch.get_num_threads()), initializer=torch.set_num_threads, initargs=(1,))
-    swept = len(lanes) == 1 and method.swept and problem.copies >= LARGE and problem.cost.device.type == "cpu"
+    one_by_one = together or len(lanes) == 1
+    swept = one_by_one and (loops is not None or (method.swept and problem.copies >= LARGE and problem.cost.device.type == "cpu"))
     try:
         with loops_only() if swept else nullcontext():
             while live:
                 turns = [turn for _, turn in live]
-                if len(turns) == 1:
-                    next(turns[0])
-                else:
-                    list(pool.map(next, turns))
+                list(map(next, turns) if one_by_one or len(turns) == 1 else pool.map(next, turns))
                 if callback is not None or record is not None:
                     _tell(results, lanes, callback, record)
                 live = [(lane, turn) for lane, turn in live if len(lane.rows)]
@@ -184,11 +188,12 @@ def _nothing_yet(problem: Decomposition) -> Results:
     )
 
 
-def _chunk(problem: Decomposition) -> int:
-    """Instances of a lane: on a GPU all, on a CPU as many as share the cache, in lanes of one size."""
+def _chunk(problem: Decomposition, together: bool) -> int:
+    """Instances of a lane: on a GPU all, on a CPU as many as share the cache (or memory, by loops), in lanes of one size."""
     if problem.cost.device.type != "cpu":
         return problem.batch
-    return -(-problem.batch // max(1, round(problem.batch * problem.copies / CACHED_COPIES)))
+    most = LOOPED_COPIES if together else CACHED_COPIES
+    return -(-problem.batch // max(1, round(problem.batch * problem.copies / most)))
 
 
 def _tell(

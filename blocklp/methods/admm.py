@@ -60,7 +60,7 @@ class Admm(Method):
 
     eta: float | None = None
 
-    swept = True
+    looped = True
     evaluates = False
     relaxation = 1.5
     repeats = 3

@@ -48,12 +48,15 @@ class Method:
     Attributes
     ----------
     swept : bool
-        Whether its passes run in compiled loops where they can.
+        Whether its passes run in the loops of :mod:`blocklp.fused` where they can.
+    looped : bool
+        Whether they run in those that :mod:`blocklp.loops` finds.
     evaluates : bool
         Whether the value in its state is that of the multipliers there, so that in double precision every pass gives a bound.
     """
 
     swept: ClassVar[bool] = False
+    looped: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
