@@ -17,6 +17,9 @@ from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
 
+Rows = Tensor | slice
+"""Some instances: their numbers ``(k,)`` int64, or a slice."""
+
 
 @dataclass(frozen=True)
 class Constraints:
@@ -203,12 +206,17 @@ class BlockType:
         """A copy with its block data on a device; floating-point data in ``dtype``."""
         return self.with_data(**{k: v.to(device, dtype if v.is_floating_point() else v.dtype) for k, v in self.tensors().items()})
 
-    def select(self, rows: Tensor) -> Self:
-        """A copy with the block data of some instances."""
-        return self.with_data(**{k: v.index_select(0, rows) for k, v in self.tensors().items() if v.shape[0] > 1})
+    def select(self, rows: Rows) -> Self:
+        """A copy with the block data of some instances: their numbers ``(k,)`` int64, or a slice of them."""
+        return self.with_data(**{k: pick(v, rows) for k, v in self.tensors().items() if v.shape[0] > 1})
 
     def __repr__(self) -> str:
         return f"{self.name}()"
+
+
+def pick(values: Tensor, rows: Rows) -> Tensor:
+    """Some rows of a tensor; a slice of them is a view."""
+    return values[rows] if isinstance(rows, slice) else values.index_select(0, rows)
 
 
 def common_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:

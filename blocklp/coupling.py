@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from blocklp.block import Rows, pick
+
 Linear = Callable[[Tensor], Tensor]
 
 
@@ -86,9 +88,9 @@ class Coupling:
             total = total.view(batch, self.variables)
         return total if extra is None else total + extra
 
-    def select(self, rows: Tensor) -> Coupling:
+    def select(self, rows: Rows) -> Coupling:
         """Return the maps of some instances."""
         if self.index.shape[0] == 1:
             return self
-        pick = [t if t is None else t.index_select(0, rows) for t in (self.order, self.lengths)]
-        return Coupling(self.variables, self.index.index_select(0, rows), pick[0], pick[1], self.maps)
+        order, lengths = (t if t is None else pick(t, rows) for t in (self.order, self.lengths))
+        return Coupling(self.variables, pick(self.index, rows), order, lengths, self.maps)

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
+from blocklp.block import BlockType, Rows, pick
 from blocklp.coupling import Coupling
 
 
@@ -86,9 +86,9 @@ class Group:
         error = self.type.value_error(cost)
         return error if error is None or self.alive is None else error * self.alive
 
-    def select(self, rows: Tensor) -> Group:
+    def select(self, rows: Rows) -> Group:
         """Return the group of some instances."""
-        alive = None if self.alive is None else self.alive.index_select(0, rows)
+        alive = None if self.alive is None else pick(self.alive, rows)
         return replace(self, type=self.type.select(rows), alive=alive)
 
 
@@ -138,6 +138,11 @@ class Decomposition:
         """Largest magnitude that a variable can have: ``(batch or 1,)``."""
         return torch.maximum(self.lower.abs(), self.upper.abs()).amax(1)
 
+    @cached_property
+    def testable(self) -> bool:
+        """Whether all types state their constraints, so that a point can be tested."""
+        return all(group.type.constraints() is not None for group in self.groups)
+
     def spread(self, values: Tensor) -> Tensor:
         """Every copy gets the value of its variable."""
         return self.coupling.spread(values)
@@ -182,7 +187,12 @@ class Decomposition:
         return (self.cost * x).sum(1) + self.offset
 
     def completed(self, x: Tensor) -> Tensor | None:
-        """Points ``(batch, variables)`` with what belongs to one block only at its best for the rest; None if a type cannot tell."""
+        """Points ``(batch, variables)`` with what belongs to one block only at its best for the rest.
+
+        None if a type cannot tell, or does not state its constraints, so that the points could not be tested.
+        """
+        if not self.testable:
+            return None
         found = x.clone()
         for group in self.groups:
             private = [i for i, shared in enumerate(group.curved.tolist()) if not shared]
@@ -203,21 +213,21 @@ class Decomposition:
         values = [group.block_values(group.view(duals)).sum(-1) for group in self.groups]
         return torch.stack(values).sum(0)
 
-    def select(self, rows: Tensor) -> Decomposition:
-        """Return the decomposition of some instances (``(k,)`` int64)."""
+    def select(self, rows: Rows) -> Decomposition:
+        """Return the decomposition of some instances: numbers ``(k,)`` int64, or a slice, which copies nothing."""
 
-        def pick(t: Tensor) -> Tensor:
-            return t if t.shape[0] == 1 and self.batch > 1 else t.index_select(0, rows)
+        def own(t: Tensor) -> Tensor:
+            return t if t.shape[0] == 1 and self.batch > 1 else pick(t, rows)
 
         return Decomposition(
-            self.cost.index_select(0, rows),
-            pick(self.lower),
-            pick(self.upper),
-            self.offset.index_select(0, rows),
+            pick(self.cost, rows),
+            own(self.lower),
+            own(self.upper),
+            pick(self.offset, rows),
             tuple(g.select(rows) for g in self.groups),
             self.coupling.select(rows),
-            pick(self.counts),
-            None if self.grid is None else pick(self.grid),
+            own(self.counts),
+            None if self.grid is None else own(self.grid),
         )
 
     def to(self, dtype: torch.dtype) -> Decomposition:

@@ -35,7 +35,7 @@ CACHED_COPIES = 320_000
 KEPT_BYTES = 31 * 2**20
 """The C library gives freed blocks of this size back to the system at once, unless it has seen one as large freed before."""
 
-LOOPED_COPIES = KEPT_BYTES // 8
+LOOPED_COPIES = KEPT_BYTES // 12
 """The same for compiled loops, which take one instance after the other: as many as memory is kept for in double precision."""
 
 
@@ -146,9 +146,8 @@ def run(
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
     loops = load(problem) if method.looped else None
     together = loops is not None and loops.only is not None
-    every, size = torch.arange(problem.batch, device=problem.cost.device), _chunk(problem, together)
-    chunks = [every[first : first + size] for first in range(0, problem.batch, size)]
-    lanes = [_Lane(problem, results, rows, method, dtype, limits, repair, time.perf_counter()) for rows in chunks]
+    parts = _parts(problem, LOOPED_COPIES if together else CACHED_COPIES)
+    lanes = [_Lane(problem, results, part, method, dtype, limits, repair, time.perf_counter()) for part in parts]
     live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
     # the instances of a lane out to threads themselves.
@@ -188,12 +187,11 @@ def _nothing_yet(problem: Decomposition) -> Results:
     )
 
 
-def _chunk(problem: Decomposition, together: bool) -> int:
-    """Instances of a lane: on a GPU all, on a CPU as many as share the cache (or memory, by loops), in lanes of one size."""
-    if problem.cost.device.type != "cpu":
-        return problem.batch
-    most = LOOPED_COPIES if together else CACHED_COPIES
-    return -(-problem.batch // max(1, round(problem.batch * problem.copies / most)))
+def _parts(problem: Decomposition, most: int) -> list[slice]:
+    """Slices of the instances, of one size: on a GPU all, on a CPU those with so many copies."""
+    lanes = 1 if problem.cost.device.type != "cpu" else max(1, round(problem.batch * problem.copies / most))
+    size = -(-problem.batch // lanes)
+    return [slice(first, min(first + size, problem.batch)) for first in range(0, problem.batch, size)]
 
 
 def _tell(
@@ -216,12 +214,14 @@ def _tell(
 
 def _certified(problem: Decomposition, results: Results) -> Results:
     """Share the rounding residual of the multipliers among their copies and charge all rounding: one more pass."""
-    duals = problem.recentred(results.duals)
-    bound = corrected(problem, duals, problem.value(duals))
-    better = bound > results.bound - NOTICED * bound.abs()
-    results.bound = torch.where(better, bound, results.bound)
-    results.duals = where(better, duals, results.duals)
-    results.safe_bound = safe(problem, results.duals)
+    for rows in _parts(problem, CACHED_COPIES):
+        part = problem.select(rows)
+        duals = part.recentred(results.duals[rows])
+        bound = corrected(part, duals, part.value(duals))
+        better = bound > results.bound[rows] - NOTICED * bound.abs()
+        results.bound[rows] = torch.where(better, bound, results.bound[rows])
+        results.duals[rows] = where(better, duals, results.duals[rows])
+        results.safe_bound[rows] = safe(part, results.duals[rows])
     results.passes += 1
     return results
 
@@ -248,18 +248,19 @@ class _Lane:
         self,
         whole: Decomposition,
         results: Results,
-        rows: Tensor,
+        part: slice,
         method: Method,
         dtype: torch.dtype,
         limits: Limits,
         repair: Repair | None,
         began: float,
     ) -> None:
+        rows = torch.arange(part.start, part.stop, device=whole.cost.device)
         self.results, self.rows, self.method, self.limits = results, rows, method, limits
         self.repair, self.began = repair, began
         self.exact = dtype == torch.float64
         self.evaluated = self.exact and method.evaluates
-        self.problem = whole if len(rows) == whole.batch else whole.select(rows)
+        self.problem = whole if len(rows) == whole.batch else whole.select(part)
         self.iterated = self.problem.to(dtype)
         self.loops = load(self.problem)
         self.passes = 0

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
+from blocklp.block import BlockType, Rows, pick
 from blocklp.coupling import Coupling
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.engine import Event, Limits, relative_gap, run
@@ -230,9 +230,9 @@ class _Maps(Coupling):
         """``to_primal``."""
         return self.functions.collect(copies, self.rows)
 
-    def select(self, rows: Tensor) -> _Maps:
+    def select(self, rows: Rows) -> _Maps:
         """Return the maps of some instances."""
-        return replace(self, counts=self.counts.index_select(0, rows), rows=self.rows.index_select(0, rows))
+        return replace(self, counts=pick(self.counts, rows), rows=pick(self.rows, rows))
 
 
 def _decomposition(functions: _Functions, c: Structure, lower: Structure, upper: Structure) -> Decomposition:

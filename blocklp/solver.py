@@ -185,21 +185,18 @@ class Solver:
 
     def decomposition(self, bounds: Bounds | None = None) -> Decomposition:
         """Decompose the problem with the parameters' present values (and tighter bounds, if given), in float64."""
-        lower, upper, cost, offset = [], [], [], []
         sign = -1.0 if self.maximizing else 1.0
         width = max(m.size for m in self.models) + (len(self.models) > 1)
+        cost, offset = [], []
         for m in self.models:
-            low, high = _bounds(m, bounds or {}, alone=len(self.models) == 1)
             assert m.objective is not None
             c, k = m.objective.evaluate()
-            lower.append(low)
-            upper.append(high)
             cost.append(torch.nn.functional.pad(sign * c, (0, width - m.size)))
             offset.append(sign * k)
-        if bounds is None and self._structure is not None:
-            shape = self._structure
-        else:
-            shape = self._assemble(lower, upper, width)
+        shape = self._structure
+        if bounds is not None or shape is None:
+            sides = [_bounds(m, bounds or {}, alone=len(self.models) == 1) for m in self.models]
+            shape = self._assemble([low for low, _ in sides], [high for _, high in sides], width)
             if bounds is None:
                 self._structure = shape
         return replace(shape, cost=torch.cat(cost).to(self.device), offset=torch.cat(offset).to(self.device))
