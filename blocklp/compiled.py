@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ TILE = 256
 """Blocks at a time: what they need stays in the nearest cache."""
 
 _own = threading.local()
+_said: list[str] = []
 
 
 @functools.lru_cache
@@ -35,6 +37,15 @@ def loops(module: str) -> ModuleType | None:
         return importlib.import_module(module)
     except ImportError:
         return None
+
+
+def wanted(module: str) -> ModuleType | None:
+    """The same where much depends on it: without numba, say so once."""
+    found = loops(module)
+    if found is None and not _said:
+        _said.append(module)
+        logging.getLogger("blocklp").warning("numba is not installed: passes take several times as long; pip install 'blocklp[fast]'")
+    return found
 
 
 def tiles(blocks: int) -> int:

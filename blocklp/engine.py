@@ -284,7 +284,7 @@ class _Lane:
                 self._check()
                 yield
             most = self.limits.check_every - self.passes % self.limits.check_every
-            most = 1 if self.evaluated else min(most, max(1, self.limits.passes - self.passes))
+            most = 1 if self.evaluated else max(1, min(most, self._left()))
             self.state, passes = self.method.leap(self.iterated, self.state, most)
             self.passes += passes
 
@@ -298,7 +298,11 @@ class _Lane:
 
     def _out_of_budget(self) -> bool:
         late = time.perf_counter() - self.began >= self.limits.time_limit
-        return late or self.passes >= self.limits.passes
+        return late or self._left() <= 0
+
+    def _left(self) -> int:
+        """Passes that may still be made; a check takes one where steps do not evaluate."""
+        return self.limits.passes - self.passes - (not self.evaluated)
 
     def _improve(self, duals: Tensor, value: Tensor) -> None:
         """Keep the multipliers where their corrected bound is the best so far."""

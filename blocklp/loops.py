@@ -63,7 +63,7 @@ def load(problem: Decomposition) -> Loops | None:
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.batch * problem.copies < least:
         return None
     named = [group.type.loops(group.curved) for group in problem.groups]
-    consensus = compiled.loops(MODULE) if any(named) else None
+    consensus = compiled.wanted(MODULE) if any(named) else None
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []

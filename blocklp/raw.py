@@ -66,7 +66,7 @@ def solve_raw(
     *,
     lower: Structure,
     upper: Structure,
-    method: str | Method = "prox",
+    method: str | Method = "auto",
     tol: float = 1e-4,
     cutoff: float = math.inf,
     passes: int = 5000,
@@ -120,7 +120,7 @@ def solve_raw(
         patience=patience,
     )
     start = torch.zeros_like(problem.spread(problem.cost))
-    results = run(problem, as_method(method), torch.float64, limits, start, None, callback=callback)
+    results = run(problem, as_method(method, problem), torch.float64, limits, start, None, callback=callback)
     return RawSolution(
         bound=results.bound,
         safe_bound=results.safe_bound,

@@ -96,7 +96,7 @@ class Solver:
     def solve(
         self,
         *,
-        method: str | Method = "prox",
+        method: str | Method = "auto",
         tol: float | Tensor = 1e-4,
         cutoff: float | Tensor | None = None,
         passes: int = 5000,
@@ -114,7 +114,8 @@ class Solver:
         Parameters
         ----------
         method : str or Method
-            ``"prox"`` (default), ``"proxbc"``, ``"proxfw"``, ``"supergradient"``, ``"adam"``, or an instance with settings.
+            ``"auto"`` (default) chooses by what the block types can do; or ``"admm"``, ``"prox"``, ``"proxbc"``, ``"proxfw"``,
+            ``"supergradient"``, ``"adam"``, or an instance with settings.
         tol : float or Tensor
             Relative gap at which an instance is optimal; ``(batch,)`` for one each.
         cutoff : float or Tensor, optional
@@ -144,8 +145,8 @@ class Solver:
         OptionError
             If an option is out of range or unknown.
         """
-        ascent = as_method(method)
         problem = self.decomposition(bounds)
+        ascent = as_method(method, problem)
         sign = -1.0 if self.maximizing else 1.0
         limits = Limits.of(
             problem.offset,
@@ -238,7 +239,8 @@ class Solver:
         ones = torch.ones(index.shape, dtype=torch.float64, device=self.device)
         counts = coupling.collect(ones).clamp(min=1)
         shared = coupling.spread((counts > 1).double())
-        curved = [g.rows(shared).amax((0, 2)) for g in groups]
+        # Blocks that only pad all have the same variable; that says nothing about the others.
+        curved = [(g.rows(shared) * (1 if g.alive is None else g.alive[:, None])).amax((0, 2)) for g in groups]
         groups = [replace(g, curved=c) for g, c in zip(groups, curved, strict=True)]
         box = [
             _join([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in side], batches).to(self.device)

@@ -6,7 +6,6 @@ both agree in quality, not in numbers: a step of the best length makes two atoms
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.compiled import loops, tiles
+from blocklp.compiled import tiles, wanted
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.finite import FiniteVertices, struck_out
 
@@ -23,8 +22,6 @@ LARGE = 100_000
 
 The size of an instance decides, not that of the batch, so that an instance's numbers do not depend on others.
 """
-
-_said: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -113,11 +110,7 @@ def fused_loops(problem: Decomposition) -> ModuleType | None:
         return None
     if not any(isinstance(g.type, FiniteVertices) and g.type.vertex_count <= atom.TABLE_LIMIT for g in problem.groups):
         return None
-    fused = loops("blocklp.fused")
-    if fused is None and "numba" not in _said:
-        _said.add("numba")
-        logging.getLogger("blocklp").warning("numba is not installed: passes take several times as long; pip install 'blocklp[fast]'")
-    return fused
+    return wanted("blocklp.fused")
 
 
 def _struck(group: Group, like: Tensor) -> tuple[Tensor, float]:

@@ -82,7 +82,7 @@ FORMATS: dict[Kind, Format] = {Kind.sparse: "sparse", Kind.maxcut: "maxcut"}
 COVERS: dict[Cover, CliqueBlocks] = {Cover.edges: "edges", Cover.cliques: "cliques"}
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Instances, gzipped or not; solved as one batch.")]
-MethodName = Annotated[str, typer.Option("--method", help=f"One of {', '.join(bl.METHODS)}.")]
+MethodName = Annotated[str, typer.Option("--method", help=f"auto, or one of {', '.join(bl.METHODS)}.")]
 Tol = Annotated[float, typer.Option(min=0, help="Relative gap of the LP at which an instance is optimal.")]
 Passes = Annotated[int, typer.Option(min=1, help="Most oracle passes.")]
 TimeLimit = Annotated[float, typer.Option(help="Seconds for all files together.")]
@@ -121,7 +121,7 @@ def demo_command() -> None:
 @app.command()
 def qpbo(
     files: Files,
-    method: MethodName = "prox",
+    method: MethodName = "auto",
     tol: Tol = 1e-4,
     passes: Passes = 5000,
     time_limit: TimeLimit = math.inf,
@@ -145,7 +145,7 @@ def qpbo(
 def mis(
     files: Files,
     blocks: Annotated[Cover, typer.Option(help="One block an edge, or one a clique: stronger, later.")] = Cover.cliques,
-    method: MethodName = "prox",
+    method: MethodName = "auto",
     tol: Tol = 1e-4,
     passes: Passes = 5000,
     time_limit: TimeLimit = math.inf,

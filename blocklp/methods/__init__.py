@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
+from blocklp.factored import FactoredBlock
 from blocklp.methods.adam import Adam
 from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
@@ -19,11 +21,14 @@ METHODS: dict[str, type] = {
     "supergradient": Supergradient,
     "adam": Adam,
 }
-"""Names accepted as ``method=``; an instance with settings of its own is accepted too."""
+"""Names accepted as ``method=`` beside ``"auto"``; an instance with settings of its own is accepted too."""
 
 
-def as_method(method: str | Method) -> Method:
-    """Look a method up by name.
+def as_method(method: str | Method, problem: Decomposition) -> Method:
+    """Look a method up by name; ``"auto"`` chooses by what the block types of a problem can do.
+
+    That is ADMM, except for blocks made of parts (layers of networks): their parts take steps of their own, which
+    :class:`Prox` combines better.
 
     Raises
     ------
@@ -32,8 +37,10 @@ def as_method(method: str | Method) -> Method:
     """
     if not isinstance(method, str):
         return method
+    if method == "auto":
+        return Prox() if any(isinstance(g.type, FactoredBlock) for g in problem.groups) else Admm()
     if method not in METHODS:
-        raise OptionError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}, or give an instance such as Prox()")
+        raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
     made: Method = METHODS[method]()
     return made
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp.ascent import ascend
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError, OptionError, ShapeError
-from blocklp.methods import METHODS, Prox, ProxBC, ProxFW
+from blocklp.methods import METHODS, Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 from blocklp.problems.verification.planet import Planet
@@ -144,7 +144,7 @@ class NetworkBounds:
 STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(METHODS, 100)
 """Methods, and how many evaluations (or passes) of each LP they make unless told otherwise."""
 
-WEIGHTED = {"prox": Prox(30.0), "proxbc": ProxBC(100.0), "proxfw": ProxFW(100.0)}
+WEIGHTED = {"admm": Admm(30.0), "prox": Prox(30.0), "proxbc": ProxBC(100.0), "proxfw": ProxFW(100.0)}
 """Proximal weights for networks, on the scale of the thesis's 100 (4.1.7.2); the engine's rule starts far from them."""
 
 
@@ -173,7 +173,7 @@ def network_bounds(
     method : str
         "slopes" (default): the LP of every unstable neuron by ascent over slopes, layer by layer.  "interval";
         "crown": one backward pass; "alpha-crown": hidden layers by CROWN, outputs by ascent.  A method of the engine
-        ("prox", "proxbc", "proxfw", "supergradient", "adam"): block by block from CROWN's multipliers.  "exact": an LP code,
+        ("admm", "prox", "proxbc", "proxfw", "supergradient", "adam"): block by block from CROWN's multipliers.  "exact": an LP code,
         not certified, for checking.
     steps : int, optional
         Evaluations or passes of every LP.

@@ -148,7 +148,7 @@ def test_bad_statements_raise_at_once(bad: object, error: type[Exception], words
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "simplex"}, "unknown method 'simplex'; choose one of prox"),
+        ({"method": "simplex"}, "unknown method 'simplex'; choose auto, prox"),
         ({"passes": 0}, "passes"),
         ({"time_limit": 0}, "time_limit"),
         ({"tol": [1, 2]}, "tol"),

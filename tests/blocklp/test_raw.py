@@ -74,7 +74,7 @@ def qpbo() -> Qpbo:
     return Qpbo(*(torch.as_tensor(v) for v in (a, p, i, j)))
 
 
-@pytest.mark.parametrize("method", ["prox", "proxfw", "proxbc"])
+@pytest.mark.parametrize("method", ["auto", "admm", "prox", "proxfw", "proxbc"])
 def test_qpbo_of_the_thesis(qpbo: Qpbo, method: str) -> None:
     optimum = reference(qpbo.model()).objective
     answer = solve_raw(**qpbo.arguments(), method=method, passes=2000)

@@ -54,7 +54,7 @@ def test_table_of_a_qubo(write):
 
 def test_json_of_a_qubo(write):
     [entry] = json.loads(run("qpbo", write("a.sparse", QUBO), "--json", "--tol", "1e-6").stdout)
-    assert (entry["n"], entry["pairs"], entry["method"], entry["version"]) == (3, 1, "prox", bl.__version__)
+    assert (entry["n"], entry["pairs"], entry["method"], entry["version"]) == (3, 1, "auto", bl.__version__)
     assert entry["file"].endswith("a.sparse")
     assert entry["status"] == "optimal"
     assert entry["bound"] == pytest.approx(-5, abs=1e-5)
