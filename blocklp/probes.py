@@ -43,6 +43,57 @@ def answer(kind: BlockType, cost: Tensor) -> None:
         raise OracleError(f"min_oracle of {kind.name} gave two answers for one cost; keep no state and break ties by a rule")
 
 
+def value_alone(kind: BlockType, cost: Tensor) -> None:
+    """``min_value`` is the value of ``min_oracle``."""
+    point, value = kind.min_oracle(cost)
+    bad = (kind.min_value(cost) - value).abs() > 1e-10 * size(cost, point)
+    refuse(kind, bad, "has another min_value than min_oracle gives; both must minimise over the same block")
+
+
+def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int:
+    """Proximal points are feasible and leave no descent: the oracle finds nothing below them at the gradient there.
+
+    Tries all coordinates shared and all but one; returns how many of these the type has a formula for.
+    """
+    found, rows = 0, kind.constraints()
+    for shared in shared_masks(cost):
+        point = kind.prox(cost, centre, step, shared)
+        if point is None:
+            continue
+        found += 1
+        slope = cost + shared * (point - centre) / step
+        gap = (slope * point).sum(-1) - kind.min_oracle(slope)[1]
+        scale = size(cost.abs() + shared * (point - centre).abs() / step, point)
+        refuse(kind, gap.abs() > 1e-9 * scale, f"has no proximal point from prox() where {shared.tolist()} are shared")
+        if rows is not None:
+            refuse(kind, rows.violation(point) > 1e-9 * (1 + point.abs().amax(-1)), "has a proximal point that is not in the block")
+    return found
+
+
+def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
+    """Completed points are feasible and no dearer than what they replace; returns how many masks the type has a formula for."""
+    found, rows = 0, kind.constraints()
+    inside = (kind.min_oracle(other)[0] + kind.min_oracle(-other)[0] + kind.min_oracle(cost.flip(-1))[0]) / 3
+    for shared in shared_masks(cost)[1:]:
+        values = kind.complete(cost, inside, shared)
+        if values is None:
+            continue
+        found += 1
+        point = inside.clone()
+        point[..., shared == 0] = values
+        dearer = ((point - inside) * cost).sum(-1) > 1e-9 * size(cost, point)
+        refuse(kind, dearer, f"completes a point by values that cost more than it had, where {shared.tolist()} are shared")
+        if rows is not None:
+            refuse(kind, rows.violation(point) > 1e-9 * (1 + point.abs().amax(-1)), "completes a point outside the block")
+    return found
+
+
+def shared_masks(cost: Tensor) -> list[Tensor]:
+    """All coordinates shared, and all but one."""
+    every = torch.ones(cost.shape[-1], dtype=cost.dtype)
+    return [every, *(every.index_fill(0, torch.tensor([i]), 0.0) for i in range(len(every)))]
+
+
 def homogeneity(kind: BlockType, cost: Tensor) -> None:
     """The value of ``t * cost`` is ``t`` times the value, for positive ``t``."""
     point, value = kind.min_oracle(cost)

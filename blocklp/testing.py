@@ -99,6 +99,25 @@ class BlockTypeConformance:
         for cost in self.costs(self.trials):
             probes.answer(kind, cost)
 
+    def test_value_alone(self) -> None:
+        """``min_value`` agrees with ``min_oracle``."""
+        kind = self.block_type()
+        for cost in self.costs(self.trials):
+            probes.value_alone(kind, cost)
+
+    def test_prox(self) -> None:
+        """Proximal points are optimal, for steps of all sizes and centres inside and outside."""
+        kind, costs = self.block_type(), self.costs(self.trials + 1, seed=1)
+        for trial, (cost, centre) in enumerate(itertools.pairwise(costs)):
+            step = torch.full((self.batch, 1, 1), (0.01, 0.3, 1.0, 20.0)[trial % 4], dtype=torch.float64)
+            probes.proximal(kind, cost, centre, step)
+
+    def test_complete(self) -> None:
+        """Completed points are feasible and cheap."""
+        kind = self.block_type()
+        for first, second in itertools.pairwise(self.costs(self.trials + 1, seed=2)):
+            probes.completion(kind, first, second)
+
     def test_zero_cost(self) -> None:
         """All points tie, and the value is zero."""
         probes.answer(self.block_type(), torch.zeros_like(self.costs(1)[0]))

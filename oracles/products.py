@@ -68,6 +68,8 @@ class Edge(FiniteVertices):
         if self.excluded is not None:
             first, second = self._fixed(u, v, p, first, second)
         both = torch.where(p < 0, torch.minimum(first, second), (first + second - 1).clamp_(min=0))
+        if self.excluded is not None:
+            both = both.masked_fill(self.excluded[..., 3], 0.0)
         return torch.stack([first, second, both], -1)
 
     def loops(self, shared: Tensor) -> str | None:
@@ -78,15 +80,16 @@ class Edge(FiniteVertices):
         """Proximal points where fixings rule vertices out: an end that is fixed, or the product at zero."""
         assert self.excluded is not None
         none, one, two, both = self.excluded.unbind(-1)
-        # The product at zero: the ends share what is left.
+        # The product at zero: the ends share what is left, and one excludes the other.
+        p = torch.where(both, 1 + u.abs() + v.abs(), p)
         half = ((u + v - 1) * 0.5).clamp_(min=0)
         first, second = torch.where(both, (u - half).clamp(0, 1), first), torch.where(both, (v - half).clamp(0, 1), second)
-        for _ in range(2):  # the first end follows the second where that is fixed, and the other way round
-            fixed = (none & one) | (two & both)
-            value = (none & one).to(u)
-            first = torch.where(fixed, (u - p * value).clamp(0, 1), first)
-            second = torch.where(fixed, value, second)
+        # An end follows the other where that is fixed, and goes where it is fixed itself.
+        for _ in range(2):
+            first = torch.where((none & one) | (two & both), (u - p * (none & one)).clamp(0, 1), first)
             (first, second), (u, v), (one, two) = (second, first), (v, u), (two, one)
+        second = torch.where((none & one) | (two & both), (none & one).to(u), second)
+        first = torch.where((none & two) | (one & both), (none & two).to(u), first)
         return first, second
 
     def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:

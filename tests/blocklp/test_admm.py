@@ -1,0 +1,233 @@
+"""ADMM: optima of HiGHS, the same bits with and without compiled loops, and what its parts promise."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+import blocklp as bl
+from blocklp import loops
+from blocklp.errors import ModelError
+from blocklp.methods import as_method
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.reference import reference
+
+
+def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0) -> bl.Model:
+    """Roof duality of a random QUBO with costs of both signs; some variables are in no pair."""
+    draw = np.random.default_rng(seed)
+    edges = np.array((nx.gnp_random_graph if p < 1 else nx.gnm_random_graph)(n, p, seed=seed).edges())
+    m = bl.Model()
+    y = m.variable("y", n + isolated, lower=0, upper=1, grid=0.5)
+    z = m.variable("z", len(edges), lower=0, upper=1)
+    m.add(Edge(), [y[edges[:, 0]], y[edges[:, 1]], z])
+    m.minimize(draw.normal(size=n + isolated) @ y + draw.normal(size=len(edges)) @ z + 2.0)
+    return m
+
+
+def cliques(seed: int) -> bl.Model:
+    m = bl.Model()
+    x = m.variable("x", 20, lower=0, upper=1)
+    draw = np.random.default_rng(seed)
+    m.add(AtMostOne(5), x[np.stack([draw.permutation(20)[:5] for _ in range(16)])])
+    m.maximize(draw.random(20) @ x)
+    return m
+
+
+def assignment(seed: int) -> bl.Model:
+    draw = np.random.default_rng(seed)
+    m = bl.Model()
+    x = m.variable("x", (3, 8), lower=0, upper=1)
+    weights = draw.uniform(0.2, 1, (3, 8))
+    m.add(Knapsack(weights, weights.sum(1) * 0.5), [x[:, j] for j in range(8)])
+    m.add(Simplex(3), [x[i] for i in range(3)])
+    m.minimize((draw.random((3, 8)) * x).sum())
+    return m
+
+
+def markov(seed: int) -> bl.Model:
+    draw = np.random.default_rng(seed)
+    edges = np.array(nx.convert_node_labels_to_integers(nx.grid_2d_graph(4, 4)).edges())
+    m = bl.Model()
+    x = m.variable("x", (16, 3), lower=0, upper=1)
+    z = m.variable("z", (len(edges), 9), lower=0, upper=1)
+    ends = [x[edges[:, side], k] for side in (0, 1) for k in range(3)]
+    m.add(Pairwise(3, 3), [*ends, *(z[:, k] for k in range(9))])
+    m.minimize((draw.normal(size=(16, 3)) * x).sum() + (draw.normal(size=(len(edges), 9)) * z).sum())
+    return m
+
+
+def triangles(seed: int) -> bl.Model:
+    """Edges whose products triangles share: no closed form for either."""
+    m = bl.Model()
+    y, z = m.variable("y", 4, lower=0, upper=1), m.variable("z", 6, lower=0, upper=1)
+    pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+    m.add(Edge(), [y[pairs[:, 0]], y[pairs[:, 1]], z])
+    m.add(Triangle(), [y[[0, 0]], y[[1, 1]], y[[2, 3]], z[[0, 0]], z[[1, 2]], z[[3, 4]]])
+    draw = np.random.default_rng(seed)
+    m.minimize(draw.normal(size=4) @ y + draw.normal(size=6) @ z)
+    return m
+
+
+def polytopes(seed: int) -> bl.Model:
+    draw = np.random.default_rng(seed)
+    matrix, inside = draw.normal(size=(20, 3, 4)), draw.random(30)
+    scope = np.stack([draw.permutation(30)[:4] for _ in range(20)])
+    above = np.einsum("brd,bd->br", matrix, inside[scope]) + 0.3
+    m = bl.Model()
+    x = m.variable("x", 30, lower=0, upper=1)
+    m.add(Polytope(matrix, np.full((20, 3), -np.inf), above, np.zeros((20, 4)), np.ones((20, 4))), x[scope])
+    m.minimize(draw.normal(size=30) @ x)
+    return m
+
+
+FAMILIES = {f.__name__: f for f in (qpbo, cliques, assignment, markov, triangles, polytopes)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bounds_reach_the_optimum_of_highs(family: str, seed: int) -> None:
+    m = FAMILIES[family](seed)
+    truth = reference(m).objective
+    found = m.solve(method="admm", tol=1e-7, passes=3000)
+    short = (truth - found.bound) * (-1 if m.maximizing else 1)
+    scale = truth.abs().clamp(min=1)
+    assert bool((short >= -1e-9 * scale).all())
+    assert bool((short <= 2e-3 * scale).all())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_high_accuracy_on_edges(seed: int) -> None:
+    """A thousand passes close the gap to 1e-9 in double precision."""
+    found = qpbo(seed).solve(tol=1e-9, passes=1000)
+    assert found.status == (bl.Status.OPTIMAL,)
+
+
+def test_an_extreme_weight_gives_valid_bounds() -> None:
+    m = qpbo(0)
+    truth = reference(m).objective
+    for eta in (1e-9, 1e9):
+        for dtype in (torch.float32, torch.float64):
+            assert bool((m.compile(dtype=dtype).solve(method=bl.Admm(eta), passes=200).bound <= truth + 1e-9).all())
+
+
+def same(first: bl.Solution, second: bl.Solution) -> bool:
+    """Whether two solutions have the same bits."""
+    parts = [(getattr(first, k), getattr(second, k)) for k in ("bound", "safe_bound", "primal", "passes")]
+    parts += [(first.state.duals[k], second.state.duals[k]) for k in first.state.duals]
+    parts += [(first.x[k], second.x[k]) for k in ("y", "z")]
+    return all(torch.equal(a, b) for a, b in parts)
+
+
+@pytest.fixture
+def tensors_and_loops(monkeypatch: pytest.MonkeyPatch):
+    """Run something without and with compiled loops."""
+    pytest.importorskip("numba", reason="numba is not installed")
+
+    def run(solve):
+        answers = []
+        for least in (10**12, 0):
+            monkeypatch.setattr(loops, "LARGE", least)
+            monkeypatch.setattr(loops, "SMALL", least)
+            answers.append(solve())
+        return answers
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("method", ["admm", "prox"])
+def test_loops_have_the_bits_of_tensor_operations(tensors_and_loops, dtype: torch.dtype, method: str) -> None:
+    """Costs of both signs, variables in no pair, one instance and a ragged batch; checks run in loops for every method."""
+    models = [qpbo(seed, n, p, seed) for seed, (n, p) in enumerate([(30, 0.2), (12, 0.5), (60, 0.05)])]
+    for solver in (models[0].compile(dtype=dtype), bl.compile(models, dtype=dtype)):
+        tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method=method, tol=1e-6, passes=150))
+        assert same(tensors, compiled)
+
+
+def test_one_instance_dealt_out_to_threads_has_the_same_bits(tensors_and_loops, monkeypatch: pytest.MonkeyPatch) -> None:
+    from blocklp.methods import admm
+
+    m = qpbo(1, 80, 0.3)
+    several = tensors_and_loops(lambda: m.solve(tol=0, passes=60))[1]
+    monkeypatch.setattr(admm, "DIVIDED", 0)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            assert same(several, tensors_and_loops(lambda: m.solve(tol=0, passes=60))[1])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_batch_has_the_bits_of_single_instances() -> None:
+    models = [qpbo(seed, 25, 70) for seed in range(6)]  # a graph of 70 edges each: padding would change the order of sums
+    together = bl.compile(models).solve(tol=1e-6, passes=400)
+    for k, m in enumerate(models):
+        alone = m.solve(tol=1e-6, passes=400)
+        assert alone.bound[0] == together.bound[k] and alone.passes[0] == together.passes[k]
+
+
+def test_fixings_keep_the_closed_form() -> None:
+    """Bounds that fix ends or products agree with HiGHS, and primal points obey them."""
+    m = qpbo(3, 14, 0.4)
+    y, z = m.variables["y"], m.variables["z"]
+    draw = np.random.default_rng(0)
+    for _ in range(6):
+        fixed = {y[[int(i)]]: (v, v) for i, v in zip(draw.permutation(14)[:4], draw.integers(0, 2, 4), strict=True)}
+        fixed[z[[0]]] = (0.0, 0.0)
+        truth = reference(m, bounds=fixed)
+        found = m.solve(bounds=fixed, tol=1e-8, passes=2000)
+        if truth.status[0] == "infeasible":
+            assert found.status == (bl.Status.INFEASIBLE,)
+            continue
+        torch.testing.assert_close(found.bound, truth.objective, rtol=1e-4, atol=1e-4)
+        assert bool((found.bound <= truth.objective + 1e-9).all())
+        assert bool((found.primal >= truth.objective - 1e-9).all())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_proximal_points_of_edges_with_fixings(seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    low = (torch.rand(1, 40, 3, generator=draw) < 0.2).double()
+    high = torch.maximum((torch.rand(1, 40, 3, generator=draw) < 0.8).double(), low)
+    kind = Edge().restrict(low, high)
+    assert kind is not None
+    alive = ~kind.excluded.all(-1)[0]
+    kind = kind.with_data(excluded=kind.excluded[:, alive])
+    cost, centre = torch.randn(2, 1, int(alive.sum()), 3, generator=draw, dtype=torch.float64)
+    shared = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+    point = kind.prox(cost, centre, torch.full((1, 1, 1), 0.7, dtype=torch.float64), shared)
+    assert point is not None
+    slope = cost + shared * (point - centre) / 0.7
+    # The third coordinate is the best for the ends only inside the block; its value there is the minimum over vertices left.
+    torch.testing.assert_close((slope * point).sum(-1), kind.min_oracle(slope)[1], rtol=1e-9, atol=1e-9)
+
+
+def test_auto_chooses_by_the_types() -> None:
+    assert isinstance(as_method("auto", qpbo(0).compile().decomposition()), bl.Admm)
+
+
+def test_points_that_cannot_be_tested_are_not_completed() -> None:
+    """A type without constraints could hide that the mean of its copies is outside."""
+
+    class Bare(bl.BlockType):
+        dim = 2
+
+        def min_oracle(self, cost):
+            return Simplex(2).min_oracle(cost)
+
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(Bare(), x[[[0, 1], [1, 2]]])
+    m.minimize(np.array([1.0, 0.5, 1.0]) @ x)
+    found = m.solve(tol=1e-6)
+    assert found.primal[0] >= 0.5 - 1e-5
+    torch.testing.assert_close(found.bound, torch.tensor([0.5], dtype=torch.float64), rtol=1e-4, atol=1e-4)
+
+
+def test_a_grid_must_be_a_number() -> None:
+    with pytest.raises(ModelError, match="grid"):
+        bl.Model().variable("x", 2, lower=0, upper=1, grid=-1.0)
