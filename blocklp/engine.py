@@ -278,13 +278,15 @@ class _Lane:
         self.state = self.method.start(self.iterated, duals.to(self.iterated.cost.dtype), eta)
         self.passes = 1
         while True:
-            if self.evaluated:
+            if self._known():
                 self._improve(self.state.duals, self.state.value)
-            if self.passes == 1 or self.passes % self.limits.check_every == 0 or self._out_of_budget():
+            # A check that has to evaluate makes a pass of its own.
+            due = (self.passes + (not self._known())) % self.limits.check_every
+            if self.passes == 1 or due == 0 or self._out_of_budget():
                 self._check()
                 yield
-            most = self.limits.check_every - self.passes % self.limits.check_every
-            most = 1 if self.evaluated else max(1, min(most, self._left()))
+            left = self.limits.check_every - (self.passes + (not self.evaluated)) % self.limits.check_every
+            most = 1 if self.evaluated else max(1, min(left, self._left()))
             self.state, passes = self.method.leap(self.iterated, self.state, most)
             self.passes += passes
 
@@ -300,6 +302,10 @@ class _Lane:
         late = time.perf_counter() - self.began >= self.limits.time_limit
         return late or self._left() <= 0
 
+    def _known(self) -> bool:
+        """Whether the state holds the value of its multipliers in double precision: every first state does."""
+        return self.evaluated or (self.exact and self.passes == 1)
+
     def _left(self) -> int:
         """Passes that may still be made; a check takes one where steps do not evaluate."""
         return self.limits.passes - self.passes - (not self.evaluated)
@@ -312,7 +318,7 @@ class _Lane:
     def _check(self) -> None:
         """Look for reasons to stop."""
         value = self.state.value
-        if not self.evaluated:
+        if not self._known():
             value, *kept = improve(self.problem, self.loops, self.state.duals, self.best_bound, self.best_duals)
             self.best_bound, self.best_duals = kept
             self.passes += 1
