@@ -70,7 +70,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     "scaling",
     "Seconds against size (shape of Fig. 4.2)",
     "One instance, float32 with bounds in float64. Ours: passes and seconds until the bound is within 1, 0.1, 0.02 and 0.01 % of the "
-    "optimum, and until a gap of 1e-4 is certified, after a `warm-up` of 22 passes that loads compiled loops. HiGHS and Gurobi run at "
+    "optimum, and until a gap of 1e-4 is certified, after a `warm-up` of 22 passes that loads loops. HiGHS and Gurobi run at "
     "tolerance 1e-9; `-` means not reached, or not run for its size or licence. Max-flow computes roof duality only, and exactly.",
     draw,
 )
