@@ -87,14 +87,17 @@ class BalanceRule:
     target: float = 1.7
     settle: int = 100
     most: float = 2.0
+    reach: float = 1e4
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """The scale-free weight of what blocks share."""
         shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
         return scale_free(problem, duals * problem.spread(shared), points)
 
-    def update(self, problem: Decomposition, eta: Tensor, passes: int, points: Tensor, mean: Tensor, consensus: Tensor) -> Tensor:
-        """The next weight, from points ``(batch, copies)`` and ``(batch, variables)``."""
+    def update(
+        self, problem: Decomposition, eta: Tensor, origin: Tensor, passes: int, points: Tensor, mean: Tensor, consensus: Tensor
+    ) -> Tensor:
+        """The next weight, within reach of the first one, from points ``(batch, copies)`` and ``(batch, variables)``."""
         apart = torch.zeros_like(eta)
         for group in problem.groups:
             for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
@@ -105,7 +108,8 @@ class BalanceRule:
         ratio = (apart / ((mean - consensus).square() * shared).sum(1)).sqrt() / self.target
         power = self.power * min(1.0, self.settle / passes)
         factor = ratio.pow(-power).clamp(1 / self.most, self.most)
-        return torch.where(factor.isnan(), eta, eta * factor)
+        moved = torch.minimum(torch.maximum(eta * factor, origin / self.reach), origin * self.reach)
+        return torch.where(factor.isnan(), eta, moved)
 
 
 def as_weight(eta: float | ProximalWeight | None) -> ProximalWeight:

@@ -42,6 +42,7 @@ class AdmmState(MethodState):
 
     mean: Tensor  # (batch, variables): of the points; unused for variables of one compiled block only
     consensus: Tensor  # (batch, variables): what the next points are near to
+    first: Tensor  # (batch,): the weight at the start
     passes: int
     atoms: tuple[atom.Atoms | None, ...]  # one a group, None for types with a prox
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks)
@@ -90,7 +91,7 @@ class Admm(Method):
         elif eta is None:
             eta = self.balance.start(problem, duals, points)
         mean = problem.mean(points)
-        return AdmmState(duals.clone(), value, points, eta, mean, mean.clone(), 1, tuple(atoms), tuple(weights), load(problem))
+        return AdmmState(duals.clone(), value, points, eta, mean, mean.clone(), eta, 1, tuple(atoms), tuple(weights), load(problem))
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """One pass: multipliers and consensus, then the proximal point of every block; all is written over the state given."""
@@ -152,7 +153,7 @@ class Admm(Method):
             else:
                 loops.consensus.share(problem.batch, problem.coupling.places, loops.segments, rest, duals)
             if self.eta is None:
-                eta = self.balance.update(problem, eta, state.passes, state.points, mean, consensus)
+                eta = self.balance.update(problem, eta, state.first, state.passes, state.points, mean, consensus)
         if loops is None:
             moved = (mean - consensus).mul_(self.relaxation).add_(consensus)
             # What is not shared is its own consensus, so that nothing holds it.
