@@ -55,7 +55,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     "Error of the bound against passes, all methods",
     "Mean relative error of the best bound in percent over five instances (BA-10000: one). Checks come every ten passes; methods "
     "that do not evaluate pay for each with a pass. First weighted independent sets, one edge a block (BA: connectivity 4), then "
-    "other families. ProxBC and ProxFW run with weight 1, the others as they are by default. Seconds are those of 1000 passes of all.",
+    "other families. ProxBC and ProxFW run with weight 1, the others by default. Seconds are those of 1000 passes of all.",
     draw,
 )
 def run(quick: bool) -> list[Record]:

@@ -1,0 +1,73 @@
+"""Time and memory traffic of one pass over edges, with and without compiled loops."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+import blocklp as bl
+from bench.cases.large import preferential
+from bench.registry import Record, case
+from blocklp import loops
+from blocklp.compiled import loops_only
+from blocklp.decomposition import Decomposition
+from blocklp.problems.qpbo.relaxation import roof_duality_model
+
+NUMBERS = 20
+"""Numbers that an edge moves in a pass, see docs/methods.md."""
+
+
+def times(work: Callable[[], Any], count: int) -> list[float]:
+    """Seconds of some runs."""
+    found = []
+    for _ in range(count):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+@case(
+    "traffic",
+    "One pass over edges: compiled loops against tensor operations",
+    "ADMM on independent sets of graphs with a power law. Milliseconds of a pass, least and median of forty, without "
+    "checks; `tensors` the same in tensor operations, with the same bits. `GB/s` is the traffic model (20 numbers an edge) "
+    "over the median; `copy` what a copy of tensors of 160 MB reads and writes a second in the same run.",
+)
+def run(quick: bool) -> list[Record]:
+    records: list[Record] = []
+    source = torch.zeros(4_000_000 if quick else 40_000_000)
+    target = torch.empty_like(source)
+    copy = 2 * source.nbytes / min(times(lambda: target.copy_(source), 9)) / 1e9
+    for edges in (5_000,) if quick else (20_000, 200_000, 2_000_000):
+        for dtype in (torch.float32, torch.float64):
+            solver = roof_duality_model(preferential(edges)).compile(dtype=dtype)
+            problem = solver.decomposition().to(dtype)
+            row: Record = {"edges": problem.groups[0].blocks, "dtype": str(dtype).removeprefix("torch.")}
+            for name, least in (("loops", 0), ("tensors", 10**12)):
+                loops.LARGE = loops.SMALL = least
+                method = bl.Admm()
+                state = [method.start(problem, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
+
+                def one(problem: Decomposition = problem, state: list[Any] = state, method: bl.Admm = method) -> None:
+                    state[0] = method.step(problem, state[0])
+
+                if name == "loops":
+                    with loops_only():
+                        times(one, 12)
+                        found = times(one, 40)
+                else:
+                    times(one, 2)
+                    found = times(one, 40)
+                row[f"{name}, least"], row[f"{name}, median"] = 1e3 * min(found), 1e3 * median(found)
+            row["ratio"] = row["tensors, median"] / row["loops, median"]
+            row["GB/s"] = row["edges"] * NUMBERS * torch.finfo(dtype).bits / 8 / row["loops, median"] / 1e6
+            row["copy"] = copy
+            records.append(row)
+            print(row, file=sys.stderr, flush=True)
+    return records
