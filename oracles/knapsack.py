@@ -75,6 +75,31 @@ class Knapsack(BlockType):
         point = torch.where(wanted, raised, self.lower)
         return point, (cost * point).sum(-1)
 
+    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
+        r"""The multiplier t of the capacity solves a piecewise linear equation (Brucker 1984; here by sorting its kinks).
+
+        The point is :math:`x(t) = clip(y - t w)` with :math:`y = z - step \cdot c`; t = 0 if that fits.  The load
+        :math:`\langle w, x(t) \rangle` falls by :math:`w_i^2` where :math:`x_i` is between its bounds.
+        """
+        if not bool(shared.all()):
+            return None
+        y, w = centre - step * cost, self.weights.expand_as(cost)
+        load = (w * torch.minimum(torch.maximum(y, self.lower), self.upper)).sum(-1, keepdim=True)
+        weighs = w > 0
+        begin, end = (torch.where(weighs, (y - side) / w, 0.0).clamp(min=0) for side in (self.upper, self.lower))
+        kinks, order = torch.cat([begin, end], -1).sort(-1)
+        slopes = torch.cat([w.square(), -w.square()], -1).gather(-1, order).cumsum(-1).clamp(min=0)
+        lengths = torch.nn.functional.pad(kinks.diff(dim=-1), (0, 1))
+        # The load at each kink; the last kink where it does not fit begins the piece that holds the solution.
+        loads = load - torch.nn.functional.pad((slopes * lengths).cumsum(-1), (1, 0))[..., :-1]
+        over = loads - self.capacity[..., None]
+        piece = ((over > 0).sum(-1, keepdim=True) - 1).clamp(min=0)
+        rest = over.gather(-1, piece).clamp(min=0) / slopes.gather(-1, piece).clamp(min=torch.finfo(cost.dtype).tiny)
+        room = lengths.gather(-1, piece)
+        t = kinks.gather(-1, piece) + torch.where(piece + 1 < kinks.shape[-1], torch.minimum(rest, room), 0.0)
+        t = torch.where(load > self.capacity[..., None], t, 0.0)
+        return torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
+
     def value_error(self, cost: Tensor) -> Tensor:
         r"""Backward analysis of the greedy, with :math:`n` variables and :math:`M_i = \max(|lower_i|, |upper_i|)`.
 
