@@ -19,7 +19,9 @@ from blocklp.decomposition import Decomposition, Group
 
 MODULE = "blocklp.consensus_kernels"
 LARGE, SMALL = 300_000, 2_000
-"""Copies of all instances from which on loops pay: before and after they are loaded, which takes half a second."""
+"""Copies from which on loops pay: of all problems so far, as long as loops are not loaded (that takes half a second), and of one."""
+
+_so_far = [0]
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,14 @@ class Only:
 
 def load(problem: Decomposition) -> Loops | None:
     """The loops, where some group has them and the problem is large enough to pay for them."""
-    least = SMALL if MODULE in sys.modules else LARGE
-    if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.batch * problem.copies < least:
+    size = problem.batch * problem.copies
+    if problem.cost.device.type != "cpu" or problem.coupling.maps or size < SMALL:
         return None
     named = [group.type.loops(group.curved) for group in problem.groups]
-    consensus = compiled.wanted(MODULE) if any(named) else None
+    if not any(named):
+        return None
+    _so_far[0] += size
+    consensus = compiled.wanted(MODULE) if MODULE in sys.modules or _so_far[0] >= LARGE else None
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []
