@@ -6,6 +6,7 @@ proximal model's increase ``model`` :math:`= |P x|^2 / \eta`, and the Frank-Wolf
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,11 +80,10 @@ class RatioRule:
 class BalanceRule:
     r"""Balance how far the blocks are apart, :math:`|P x|`, with how far the consensus moves, :math:`|x - z|` of the means.
 
-    Residual balancing as for ADMM in general (Boyd et al. 2011, section 3.4.1), but by a power of the ratio, and ever more softly:
+    Residual balancing as for ADMM in general (Boyd et al. 2011, section 3.4.1), but by roots of the ratio, and ever more softly:
     the method converges for weights that settle.  The constants were chosen on BA graphs of 200 to 10,000 nodes and ER graphs.
     """
 
-    power: float = 0.5
     target: float = 1.7
     settle: int = 100
     most: float = 2.0
@@ -106,8 +106,10 @@ class BalanceRule:
                     apart = apart + dot(own, own)
         shared = problem.counts * (problem.counts > 1)
         ratio = (apart / ((mean - consensus).square() * shared).sum(1)).sqrt() / self.target
-        power = self.power * min(1.0, self.settle / passes)
-        factor = ratio.pow(-power).clamp(1 / self.most, self.most)
+        # Roots only: they round alike in all positions of a batch, which powers do not.
+        for _ in range(1 + max(0, round(math.log2(passes / self.settle)))):
+            ratio = ratio.sqrt()
+        factor = (1 / ratio).clamp(1 / self.most, self.most)
         moved = torch.minimum(torch.maximum(eta * factor, origin / self.reach), origin * self.reach)
         return torch.where(factor.isnan(), eta, moved)
 
