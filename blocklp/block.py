@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class Constraints:
         One system for all blocks is evaluated entry by entry: most entries are zero and many rows one-sided.
         """
         worst = rows.new_zeros(len(rows))
-        if self.matrix.shape[:2] != (1, 1) or self.lower.shape[:2] != (1, 1):
+        if self.matrix.shape[:2] != (1, 1) or self.lower.shape[:2] != (1, 1) or self.matrix.numel() > 256:
             return torch.maximum(worst, self.violation(rows.transpose(1, 2)).amax(1))
         for entries, low, high in zip(self.matrix[0, 0].tolist(), self.lower[0, 0].tolist(), self.upper[0, 0].tolist(), strict=True):
             terms = [rows[:, i] * entry if entry != 1 else rows[:, i] for i, entry in enumerate(entries) if entry]
@@ -77,7 +77,8 @@ class BlockType:
 
     Subclasses implement :meth:`min_oracle`.  Optional methods add what the engine can then do: :meth:`constraints`
     (reference solvers, self-check, feasibility of primal points), :meth:`value_error` (rigorous bounds),
-    :meth:`restrict` (fixings without an extra block).
+    :meth:`restrict` (fixings without an extra block), :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete`
+    (primal points).  A subclass of another type that overrides :meth:`min_oracle` states the last four anew, or does without.
 
     Attributes
     ----------
@@ -87,6 +88,14 @@ class BlockType:
         Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
         ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with a min-oracle of its own does not inherit what another type derives from its own polytope."""
+        super().__init_subclass__(**options)
+        if "min_oracle" in vars(cls):
+            for verb in ("min_value", "prox", "complete", "loops"):
+                if verb not in vars(cls):
+                    setattr(cls, verb, getattr(BlockType, verb))
 
     dim: int | None = None
     block_data: tuple[str, ...] = ()
@@ -139,7 +148,7 @@ class BlockType:
         step : Tensor
             ``(batch, 1, 1)``: t, positive.
         shared : Tensor
-            ``(dim,)``: s, 1 for coordinates that other blocks share and 0 for those that only this block has.
+            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this block has.
 
         Returns
         -------
@@ -159,7 +168,7 @@ class BlockType:
     def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:
         """The cheapest values of the coordinates that only this block has, with the shared ones as they are.
 
-        With it every primal point is made feasible where blocks meet in shared coordinates only.  ``None`` if the type has no
+        With it primal points are found at every check where blocks meet in shared coordinates only.  ``None`` if the type has no
         formula for these coordinates; where no values fit the shared ones, any will do.
 
         Parameters

@@ -7,14 +7,13 @@ from torch import Tensor
 
 from blocklp.bounds import corrected, noise
 from blocklp.decomposition import Decomposition
-from blocklp.loops import Loops
 from blocklp.methods.base import where
 
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
 
 
-def improve(problem: Decomposition, loops: Loops | None, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, ...]:
+def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, ...]:
     """Evaluate multipliers ``(batch, copies)`` of any precision, their residual shared; keep them where they are the best so far.
 
     Returns
@@ -22,7 +21,7 @@ def improve(problem: Decomposition, loops: Loops | None, duals: Tensor, best: Te
     bound, best, best_duals : Tensor
         ``(batch,)``, ``(batch,)``, ``(batch, copies)`` float64: the corrected bound, and the best ones.
     """
-    if loops is not None and loops.only is not None:
+    if (loops := problem.loops) is not None and loops.only is not None:
         group = problem.groups[loops.only.group]
         rest = problem.offset.clone()
         for other in problem.groups:
@@ -44,9 +43,12 @@ def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> tupl
     return torch.where(better, bound, best), where(better, duals, best_duals)
 
 
-def point(problem: Decomposition, loops: Loops | None, points: Tensor) -> tuple[Tensor, bool]:
-    """Mean of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was."""
-    if loops is not None and loops.only is not None:
+def point(problem: Decomposition, points: Tensor, tolerance: float) -> tuple[Tensor, bool]:
+    """Mean of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was.
+
+    With a grid the rounded point is preferred where it is feasible and no worse.
+    """
+    if (loops := problem.loops) is not None and loops.only is not None:
         group, grid = problem.groups[loops.only.group], problem.grid
         x, steps = torch.empty_like(problem.cost), torch.zeros_like(problem.counts) if grid is None else grid
         table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, steps)
@@ -62,5 +64,20 @@ def point(problem: Decomposition, loops: Loops | None, points: Tensor) -> tuple[
         rounded = problem.completed(torch.minimum(torch.maximum(near, problem.lower), problem.upper))
         assert rounded is not None
         value, other = problem.primal_value(made), problem.primal_value(rounded)
-        made = where(other < value + NOTICED * value.abs(), rounded, made)
+        made = where((other < value + NOTICED * value.abs()) & feasible(problem, rounded, tolerance), rounded, made)
     return made, True
+
+
+def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
+    """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
+    size = 1 + x.abs().amax(1)
+    worst = torch.maximum(problem.lower - x, x - problem.upper).amax(1)
+    copies = problem.spread(x)
+    for group in problem.groups:
+        rows = group.type.constraints()
+        if rows is not None:
+            own = (
+                rows.worst(group.rows(copies)) if group.alive is None else (rows.violation(group.view(copies)) * group.alive).amax(1)
+            )
+            worst = torch.maximum(worst, own)
+    return (worst <= tolerance * size) & torch.isfinite(x).all(1)

@@ -89,13 +89,15 @@ def loops_only() -> Iterator[None]:
     Between tensor operations the threads of OpenMP spin for milliseconds, on the cores that the loops want.
     """
     threads = torch.get_num_threads()
-    _own.threads = threads
+    before = getattr(_own, "threads", None)  # a callback may solve another problem
+    _own.threads = before or threads
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        del _own.threads
+        if before is None:
+            del _own.threads
 
 
 def compile(**options: Any) -> Callable[[Any], Any]:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Rows, pick
 from blocklp.coupling import Coupling
+
+if TYPE_CHECKING:
+    from blocklp.loops import Loops
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class Decomposition:
         ``(batch or 1, variables)``: number of copies :math:`N_j` (at least 1).
     grid : Tensor or None
         ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables that are not.
+    loops : Loops or None
+        Compiled loops that a solve decided to use.
     """
 
     cost: Tensor
@@ -122,6 +128,7 @@ class Decomposition:
     coupling: Coupling
     counts: Tensor
     grid: Tensor | None = None
+    loops: Loops | None = None
 
     @property
     def batch(self) -> int:
@@ -203,6 +210,7 @@ class Decomposition:
                 best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.curved)
                 if best is None:
                     return None
+                best = best if group.alive is None else best * group.alive[..., None]
                 for values, i in zip(best.unbind(-1), private, strict=True):
                     index = self.coupling.index[:, slice(*group.spans[i])]
                     found.scatter_(1, index.expand(len(found), -1), values)
@@ -228,6 +236,7 @@ class Decomposition:
             self.coupling.select(rows),
             own(self.counts),
             None if self.grid is None else own(self.grid),
+            self.loops,
         )
 
     def to(self, dtype: torch.dtype) -> Decomposition:

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
-from blocklp.checks import NOTICED, improve, keep, point
+from blocklp.checks import NOTICED, feasible, improve, keep, point
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
@@ -25,7 +25,7 @@ from blocklp.loops import load
 from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
-from blocklp.sweeps import LARGE
+from blocklp.sweeps import fused_loops
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 
@@ -144,8 +144,8 @@ def run(
     """
     results = _nothing_yet(problem)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
-    loops = load(problem) if method.looped else None
-    together = loops is not None and loops.only is not None
+    problem = replace(problem, loops=load(problem) if method.looped else None)
+    together = problem.loops is not None and problem.loops.only is not None
     parts = _parts(problem, LOOPED_COPIES if together else CACHED_COPIES)
     lanes = [_Lane(problem, results, part, method, dtype, limits, repair, time.perf_counter()) for part in parts]
     live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
@@ -153,7 +153,7 @@ def run(
     # the instances of a lane out to threads themselves.
     pool = ThreadPoolExecutor(min(len(lanes), torch.get_num_threads()), initializer=torch.set_num_threads, initargs=(1,))
     one_by_one = together or len(lanes) == 1
-    swept = one_by_one and (loops is not None or (method.swept and problem.copies >= LARGE and problem.cost.device.type == "cpu"))
+    swept = together or (one_by_one and method.swept and fused_loops(problem) is not None)
     try:
         with loops_only() if swept else nullcontext():
             while live:
@@ -226,21 +226,6 @@ def _certified(problem: Decomposition, results: Results) -> Results:
     return results
 
 
-def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
-    """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
-    size = 1 + x.abs().amax(1)
-    worst = torch.maximum(problem.lower - x, x - problem.upper).amax(1)
-    copies = problem.spread(x)
-    for group in problem.groups:
-        rows = group.type.constraints()
-        if rows is not None:
-            own = (
-                rows.worst(group.rows(copies)) if group.alive is None else (rows.violation(group.view(copies)) * group.alive).amax(1)
-            )
-            worst = torch.maximum(worst, own)
-    return (worst <= tolerance * size) & torch.isfinite(x).all(1)
-
-
 class _Lane:
     """Some instances on their way; ``rows`` are those still at work, and what has a leading dimension follows them."""
 
@@ -262,7 +247,6 @@ class _Lane:
         self.evaluated = self.exact and method.evaluates
         self.problem = whole if len(rows) == whole.batch else whole.select(part)
         self.iterated = self.problem.to(dtype)
-        self.loops = load(self.problem)
         self.passes = 0
         self.state: Any = None
         full = whole.cost.new_full
@@ -319,7 +303,7 @@ class _Lane:
         """Look for reasons to stop."""
         value = self.state.value
         if not self._known():
-            value, *kept = improve(self.problem, self.loops, self.state.duals, self.best_bound, self.best_duals)
+            value, *kept = improve(self.problem, self.state.duals, self.best_bound, self.best_duals)
             self.best_bound, self.best_duals = kept
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
@@ -333,7 +317,7 @@ class _Lane:
 
         gap = relative_gap(primal, bound)
         mark(gap <= limits.tol[rows], Status.OPTIMAL)
-        mark(bound >= limits.cutoff[rows], Status.CUTOFF)
+        mark(bound - NOTICED * bound.abs() >= limits.cutoff[rows], Status.CUTOFF)
         over = bound > self.box_maximum
         if bool(over.any()):
             where = over.nonzero()[:, 0]
@@ -346,7 +330,7 @@ class _Lane:
         self.mark_primal = torch.where(moved, primal, self.mark_primal)
         self.mark_pass = self.mark_pass.masked_fill(moved, self.passes)
         mark(self.passes - self.mark_pass >= limits.patience, Status.STALLED)
-        if self.passes >= limits.passes:
+        if self._left() <= 0:
             mark(torch.ones_like(over), Status.PASS_LIMIT)
         seconds = time.perf_counter() - self.began
         if seconds >= limits.time_limit:
@@ -362,15 +346,17 @@ class _Lane:
         """Offer the mean of the copies as a primal point: repaired by the hook, or completed by the types, or as it is."""
         points = self.state.points
         if self.repair is None:
-            x, made = point(self.problem, self.loops, points)
+            x, made = point(self.problem, points, self.limits.feasibility_tol)
         else:
             x, made = self.repair(self.problem.mean(points.double()), self.rows), True
         value = self.problem.primal_value(x)
-        better = value < self.results.primal[self.rows]
+        # Less than the bound by more than the tolerance explains is no value of a feasible point.
+        slack = self.limits.feasibility_tol * (1 + x.abs().amax(1)) * self.problem.cost.abs().sum(1)
+        better = (value < self.results.primal[self.rows]) & (value >= self.best_bound - slack)
         if not made:
             apart = (points - self.problem.spread(x)).abs().amax(1)
             better &= apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
-        elif self.loops is None and bool(better.any()):  # loops complete points so that nothing is left to check
+        if bool(better.any()):
             better &= feasible(self.problem, x, self.limits.feasibility_tol)
         self.results.primal[self.rows] = torch.where(better, value, self.results.primal[self.rows])
         first = ~torch.isfinite(self.results.primal[self.rows])

@@ -1,7 +1,8 @@
 """Which compiled loops of the CPU a problem can use, and whether they pay.
 
-A block type names its loops (:meth:`BlockType.loops`).  They give the bits of the tensor operations that they stand for, so that the
-choice may depend on the batch and on what ran before, and the numbers of an instance do not.
+A block type names its loops (:meth:`BlockType.loops`).  Passes give the bits of the tensor operations that they stand for, so that
+the choice may depend on the batch and on what ran before, and the iterates of an instance do not.  Bounds of checks are summed in
+another order; improvements that this could explain do not count (:data:`blocklp.checks.NOTICED`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
+import torch
 
 from blocklp import compiled
 from blocklp.box import Box
@@ -51,7 +53,7 @@ class Loops:
 
 @dataclass(frozen=True)
 class Only:
-    """The only group that shares variables, all others being boxes, and loops over whole instances."""
+    """The only group that shares variables, all others being nothing but bounds, and loops over whole instances."""
 
     group: int
     several: Callable[..., None]
@@ -80,7 +82,7 @@ def load(problem: Decomposition) -> Loops | None:
         if shares(group):
             segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or find is None]
             sharing.append(None if find is None else Only(n, find("passes"), find("bounds"), find("completed")))
-        elif not isinstance(group.type, Box):
+        elif not _bounds_only(problem, group):
             sharing.append(None)
     used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in segments), default=0)
     only = sharing[0] if len(sharing) == 1 else None
@@ -90,6 +92,16 @@ def load(problem: Decomposition) -> Loops | None:
 def shares(group: Group) -> bool:
     """Whether blocks of a group have variables in common with others."""
     return bool(group.curved.any())
+
+
+def _bounds_only(problem: Decomposition, group: Group) -> bool:
+    """Whether a group is nothing but the bounds of its variables."""
+    if type(group.type) is not Box:
+        return False
+    alive = torch.ones(1, dtype=torch.bool) if group.alive is None else group.alive[:, None] > 0
+    sides = zip((group.type.lower, group.type.upper), (problem.lower, problem.upper), strict=True)
+    same = [a.transpose(1, 2) == group.rows(problem.spread(b.expand(problem.batch, -1))) for a, b in sides]
+    return all(bool((s | ~alive).all()) for s in same)
 
 
 def _finder(name: str | None) -> Callable[[str], Callable[..., None]] | None:

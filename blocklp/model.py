@@ -120,8 +120,8 @@ class Model:
         for s in shape:
             count *= s
         index = torch.arange(self.size, self.size + count).reshape(shape)
-        if not 0 <= grid < float("inf"):
-            raise ModelError(f"variable {name!r}: grid is {grid}; give a positive number, or 0 for none")
+        if not isinstance(grid, int | float) or not 0 <= grid < float("inf"):
+            raise ModelError(f"variable {name!r}: grid is {grid!r}; give a positive number, or 0 for none")
         made = Variable(self, name, index, low, high, grid)
         self.variables[name] = made
         self.size += count

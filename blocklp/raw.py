@@ -226,6 +226,10 @@ class _Maps(Coupling):
         """Every copy gets the value of its variable: ``to_dual`` without its division."""
         return self.functions.spread(values * self.counts, self.rows)
 
+    def spread_part(self, values: Tensor, start: int, stop: int) -> Tensor:
+        """Some copies of :meth:`spread`."""
+        return self.spread(values)[:, start:stop]
+
     def collect(self, copies: Tensor) -> Tensor:
         """``to_primal``."""
         return self.functions.collect(copies, self.rows)

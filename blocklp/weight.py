@@ -100,10 +100,10 @@ class BalanceRule:
         """The next weight, within reach of the first one, from points ``(batch, copies)`` and ``(batch, variables)``."""
         apart = torch.zeros_like(eta)
         for group in problem.groups:
-            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-                if shared:
-                    own = points[:, first:last] - problem.coupling.spread_part(mean, first, last)
-                    apart = apart + dot(own, own)
+            own = group.rows(points) - problem.coupling.spread_part(mean, group.start, group.stop).view_as(group.rows(points))
+            # What is not shared may have no mean.
+            own = own[:, group.curved > 0]
+            apart = apart + dot(own, own)
         shared = problem.counts * (problem.counts > 1)
         ratio = (apart / ((mean - consensus).square() * shared).sum(1)).sqrt() / self.target
         # Roots only: they round alike in all positions of a batch, which powers do not.

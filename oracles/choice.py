@@ -44,7 +44,8 @@ class Simplex(BlockType):
         if not bool(shared.all()):
             return None
         point = strike(step * cost - centre, self.excluded).neg_()
-        return (point - threshold(point)).clamp_(min=0)
+        largest, down = threshold(point)
+        return (point - largest - down).clamp_(min=0)
 
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is one of the costs."""
@@ -99,12 +100,11 @@ class AtMostOne(BlockType):
         if not bool(shared.all()):
             return None
         point = strike(step * cost - centre, None if self.excluded is None else self.excluded[..., 1:]).neg_()
-        down = threshold(point)
-        if self.excluded is None:
-            down = down.clamp_(min=0)
-        else:
-            down = torch.where(self.excluded[..., :1], down, down.clamp(min=0))
-        return (point - down).clamp_(min=0)
+        largest, down = threshold(point)
+        tight = largest + down > 0
+        if self.excluded is not None:
+            tight = tight | self.excluded[..., :1]
+        return torch.where(tight, point - largest - down, point).clamp_(min=0)
 
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is 0 or one of the costs."""
@@ -125,13 +125,15 @@ class AtMostOne(BlockType):
         return f"{self.name}(size={self.dim})"
 
 
-def threshold(point: Tensor) -> Tensor:
-    r"""What makes :math:`\sum_i \max(x_i - t, 0) = 1`: ``(..., size) -> (..., 1)`` (Held, Wolfe and Crowder 1974)."""
-    falling = point.sort(dim=-1, descending=True).values
+def threshold(point: Tensor) -> tuple[Tensor, Tensor]:
+    r"""What makes :math:`\sum_i \max(x_i - s - t, 0) = 1`, in two parts: ``(..., size) -> (..., 1)`` (Held et al. 1974)."""
+    # Relative to the largest: far from the simplex the 1 would be rounded away.
+    largest = point.amax(-1, keepdim=True)
+    falling = (point - largest).sort(dim=-1, descending=True).values
     excess = falling.cumsum(-1) - 1
     count = torch.arange(1, point.shape[-1] + 1, device=point.device, dtype=point.dtype)
     used = (falling * count > excess).sum(-1, keepdim=True).clamp_(min=1)
-    return excess.gather(-1, used - 1) / used
+    return largest, excess.gather(-1, used - 1) / used
 
 
 def positive(value: object, what: str) -> int:

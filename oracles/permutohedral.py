@@ -209,7 +209,7 @@ class Lattice:
             neighbours = torch.from_numpy(compiled.number(vertices.numpy(), steps.numpy()))
         else:
             weights, coordinates = _embed(features)
-            keys = ((coordinates @ steps) // (d + 1) + start + offsets[:, None]).flatten()
+            keys = ((coordinates[..., :d] - coordinates[..., d:]) // (d + 1) @ steps[:d] + start + offsets[:, None]).flatten()
             unique, vertices = torch.unique(keys, return_inverse=True)
             vertices, neighbours = vertices.view(points, d + 1), _neighbours(unique, steps)
         return cls(weights, vertices, neighbours, sizes, symmetric)

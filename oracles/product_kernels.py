@@ -1,4 +1,4 @@
-"""Passes of ADMM over blocks of :mod:`blocklp.oracles.products`, compiled for the CPU."""
+"""Passes of ADMM over blocks of :mod:`blocklp.oracles.products`, their bounds and primal points, compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def edge_completed(
         for k in range(start, start + 3 * blocks):
             mean[place[k]] += np.float64(point[k])
             own[place[k]] = True
-        plain, rounded = 0.0, 0.0
+        plain, rounded, outside = 0.0, 0.0, False
         for v in range(len(c)):
             if own[v]:
                 mean[v] = min(max(mean[v] / number[v], low[v]), high[v])
@@ -214,10 +214,11 @@ def edge_completed(
         for q in range(start, start + blocks):
             i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
             a, b, u, w = mean[i], mean[j], found[i], found[j]
+            outside = outside or min(u, w) < 0 or max(u, w) > 1
             positive = c[k] > 0
             mean[k] = max(a + b - 1, 0.0) if positive else min(a, b)
             found[k] = max(u + w - 1, 0.0) if positive else min(u, w)
             plain += c[k] * mean[k]
             rounded += c[k] * found[k]
-        if not rounded < plain + noticed * abs(plain):
+        if outside or not rounded < plain + noticed * abs(plain):
             found[:] = mean

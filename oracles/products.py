@@ -97,7 +97,8 @@ class Edge(FiniteVertices):
         if shared.tolist() != [1, 1, 0]:
             return None
         a, b = point[..., 0], point[..., 1]
-        return torch.where(cost[..., 2] > 0, (a + b - 1).clamp_(min=0), torch.minimum(a, b))[..., None]
+        best = torch.where(cost[..., 2] > 0, (a + b - 1).clamp_(min=0), torch.minimum(a, b))
+        return (best if self.excluded is None else best.masked_fill(self.excluded[..., 3], 0.0))[..., None]
 
     def constraints(self) -> Constraints:
         """The McCormick inequalities (thesis, 4.1.4.6), without those that follow from the others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -52,6 +53,7 @@ def run(quick: bool) -> list[Record]:
             for name, least in (("loops", 0), ("tensors", 10**12)):
                 loops.LARGE = loops.SMALL = least
                 method = bl.Admm()
+                problem = replace(problem, loops=loops.load(problem))
                 state = [method.start(problem, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
 
                 def one(problem: Decomposition = problem, state: list[Any] = state, method: bl.Admm = method) -> None:

@@ -28,9 +28,10 @@ from torch import Tensor
 from blocklp import atoms as atom
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group
-from blocklp.loops import Loops, load, shares
+from blocklp.errors import OptionError
+from blocklp.loops import shares
 from blocklp.methods.base import Method, MethodState
-from blocklp.weight import BalanceRule
+from blocklp.weight import BalanceRule, Fixed
 
 DIVIDED = 100_000
 """Copies from which on threads share the blocks of a single instance."""
@@ -46,7 +47,6 @@ class AdmmState(MethodState):
     passes: int
     atoms: tuple[atom.Atoms | None, ...]  # one a group, None for types with a prox
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks)
-    loops: Loops | None
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,19 @@ class Admm(Method):
     every = 10
     balance = BalanceRule()
 
+    def __post_init__(self) -> None:
+        if self.eta is not None:
+            if not isinstance(self.eta, int | float):
+                raise OptionError(f"eta is {self.eta!r}; ADMM takes a number, or None for its automatic weight")
+            Fixed(float(self.eta))
+
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AdmmState:
         """Every block at the oracle's answer to ``duals``, the consensus at their mean."""
+        duals = duals.clone()
+        for group in problem.groups:
+            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+                if not shared:  # nothing moves these: they are the cost, also after a warm start from another one
+                    duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
         points = torch.empty_like(duals)
         value = torch.zeros_like(duals[:, 0])
         atoms: list[atom.Atoms | None] = []
@@ -91,7 +102,7 @@ class Admm(Method):
         elif eta is None:
             eta = self.balance.start(problem, duals, points)
         mean = problem.mean(points)
-        return AdmmState(duals.clone(), value, points, eta, mean, mean.clone(), eta, 1, tuple(atoms), tuple(weights), load(problem))
+        return AdmmState(duals, value, points, eta, mean, mean.clone(), eta, 1, tuple(atoms), tuple(weights))
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """One pass: multipliers and consensus, then the proximal point of every block; all is written over the state given."""
@@ -99,7 +110,7 @@ class Admm(Method):
 
     def leap(self, problem: Decomposition, state: AdmmState, most: int) -> tuple[AdmmState, int]:
         """Several passes in one call, where instances are too small to deal their blocks out to threads."""
-        loops, eta = state.loops, state.eta
+        loops, eta = problem.loops, state.eta
         passes = min(most, self.every - state.passes % self.every)
         if loops is not None and loops.only is not None and (problem.batch > 1 or problem.copies < DIVIDED):
             group = problem.groups[loops.only.group]
@@ -113,8 +124,8 @@ class Admm(Method):
 
     def _blocks(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """The multipliers and the proximal points of all blocks, and their means."""
-        duals, points, mean, consensus, eta, loops = state.duals, state.points, state.mean, state.consensus, state.eta, state.loops
-        rate, places = self.relaxation / eta, problem.coupling.places
+        duals, points, mean, consensus, eta = state.duals, state.points, state.mean, state.consensus, state.eta
+        loops, rate, places = problem.loops, self.relaxation / eta, problem.coupling.places
         atoms, weights, slopes = list(state.atoms), list(state.weights), None
         for n, (group, a, w) in enumerate(zip(problem.groups, atoms, weights, strict=True)):
             if not shares(group):
@@ -138,16 +149,16 @@ class Admm(Method):
             atoms[n] = answer.atoms
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
         used = mean.shape[1] if loops is None else loops.used
-        mean = collect(problem, points, loops, mean)
+        mean = collect(problem, points, mean)
         mean[:, :used].div_(problem.counts[:, :used])
         return replace(state, mean=mean, atoms=tuple(atoms), weights=tuple(weights))
 
     def _consensus(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """What the next points are near to, and from time to time the weight."""
-        duals, mean, consensus, eta, loops = state.duals, state.mean, state.consensus, state.eta, state.loops
+        duals, mean, consensus, eta, loops = state.duals, state.mean, state.consensus, state.eta, problem.loops
         if state.passes % self.every == 0:
             # Rounding adds up, and more so over many copies of a variable.
-            rest = (problem.cost - collect(problem, duals, loops)).div_(problem.counts)
+            rest = (problem.cost - collect(problem, duals)).div_(problem.counts)
             if loops is None:
                 duals.add_(problem.spread(rest))
             else:
@@ -164,9 +175,9 @@ class Admm(Method):
         return replace(state, consensus=consensus, eta=eta)
 
 
-def collect(problem: Decomposition, copies: Tensor, loops: Loops | None, out: Tensor | None = None) -> Tensor:
+def collect(problem: Decomposition, copies: Tensor, out: Tensor | None = None) -> Tensor:
     """Sum of the copies of every variable, of the listed ones only by compiled loops: ``(batch, variables)``."""
-    if loops is None:
+    if (loops := problem.loops) is None:
         return problem.collect(copies)
     out = torch.empty_like(problem.cost) if out is None else out
     loops.consensus.collect(problem.batch, loops.used, problem.coupling.places, loops.segments, copies, out)

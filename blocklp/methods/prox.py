@@ -1,4 +1,4 @@
-r"""The default method: proximal steps solved block by block, with momentum and an automatic weight.
+r"""Proximal steps solved block by block, with momentum and an automatic weight.
 
 It minimises the same function as ProxBC and ProxFW,
 :math:`\sum_b \langle \tilde\lambda_b, x_b \rangle + |P x|^2 / (2 \eta)`, and differs in four things:

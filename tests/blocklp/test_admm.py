@@ -9,7 +9,7 @@ import torch
 
 import blocklp as bl
 from blocklp import loops
-from blocklp.errors import ModelError
+from blocklp.errors import ModelError, OptionError
 from blocklp.methods import as_method
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
 from blocklp.reference import reference
@@ -131,6 +131,7 @@ def tensors_and_loops(monkeypatch: pytest.MonkeyPatch):
         for least in (10**12, 0):
             monkeypatch.setattr(loops, "LARGE", least)
             monkeypatch.setattr(loops, "SMALL", least)
+            monkeypatch.setattr(loops, "_so_far", [0])
             answers.append(solve())
         return answers
 
@@ -186,9 +187,9 @@ def test_fixings_keep_the_closed_form() -> None:
         if truth.status[0] == "infeasible":
             assert found.status == (bl.Status.INFEASIBLE,)
             continue
-        torch.testing.assert_close(found.bound, truth.objective, rtol=1e-4, atol=1e-4)
+        assert found.status == (bl.Status.OPTIMAL,)
+        torch.testing.assert_close(found.primal, truth.objective, rtol=1e-6, atol=1e-6)
         assert bool((found.bound <= truth.objective + 1e-9).all())
-        assert bool((found.primal >= truth.objective - 1e-9).all())
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -232,5 +233,114 @@ def test_points_that_cannot_be_tested_are_not_completed() -> None:
 
 
 def test_a_grid_must_be_a_number() -> None:
-    with pytest.raises(ModelError, match="grid"):
-        bl.Model().variable("x", 2, lower=0, upper=1, grid=-1.0)
+    for grid in (-1.0, float("nan"), "fine", np.ones(2)):
+        with pytest.raises(ModelError, match="grid"):
+            bl.Model().variable("x", 2, lower=0, upper=1, grid=grid)  # type: ignore[arg-type]
+
+
+def test_a_repair_hook_is_tested_with_loops_too(tensors_and_loops) -> None:
+    m = qpbo(0)
+    m.repair_with(lambda x: {"y": torch.full_like(x["y"], 5.0), "z": torch.zeros_like(x["z"])})
+    for found in tensors_and_loops(lambda: m.solve(passes=50)):
+        assert not bool(torch.isfinite(found.primal).any())
+
+
+def test_boxes_beside_edges_keep_their_own_bounds(tensors_and_loops) -> None:
+    class Budget(bl.Box):
+        def min_oracle(self, cost):
+            best, which = cost.min(-1, keepdim=True)
+            return torch.zeros_like(cost).scatter_(-1, which, (best < 0).to(cost)), best[..., 0].clamp(max=0)
+
+        def constraints(self):
+            return AtMostOne(2).constraints()
+
+    for kind, truth in ((bl.Box([0.2, 0.2], [0.5, 0.5]), -1.0), (Budget([0.0, 0.0], [1.0, 1.0]), -1.0)):
+        m = bl.Model()
+        y, z, w = (m.variable(name, n, lower=0, upper=1) for name, n in (("y", 3), ("z", 2), ("w", 2)))
+        m.add(Edge(), [y[[0, 1]], y[[1, 2]], z])
+        m.add(kind, [w[[0]], w[[1]]])
+        m.minimize(y.sum() + z.sum() - w.sum())
+        for found in tensors_and_loops(lambda m=m: m.solve(tol=1e-6)):
+            assert found.primal.item() == pytest.approx(truth, abs=1e-6)
+            assert found.bound.item() == pytest.approx(truth, abs=1e-5)
+
+
+def test_a_grid_that_leaves_the_blocks_is_not_followed(tensors_and_loops) -> None:
+    m = bl.Model()
+    y, z = m.variable("y", 4, lower=0, upper=2, grid=1.5), m.variable("z", 3, lower=0, upper=1)
+    m.add(Edge(), [y[[0, 1, 2]], y[[1, 2, 3]], z])
+    m.minimize(0.1 * z.sum() - y.sum())
+    truth = reference(m).objective
+    for found in tensors_and_loops(lambda: m.solve(tol=1e-6)):
+        torch.testing.assert_close(found.primal, truth, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Simplex(3), AtMostOne(3)])
+def test_projections_far_from_the_simplex(kind: bl.BlockType) -> None:
+    """Costs and steps beyond the digits of the 1: the point is the vertex, not nothing."""
+    cost = torch.tensor([[[1.0, -2.0, 3.0]]])
+    point = kind.prox(cost, torch.zeros_like(cost), torch.full((1, 1, 1), 1e9), torch.ones(3))
+    assert point is not None and point.tolist() == [[[0.0, 1.0, 0.0]]]
+
+
+def test_an_oracle_of_its_own_is_asked_everywhere(tensors_and_loops) -> None:
+    """A subclass that overrides the oracle inherits no formula of the polytope that it left."""
+
+    class Anything(Edge):
+        def min_oracle(self, cost):
+            point = (cost < 0).to(cost)
+            return point, (cost * point).sum(-1)
+
+        def constraints(self):
+            return bl.Box([0.0] * 3, [1.0] * 3).constraints()
+
+    m = bl.Model()
+    y, z = m.variable("y", 3, lower=0, upper=1), m.variable("z", 2, lower=0, upper=1)
+    m.add(Anything(), [y[[0, 1]], y[[1, 2]], z])
+    m.minimize(y.sum() - 1.5 * z.sum())
+    for found in tensors_and_loops(lambda: m.solve(tol=1e-6)):
+        assert found.bound.item() == pytest.approx(-3.0, abs=1e-4)
+        assert found.bound.item() <= -3.0 + 1e-9
+
+
+def test_ragged_boxes_away_from_zero(tensors_and_loops) -> None:
+    models = []
+    for count in (1, 3):
+        m = bl.Model()
+        y, z = m.variable("y", 2, lower=0, upper=1), m.variable("z", 1, lower=0, upper=1)
+        w = m.variable("w", count, lower=1, upper=2)
+        m.add(Edge(), [y[[0]], y[[1]], z])
+        m.minimize(w.sum() + z.sum() - y.sum())
+        models.append(m)
+    for found in tensors_and_loops(lambda: bl.compile(models).solve(tol=1e-6)):
+        assert found.primal.tolist() == pytest.approx([0.0, 2.0], abs=1e-5)
+
+
+def test_a_callback_may_solve_another_model(tensors_and_loops) -> None:
+    inner = qpbo(1)
+    answers = tensors_and_loops(lambda: qpbo(0).solve(tol=1e-4, callback=lambda event: inner.solve(passes=20) and None))
+    assert all(a.status == (bl.Status.OPTIMAL,) for a in answers)
+
+
+def test_a_warm_start_from_other_private_costs(tensors_and_loops) -> None:
+    first, second = qpbo(2), qpbo(2)
+    second.minimize(1.3 * second.variables["z"].sum() - second.variables["y"].sum())
+    state = first.solve(passes=40).state
+    tensors, compiled = tensors_and_loops(lambda: second.solve(warm_start=state, tol=1e-6, passes=300))
+    assert same(tensors, compiled)
+    assert bool((tensors.bound <= reference(second).objective + 1e-9).all())
+
+
+def test_limits_count_every_pass() -> None:
+    for passes in (1, 2, 3, 17):
+        for dtype in (torch.float32, torch.float64):
+            for method in ("admm", "prox"):
+                found = qpbo(0).compile(dtype=dtype).solve(method=method, tol=0, passes=passes)
+                # The first check of single precision cannot be spared; the last pass certifies what is returned.
+                assert found.passes.item() <= max(passes, 2) + 1
+
+
+@pytest.mark.parametrize("eta", [0.0, -1.0, float("nan"), float("inf"), "large"])
+def test_weights_that_are_none_are_refused(eta: object) -> None:
+    with pytest.raises(OptionError, match="eta"):
+        bl.Admm(eta)  # type: ignore[arg-type]
