@@ -15,7 +15,17 @@ MODELS, SHARDS = 5200, 26
 
 
 def methods(eta: float | None) -> list[object]:
-    return [bl.Prox(eta), bl.Prox(eta), bl.ProxBC(eta), bl.ProxFW(eta), bl.Supergradient(), bl.Adam()]
+    return [
+        bl.Admm(eta),
+        bl.Admm(eta),
+        bl.Admm(eta),
+        bl.Prox(eta),
+        bl.Prox(eta),
+        bl.ProxBC(eta),
+        bl.ProxFW(eta),
+        bl.Supergradient(),
+        bl.Adam(),
+    ]
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -44,7 +54,9 @@ def test_no_bound_exceeds_the_optimum_and_optimal_means_equal(shard: int) -> Non
             assert bound <= optimum + 1e-8 * scale, who
             assert safe <= optimum + 1e-8 * scale, who
             if status == bl.Status.OPTIMAL:
-                assert optimum - bound <= 1e-5 * scale, who
+                # A gap of 1e-6, and points that may violate a block by 1e-6 of their size.
+                cost = float(model.compile().decomposition().cost[i].abs().sum())
+                assert optimum - bound <= 2e-6 * (scale + (1 + float(solution.raw_x[i].abs().max())) * cost), who
 
 
 def test_the_default_method_proves_optimality_or_infeasibility_of_nearly_all() -> None:
