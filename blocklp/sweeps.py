@@ -1,4 +1,4 @@
-"""What a pass of :class:`blocklp.methods.prox.Prox` does to all blocks: ask the oracles, then advance the blocks' points.
+"""What a pass does to blocks with atoms: ask the oracles, then advance the blocks' points.
 
 Blocks with a vertex table are swept by the compiled loops of :mod:`blocklp.fused` on a CPU; all others by tensor operations.  Runs of
 both agree in quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses which of them is next.
@@ -102,6 +102,32 @@ def advance(
         stepped += (new,)
         extrapolated += (ahead,)
     return points, stepped, extrapolated
+
+
+def around(
+    problem: Decomposition,
+    group: Group,
+    table: atom.VertexTable,
+    weights: Tensor,
+    state: tuple[Tensor, Tensor, Tensor, Tensor],
+    repeats: int,
+    slopes: Tensor,
+) -> None:
+    r"""Pairwise steps of one group towards its proximal points, by the loops; points and weights are written over.
+
+    ``state``: points, multipliers ``(batch, copies)``, consensus ``(batch, variables)``, eta ``(batch,)``; ``slopes`` is room for
+    :math:`\lambda + (x - z) / \eta`.
+    """
+    fused = fused_loops(problem)
+    assert fused is not None
+    points, duals, consensus, eta = state
+    units = len(points) * tiles(group.blocks)
+    room, alive = points.new_empty(len(points), tiles(group.blocks), 3), points.new_empty(1, 0)
+    struck = _struck(group, points)
+    asked = (points, duals, problem.coupling.places, consensus, eta, group.start, table.table, *struck, alive)
+    fused.ask(units, *asked, weights, slopes, room)
+    rest = (*struck, eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
+    fused.advance(units, slopes, group.start, table.table, table.gram, *rest, weights, weights, points)
 
 
 def fused_loops(problem: Decomposition) -> ModuleType | None:

@@ -31,6 +31,7 @@ from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import OptionError
 from blocklp.loops import shares
 from blocklp.methods.base import Method, MethodState
+from blocklp.sweeps import around, fused_loops
 from blocklp.weight import BalanceRule, Fixed
 
 DIVIDED = 100_000
@@ -61,6 +62,7 @@ class Admm(Method):
 
     eta: float | None = None
 
+    swept = True
     looped = True
     evaluates = False
     relaxation = 1.5
@@ -143,6 +145,9 @@ class Admm(Method):
                 group.view(points).copy_(found)
                 continue
             slopes = torch.empty_like(duals) if slopes is None else slopes
+            if isinstance(a, atom.VertexTable) and fused_loops(problem) is not None:
+                around(problem, group, a, w, (points, duals, consensus, eta), self.repeats, slopes)
+                continue
             slopes[:, group.start : group.stop] = torch.sub(point, centre, out=centre).div_(eta[:, None]).add_(dual)
             answer = a.answer(group, slopes, w, w)
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)

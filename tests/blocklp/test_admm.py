@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import loops
+from blocklp import loops, sweeps
 from blocklp.errors import ModelError, OptionError
 from blocklp.methods import as_method
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
@@ -98,6 +98,24 @@ def test_bounds_reach_the_optimum_of_highs(family: str, seed: int) -> None:
     assert bool((short <= 2e-3 * scale).all())
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("family", ["markov", "triangles"])
+def test_tables_in_compiled_loops(family: str, dtype: torch.dtype, fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks with a vertex table take their pairwise steps in the loops that `prox` has, fixings included."""
+    pytest.importorskip("numba", reason="numba is not installed")
+    monkeypatch.setattr(sweeps, "LARGE", 0)
+    for seed in range(4):
+        m = FAMILIES[family](seed)
+        first = next(iter(m.variables.values()))
+        bounds = {first[(0,) * (first.index.dim() - 1) + ([0],)]: (1.0, 1.0)} if fixed else None
+        truth = reference(m, bounds=bounds).objective
+        found = m.compile(dtype=dtype).solve(method="admm", bounds=bounds, tol=1e-6, passes=1500)
+        scale = truth.abs().clamp(min=1)
+        assert bool((found.bound <= truth + 1e-9 * scale).all())
+        assert bool((truth - found.bound <= 2e-3 * scale).all())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_high_accuracy_on_edges(seed: int) -> None:
     """A thousand passes close the gap to 1e-9 in double precision."""
@@ -146,6 +164,18 @@ def test_loops_have_the_bits_of_tensor_operations(tensors_and_loops, dtype: torc
     for solver in (models[0].compile(dtype=dtype), bl.compile(models, dtype=dtype)):
         tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method=method, tol=1e-6, passes=150))
         assert same(tensors, compiled)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_loops_beside_types_without_them(tensors_and_loops, dtype: torch.dtype) -> None:
+    """Edges in loops, cliques and a table by tensor operations, all sharing variables."""
+    m = qpbo(5)
+    y = m.variables["y"]
+    m.add(AtMostOne(3), y[np.arange(30).reshape(10, 3)])
+    m.add(bl.FiniteVertices([[0, 0], [1, 0], [0, 1]]), y[np.arange(30).reshape(2, 15).T])
+    tensors, compiled = tensors_and_loops(lambda: m.compile(dtype=dtype).solve(tol=1e-6, passes=200))
+    assert same(tensors, compiled)
+    assert bool((tensors.bound <= reference(m).objective + 1e-9).all())
 
 
 def test_one_instance_dealt_out_to_threads_has_the_same_bits(tensors_and_loops, monkeypatch: pytest.MonkeyPatch) -> None:
