@@ -55,7 +55,7 @@ class Edge(FiniteVertices):
 
         For a cost :math:`p \ge 0` of the product the block minimises
         :math:`\langle c, y \rangle + p \max(0, y_1 + y_2 - 1)` plus the proximal term; with :math:`y_2 \to 1 - y_2` a cost
-        :math:`p < 0` has the same form.  The multiplier t of the kink lies in [0, |p|], and both ends are clipped.
+        :math:`p < 0` has the same form.  The multiplier t of the kink lies in :math:`[0, |p|]`, and both ends are clipped.
         """
         if shared.tolist() != [1, 1, 0]:
             return None
