@@ -16,6 +16,8 @@ NOTICED = 1e-13
 def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, ...]:
     """Evaluate multipliers ``(batch, copies)`` of any precision, their residual shared; keep them where they are the best so far.
 
+    Compiled loops write over the best ones given.
+
     Returns
     -------
     bound, best, best_duals : Tensor
@@ -28,7 +30,7 @@ def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Ten
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
                 rest += other.block_values(other.blockwise(own)).sum(-1) - noise(own, problem)
-        bound, best, best_duals = torch.empty_like(best), best.clone(), best_duals.clone()
+        bound = torch.empty_like(best)
         table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, problem.largest, rest)
         loops.only.bounds(problem.batch, group.start, group.blocks, *table, duals, NOTICED, bound, best, best_duals)
         return bound, best, best_duals

@@ -33,10 +33,12 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     Raises
     ------
     OptionError
-        If no method has this name.
+        If no method has this name, or it is no method.
     """
-    if not isinstance(method, str):
+    if isinstance(method, Method):
         return method
+    if not isinstance(method, str):
+        raise OptionError(f"method is {method!r}; give a name or an instance of a method such as Prox()")
     if method == "auto":
         return Prox() if any(isinstance(g.type, FactoredBlock) for g in problem.groups) else Admm()
     if method not in METHODS:

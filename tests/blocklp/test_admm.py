@@ -240,6 +240,11 @@ def test_proximal_points_of_edges_with_fixings(seed: int) -> None:
     torch.testing.assert_close((slope * point).sum(-1), kind.min_oracle(slope)[1], rtol=1e-9, atol=1e-9)
 
 
+def test_what_is_no_method_is_refused() -> None:
+    with pytest.raises(OptionError, match="instance of a method"):
+        qpbo(0).solve(method=bl.Admm)  # type: ignore[arg-type]
+
+
 def test_auto_chooses_by_the_types() -> None:
     assert isinstance(as_method("auto", qpbo(0).compile().decomposition()), bl.Admm)
 
