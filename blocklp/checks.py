@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.bounds import corrected, noise
+from blocklp.bounds import corrected
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
 
@@ -24,15 +24,10 @@ def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Ten
         ``(batch,)``, ``(batch,)``, ``(batch, copies)`` float64: the corrected bound, and the best ones.
     """
     if (loops := problem.loops) is not None and loops.only is not None:
-        group = problem.groups[loops.only.group]
-        rest = problem.offset.clone()
-        for other in problem.groups:
-            if other is not group:
-                own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
-                rest += other.block_values(other.blockwise(own)).sum(-1) - noise(own, problem)
-        bound = torch.empty_like(best)
-        table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, problem.largest, rest)
-        loops.only.bounds(problem.batch, group.start, group.blocks, *table, duals, NOTICED, bound, best, best_duals)
+        only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
+        table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, only.largest, only.rest)
+        layout = (group.start, group.blocks, loops.used, only.met)
+        only.bounds(len(only.live), only.live, *layout, *table, duals, NOTICED, bound, best, best_duals)
         return bound, best, best_duals
     duals = problem.recentred(duals.double())
     bound = corrected(problem, duals, problem.value(duals))
@@ -45,17 +40,49 @@ def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> tupl
     return torch.where(better, bound, best), where(better, duals, best_duals)
 
 
+def offer(
+    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Keep the primal points that the copies ``(batch, copies)`` give where they are feasible and better than the best so far.
+
+    Compiled loops write over the best ones given.
+
+    Returns
+    -------
+    primal, x : Tensor
+        ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is feasible.
+    """
+    if (loops := problem.loops) is not None and loops.only is not None:
+        only, group, grid = loops.only, problem.groups[loops.only.group], problem.grid
+        steps = torch.zeros_like(problem.counts) if grid is None else grid
+        table = (problem.coupling.places, problem.cost, problem.offset, problem.counts, problem.lower, problem.upper, steps)
+        layout = (group.start, group.blocks, loops.used, only.met, only.private)
+        only.completed(len(only.live), only.live, *layout, *table, NOTICED, tolerance, points, bound, only.size, primal, x)
+        return primal, x
+    found, made = point(problem, points, tolerance)
+    return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
+
+
+def prefer(
+    problem: Decomposition, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The better of points found and the best so far; ``points`` are copies that must agree with what was found."""
+    value, slack = problem.primal_value(found), tolerance * (1 + found.abs().amax(1))
+    # Less than the bound by more than the tolerance explains is no value of a feasible point.
+    better = (value < primal - NOTICED * value.abs()) & (value >= bound - slack * problem.cost.abs().sum(1))
+    if points is not None:
+        better &= (points - problem.spread(found)).abs().amax(1) <= slack
+    if bool(better.any()):
+        better &= feasible(problem, found, tolerance)
+    first = better | torch.isinf(primal)
+    return torch.where(better, value, primal), torch.where(first[:, None], found, x)
+
+
 def point(problem: Decomposition, points: Tensor, tolerance: float) -> tuple[Tensor, bool]:
     """Mean of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was.
 
     With a grid the rounded point is preferred where it is feasible and no worse.
     """
-    if (loops := problem.loops) is not None and loops.only is not None:
-        group, grid = problem.groups[loops.only.group], problem.grid
-        x, steps = torch.empty_like(problem.cost), torch.zeros_like(problem.counts) if grid is None else grid
-        table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, steps)
-        loops.only.completed(problem.batch, group.start, group.blocks, *table, NOTICED, points, x)
-        return x, True
     x = problem.mean(points.double())
     x = torch.minimum(torch.maximum(x, problem.lower), problem.upper)
     made = problem.completed(x)

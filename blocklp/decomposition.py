@@ -236,7 +236,7 @@ class Decomposition:
             self.coupling.select(rows),
             own(self.counts),
             None if self.grid is None else own(self.grid),
-            self.loops,
+            None if self.loops is None else self.loops.select(rows),
         )
 
     def to(self, dtype: torch.dtype) -> Decomposition:

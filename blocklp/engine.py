@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
-from blocklp.checks import NOTICED, feasible, improve, keep, point
+from blocklp.checks import NOTICED, improve, keep, offer, prefer
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
@@ -222,12 +222,19 @@ def _certified(problem: Decomposition, results: Results) -> Results:
         results.bound[rows] = torch.where(better, bound, results.bound[rows])
         results.duals[rows] = where(better, duals, results.duals[rows])
         results.safe_bound[rows] = safe(part, results.duals[rows])
+        # Loops add in another order.
+        value = part.primal_value(results.x[rows])
+        results.primal[rows] = torch.where(torch.isfinite(results.primal[rows]), value, results.primal[rows])
     results.passes += 1
     return results
 
 
 class _Lane:
-    """Some instances on their way; ``rows`` are those still at work, and what has a leading dimension follows them."""
+    """Some instances on their way; ``rows`` are those still at work.
+
+    What has a leading dimension follows them, except where compiled loops leave out who is done: problem, state and the best
+    multipliers then keep all instances of the lane, those at work at the positions ``live``.
+    """
 
     def __init__(
         self,
@@ -247,6 +254,8 @@ class _Lane:
         self.evaluated = self.exact and method.evaluates
         self.problem = whole if len(rows) == whole.batch else whole.select(part)
         self.iterated = self.problem.to(dtype)
+        self.parked = repair is None and whole.loops is not None and whole.loops.only is not None
+        self.part, self.live = part, torch.arange(len(rows), device=rows.device)
         self.passes = 0
         self.state: Any = None
         full = whole.cost.new_full
@@ -308,7 +317,7 @@ class _Lane:
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
         self._primal()
-        bound, primal = self.best_bound, out.primal[rows]
+        value, bound, primal = value[self.live], self.best_bound[self.live], out.primal[rows]
         out.bound[rows] = bound
         status = torch.zeros_like(rows)
 
@@ -321,7 +330,8 @@ class _Lane:
         over = bound > self.box_maximum
         if bool(over.any()):
             where = over.nonzero()[:, 0]
-            over[where] = proof(self.problem.select(where), self.best_duals[where], bound[where]) > self.box_maximum[where]
+            at = self.live[where]
+            over[where] = proof(self.problem.select(at), self.best_duals[at], bound[where]) > self.box_maximum[where]
             mark(over, Status.INFEASIBLE)
         mark(~torch.isfinite(value), Status.NUMERICAL_ERROR)
         scale = bound.abs().clamp(min=1.0)
@@ -344,37 +354,38 @@ class _Lane:
 
     def _primal(self) -> None:
         """Offer the mean of the copies as a primal point: repaired by the hook, or completed by the types, or as it is."""
-        points = self.state.points
+        out, tolerance, points = self.results, self.limits.feasibility_tol, self.state.points
+        if self.parked:
+            offer(self.problem, points, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
+            return
+        known = tolerance, self.best_bound, out.primal[self.rows], out.x[self.rows]
         if self.repair is None:
-            x, made = point(self.problem, points, self.limits.feasibility_tol)
+            found = offer(self.problem, points, *known)
         else:
-            x, made = self.repair(self.problem.mean(points.double()), self.rows), True
-        value = self.problem.primal_value(x)
-        # Less than the bound by more than the tolerance explains is no value of a feasible point.
-        slack = self.limits.feasibility_tol * (1 + x.abs().amax(1)) * self.problem.cost.abs().sum(1)
-        better = (value < self.results.primal[self.rows]) & (value >= self.best_bound - slack)
-        if not made:
-            apart = (points - self.problem.spread(x)).abs().amax(1)
-            better &= apart <= self.limits.feasibility_tol * (1 + x.abs().amax(1))
-        if bool(better.any()):
-            better &= feasible(self.problem, x, self.limits.feasibility_tol)
-        self.results.primal[self.rows] = torch.where(better, value, self.results.primal[self.rows])
-        first = ~torch.isfinite(self.results.primal[self.rows])
-        self.results.x[self.rows] = torch.where((better | first)[:, None], x, self.results.x[self.rows])
+            found = prefer(self.problem, self.repair(self.problem.mean(points.double()), self.rows), None, *known)
+        out.primal[self.rows], out.x[self.rows] = found
 
     def _leave(self, status: Tensor, done: Tensor) -> None:
-        """Write out the instances at some positions and shrink everything to the others."""
-        rows, out = self.rows[done], self.results
-        out.bound[rows] = self.best_bound[done]
-        out.duals[rows] = self.best_duals[done]
+        """Write out the instances at some positions and go on with the others."""
+        rows, at, out = self.rows[done], self.live[done], self.results
+        out.bound[rows] = self.best_bound[at]
+        out.duals[rows] = self.best_duals[at]
         out.status[rows] = status[done]
         out.passes[rows] = self.passes
         out.seconds[rows] = time.perf_counter() - self.began
-        out.eta[rows] = self.state.eta[done].double()
+        out.eta[rows] = self.state.eta[at].double()
         keep = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
-        names = ("rows", "box_maximum", "best_bound", "best_duals", "mark_bound", "mark_primal", "mark_pass")
-        vars(self).update({name: getattr(self, name)[keep] for name in names})  # at once, whatever interrupts
-        if len(keep):
-            self.problem = self.problem.select(keep)
-            self.iterated = self.problem if self.exact else self.iterated.select(keep)
-            self.state = self.state.select(keep)
+        names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_pass"]
+        if self.parked:
+            loops = self.problem.loops
+            assert loops is not None
+            live = self.live[keep]
+            loops = loops.park(live)
+            left = {"live": live, "problem": replace(self.problem, loops=loops), "iterated": replace(self.iterated, loops=loops)}
+        else:
+            names += ["best_bound", "best_duals"]
+            problem = self.problem.select(keep)
+            iterated = problem if self.exact else self.iterated.select(keep)
+            left = {"live": torch.arange(len(keep), device=keep.device), "problem": problem, "iterated": iterated}
+            left["state"] = self.state.select(keep)
+        vars(self).update(left, **{name: getattr(self, name)[keep] for name in names})  # at once, whatever interrupts

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from blocklp import compiled
+from blocklp.block import Rows, pick
+from blocklp.bounds import noise
 from blocklp.box import Box
 from blocklp.decomposition import Decomposition, Group
 
@@ -50,15 +53,70 @@ class Loops:
     used: int
     only: Only | None
 
+    def select(self, rows: Rows) -> Loops:
+        """Return the loops over some instances."""
+        return self if self.only is None else replace(self, only=self.only.select(rows))
+
+    def park(self, live: Tensor) -> Loops:
+        """Return loops that leave all instances but those at some positions ``(k,)`` as they are."""
+        assert self.only is not None
+        return replace(self, only=replace(self.only, live=live))
+
 
 @dataclass(frozen=True)
 class Only:
-    """The only group that shares variables, all others being nothing but bounds, and loops over whole instances."""
+    """The only group that shares variables, all others being nothing but bounds, and loops over whole instances.
+
+    Attributes
+    ----------
+    group : int
+        Its number.
+    several, bounds, completed : callable
+        Passes, the bounds and the primal points of checks.
+    live : Tensor
+        ``(k,)`` int64: the instances at work; those that are done stay where they are, untouched, which spares copying the others.
+    met : Tensor
+        ``(batch or 1, variables)`` bool: variables that blocks of the group share.
+    private : Tensor
+        ``(batch or 1, variables)`` bool: variables in no block of the group.
+    rest, largest, size : Tensor
+        ``(batch,)``: value of all other groups less its rounding, largest magnitude of a variable, length of the cost.
+    """
 
     group: int
     several: Callable[..., None]
     bounds: Callable[..., None]
     completed: Callable[..., None]
+    live: Tensor
+    met: Tensor
+    private: Tensor
+    rest: Tensor
+    largest: Tensor
+    size: Tensor
+
+    def select(self, rows: Rows) -> Only:
+        """Return the loops over some instances, all of them at work."""
+        rest = pick(self.rest, rows)
+        met, private = (pick(v, rows) if len(v) > 1 else v for v in (self.met, self.private))
+        largest, size = pick(self.largest, rows), pick(self.size, rows)
+        return replace(self, live=torch.arange(len(rest)), met=met, private=private, rest=rest, largest=largest, size=size)
+
+    @classmethod
+    def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> Only:
+        """What the loops need to know of a problem."""
+        group, index, rest = problem.groups[number], problem.coupling.index, problem.offset.clone()
+        for other in problem.groups:
+            if other is not group:
+                own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
+                rest += other.block_values(other.blockwise(own)).sum(-1) - noise(own, problem)
+        met, held = (torch.zeros(len(index), problem.coupling.variables, dtype=torch.bool) for _ in range(2))
+        for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+            held.scatter_(1, index[:, first:last], True)
+            if shared:
+                met.scatter_(1, index[:, first:last], True)
+        largest, size = problem.largest.expand(problem.batch), problem.cost.abs().sum(1)
+        loops = (find("passes"), find("bounds"), find("completed"))
+        return cls(number, *loops, torch.arange(problem.batch), met, ~held, rest, largest, size)
 
 
 def load(problem: Decomposition) -> Loops | None:
@@ -81,7 +139,7 @@ def load(problem: Decomposition) -> Loops | None:
         passes.append(None if find is None else find("pass"))
         if shares(group):
             segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or find is None]
-            sharing.append(None if find is None else Only(n, find("passes"), find("bounds"), find("completed")))
+            sharing.append(None if find is None else Only.over(problem, n, find))
         elif not _bounds_only(problem, group):
             sharing.append(None)
     used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in segments), default=0)

@@ -94,22 +94,13 @@ class BalanceRule:
         shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
         return scale_free(problem, duals * problem.spread(shared), points)
 
-    def update(
-        self, problem: Decomposition, eta: Tensor, origin: Tensor, passes: int, points: Tensor, mean: Tensor, consensus: Tensor
-    ) -> Tensor:
-        """The next weight, within reach of the first one, from points ``(batch, copies)`` and ``(batch, variables)``."""
-        apart = torch.zeros_like(eta)
-        for group in problem.groups:
-            own = group.rows(points) - problem.coupling.spread_part(mean, group.start, group.stop).view_as(group.rows(points))
-            # What is not shared may have no mean.
-            own = own[:, group.curved > 0]
-            apart = apart + dot(own, own)
-        shared = problem.counts * (problem.counts > 1)
-        ratio = (apart / ((mean - consensus).square() * shared).sum(1)).sqrt() / self.target
+    def update(self, eta: Tensor, origin: Tensor, passes: int, apart: Tensor, moved: Tensor) -> Tensor:
+        """The next weight, within reach of the first one, from the squares of both distances, all ``(batch,)``."""
+        ratio = (apart / moved).sqrt() / self.target
         # Roots only: they round alike in all positions of a batch, which powers do not.
         for _ in range(1 + max(0, round(math.log2(passes / self.settle)))):
             ratio = ratio.sqrt()
-        factor = (1 / ratio).clamp(1 / self.most, self.most)
+        factor = (1 / ratio).clamp(1 / self.most, self.most).to(eta)
         moved = torch.minimum(torch.maximum(eta * factor, origin / self.reach), origin * self.reach)
         return torch.where(factor.isnan(), eta, moved)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from blocklp.compiled import TILE, compile, kernel
-from blocklp.consensus_kernels import collect_row, follow_row
+from blocklp.consensus_kernels import collect_row, follow_row, pull_row
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -19,6 +19,8 @@ def _edges(
     z: Any,
     speed: Any,
     step: Any,
+    anchor: Any,
+    age: int,
     start: int,
     blocks: int,
     first: int,
@@ -43,10 +45,13 @@ def _edges(
     dual_a, dual_b, cost = dual[a : a + count], dual[b : b + count], dual[c : c + count]
     x_a, x_b, x_c = point[a : a + count], point[b : b + count], point[c : c + count]
     for q in range(count):
-        l_a = (x_a[q] - mean_a[q]) * speed + dual_a[q]
-        l_b = (x_b[q] - mean_b[q]) * speed + dual_b[q]
-        dual_a[q] = l_a
-        dual_b[q] = l_b
+        dual_a[q] = (x_a[q] - mean_a[q]) * speed + dual_a[q]
+        dual_b[q] = (x_b[q] - mean_b[q]) * speed + dual_b[q]
+    if len(anchor):
+        pull_row(anchor[a : a + count], age, dual_a)
+        pull_row(anchor[b : b + count], age, dual_b)
+    for q in range(count):
+        l_a, l_b = dual_a[q], dual_b[q]
         u, v, p = z_a[q] - step * l_a, z_b[q] - step * l_b, step * cost[q]
         gain = min(p, zero)
         side = -one if p < zero else one
@@ -67,6 +72,8 @@ def edge_pass(
     consensus: Any,
     rate: Any,
     eta: Any,
+    anchor: Any,
+    age: Any,
     start: int,
     blocks: int,
     duals: Any,
@@ -77,7 +84,8 @@ def edge_pass(
     near = np.empty((4, TILE), points.dtype)
     for unit in range(begin, stop):
         row, first = unit // tiles, unit % tiles * TILE
-        own = (places[row % len(places)], mean[row], consensus[row], rate[row], eta[row], start, blocks)
+        pulled = (anchor[row], age[row])
+        own = (places[row % len(places)], mean[row], consensus[row], rate[row], eta[row], *pulled, start, blocks)
         _edges(*own, first, min(TILE, blocks - first), duals[row], points[row], near)
 
 
@@ -85,6 +93,7 @@ def edge_pass(
 def edge_passes(
     begin: int,
     stop: int,
+    live: Any,
     passes: int,
     used: int,
     segments: Any,
@@ -95,22 +104,27 @@ def edge_passes(
     consensus: Any,
     rate: Any,
     eta: Any,
+    anchor: Any,
+    base: Any,
+    age: Any,
     start: int,
     blocks: int,
     duals: Any,
     points: Any,
 ) -> None:
-    """Several passes, an instance a unit, which then stays in the cache; all but the last end with the next consensus."""
+    """Several passes, a live instance a unit, which then stays in the cache; all but the last end with the next consensus."""
     near = np.empty((4, TILE), points.dtype)
     speed = points.dtype.type(relaxation)
-    for row in range(begin, stop):
+    for row in live[begin:stop]:
         place, number = places[row % len(places)], counts[row % len(counts), :used]
-        m, z = mean[row, :used], consensus[row, :used]
+        m, z, pull, still = mean[row, :used], consensus[row, :used], anchor[row], base[row]
         for n in range(passes):
             if n:
                 follow_row(number, speed, m, z)
+                if len(still):
+                    pull_row(still[:used], age[row] + n, z)
             for first in range(0, blocks, TILE):
-                own = (place, m, z, rate[row], eta[row], start, blocks)
+                own = (place, m, z, rate[row], eta[row], pull, age[row] + n, start, blocks)
                 _edges(*own, first, min(TILE, blocks - first), duals[row], points[row], near)
             collect_row(place, segments, points[row], m)
             for v in range(len(m)):
@@ -121,8 +135,11 @@ def edge_passes(
 def edge_bounds(
     begin: int,
     stop: int,
+    live: Any,
     start: int,
     blocks: int,
+    used: int,
+    met: Any,
     places: Any,
     cost: Any,
     counts: Any,
@@ -136,89 +153,106 @@ def edge_bounds(
     best: Any,
     best_duals: Any,
 ) -> None:
-    """:func:`blocklp.checks.improve` for instances whose other blocks are boxes of value ``rest``."""
-    end = start + 3 * blocks
-    share, again, own = np.empty(cost.shape[1]), np.empty(cost.shape[1]), np.empty(cost.shape[1], np.bool_)
-    for row in range(begin, stop):
+    """:func:`blocklp.checks.improve` for live instances whose other blocks are boxes of value ``rest``; products are in no others."""
+    share, again = np.empty(used), np.empty(used)
+    ends = start + 2 * blocks
+    for row in live[begin:stop]:
         place, dual, c, number = places[row % len(places)], duals[row], cost[row], counts[row % len(counts)]
-        low, high = lower[row % len(lower)], upper[row % len(upper)]
-        share[:], again[:], own[:] = 0, 0, False
-        for k in range(start, end):
+        low, high, own = lower[row % len(lower)], upper[row % len(upper)], met[row % len(met)]
+        share[:], again[:] = 0, 0
+        for k in range(start, ends):
             share[place[k]] += np.float64(dual[k])
-            own[place[k]] = True
-        for v in range(len(c)):
+        for v in range(used):
             share[v] = (c[v] - share[v]) / number[v]
         total, size = 0.0, 0.0
         for first in range(0, blocks, TILE):
             part, mass = 0.0, 0.0
             for q in range(start + first, start + min(first + TILE, blocks)):
-                i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
-                a, b, p = dual[q] + share[i], dual[q + blocks] + share[j], dual[q + 2 * blocks] + share[k]
+                i, j, p = place[q], place[q + blocks], c[place[q + 2 * blocks]]
+                a, b = dual[q] + share[i], dual[q + blocks] + share[j]
                 part += min(min(a, 0.0), min(b, a + b + p))
                 mass += abs(a) + abs(b) + abs(p)
                 again[i] += a
                 again[j] += b
-                again[k] += p
             total += part
             size += mass
-        for v in range(len(c)):
+        for v in range(used):
             if own[v]:
                 left = c[v] - again[v]
                 total += min(left * low[v], left * high[v])
-        total += rest[row] - 16 * EPS * size * largest[row % len(largest)]
+        total += rest[row] - 16 * EPS * size * largest[row]
         bound[row] = total
         if total > best[row] + noticed * abs(total) or (total > best[row] and np.isinf(best[row])):
             best[row] = total
             for k in range(len(dual)):
-                best_duals[row, k] = dual[k] + share[place[k]] if start <= k < end else c[place[k]]
+                best_duals[row, k] = dual[k] + share[place[k]] if start <= k < ends else c[place[k]]
 
 
 @kernel()
 def edge_completed(
     begin: int,
     stop: int,
+    live: Any,
     start: int,
     blocks: int,
+    used: int,
+    met: Any,
+    private: Any,
     places: Any,
     cost: Any,
+    offset: Any,
     counts: Any,
     lower: Any,
     upper: Any,
     grid: Any,
     noticed: float,
+    tolerance: float,
     points: Any,
+    bound: Any,
+    size: Any,
+    primal: Any,
     x: Any,
 ) -> None:
-    """:func:`blocklp.checks.point` for instances whose other blocks are boxes."""
-    mean, own = np.empty(cost.shape[1]), np.empty(cost.shape[1], np.bool_)
-    for row in range(begin, stop):
+    """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes."""
+    plain, near = np.empty(cost.shape[1]), np.empty(cost.shape[1])
+    for row in live[begin:stop]:
         place, point, c, number = places[row % len(places)], points[row], cost[row], counts[row % len(counts)]
-        low, high, step, found = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)], x[row]
-        mean[:], own[:] = 0, False
-        for k in range(start, start + 3 * blocks):
-            mean[place[k]] += np.float64(point[k])
-            own[place[k]] = True
-        plain, rounded, outside = 0.0, 0.0, False
+        low, high, step = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)]
+        shared, alone = met[row % len(met)], private[row % len(private)]
+        plain[:used] = 0
+        for k in range(start, start + 2 * blocks):
+            plain[place[k]] += np.float64(point[k])
+        value, other, beyond, past = offset[row], offset[row], 0.0, 0.0
         for v in range(len(c)):
-            if own[v]:
-                mean[v] = min(max(mean[v] / number[v], low[v]), high[v])
-                near = min(max(np.rint(mean[v] / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else mean[v]
-            else:
-                mean[v] = near = high[v] if c[v] < 0 else low[v]
-            found[v] = near
-        for q in range(start + 2 * blocks, start + 3 * blocks):
-            mean[place[q]] = found[place[q]] = 0
-        for v in range(len(c)):
-            plain += c[v] * mean[v]
-            rounded += c[v] * found[v]
+            if shared[v]:
+                u = min(max(plain[v] / number[v], low[v]), high[v])
+                w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
+                plain[v], near[v] = u, w
+                value += c[v] * u
+                other += c[v] * w
+                # The products below then are within what the block allows.
+                beyond, past = max(beyond, -u, u - 1), max(past, -w, w - 1)
+            elif alone[v]:
+                plain[v] = near[v] = high[v] if c[v] < 0 else low[v]
+                value += c[v] * plain[v]
+                other += c[v] * plain[v]
         for q in range(start, start + blocks):
             i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
-            a, b, u, w = mean[i], mean[j], found[i], found[j]
-            outside = outside or min(u, w) < 0 or max(u, w) > 1
-            positive = c[k] > 0
-            mean[k] = max(a + b - 1, 0.0) if positive else min(a, b)
-            found[k] = max(u + w - 1, 0.0) if positive else min(u, w)
-            plain += c[k] * mean[k]
-            rounded += c[k] * found[k]
-        if outside or not rounded < plain + noticed * abs(plain):
-            found[:] = mean
+            a, b, u, w = plain[i], plain[j], near[i], near[j]
+            plain[k] = max(a + b - 1, 0.0) if c[k] > 0 else min(a, b)
+            near[k] = max(u + w - 1, 0.0) if c[k] > 0 else min(u, w)
+            value += c[k] * plain[k]
+            other += c[k] * near[k]
+            beyond, past = max(beyond, low[k] - plain[k], plain[k] - high[k]), max(past, low[k] - near[k], near[k] - high[k])
+        biggest, rounded = 0.0, 0.0
+        for v in range(len(c)):
+            biggest, rounded = max(biggest, abs(plain[v])), max(rounded, abs(near[v]))
+        chosen, most, violated = plain, biggest, beyond
+        if other < value + noticed * abs(value) and past <= tolerance * (1 + rounded):
+            chosen, value, most, violated = near, other, rounded, past
+        slack = tolerance * (1 + most)
+        good = value < primal[row] - noticed * abs(value) and value >= bound[row] - slack * size[row] and violated <= slack
+        if good:
+            primal[row] = value
+        if good or np.isinf(primal[row]):
+            x[row, :] = chosen
