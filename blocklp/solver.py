@@ -17,7 +17,7 @@ from blocklp.coupling import Coupling, Linear
 from blocklp.decomposition import Decomposition, Group
 from blocklp.engine import Event, Limits, Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
-from blocklp.expression import View, coefficients
+from blocklp.expression import Expression, View, coefficients
 from blocklp.methods import Method, as_method
 from blocklp.model import BOX, Model
 from blocklp.solution import Solution, solution
@@ -78,6 +78,7 @@ class Solver:
         self.maximizing = first.maximizing
         self.batch = sum(m.batch for m in models)
         self._structure: Decomposition | None = None
+        self._fixed: tuple[list[Expression], tuple[Tensor, Tensor]] | None = None
 
     def owner(self, instance: int) -> tuple[Model, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -159,7 +160,7 @@ class Solver:
             patience=patience,
         )
         if warm_start is None:
-            duals, eta = torch.zeros_like(problem.spread(problem.cost)), None
+            duals, eta = problem.cost.new_zeros(problem.batch, problem.copies), None
         else:
             duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in warm_start.duals.items()}, warm_start.eta))
             known = warm_start.eta.to(self.device, self.dtype)
@@ -186,21 +187,28 @@ class Solver:
 
     def decomposition(self, bounds: Bounds | None = None) -> Decomposition:
         """Decompose the problem with the parameters' present values (and tighter bounds, if given), in float64."""
-        sign = -1.0 if self.maximizing else 1.0
         width = max(m.size for m in self.models) + (len(self.models) > 1)
-        cost, offset = [], []
-        for m in self.models:
-            assert m.objective is not None
-            c, k = m.objective.evaluate()
-            cost.append(torch.nn.functional.pad(sign * c, (0, width - m.size)))
-            offset.append(sign * k)
         shape = self._structure
         if bounds is not None or shape is None:
             sides = [_bounds(m, bounds or {}, alone=len(self.models) == 1) for m in self.models]
             shape = self._assemble([low for low, _ in sides], [high for _, high in sides], width)
             if bounds is None:
                 self._structure = shape
-        return replace(shape, cost=torch.cat(cost).to(self.device), offset=torch.cat(offset).to(self.device))
+        cost, offset = self._objective(width)
+        return replace(shape, cost=cost, offset=offset)
+
+    def _objective(self, width: int) -> tuple[Tensor, Tensor]:
+        """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation; those without parameters are evaluated once."""
+        expressions = [m.objective for m in self.models if m.objective is not None]
+        if self._fixed is not None and all(a is b for a, b in zip(expressions, self._fixed[0], strict=True)):
+            return self._fixed[1]
+        sign = -1.0 if self.maximizing else 1.0
+        parts = [e.evaluate() for e in expressions]
+        cost = torch.cat([torch.nn.functional.pad(sign * c, (0, width - c.shape[1])) for c, _ in parts]).to(self.device)
+        found = cost, torch.cat([sign * k for _, k in parts]).to(self.device)
+        if all(t.parameter is None for e in expressions for t in e.terms):
+            self._fixed = expressions, found
+        return found
 
     def _assemble(self, lower: list[Tensor], upper: list[Tensor], width: int) -> Decomposition:
         """Build groups, coupling and counts for some bounds."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from blocklp.compiled import TILE, compile, kernel
-from blocklp.consensus_kernels import collect_row, follow_row, pull_row
+from blocklp.consensus_kernels import follow_row, pull_row
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -96,7 +96,6 @@ def edge_passes(
     live: Any,
     passes: int,
     used: int,
-    segments: Any,
     counts: Any,
     relaxation: float,
     places: Any,
@@ -113,22 +112,26 @@ def edge_passes(
     points: Any,
 ) -> None:
     """Several passes, a live instance a unit, which then stays in the cache; all but the last end with the next consensus."""
-    near = np.empty((4, TILE), points.dtype)
+    near, sums = np.empty((4, TILE), points.dtype), np.empty(used, points.dtype)
     speed = points.dtype.type(relaxation)
     for row in live[begin:stop]:
         place, number = places[row % len(places)], counts[row % len(counts), :used]
-        m, z, pull, still = mean[row, :used], consensus[row, :used], anchor[row], base[row]
+        m, z, pull, still, point = mean[row, :used], consensus[row, :used], anchor[row], base[row], points[row]
         for n in range(passes):
             if n:
                 follow_row(number, speed, m, z)
                 if len(still):
                     pull_row(still[:used], age[row] + n, z)
+            sums[:] = 0
             for first in range(0, blocks, TILE):
                 own = (place, m, z, rate[row], eta[row], pull, age[row] + n, start, blocks)
-                _edges(*own, first, min(TILE, blocks - first), duals[row], points[row], near)
-            collect_row(place, segments, points[row], m)
-            for v in range(len(m)):
-                m[v] /= number[v]
+                _edges(*own, first, min(TILE, blocks - first), duals[row], point, near)
+                for k in range(start + first, start + min(first + TILE, blocks)):  # while it is near
+                    sums[place[k]] += point[k]
+            for k in range(start + blocks, start + 2 * blocks):
+                sums[place[k]] += point[k]
+            for v in range(used):
+                m[v] = sums[v] / number[v]
 
 
 @kernel()

@@ -131,7 +131,7 @@ class Admm(Method):
         if loops is not None and loops.only is not None and (problem.batch > 1 or problem.copies < DIVIDED):
             group = problem.groups[loops.only.group]
             speed, pull = self._speed(state), (state.anchor, state.base, state.age)
-            means = (loops.used, loops.segments, problem.counts, speed)
+            means = (loops.used, problem.counts, speed)
             own = (problem.coupling.places, state.mean, state.consensus, speed / eta, eta, *pull, group.start, group.blocks)
             loops.only.several(len(loops.only.live), loops.only.live, passes, *means, *own, state.duals, state.points)
         else:
