@@ -12,7 +12,7 @@ from blocklp.errors import BlocklpError
 from blocklp.expression import Expression, Parameter, Variable, View
 from blocklp.factored import FactoredBlock
 from blocklp.finite import FiniteVertices
-from blocklp.methods import METHODS, Adam, Admm, Prox, ProxBC, ProxFW, Supergradient
+from blocklp.methods import METHODS, Adam, Admm, Bundle, Prox, ProxBC, ProxFW, Supergradient
 from blocklp.model import Blocks, Model
 from blocklp.progress import Progress
 from blocklp.raw import RawSolution, solve_raw
@@ -33,6 +33,7 @@ __all__ = [
     "BlocklpError",
     "Blocks",
     "Box",
+    "Bundle",
     "Certificate",
     "Constraints",
     "Event",

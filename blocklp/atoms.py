@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Group
+from blocklp.decomposition import Decomposition, Group
 from blocklp.factored import FactoredBlock
 from blocklp.finite import FiniteVertices, struck_out
 
@@ -55,12 +55,17 @@ class VertexTable:
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
         """One oracle call; a table needs no bookkeeping."""
+        values = self.values(group, duals)
+        best = values.amin(1)
+        return Answer(self, weights, earlier, values, best if group.alive is None else best * group.alive)
+
+    def values(self, group: Group, duals: Tensor) -> Tensor:
+        """Cost of every atom: ``(batch, atoms, blocks)``."""
         values = torch.matmul(self.table, group.rows(duals))
         assert isinstance(group.type, FiniteVertices)
         if group.type.excluded is not None:
             values = values.masked_fill(group.type.excluded.transpose(1, 2), struck_out(values.dtype))
-        best = values.amin(1)
-        return Answer(self, weights, earlier, values, best if group.alive is None else best * group.alive)
+        return values
 
     def combine(self, weights: Tensor) -> Tensor:
         """Return the points of some weights: ``(batch, dim, blocks)``."""
@@ -95,13 +100,18 @@ class PartVertices:
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
         """One oracle call: every part's cost of each of its vertices."""
+        values = self.values(group, duals)
+        best = values.amin(1)
+        return Answer(self, weights, earlier, values, best if group.alive is None else best * _by_part(group.alive, best))
+
+    def values(self, group: Group, duals: Tensor) -> Tensor:
+        """Cost of every atom: ``(batch, atoms, blocks * parts)``."""
         cost = group.view(duals)
         pulled = self.type.pull(cost)
         values = self._over_size(pulled.transpose(1, 2).flatten(2)[:, :, None], self.vertices)
         # The constant of a block belongs to its first part.
         values.view(*values.shape[:2], self.blocks, -1)[..., 0] += (cost @ self.type.shift().to(cost))[:, None]
-        best = values.amin(1)
-        return Answer(self, weights, earlier, values, best if group.alive is None else best * _by_part(group.alive, best))
+        return values
 
     def combine(self, weights: Tensor) -> Tensor:
         """Return the points of some weights: ``(batch, dim, blocks)``."""
@@ -136,8 +146,7 @@ class VertexCache:
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
         """Ask the oracle and put its point in the slot of least weight, merging that slot's weight into the aggregate."""
         point, best = group.min_oracle(group.view(duals))
-        new, cost = point.transpose(1, 2), group.rows(duals)
-        values = (self.points * cost[:, None]).sum(2)
+        new, values = point.transpose(1, 2), self.values(group, duals)
         known = values.amin(1) <= best + 1e-12 * best.abs()
         slot = weights[:, 1:].argmin(1, keepdim=True) + 1
         least = weights.gather(1, slot)
@@ -156,7 +165,12 @@ class VertexCache:
             torch.cat([w[:, :1] + (w * chosen).sum(1, keepdim=True), w[:, 1:].masked_fill(replaced[:, 1:], 0.0)], 1)
             for w in (weights, earlier)
         )
-        return Answer(replace(self, points=points), weights, earlier, (points * cost[:, None]).sum(2), best)
+        found = replace(self, points=points)
+        return Answer(found, weights, earlier, found.values(group, duals), best)
+
+    def values(self, group: Group, duals: Tensor) -> Tensor:
+        """Cost of every atom: ``(batch, atoms, blocks)``."""
+        return (self.points * group.rows(duals)[:, None]).sum(2)
 
     def combine(self, weights: Tensor) -> Tensor:
         """Return the points of some weights: ``(batch, dim, blocks)``."""
@@ -193,6 +207,19 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     weights = torch.zeros_like(points[:, :, 0])
     weights[:, 0] = alive
     return VertexCache(points, group.curved.to(duals)[:, None]), weights, value
+
+
+def begin(problem: Decomposition, duals: Tensor) -> tuple[tuple[Atoms, ...], tuple[Tensor, ...], Tensor, Tensor]:
+    """:func:`start` for all groups: atoms, weights, points ``(batch, copies)`` and the dual value ``(batch,)``."""
+    points, value = torch.empty_like(duals), torch.zeros_like(duals[:, 0])
+    atoms, weights = [], []
+    for group in problem.groups:
+        found, own, best = start(group, duals)
+        group.rows(points).copy_(found.combine(own))
+        value = value + best.sum(1)
+        atoms.append(found)
+        weights.append(own)
+    return tuple(atoms), tuple(weights), points, value
 
 
 def _by_part(alive: Tensor, like: Tensor) -> Tensor:
@@ -232,6 +259,12 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
         if repeat + 1 < repeats:
             gradient = turn.mul_(step.div_(eta)).add_(gradient)
     return weights
+
+
+def extrapolated(weights: Tensor, earlier: Tensor, push: float | Tensor) -> Tensor:
+    """Weights moved on by a share of their last step, on the simplex again."""
+    ahead = (weights - earlier).mul_(push).add_(weights).clamp_(min=0)
+    return ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))
 
 
 def ruled_out(dtype: torch.dtype) -> float:

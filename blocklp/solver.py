@@ -115,8 +115,8 @@ class Solver:
         Parameters
         ----------
         method : str or Method
-            ``"auto"`` (default) chooses by what the block types can do; or ``"admm"``, ``"prox"``, ``"proxbc"``, ``"proxfw"``,
-            ``"supergradient"``, ``"adam"``, or an instance with settings.
+            ``"auto"`` (default) chooses by what the block types can do; or ``"admm"``, ``"prox"``, ``"bundle"``, ``"proxbc"``,
+            ``"proxfw"``, ``"supergradient"``, ``"adam"``, or an instance with settings.
         tol : float or Tensor
             Relative gap at which an instance is optimal; ``(batch,)`` for one each.
         cutoff : float or Tensor, optional

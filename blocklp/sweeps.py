@@ -96,8 +96,7 @@ def advance(
             fused.advance(len(points) * tiles(group.blocks), asked.duals, group.start, *table, *rest, ahead, new, points)
         else:
             new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, repeats)
-            ahead = (new - a.earlier).mul_(push[:, None, None]).add_(new).clamp_(min=0)
-            ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))
+            ahead = atom.extrapolated(new, a.earlier, push[:, None, None])
             group.rows(points).copy_(a.atoms.combine(ahead))
         stepped += (new,)
         extrapolated += (ahead,)

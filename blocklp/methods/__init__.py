@@ -8,6 +8,7 @@ from blocklp.factored import FactoredBlock
 from blocklp.methods.adam import Adam
 from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
+from blocklp.methods.bundle import Bundle
 from blocklp.methods.prox import Prox
 from blocklp.methods.proxbc import ProxBC
 from blocklp.methods.proxfw import ProxFW
@@ -16,6 +17,7 @@ from blocklp.methods.supergradient import Supergradient
 METHODS: dict[str, type] = {
     "prox": Prox,
     "admm": Admm,
+    "bundle": Bundle,
     "proxbc": ProxBC,
     "proxfw": ProxFW,
     "supergradient": Supergradient,
@@ -47,4 +49,4 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     return made
 
 
-__all__ = ["METHODS", "Adam", "Admm", "Method", "MethodState", "Prox", "ProxBC", "ProxFW", "Supergradient", "as_method"]
+__all__ = ["METHODS", "Adam", "Admm", "Bundle", "Method", "MethodState", "Prox", "ProxBC", "ProxFW", "Supergradient", "as_method"]

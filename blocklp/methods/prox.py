@@ -62,19 +62,11 @@ class Prox(Method):
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> ProxStepState:
         """Every block at the oracle's answer to ``duals``."""
-        points = torch.empty_like(duals)
-        value = torch.zeros_like(duals[:, 0])
-        atoms, weights = [], []
-        for group in problem.groups:
-            block_atoms, block_weights, block_value = atom.start(group, duals)
-            group.rows(points).copy_(block_atoms.combine(block_weights))
-            value = value + block_value.sum(1)
-            atoms.append(block_atoms)
-            weights.append(block_weights)
+        atoms, weights, points, value = atom.begin(problem, duals)
         weight = as_weight(self.eta).start(problem, duals, points) if eta is None else eta
         zero, one = torch.zeros_like(value), torch.ones_like(value)
         earlier = tuple(w.clone() for w in weights)
-        return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, tuple(atoms), tuple(weights), earlier)
+        return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, atoms, weights, earlier)
 
     def step(self, problem: Decomposition, state: ProxStepState) -> ProxStepState:
         """One pass: the oracles at the current multipliers, then a block step or a new proximal centre; the state is used up."""

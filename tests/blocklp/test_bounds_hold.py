@@ -24,6 +24,7 @@ def methods(eta: float | None) -> list[object]:
         bl.ProxBC(eta),
         bl.ProxFW(eta),
         bl.Supergradient(),
+        bl.Bundle(eta, inner=3),
         bl.Adam(),
     ]
 
