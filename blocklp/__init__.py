@@ -12,11 +12,12 @@ from blocklp.errors import BlocklpError
 from blocklp.expression import Expression, Parameter, Variable, View
 from blocklp.factored import FactoredBlock
 from blocklp.finite import FiniteVertices
-from blocklp.methods import METHODS, Adam, Admm, Bundle, Prox, ProxBC, ProxFW, Supergradient
+from blocklp.methods import METHODS, Adam, Admm, Bundle, MinMarginals, Prox, ProxBC, ProxFW, Smooth, Supergradient
 from blocklp.model import Blocks, Model
 from blocklp.progress import Progress
 from blocklp.raw import RawSolution, solve_raw
 from blocklp.reference import reference
+from blocklp.soft import soft_bound
 from blocklp.solution import Solution
 from blocklp.solver import Solver, compile
 from blocklp.state import State
@@ -41,6 +42,7 @@ __all__ = [
     "FactoredBlock",
     "FiniteVertices",
     "Fixed",
+    "MinMarginals",
     "Model",
     "Parameter",
     "Progress",
@@ -49,6 +51,7 @@ __all__ = [
     "ProxFW",
     "RatioRule",
     "RawSolution",
+    "Smooth",
     "Solution",
     "Solver",
     "State",
@@ -59,6 +62,7 @@ __all__ = [
     "check",
     "compile",
     "reference",
+    "soft_bound",
     "solve_raw",
     "verify_certificate",
 ]

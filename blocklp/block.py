@@ -78,7 +78,9 @@ class BlockType:
     Subclasses implement :meth:`min_oracle`.  Optional methods add what the engine can then do: :meth:`constraints`
     (reference solvers, self-check, feasibility of primal points), :meth:`value_error` (rigorous bounds),
     :meth:`restrict` (fixings without an extra block), :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete`
-    (primal points).  A subclass of another type that overrides :meth:`min_oracle` states the last four anew, or does without.
+    (primal points), :meth:`min_marginals` and :meth:`overlap` (for :class:`blocklp.MinMarginals`), :meth:`soft_min` (for
+    :class:`blocklp.Smooth` and :func:`blocklp.soft_bound`).  A subclass of another type that overrides :meth:`min_oracle` states
+    the last seven anew, or does without.
 
     Attributes
     ----------
@@ -93,7 +95,7 @@ class BlockType:
         """A class with a min-oracle of its own does not inherit what another type derives from its own polytope."""
         super().__init_subclass__(**options)
         if "min_oracle" in vars(cls):
-            for verb in ("min_value", "prox", "complete", "loops"):
+            for verb in ("min_value", "prox", "complete", "loops", "min_marginals", "overlap", "soft_min"):
                 if verb not in vars(cls):
                     setattr(cls, verb, getattr(BlockType, verb))
 
@@ -182,6 +184,64 @@ class BlockType:
         -------
         Tensor or None
             ``(batch, blocks, k)``: the k coordinates to choose.
+        """
+        return None
+
+    def min_marginals(self, cost: Tensor) -> Tensor | None:
+        r"""Min-marginals of the coordinates that are 0 or 1, or ``None`` if the type has no formula for them.
+
+        .. math:: m_{b,i} = \min_{x \in X_b, \, x_i = 1} \langle c_b, x \rangle - \min_{x \in X_b, \, x_i = 0} \langle c_b, x \rangle
+
+        With them :class:`blocklp.MinMarginals` moves multipliers of the type.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, dim)``: positive where every minimiser has 0, negative where every one has 1; infinity where no vertex
+            has 1, minus infinity where none has 0, NaN where some vertex has another value, or there is none.
+        """
+        return None
+
+    def overlap(self, shared: Tensor) -> int:
+        r"""A divisor k by which the shared min-marginals may be subtracted all at once without lowering the value of any block.
+
+        .. math:: \min_{x \in X_b} \langle c_b - s \odot m_b / k, x \rangle
+                  \ge \min_{x \in X_b} \langle c_b, x \rangle + \sum_i s_i \max(0, -m_{b,i}) / k
+
+        The number of shared coordinates (the default) is always one, the largest number of them in which two vertices differ
+        is another.
+
+        Parameters
+        ----------
+        shared : Tensor
+            ``(dim,)``: s, 1 for coordinates that other blocks share and 0 for those that only this block has.
+        """
+        return max(1, int(shared.sum()))
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        r"""The soft minimum of a linear cost over every block's vertices, or ``None`` if the type has no formula for it.
+
+        .. math:: s(c) = -t \log \sum_k \exp(-\langle c, a_k \rangle / t) \le \min_k \langle c, a_k \rangle
+
+        Differentiable by autograd in all arguments.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
+        temperature : Tensor
+            ``(batch, 1, 1)``: t, positive.
+
+        Returns
+        -------
+        point, value, excess : Tensor or None
+            ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: the gradient of s, a mean of vertices; the minimum;
+            and the minimum less s, not negative.
         """
         return None
 

@@ -43,6 +43,25 @@ class Box(BlockType):
         """The bound that the cost prefers."""
         return torch.where(cost < 0, self.upper, self.lower)[..., shared == 0]
 
+    def min_marginals(self, cost: Tensor) -> Tensor:
+        """The costs between 0 and 1."""
+        found = torch.where((self.lower == 0) & (self.upper == 1), cost, torch.nan)
+        fixed = torch.where(self.lower == 0, torch.inf, torch.where(self.lower == 1, -torch.inf, torch.nan)).to(cost)
+        return torch.where(self.lower == self.upper, fixed, found)
+
+    def overlap(self, shared: Tensor) -> int:
+        """Coordinates do not depend on each other."""
+        return 1
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Coordinate by coordinate, between the two bounds; where they are equal there is one vertex."""
+        width = self.upper - self.lower
+        slope = cost * width / temperature
+        point = self.lower + width * (-slope).sigmoid()
+        excess = torch.where(width > 0, torch.nn.functional.softplus(-slope.abs()), 0.0)
+        value = torch.minimum(cost * self.lower, cost * self.upper).sum(-1)
+        return point, value, temperature[..., 0] * excess.sum(-1)
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``."""
         largest = torch.maximum(self.lower.abs(), self.upper.abs())

@@ -35,8 +35,8 @@ class Report:
 def check(model: Model, trials: int = 6, sample: int = 20, seed: int = 0) -> Report:
     r"""Test the oracles and scope maps of a model on random costs.
 
-    For every handle: shapes, values, feasibility, proximal and completed points; determinism; concavity; a block alone against the
-    batch; float32 against float64; the optimum of an LP over the type's constraints; the adjointness
+    For every handle: shapes, values, feasibility, proximal and completed points, min-marginals, soft minima; determinism; concavity;
+    a block alone against the batch; float32 against float64; the optimum of an LP over the type's constraints; the adjointness
     :math:`\langle A x, y \rangle = \langle x, A^\top y \rangle` of its scope maps, and that they fit the scope.  For the model:
     ``to_primal(to_dual(x)) == x``.
 
@@ -111,6 +111,8 @@ def _oracle(blocks: Blocks, batch: int, trials: int, sample: int, draw: torch.Ge
         probes.value_alone(kind, cost)
         probes.proximal(kind, cost, earlier, torch.full((batch, 1, 1), 0.5, dtype=torch.float64))
         probes.completion(kind, cost, earlier)
+        probes.marginals(kind, cost)
+        probes.soft_minimum(kind, cost, earlier)
         probes.concavity(kind, cost, earlier)
         probes.singles(kind, cost, picks)
         probes.layout(kind, cost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,11 @@ class Parameter:
 
     @value.setter
     def value(self, value: object) -> None:
-        self._value = coefficients(value, self.shape, self._batch, f"parameter {self.name!r}")
+        self._value = self.read(value).detach()
+
+    def read(self, value: object) -> Tensor:
+        """Another value, checked like the one that is set, with its gradients."""
+        return checked(value, self.shape, self._batch, f"parameter {self.name!r}")
 
     def __mul__(self, other: View) -> Expression:
         return other * self
@@ -56,8 +61,17 @@ class Parameter:
         return (other * self).sum()
 
 
+Values = Mapping[Parameter, Tensor]
+"""Values to use instead of those that are set."""
+
+
 def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Check coefficients for an expression of a shape and give them as ``(batch or 1, *shape)`` float64."""
+    """Check coefficients for an expression of a shape and give them as ``(batch or 1, *shape)`` float64, without their gradients."""
+    return checked(value, shape, batch, what).detach()
+
+
+def checked(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
+    """As :func:`coefficients`, with their gradients."""
     try:
         data = as_tensor(value, torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -67,7 +81,7 @@ def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -
     if data.dim() > rank + 1 or lead not in (1, batch):
         raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape} or to (batch={batch}, {shape})")
     try:
-        data = data.detach().expand((lead, *shape)) if data.dim() == rank + 1 else data.detach().expand(shape)[None]
+        data = data.expand((lead, *shape)) if data.dim() == rank + 1 else data.expand(shape)[None]
     except RuntimeError as error:
         raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape}") from error
     if not bool(torch.isfinite(data).all()):
@@ -84,9 +98,12 @@ class Term:
     factor: Tensor  # (batch or 1, *shape)
     parameter: Parameter | None
 
-    def coefficient(self) -> Tensor:
-        """Return the numbers, with the parameter's present value."""
-        return self.factor if self.parameter is None else self.factor * self.parameter.value
+    def coefficient(self, values: Values) -> Tensor:
+        """Return the numbers, with the value given for the parameter or its present one."""
+        if self.parameter is None:
+            return self.factor
+        given = values.get(self.parameter)
+        return self.factor * (self.parameter.value if given is None else self.parameter.read(given))
 
 
 class Expression:
@@ -159,12 +176,12 @@ class Expression:
                 terms.append(Term(t.index.reshape(-1), t.factor.expand(lead, *t.index.shape).reshape(lead, -1), None))
         return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
 
-    def evaluate(self) -> tuple[Tensor, Tensor]:
-        """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression."""
+    def evaluate(self, values: Values | None = None) -> tuple[Tensor, Tensor]:
+        """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression, with other values of parameters."""
         batch, n = self.model.batch, self.model.size
         cost = torch.zeros(batch, n, dtype=torch.float64)
         for t in self.terms:
-            numbers = t.coefficient().expand(batch, *t.index.shape).reshape(batch, -1)
+            numbers = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
             cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), numbers)
         return cost, self.constant.expand(batch).clone()
 

@@ -87,6 +87,33 @@ class FiniteVertices(BlockType):
         """The least cost of a vertex."""
         return self.vertex_values(cost).amin(-1)
 
+    def min_marginals(self, cost: Tensor) -> Tensor | None:
+        """Compare the best vertices with 1 and with 0 in each column of zeros and ones; None without such a column."""
+        binary = ((self.table == 0) | (self.table == 1)).all(0).tolist()
+        if not any(binary):
+            return None
+        values = self.vertex_values(cost)
+        if self.excluded is not None:
+            values = values.masked_fill(self.excluded, torch.inf)
+        found = torch.full_like(cost, torch.nan)
+        for i, column in enumerate(self.table.to(cost.device).unbind(1)):
+            if binary[i]:
+                one, zero = (values.masked_fill(column != side, torch.inf).amin(-1) for side in (1, 0))
+                found[..., i] = one - zero
+        return found
+
+    def overlap(self, shared: Tensor) -> int:
+        """The largest number of shared columns in which two vertices differ; all of them for large tables."""
+        columns = self.table[:, shared.cpu() > 0]
+        if self.vertex_count > QHULL_VERTICES:
+            return super().overlap(shared)
+        return max(1, int((columns[:, None] != columns).sum(-1).max()))
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of all vertices by their cost."""
+        weights, value, excess = soft(self.vertex_values(cost), temperature)
+        return weights @ self.table.to(cost), value, excess
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``: the standard error bound, taken over the worst vertex."""
         magnitude = cost.abs() @ self.table.abs().to(cost).T
@@ -117,6 +144,14 @@ class FiniteVertices(BlockType):
 def struck_out(dtype: torch.dtype) -> float:
     """Cost of a vertex that is ruled out: larger than any real one, and finite so that ``0 * cost`` is 0."""
     return float(torch.finfo(dtype).max ** 0.75)
+
+
+def soft(values: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights of the soft minimum of ``(batch, blocks, vertices)``, the minimum, and by how much it is above the soft one."""
+    value = values.amin(-1, keepdim=True)
+    powers = ((value - values) / temperature).exp()
+    total = powers.sum(-1, keepdim=True)
+    return powers / total, value[..., 0], (temperature * total.log())[..., 0]
 
 
 @functools.lru_cache(maxsize=64)

@@ -88,6 +88,63 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
     return found
 
 
+def marginals(kind: BlockType, cost: Tensor) -> bool:
+    """Min-marginals are what the oracle says with each coordinate driven to 1 and to 0, and may be subtracted as ``overlap`` says.
+
+    Returns whether the type has a formula for them.
+    """
+    found = kind.min_marginals(cost)
+    if found is None:
+        return False
+    if found.shape != cost.shape or found.dtype != cost.dtype:
+        raise OracleError(
+            f"min_marginals of {kind.name} got {cost.dtype} {tuple(cost.shape)} and returned {found.dtype} {tuple(found.shape)}; "
+            f"keep both"
+        )
+    point, value = kind.min_oracle(cost)
+    slack = 1e-9 * size(cost, point)
+    beyond = 1 + 2 * (value + kind.min_oracle(-cost)[1]).abs()
+    for i in range(cost.shape[-1]):
+        sides = []
+        for at in (1.0, 0.0):
+            driven = cost.clone()
+            driven[..., i] += (1 - 2 * at) * beyond
+            best = kind.min_oracle(driven)[0]
+            sides.append(torch.where((best[..., i] - at).abs() < 1e-9, (cost * best).sum(-1), torch.inf))
+        own, expected = found[..., i], sides[0] - sides[1]
+        wrong = (own != expected) & ~((own - expected).abs() <= slack) & ~own.isnan()
+        refuse(kind, wrong, f"has a min-marginal of coordinate {i} that is not its best value with 1 minus that with 0")
+    finite = torch.where(found.isfinite(), found, 0.0)
+    for shared in shared_masks(cost):
+        given = shared * finite / kind.overlap(shared)
+        fallen = kind.min_oracle(cost - given)[1] < value + given.neg().clamp(min=0).sum(-1) - slack
+        refuse(kind, fallen, f"loses value to its min-marginals where {shared.tolist()} are shared; return a larger overlap()")
+    return True
+
+
+def soft_minimum(kind: BlockType, cost: Tensor, direction: Tensor) -> bool:
+    """The soft minimum comes with the minimum, tends to it, and has its point as gradient; returns whether the type has one."""
+    temperature = torch.full((len(cost), 1, 1), 0.7, dtype=cost.dtype)
+    found = kind.soft_min(cost, temperature)
+    if found is None:
+        return False
+    point, value, excess = found
+    best, expected = kind.min_oracle(cost)
+    scale = size(cost, best)
+    refuse(kind, (value - expected).abs() > 1e-10 * scale, "has another minimum in soft_min than min_oracle gives")
+    refuse(kind, ~(excess >= 0), "has a soft minimum above its minimum")
+    cold = kind.soft_min(cost, 1e-9 * temperature)
+    assert cold is not None
+    refuse(kind, cold[2] > 1e-6, "has a soft minimum that does not tend to its minimum as the temperature falls")
+    step = 1e-4
+    sides = [kind.soft_min(cost + sign * step * direction, temperature) for sign in (1, -1)]
+    ahead, behind = (side[1] - side[2] for side in sides if side is not None)
+    slope, reach = (direction * point).sum(-1), size(direction, best)
+    wrong = ((ahead - behind) / (2 * step) - slope).abs() > 1e-6 * (1 + reach) ** 3
+    refuse(kind, wrong, "has a point in soft_min that is not the gradient of the soft minimum")
+    return True
+
+
 def shared_masks(cost: Tensor) -> list[Tensor]:
     """All coordinates shared, and all but one."""
     every = torch.ones(cost.shape[-1], dtype=cost.dtype)

@@ -17,7 +17,7 @@ from blocklp.coupling import Coupling, Linear
 from blocklp.decomposition import Decomposition, Group
 from blocklp.engine import Event, Limits, Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
-from blocklp.expression import Expression, View, coefficients
+from blocklp.expression import Expression, Values, View, coefficients
 from blocklp.methods import Method, as_method
 from blocklp.model import BOX, Model
 from blocklp.solution import Solution, solution
@@ -115,8 +115,8 @@ class Solver:
         Parameters
         ----------
         method : str or Method
-            ``"auto"`` (default) chooses by what the block types can do; or ``"admm"``, ``"prox"``, ``"bundle"``, ``"proxbc"``,
-            ``"proxfw"``, ``"supergradient"``, ``"adam"``, or an instance with settings.
+            ``"auto"`` (default) chooses by what the block types can do; or a name in :data:`blocklp.METHODS`, or an instance with
+            settings.
         tol : float or Tensor
             Relative gap at which an instance is optimal; ``(batch,)`` for one each.
         cutoff : float or Tensor, optional
@@ -185,8 +185,8 @@ class Solver:
         results.history = log
         return solution(results, states.take(problem, sign * results.duals, results.eta), self)
 
-    def decomposition(self, bounds: Bounds | None = None) -> Decomposition:
-        """Decompose the problem with the parameters' present values (and tighter bounds, if given), in float64."""
+    def decomposition(self, bounds: Bounds | None = None, values: Values | None = None) -> Decomposition:
+        """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
         width = max(m.size for m in self.models) + (len(self.models) > 1)
         shape = self._structure
         if bounds is not None or shape is None:
@@ -194,16 +194,16 @@ class Solver:
             shape = self._assemble([low for low, _ in sides], [high for _, high in sides], width)
             if bounds is None:
                 self._structure = shape
-        cost, offset = self._objective(width)
+        cost, offset = self._objective(width, values)
         return replace(shape, cost=cost, offset=offset)
 
-    def _objective(self, width: int) -> tuple[Tensor, Tensor]:
+    def _objective(self, width: int, values: Values | None) -> tuple[Tensor, Tensor]:
         """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation; those without parameters are evaluated once."""
         expressions = [m.objective for m in self.models if m.objective is not None]
         if self._fixed is not None and all(a is b for a, b in zip(expressions, self._fixed[0], strict=True)):
             return self._fixed[1]
         sign = -1.0 if self.maximizing else 1.0
-        parts = [e.evaluate() for e in expressions]
+        parts = [e.evaluate(values) for e in expressions]
         cost = torch.cat([torch.nn.functional.pad(sign * c, (0, width - c.shape[1])) for c, _ in parts]).to(self.device)
         found = cost, torch.cat([sign * k for _, k in parts]).to(self.device)
         if all(t.parameter is None for e in expressions for t in e.terms):

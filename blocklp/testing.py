@@ -118,6 +118,18 @@ class BlockTypeConformance:
         for first, second in itertools.pairwise(self.costs(self.trials + 1, seed=2)):
             probes.completion(kind, first, second)
 
+    def test_min_marginals(self) -> None:
+        """Min-marginals agree with the oracle and may be subtracted."""
+        kind = self.block_type()
+        for cost in self.costs(self.trials):
+            probes.marginals(kind, cost)
+
+    def test_soft_min(self) -> None:
+        """Soft minima agree with the oracle and have their points as gradients."""
+        kind = self.block_type()
+        for first, second in itertools.pairwise(self.costs(self.trials + 1, seed=3)):
+            probes.soft_minimum(kind, first, second)
+
     def test_zero_cost(self) -> None:
         """All points tie, and the value is zero."""
         probes.answer(self.block_type(), torch.zeros_like(self.costs(1)[0]))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints
 from blocklp.errors import ModelError
-from blocklp.finite import struck_out
+from blocklp.finite import soft, struck_out
 
 
 class Simplex(BlockType):
@@ -46,6 +46,18 @@ class Simplex(BlockType):
         point = strike(step * cost - centre, self.excluded).neg_()
         largest, down = threshold(point)
         return (point - largest - down).clamp_(min=0)
+
+    def min_marginals(self, cost: Tensor) -> Tensor:
+        """The cost of each choice against the cheapest other one."""
+        return against_others(cost if self.excluded is None else cost.masked_fill(self.excluded, torch.inf))
+
+    def overlap(self, shared: Tensor) -> int:
+        """Two choices differ in two coordinates."""
+        return min(2, super().overlap(shared))
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of all choices."""
+        return soft(strike(cost, self.excluded), temperature)
 
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is one of the costs."""
@@ -106,6 +118,20 @@ class AtMostOne(BlockType):
             tight = tight | self.excluded[..., :1]
         return torch.where(tight, point - largest - down, point).clamp_(min=0)
 
+    def min_marginals(self, cost: Tensor) -> Tensor:
+        """The cost of each choice against the cheapest other one, or none."""
+        allowed = torch.nn.functional.pad(cost, (1, 0))
+        return against_others(allowed if self.excluded is None else allowed.masked_fill(self.excluded, torch.inf))[..., 1:]
+
+    def overlap(self, shared: Tensor) -> int:
+        """Two choices differ in two coordinates."""
+        return min(2, super().overlap(shared))
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of all choices and of none."""
+        weights, value, excess = soft(strike(torch.nn.functional.pad(cost, (1, 0)), self.excluded), temperature)
+        return weights[..., 1:], value, excess
+
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is 0 or one of the costs."""
         return torch.zeros_like(cost[..., 0])
@@ -134,6 +160,14 @@ def threshold(point: Tensor) -> tuple[Tensor, Tensor]:
     count = torch.arange(1, point.shape[-1] + 1, device=point.device, dtype=point.dtype)
     used = (falling * count > excess).sum(-1, keepdim=True).clamp_(min=1)
     return largest, excess.gather(-1, used - 1) / used
+
+
+def against_others(values: Tensor) -> Tensor:
+    """Each entry minus the least of the other ones in its row, which is infinite if there is none."""
+    value, best = values.min(-1, keepdim=True)
+    first = torch.zeros_like(values, dtype=torch.bool).scatter_(-1, best, True)
+    second = values.masked_fill(first, torch.inf).amin(-1, keepdim=True)
+    return values - torch.where(first, second, value)
 
 
 def positive(value: object, what: str) -> int:

@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 from blocklp.block import Constraints
 from blocklp.bounds import rounding
 from blocklp.finite import FiniteVertices
-from blocklp.oracles.choice import fixings_only, join, positive, strike, struck_choices
+from blocklp.oracles.choice import against_others, fixings_only, join, positive, strike, struck_choices
 
 
 class Pairwise(FiniteVertices):
@@ -55,6 +55,20 @@ class Pairwise(FiniteVertices):
         values = self.vertex_values(cost)
         pair = values.argmin(-1)
         return self._points(pair).to(cost.dtype), values.gather(-1, pair[..., None])[..., 0]
+
+    def min_marginals(self, cost: Tensor) -> Tensor:
+        """Each label and each pair of labels against all others."""
+        sums = self._sums(cost)
+        if self.excluded is not None:
+            sums = sums.masked_fill(self.excluded, torch.inf)
+        pairs = sums.reshape(*sums.shape[:-1], self.first, self.second)
+        return torch.cat([against_others(pairs.amin(-1)), against_others(pairs.amin(-2)), against_others(sums)], -1)
+
+    def overlap(self, shared: Tensor) -> int:
+        """Two vertices differ in at most two coordinates of each part."""
+        return max(1, sum(min(2, int(part.sum())) for part in self._parts(shared)))
+
+    soft_min = FiniteVertices.soft_min
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Two additions for every pair."""

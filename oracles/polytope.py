@@ -11,6 +11,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.errors import ModelError, ShapeError
+from blocklp.finite import soft
 from blocklp.small_lp import minimum
 
 SYSTEMS = 20_000
@@ -92,6 +93,17 @@ class Polytope(BlockType):
             point[i, b] = torch.from_numpy(found)
         point = point.to(cost)
         return point, (cost * point).sum(-1)
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Weights of the vertices, where they are listed, without those that fill up short lists."""
+        if self.vertices is None:
+            return None
+        vertices = self.vertices.to(cost)
+        repeated = (vertices == vertices[:, :, :1]).all(-1)
+        repeated[..., 0] = False
+        values = (vertices @ cost[..., None])[..., 0]
+        weights, value, excess = soft(values.masked_fill(repeated, torch.inf), temperature)
+        return (weights[..., None] * vertices).sum(2), value, excess
 
     def constraints(self) -> Constraints:
         """The rows and the box."""

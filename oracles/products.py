@@ -50,6 +50,18 @@ class Edge(FiniteVertices):
         a, b, p = cost.unbind(-1)
         return torch.minimum(torch.minimum(a, b), a + b + p).clamp_(max=0)
 
+    def min_marginals(self, cost: Tensor) -> Tensor | None:
+        """What the other end pays with and without this one; the product against the three other vertices."""
+        if self.excluded is not None:
+            return super().min_marginals(cost)
+        a, b, p = cost.unbind(-1)
+        low_a, low_b = a.clamp(max=0), b.clamp(max=0)
+        first, second = a + (b + p).clamp(max=0) - low_b, b + (a + p).clamp(max=0) - low_a
+        return torch.stack([first, second, a + b + p - torch.minimum(low_a, low_b)], -1)
+
+    overlap = FiniteVertices.overlap
+    soft_min = FiniteVertices.soft_min
+
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
         r"""In closed form where no other block shares the product.
 

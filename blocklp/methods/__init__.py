@@ -9,9 +9,11 @@ from blocklp.methods.adam import Adam
 from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.bundle import Bundle
+from blocklp.methods.min_marginals import MinMarginals
 from blocklp.methods.prox import Prox
 from blocklp.methods.proxbc import ProxBC
 from blocklp.methods.proxfw import ProxFW
+from blocklp.methods.smooth import Smooth
 from blocklp.methods.supergradient import Supergradient
 
 METHODS: dict[str, type] = {
@@ -22,6 +24,8 @@ METHODS: dict[str, type] = {
     "proxfw": ProxFW,
     "supergradient": Supergradient,
     "adam": Adam,
+    "min-marginals": MinMarginals,
+    "smooth": Smooth,
 }
 """Names accepted as ``method=`` beside ``"auto"``; an instance with settings of its own is accepted too."""
 
@@ -49,4 +53,18 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     return made
 
 
-__all__ = ["METHODS", "Adam", "Admm", "Bundle", "Method", "MethodState", "Prox", "ProxBC", "ProxFW", "Supergradient", "as_method"]
+__all__ = [
+    "METHODS",
+    "Adam",
+    "Admm",
+    "Bundle",
+    "Method",
+    "MethodState",
+    "MinMarginals",
+    "Prox",
+    "ProxBC",
+    "ProxFW",
+    "Smooth",
+    "Supergradient",
+    "as_method",
+]

@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp.ascent import ascend
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError, OptionError, ShapeError
-from blocklp.methods import METHODS, Admm, Prox, ProxBC, ProxFW
+from blocklp.methods import Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 from blocklp.problems.verification.planet import Planet
@@ -141,7 +141,10 @@ class NetworkBounds:
         return sum(layer.unstable for layer in self.layers[:-1])
 
 
-STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(METHODS, 100)
+ENGINE = ("admm", "prox", "proxbc", "proxfw", "supergradient", "adam")
+"""Methods of the engine that need nothing but the min-oracles of layers."""
+
+STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(ENGINE, 100)
 """Methods, and how many evaluations (or passes) of each LP they make unless told otherwise."""
 
 WEIGHTED = {"admm": Admm(30.0), "prox": Prox(30.0), "proxbc": ProxBC(100.0), "proxfw": ProxFW(100.0)}
@@ -330,7 +333,7 @@ class Tightener:
         neurons = wanted.nonzero()[:, 0]
         if len(neurons) and relus and self.method != "interval":  # without a ReLU before them intervals are exact
             # In the engine's model a neuron has a value, so that one outside the image cannot be zero whatever its value.
-            sizes = None if self.method in METHODS else window_sizes(self.network, node)
+            sizes = None if self.method in ENGINE else window_sizes(self.network, node)
             shapes = [op.shape for op in self.network.ops[:node]]
             if sizes is not None:
                 shapes = [(shape[0], *window) for shape, window in zip(shapes, sizes, strict=False)]
@@ -367,11 +370,11 @@ class Tightener:
         dual = SlopeDual(fast, node, cost.float(), relus, {r: sign.float() for r, sign in signs.items()}, averaged=self.gap)
         done = None if everything or self.gap else (lambda value: value > 0)
         # Hidden layers by CROWN's slopes; the engine's methods start from them.
-        plain = self.method in METHODS or (self.method == "alpha-crown" and not everything)
+        plain = self.method in ENGINE or (self.method == "alpha-crown" and not everything)
         reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, lambda: time.perf_counter() >= self.deadline)
         slopes, betas = dual.named([p.double() for p in reached.parameters])
         value = exact.backward(node, cost, slopes, betas, charge=True).value
-        if self.method in METHODS:
+        if self.method in ENGINE:
             box = intervals(exact.network, exact.lower, exact.upper, exact.bounds, node)[node]
             planet = Planet.build(exact, node, cost, box, slopes)
             left = max(self.deadline - time.perf_counter(), 1e-3)

@@ -115,6 +115,27 @@ class Forgetful(Simplex):
         return super().restrict(torch.zeros_like(lower), upper)
 
 
+class Doubled(Simplex):
+    """Min-marginals of twice the cost."""
+
+    def min_marginals(self, cost: Tensor) -> Tensor:
+        return super().min_marginals(2 * cost)
+
+
+class Greedy(Simplex):
+    """Gives everything away at once."""
+
+    def overlap(self, shared: Tensor) -> int:
+        return 1
+
+
+class Hard(Simplex):
+    """The point of the oracle for a gradient."""
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.min_oracle(cost)[0], *super().soft_min(cost, temperature)[1:]
+
+
 class Late(BlockType):
     """Data of instances that is not selected."""
 
@@ -144,6 +165,9 @@ WRONG: list[tuple[Callable[[], BlockType], str, str]] = [
     (lambda: WrongRows(3), "test_optimality", "an LP over its constraints"),
     (lambda: Optimistic([0.3, 0.7, 1.1], 0.9), "test_value_error", "charge every rounding"),
     (lambda: Forgetful(3), "test_restrict", "restricted to"),
+    (lambda: Doubled(3), "test_min_marginals", "not its best value with 1"),
+    (lambda: Greedy(3), "test_min_marginals", "larger overlap"),
+    (lambda: Hard(3), "test_soft_min", "not the gradient"),
     (Late, "test_selected_instances", "block_data"),
 ]
 

@@ -1,0 +1,98 @@
+r"""Averaging of min-marginals: block-coordinate ascent on the dual, in parallel and without a step size.
+
+A pass asks every block what its value would gain or lose by each of its 0/1 variables,
+
+.. math:: m_{b,i} = \min_{x \in X_b, x_i = 1} \langle \lambda_b, x \rangle - \min_{x \in X_b, x_i = 0} \langle \lambda_b, x \rangle,
+
+takes a share of that away and deals it out equally to the n_j copies of the variable:
+
+.. math:: \lambda_{b,i} \leftarrow \lambda_{b,i} - \frac{m_{b,i}}{k_b} + \frac{1}{n_j} \sum_{b', i' \to j} \frac{m_{b',i'}}{k_{b'}}
+
+(max-sum diffusion: Werner, PAMI 2007; as a solver for blocks of any kind: Abbas and Swoboda, FastDOG, CVPR 2022, which goes
+through the variables of a block one by one and defers what it deals out).  With :math:`k_b` of :meth:`BlockType.overlap` the blocks
+lose nothing that they gave, and gain :math:`\sum_i \max(0, -m_{b,i} / k_b)`; what they receive costs them at most its negative part,
+which is no more in sum.  So the bound never falls.  It is no supergradient method, though: it may stop below the optimum.
+
+Copies that can only be 0, or only 1, take all that the others give, since they have no use for their multiplier.  Copies of other
+kinds (blocks without :meth:`BlockType.min_marginals`, coordinates that are not 0/1) keep theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition, Group
+from blocklp.errors import OptionError
+from blocklp.methods.base import Method, MethodState
+
+
+@dataclass(frozen=True)
+class MinMarginalState(MethodState):
+    """State of :class:`MinMarginals`; ``points`` are the oracle's at the multipliers before, whose values are not known."""
+
+    takes: Tensor  # (batch, copies): the share of what the copies of its variable give that each one takes
+    overlaps: tuple[int, ...]  # one a group, 0 for types without min-marginals
+
+
+@dataclass(frozen=True)
+class MinMarginals(Method):
+    """Averaged min-marginals: monotone, without settings; quick at first, and may stop below the optimum."""
+
+    evaluates = False
+
+    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> MinMarginalState:
+        """Ask the oracles once and find out which copies take part.
+
+        Raises
+        ------
+        OptionError
+            If blocks share variables and none of their types has min-marginals.
+        """
+        points, value = problem.min_oracle(duals)
+        free, fixed = torch.zeros_like(duals), torch.zeros_like(duals)
+        overlaps = []
+        for group in problem.groups:
+            found = group.type.min_marginals(group.view(duals)) if bool(group.curved.any()) else None
+            overlaps.append(0 if found is None else group.type.overlap(group.curved))
+            if found is not None:
+                part = group.curved if group.alive is None else group.curved * group.alive[..., None]
+                group.view(free).copy_(found.isfinite() * part)
+                group.view(fixed).copy_(found.isinf() * part)
+        shared = [group for group in problem.groups if bool(group.curved.any())]
+        if shared and not any(overlaps):
+            raise OptionError(
+                f"min-marginals has nothing to average: none of {', '.join(sorted({g.type.name for g in shared}))} states "
+                f"min_marginals(cost); choose another method, such as admm"
+            )
+        takers = torch.where(problem.spread(problem.collect(fixed)) > 0, fixed, free)
+        takes = takers / problem.spread(problem.collect(takers)).clamp(min=1)
+        return MinMarginalState(duals, value, points, torch.ones_like(value) if eta is None else eta, takes, tuple(overlaps))
+
+    def step(self, problem: Decomposition, state: MinMarginalState) -> MinMarginalState:
+        """Take from all copies at once, and deal out what is missing to the cost."""
+        left, points = state.duals.clone(), torch.empty_like(state.duals)
+        for group, overlap in zip(problem.groups, state.overlaps, strict=True):
+            cost = group.view(state.duals)
+            found = group.type.min_marginals(cost) if overlap else None
+            group.view(points).copy_(best(group, cost, found))
+            if found is not None:
+                # Copies that take nothing back, though finite, may still give: to those that can only be 0 or only 1.
+                given = torch.where(found.isfinite(), found * group.curved / overlap, 0.0)
+                group.view(left).sub_(given if group.alive is None else given * group.alive[..., None])
+        duals = left.addcmul_(state.takes, problem.spread(problem.cost - problem.collect(left)))
+        return replace(state, duals=duals, points=points)
+
+
+def best(group: Group, cost: Tensor, marginals: Tensor | None) -> Tensor:
+    """The points that minimise over a group's blocks, read off the min-marginals where they tell."""
+    if marginals is None:
+        return group.min_oracle(cost)[0]
+    # Halves where both values are as good.
+    point = 0.5 * (marginals <= 0).to(cost) + 0.5 * (marginals < 0)
+    silent = marginals.isnan()
+    if bool(silent.any()):
+        point = torch.where(silent, group.min_oracle(cost)[0], point)
+    return point if group.alive is None else point * group.alive[..., None]

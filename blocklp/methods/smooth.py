@@ -1,0 +1,156 @@
+r"""The smoothed dual: soft minima instead of minima, accelerated gradient steps, and a temperature that falls.
+
+.. math:: D_t(\lambda) = -t \sum_b \log \sum_k \exp(-\langle \lambda_b, a_{b,k} \rangle / t) \le D(\lambda),
+          \qquad \nabla D_t(\lambda) = x(\lambda)
+
+(Nesterov 2005, Smooth minimization of non-smooth functions; on decompositions Jojic, Gould and Koller 2010, Savchynskyy et al. 2011).
+Its curvature is at most :math:`\mathrm{diam}^2 / 4 t`, by the widest block in what it shares.  A pass is a step of the accelerated
+projected gradient method with a restart of its momentum where it runs against the gradient (O'Donoghue and Candes 2015):
+
+.. math:: x^+ = y + s t \, P \nabla D_t(y), \quad y^+ = x^+ + \frac{k}{k + 3} (x^+ - x)
+
+The length s follows the curvature met on the way, :math:`|\Delta g|^2 / \langle -\Delta g, \Delta y \rangle`, of which the bound is
+the worst case.  What is left to gain at a temperature is about :math:`|P x| \, |y - \lambda_0|`; once that is less than a multiple of
+what the smoothing takes, :math:`D - D_t`, the temperature falls (continuation, as in Savchynskyy et al. 2012, with another estimate).
+
+The oracle's values come along, so that each pass gives a bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition, Group, dot
+from blocklp.errors import OptionError
+from blocklp.methods.base import Method, MethodState
+
+
+@dataclass(frozen=True)
+class SmoothState(MethodState):
+    """State of :class:`Smooth`; ``points`` are means of vertices at ``duals``, ``eta`` is their temperature."""
+
+    excess: Tensor  # (batch,): D - D_t at ``duals``
+    ascent: Tensor  # (batch, copies): P x at ``duals``
+    behind: Tensor  # (batch, copies): where the last gradient step ended
+    origin: Tensor  # (batch, copies): the multipliers at the start
+    run: Tensor  # (batch,): steps since momentum began
+    curvature: Tensor  # (batch,): a bound, times the temperature
+    length: Tensor  # (batch,): s
+    coldest: Tensor  # (batch,): where rounding takes over
+
+
+@dataclass(frozen=True)
+class Smooth(Method):
+    """Accelerated ascent on soft minima, automatic temperature; for types with :meth:`BlockType.soft_min`."""
+
+    warmth = 0.15
+    cooling = 0.8
+    eager = 3.0
+    growth = 1.25
+    longest = 100.0
+
+    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> SmoothState:
+        """Set the temperature by how far the costs of a block's vertices are apart; a known one is used within a hundredth of that.
+
+        Raises
+        ------
+        OptionError
+            If a type that shares variables has no soft minimum.
+        """
+        warm = self.warmth * width(problem, duals)
+        temperature = warm if eta is None else torch.minimum(torch.maximum(eta, warm / 100), warm)
+        points, value, excess = soften(problem, duals, temperature)
+        curvature = steepest(problem, duals)
+        zero = torch.zeros_like(value)
+        coldest = 64 * torch.finfo(duals.dtype).eps * warm
+        scales = (zero, curvature, 1 / curvature, coldest)
+        return SmoothState(duals, value, points, temperature, excess, problem.disagreement(points), duals, duals, *scales)
+
+    def step(self, problem: Decomposition, state: SmoothState) -> SmoothState:
+        """One accelerated step, then the soft minima there."""
+        end = state.duals + (state.length * state.eta)[:, None] * state.ascent
+        momentum = end - state.behind
+        # Against the gradient: stop and begin anew.
+        run = torch.where(dot(state.ascent, momentum) < 0, 0.0, state.run)
+        duals = torch.addcmul(end, (run / (run + 3))[:, None], momentum)
+        left = (dot(state.ascent, state.ascent) * dot(duals - state.origin, duals - state.origin)).sqrt()
+        colder = left <= self.eager * state.excess
+        eta = torch.where(colder, torch.maximum(self.cooling * state.eta, state.coldest), state.eta)
+        points, value, excess = soften(problem, duals, eta)
+        ascent = problem.disagreement(points)
+        turn, move = ascent - state.ascent, duals - state.duals
+        met = dot(turn, turn) / -dot(turn, move) * eta
+        length = torch.minimum(1 / met, self.growth * state.length).clamp(min=1 / state.curvature, max=self.longest / state.curvature)
+        # Gradients of two temperatures tell nothing about the curvature of one.
+        length = torch.where((met > 0) & (eta == state.eta), length, state.length)
+        return replace(
+            state,
+            duals=duals,
+            value=value,
+            points=points,
+            eta=eta,
+            excess=excess,
+            ascent=ascent,
+            behind=end,
+            run=run + 1,
+            length=length,
+        )
+
+
+def soften(problem: Decomposition, duals: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Points ``(batch, copies)`` of the soft minima, the dual value, and by how much it is above the smoothed one: ``(batch,)``."""
+    points, value, excess = torch.empty_like(duals), torch.zeros_like(temperature), torch.zeros_like(temperature)
+    for group in problem.groups:
+        point, own, above = soft_group(group, group.view(duals), temperature)
+        group.view(points).copy_(point)
+        value, excess = value + own.sum(-1), excess + above.sum(-1)
+    return points, value, excess
+
+
+def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Call the type's soft minimum, where it shares variables, its oracle otherwise; blocks that only pad give zero."""
+    if not bool(group.curved.any()):
+        point, value = group.min_oracle(cost)
+        return point, value, torch.zeros_like(value)
+    found = group.type.soft_min(cost, temperature[:, None, None])
+    if found is None:
+        raise OptionError(
+            f"{group.type.name} has no soft minimum, which smooth needs of every type that shares variables; "
+            f"state soft_min(cost, temperature), or choose another method, such as admm"
+        )
+    point, value, excess = found
+    if group.alive is None:
+        return found
+    return point * group.alive[..., None], value * group.alive, excess * group.alive
+
+
+def width(problem: Decomposition, duals: Tensor) -> Tensor:
+    """Mean difference of the largest and the least value of a block that shares variables: ``(batch,)``, 1 where that is 0."""
+    total, count = torch.zeros_like(duals[:, 0]), torch.zeros_like(duals[:, 0])
+    for group in problem.groups:
+        if bool(group.curved.any()):
+            cost = group.view(duals)
+            # Blocks that are left without a vertex have huge values of either sign.
+            reach = (-group.block_values(cost) - group.block_values(-cost)).clamp(min=0)
+            total = total + reach.sum(-1)
+            count = count + (group.blocks if group.alive is None else group.alive.sum(-1))
+    mean = total / count
+    return torch.where(mean > 0, mean, torch.ones_like(mean))
+
+
+def steepest(problem: Decomposition, duals: Tensor) -> Tensor:
+    r"""A bound :math:`\max_b \mathrm{diam}_b^2 / 4` of the curvature times the temperature: ``(batch,)``.
+
+    Vertices differ in as many coordinates as :meth:`BlockType.overlap` says (which holds for all types of this package), each by
+    the width of its variable.
+    """
+    largest = torch.zeros_like(duals[:, 0])
+    widths = problem.spread((problem.upper - problem.lower).square().expand(len(duals), -1))
+    for group in problem.groups:
+        if bool(group.curved.any()):
+            widest = (group.view(widths) * group.curved).amax((1, 2))
+            largest = torch.maximum(largest, widest * group.type.overlap(group.curved) / 4)
+    return torch.where(largest > 0, largest, torch.ones_like(largest))

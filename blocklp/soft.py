@@ -1,0 +1,79 @@
+"""Differentiable bounds: the smoothed dual as a function of costs and multipliers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from blocklp import state as states
+from blocklp.errors import OptionError
+from blocklp.expression import Parameter
+from blocklp.solver import Solver
+from blocklp.state import State
+
+
+def soft_bound(solver: Solver, state: State, temperature: float | Tensor, values: Mapping[Parameter, Tensor] | None = None) -> Tensor:
+    r"""The smoothed bound of some multipliers, smooth in them and in the values of parameters, for training with bounds.
+
+    .. math:: -t \sum_b \log \sum_k \exp(-\langle \lambda_b, a_{b,k} \rangle / t) \le D(\lambda)
+
+    The multipliers are made to sum to the cost first, so that the value is a bound of the optimum whatever they are, up to rounding
+    (unlike those of :meth:`Solver.solve` it is not corrected for that).  Its gradient by the cost is a mean of points of the blocks.
+
+    Parameters
+    ----------
+    solver : Solver
+        The compiled model.
+    state : State
+        Multipliers, as of ``solution.state``; its tensors may require gradients.
+    temperature : float or Tensor
+        t, positive; ``(batch,)`` for one each.  The bound is looser by at most :math:`t \sum_b \log K_b` for :math:`K_b` vertices.
+    values : mapping, optional
+        Parameters to values ``shape`` or ``(batch, *shape)`` to use instead of those that are set (which have no gradients); they
+        may require gradients.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` float64: a lower bound when minimising, an upper bound when maximising.
+
+    Raises
+    ------
+    OptionError
+        If the temperature is not positive, or a type has no :meth:`BlockType.soft_min`.
+    ShapeError
+        If the state does not fit.
+
+    Examples
+    --------
+    >>> import blocklp as bl
+    >>> from blocklp.oracles import Simplex
+    >>> m = bl.Model()
+    >>> x = m.variable("x", 3, lower=0, upper=1)
+    >>> price = m.parameter("price", 3)
+    >>> pick = m.add(Simplex(3), scope=[x[[0]], x[[1]], x[[2]]])
+    >>> m.minimize((price * x).sum())
+    >>> price.value = torch.tensor([1.0, 2.0, 1.0])
+    >>> solver = m.compile()
+    >>> prices = price.value.clone().requires_grad_()
+    >>> bound = soft_bound(solver, solver.solve().state, 0.01, {price: prices})
+    >>> bound.sum().backward()
+    >>> round(bound.item(), 4), prices.grad.round(decimals=4).tolist()
+    (0.9931, [[0.5, 0.0, 0.5]])
+    """
+    problem = solver.decomposition(values=values)
+    t = torch.as_tensor(temperature, dtype=torch.float64, device=solver.device)
+    if t.shape not in ((), (problem.batch,)) or not bool(((t > 0) & t.isfinite()).all()):
+        raise OptionError(f"temperature is {temperature!r}; give one positive number, or ({problem.batch},) of them")
+    sign = -1.0 if solver.maximizing else 1.0
+    given = State({k: sign * v.to(problem.cost) for k, v in state.duals.items()}, state.eta)
+    duals, total = problem.recentred(states.fill(problem, given)), problem.offset
+    for group in problem.groups:
+        found = group.type.soft_min(group.view(duals), t.expand(problem.batch)[:, None, None])
+        if found is None:
+            raise OptionError(f"{group.type.name} has no soft minimum; state soft_min(cost, temperature)")
+        value = found[1] - found[2]
+        total = total + (value if group.alive is None else value * group.alive).sum(-1)
+    return sign * total
