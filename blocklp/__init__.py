@@ -12,7 +12,7 @@ from blocklp.errors import BlocklpError
 from blocklp.expression import Expression, Parameter, Variable, View
 from blocklp.factored import FactoredBlock
 from blocklp.finite import FiniteVertices
-from blocklp.methods import METHODS, Adam, Admm, Bundle, MinMarginals, Prox, ProxBC, ProxFW, Smooth, Supergradient
+from blocklp.methods import METHODS, Adam, Admm, Bundle, MinMarginals, Pdhg, Polyak, Prox, ProxBC, ProxFW, Smooth, Supergradient
 from blocklp.model import Blocks, Model
 from blocklp.progress import Progress
 from blocklp.raw import RawSolution, solve_raw
@@ -45,6 +45,8 @@ __all__ = [
     "MinMarginals",
     "Model",
     "Parameter",
+    "Pdhg",
+    "Polyak",
     "Progress",
     "Prox",
     "ProxBC",

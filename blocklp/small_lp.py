@@ -16,6 +16,9 @@ from blocklp.errors import BlocklpError
 TOLERANCE = 1e-9
 """Feasibility and optimality tolerance asked of HiGHS."""
 
+PRIMAL_SIMPLEX = 4
+"""HiGHS's number of that strategy."""
+
 
 def minimum(
     cost: np.ndarray,
@@ -72,6 +75,12 @@ def minimum(
     solver.passModel(lp)
     solver.run()
     status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kUnknown:
+        # The dual simplex method may end with reduced costs beyond the tolerance, and stays there.
+        solver.clearSolver()
+        solver.setOptionValue("simplex_strategy", PRIMAL_SIMPLEX)
+        solver.run()
+        status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kOptimal:
         return np.array(solver.getSolution().col_value)
     if status == highspy.HighsModelStatus.kInfeasible:

@@ -33,6 +33,8 @@ METHODS = {
     "prox": bl.Prox(),
     "proxbc": bl.ProxBC(1.0),
     "proxfw": bl.ProxFW(1.0),
+    "pdhg": bl.Pdhg(),
+    "polyak": bl.Polyak(),
     "supergradient": bl.Supergradient(),
     "adam": bl.Adam(),
     "min-marginals": bl.MinMarginals(),

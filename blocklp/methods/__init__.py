@@ -10,6 +10,8 @@ from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.bundle import Bundle
 from blocklp.methods.min_marginals import MinMarginals
+from blocklp.methods.pdhg import Pdhg
+from blocklp.methods.polyak import Polyak
 from blocklp.methods.prox import Prox
 from blocklp.methods.proxbc import ProxBC
 from blocklp.methods.proxfw import ProxFW
@@ -20,8 +22,10 @@ METHODS: dict[str, type] = {
     "prox": Prox,
     "admm": Admm,
     "bundle": Bundle,
+    "pdhg": Pdhg,
     "proxbc": ProxBC,
     "proxfw": ProxFW,
+    "polyak": Polyak,
     "supergradient": Supergradient,
     "adam": Adam,
     "min-marginals": MinMarginals,
@@ -61,6 +65,8 @@ __all__ = [
     "Method",
     "MethodState",
     "MinMarginals",
+    "Pdhg",
+    "Polyak",
     "Prox",
     "ProxBC",
     "ProxFW",

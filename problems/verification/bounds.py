@@ -141,7 +141,7 @@ class NetworkBounds:
         return sum(layer.unstable for layer in self.layers[:-1])
 
 
-ENGINE = ("admm", "prox", "proxbc", "proxfw", "supergradient", "adam")
+ENGINE = ("admm", "prox", "proxbc", "proxfw", "polyak", "supergradient", "adam")
 """Methods of the engine that need nothing but the min-oracles of layers."""
 
 STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(ENGINE, 100)
@@ -176,8 +176,8 @@ def network_bounds(
     method : str
         "slopes" (default): the LP of every unstable neuron by ascent over slopes, layer by layer.  "interval";
         "crown": one backward pass; "alpha-crown": hidden layers by CROWN, outputs by ascent.  A method of the engine
-        ("admm", "prox", "proxbc", "proxfw", "supergradient", "adam"): block by block from CROWN's multipliers.  "exact": an LP code,
-        not certified, for checking.
+        ("admm", "prox", "proxbc", "proxfw", "polyak", "supergradient", "adam"): block by block from CROWN's multipliers.
+        "exact": an LP code, not certified, for checking.
     steps : int, optional
         Evaluations or passes of every LP.
     gap : bool

@@ -24,6 +24,8 @@ def methods(eta: float | None) -> list[object]:
         bl.Prox(eta),
         bl.ProxBC(eta),
         bl.ProxFW(eta),
+        bl.Pdhg(),
+        bl.Polyak(),
         bl.Supergradient(),
         bl.Bundle(eta, inner=3),
         bl.Adam(),

@@ -51,3 +51,28 @@ def test_unbounded(without: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         minimum(np.array([-1.0]), one, np.array([0.0]), np.array([np.inf]))
     with pytest.raises(BlocklpError, match="unbounded"):
         exact_minimum([-1.0], [[1.0]], [0.0], [float("inf")])
+
+
+def test_costs_at_which_the_dual_simplex_method_gives_up() -> None:
+    """Tiny costs beside a large one, as multipliers near an optimum are: HiGHS then says that the status is unknown."""
+    cost = np.array([1.3575667076992648e-05, -4.376253056048718e-07, -3.0251547714632565e-06, 0.13523551119658705, 0.0, 0.0])
+    cost[4:] = -2.1282969759950365e-05, 9.58659987893018e-07
+    rows = [
+        [0.5421959472928339, -0.9379316679003687, -0.6806732505343999, 0.6513448243705758, 0.7443249989740529, -0.9949336162157113],
+        [0.2927456460780492, -1.1676075153267953, 1.2238842488852195, 0.6671788900041897, 2.278213063665826, 1.513382041057936],
+        [
+            -0.657304255513299,
+            0.19966244048740006,
+            -0.47367660064509864,
+            0.14340596326399774,
+            0.7844278986496858,
+            -0.004554013838874466,
+        ],
+        [0.06195929293713912, -1.3365018435922746, 0.5796160972598751, -0.013706262580966801, 0.6252310987267325, 1.0407074995504326],
+    ]
+    upper = [-0.6410703427870696, 3.077735900517893, 0.7872317573313636, 0.653256692607342]
+    found = minimum(cost, np.array(rows), np.full(4, -np.inf), np.array(upper), 0.0, 1.0)
+    assert found is not None
+    box = np.eye(6).tolist()
+    exact = exact_minimum(cost.tolist(), rows + box, [-np.inf] * 4 + [0.0] * 6, [*upper, *[1.0] * 6])
+    assert exact is not None and abs(cost @ found - float(exact)) < 1e-12

@@ -1,0 +1,241 @@
+"""Restarted PDHG: the linear program it iterates on, the rate of Halpern's iteration, accuracy, independence of the batch."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.checks import feasible
+from blocklp.decomposition import Decomposition, dot
+from blocklp.errors import OptionError
+from blocklp.methods.pdhg import PdhgState, Program
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex
+from blocklp.problems.qpbo import Qubo
+from blocklp.problems.qpbo.relaxation import roof_duality_model
+from blocklp.reference import reference
+
+
+def roof(n: int, seed: int) -> bl.Model:
+    """Weighted independent set on a BA graph."""
+    edges = np.array(nx.barabasi_albert_graph(n, 4, seed=seed).edges())
+    weights = np.random.default_rng(seed).random(n)
+    return roof_duality_model(Qubo.from_terms(-weights, edges, np.maximum(weights[edges[:, 0]], weights[edges[:, 1]])))
+
+
+def mixed(seed: int, batch: int = 1) -> bl.Model:
+    """Shared and own matrices, equations, rows that bounds imply, and a bound that needs a box."""
+    draw = np.random.default_rng(seed)
+    m = bl.Model(batch)
+    upper = np.ones(12)
+    upper[3] = 0.4
+    x = m.variable("x", 12, lower=0, upper=upper)
+    m.add(Simplex(3), x[np.arange(12).reshape(4, 3)])
+    m.add(Knapsack(draw.uniform(0.2, 1, (batch, 2, 4)), 0.9), x[np.stack([draw.permutation(12)[:4] for _ in range(2)])])
+    matrix = draw.normal(size=(3, 2, 3))
+    inside = np.einsum("brd->br", matrix) / 3
+    m.add(
+        Polytope(matrix, inside - 0.2, inside + 0.3, np.zeros(3), np.ones(3)),
+        x[np.stack([draw.permutation(12)[:3] for _ in range(3)])],
+    )
+    m.minimize(draw.normal(size=(batch, 12)) @ x)
+    return m
+
+
+def labelling(side: int) -> bl.Model:
+    """A Markov random field on a grid, three labels."""
+    draw = np.random.default_rng(side)
+    edges = np.array(nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side)).edges)
+    m = bl.Model()
+    x = m.variable("x", (side * side, 3), lower=0, upper=1)
+    z = m.variable("z", (len(edges), 9), lower=0, upper=1)
+    m.add(Pairwise(3, 3), [*(x[edges[:, end], k] for end in (0, 1) for k in range(3)), *(z[:, k] for k in range(9))])
+    m.minimize((draw.normal(size=(side * side, 3)) * x).sum() + (draw.normal(size=(len(edges), 9)) * z).sum())
+    return m
+
+
+def begun(p: Decomposition, method: bl.Pdhg | None = None) -> PdhgState:
+    return (method or bl.Pdhg()).start(p, p.to_dual(p.cost), None)
+
+
+def random(shape: tuple[int, ...], seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4)])
+def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
+    p = model.compile().decomposition()
+    program = Program.build(p)
+    for seed in range(20):
+        x, y = random(tuple(p.cost.shape), seed), random(tuple(program.row.shape), seed + 100)
+        product = dot(program.activity(p, x), y)
+        assert torch.allclose(product, dot(x, p.collect(program.pull(p, y))))
+        assert bool((2 * product.abs() <= dot(x / program.column, x) + dot(y / program.row, y)).all())
+
+
+def test_rows_and_bounds_describe_the_feasible_points() -> None:
+    p = mixed(2).compile().decomposition()
+    program = Program.build(p)
+    optimum = torch.as_tensor(reference(mixed(2)).x["x"])
+    seen = set()
+    for seed in range(300):
+        x = optimum + 10.0 ** (-(seed % 10)) * random(tuple(p.cost.shape), seed)
+        x = torch.minimum(torch.maximum(x, p.lower), p.upper)
+        activity = program.activity(p, x)
+        slack = 1e-6 * (1 + x.abs().amax(1))
+        mine = bool(((activity >= program.lower - slack) & (activity <= program.upper + slack)).all())
+        assert mine == bool(feasible(p, x, 1e-6))
+        seen.add(mine)
+    assert seen == {True, False}
+
+
+def test_rows_that_bounds_imply_are_left_out() -> None:
+    p = labelling(3).compile().decomposition()
+    # 1 + 3 + 3 equations a block; the 9 signs are bounds.
+    assert Program.build(p).row.shape == (1, 7 * 12)
+
+
+@pytest.mark.parametrize("model", [roof(30, 0), mixed(0), labelling(4)])
+def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model) -> None:
+    """|z - z bar| <= |z_0 - z*| / (k + 1) in the norm of the iteration, for every saddle point z* (Lieder 2021, reflected)."""
+
+    class Endless(bl.Pdhg):
+        sufficient = necessary = -1.0
+        artificial = float("inf")
+        every = 1
+
+    class Steady(bl.Pdhg):
+        reach = 1.0  # the weight stays, so that the norm is the same
+
+    p = model.compile().decomposition()
+    saddle = begun(p)
+    saddle, _ = Steady().leap(p, saddle, 8000)
+    assert saddle.residual.item() < 1e-9
+    state, method = begun(p), Endless()
+    program, eta = state.program, state.eta
+    dx, dy, da = (a - b for a, b in zip(state.now, saddle.now, strict=True))
+    size = dot(dx / program.column, dx) / eta - 2 * dot(dy, da) + dot(dy / program.row, dy) * eta
+    for k in range(300):
+        state = method.step(p, state)
+        assert state.residual.item() <= size.sqrt().item() / (k + 1) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("model", [roof(60, 1), mixed(3), labelling(4)])
+def test_a_saddle_point_is_fixed_and_its_multipliers_are_optimal(model: bl.Model) -> None:
+    p = model.compile().decomposition()
+    state, _ = bl.Pdhg().leap(p, begun(p), 6000)
+    after = bl.Pdhg().step(p, state)
+    assert torch.allclose(after.points, state.points, atol=1e-8) and torch.allclose(after.duals, state.duals, atol=1e-8)
+    truth = reference(model).objective.item()
+    assert (p.value(state.duals) + p.offset).item() == pytest.approx(truth, abs=1e-7)
+    assert p.primal_value(p.mean(state.points)).item() == pytest.approx(truth, abs=1e-7)
+
+
+def test_the_multipliers_always_sum_to_the_cost_and_private_ones_are_the_cost() -> None:
+    p = labelling(4).compile().decomposition()
+    state = begun(p)
+    for _ in range(30):
+        state = bl.Pdhg().step(p, state)
+        assert torch.allclose(p.collect(state.duals), p.cost, atol=1e-12)
+        [group] = p.groups
+        own = group.curved == 0
+        assert bool(own.any())
+        assert torch.allclose(group.view(state.duals)[..., own], group.view(p.spread(p.cost))[..., own], atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [200, 1000])
+def test_roof_duals_are_certified_to_nine_digits(n: int) -> None:
+    model = roof(n, 0)
+    solution = model.solve(method="pdhg", tol=1e-9)
+    assert solution.status == (bl.Status.OPTIMAL,) and solution.gap.item() <= 1e-9
+    assert solution.bound.item() == pytest.approx(reference(model).objective.item(), rel=2e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_optima_are_those_of_the_reference(dtype: torch.dtype) -> None:
+    for model in (mixed(4), mixed(5, 3), labelling(5)):
+        solution = model.solve(method="pdhg", tol=1e-5, dtype=dtype)
+        truth = reference(model).objective
+        assert set(solution.status) == {bl.Status.OPTIMAL}
+        assert bool((solution.bound <= truth + 1e-9).all())
+        assert torch.allclose(solution.bound, truth, rtol=3e-5, atol=3e-5)
+
+
+def test_an_infeasible_instance_is_proved_so() -> None:
+    m = bl.Model(2)
+    x = m.variable("x", 4, lower=torch.tensor([[0.0, 0, 0, 0], [1.0, 1, 0, 0]]), upper=1)
+    m.add(AtMostOne(3), x[torch.tensor([[0, 2, 3], [1, 2, 3]])])
+    m.add(AtMostOne(2), x[:2])
+    m.minimize(-(x.sum()))
+    assert m.solve(method="pdhg", tol=1e-6).status == (bl.Status.OPTIMAL, bl.Status.INFEASIBLE)
+
+
+def test_instances_with_matrices_of_their_own_do_not_depend_on_the_batch() -> None:
+    batch = mixed(8, 3).compile()
+    together = batch.solve(method="pdhg", passes=300, tol=torch.tensor([1e-9, 0.3, 1e-9]))
+    p = batch.decomposition()
+    for i in range(3):
+        q = p.select(torch.tensor([i]))
+        state = begun(q)
+        whole = begun(p)
+        for _ in range(12):
+            state, whole = bl.Pdhg().step(q, state), bl.Pdhg().step(p, whole)
+        assert torch.equal(whole.duals[i], state.duals[0]) and torch.equal(whole.eta[i], state.eta[0])
+        picked, _ = bl.Pdhg().leap(q, whole.select(torch.tensor([i])), 40)
+        alone, _ = bl.Pdhg().leap(q, state, 40)
+        assert torch.equal(picked.duals, alone.duals)
+    assert together.passes[1] < together.passes[0]
+
+
+def test_a_warm_start_loses_nothing() -> None:
+    for first in ("pdhg", "admm"):
+        solver = labelling(5).compile()
+        begun_at = solver.solve(method=first, passes=150, tol=0)
+        again = solver.solve(method="pdhg", passes=1, tol=0, warm_start=begun_at.state)
+        assert again.bound.item() >= begun_at.bound.item() - 1e-9
+
+
+def test_a_structured_scope_gives_what_its_index_gives() -> None:
+    n = 40
+
+    def chain(maps: bool) -> bl.Model:
+        m = bl.Model()
+        y, z = m.variable("y", n, lower=0, upper=1), m.variable("z", n - 1, lower=0, upper=1)
+
+        def to_dual(x: Tensor) -> Tensor:
+            return torch.cat([x[:, : n - 1], x[:, 1:n], x[:, n:]], 1)
+
+        def to_primal(c: Tensor) -> Tensor:
+            first, second, pairs = c.split(n - 1, 1)
+            ends = torch.nn.functional.pad(first, (0, 1)) + torch.nn.functional.pad(second, (1, 0))
+            return torch.cat([ends, pairs], 1)
+
+        own = {"to_dual": to_dual, "to_primal": to_primal} if maps else {}
+        m.add(Edge(), [y[: n - 1], y[1:], z], **own)
+        draw = np.random.default_rng(0)
+        m.minimize(-(draw.random(n) @ y) + draw.random(n - 1) @ z)
+        return m
+
+    plain, mapped = (chain(maps).solve(method="pdhg", passes=60, tol=0).bound for maps in (False, True))
+    assert torch.allclose(plain, mapped, rtol=1e-12)
+
+
+def test_a_type_without_constraints_is_named() -> None:
+    class Mute(bl.BlockType):
+        """A box that does not say so."""
+
+        dim = 2
+
+        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+            point = (cost < 0).to(cost)
+            return point, (cost * point).sum(-1)
+
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(Mute(), x[torch.tensor([[0, 1], [1, 2]])])
+    m.minimize(x.sum())
+    with pytest.raises(OptionError, match=r"'Mute' of type Mute.*constraints\(\)"):
+        m.solve(method="pdhg")
