@@ -31,11 +31,13 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Trace:
-    """What a backward pass leaves for the forward pass: costs on activations and slopes used, by ReLU."""
+    """What a backward pass leaves for the forward pass: costs on activations and lines used, by ReLU."""
 
-    value: Tensor  # (batch,)
+    value: Tensor  # (batch,); NaN if it was not asked for
     cost: Tensor  # (batch, *input_shape): multipliers of the input
     activation: dict[int, Tensor]  # (batch, *shape): mu
+    upper: dict[int, Tensor]  # 1 where mu <= 0 and the upper line is used, 0 elsewhere
+    slope: dict[int, Tensor]  # of the line used
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class Relaxation:
     def open(self) -> dict[int, Tensor]:
         """Neurons of unknown sign."""
         return {relu: (low < 0) & (high > 0) for relu, (low, high) in self.bounds.items()}
+
+    @cached_property
+    def free(self) -> dict[int, Tensor]:
+        """1 for neurons of unknown sign, 0 for others."""
+        return {relu: t.to(self.lower.dtype) for relu, t in self.open.items()}
 
     @cached_property
     def widest(self) -> dict[int, Tensor]:
@@ -127,6 +134,7 @@ class Relaxation:
         # What is derived is picked too: instances are often many rows of few boxes.
         chosen.__dict__["lines"] = picked(self.lines)
         chosen.__dict__["open"] = {relu: pick(t) for relu, t in self.open.items()}
+        chosen.__dict__["free"] = {relu: pick(t) for relu, t in self.free.items()}
         chosen.__dict__["widest"] = {relu: pick(t) for relu, t in self.widest.items()}
         chosen.__dict__["shifts"] = self.shifts
         chosen.__dict__["magnitudes"] = self.magnitudes
@@ -147,6 +155,7 @@ class Relaxation:
         slopes: Mapping[int, Tensor],
         betas: Mapping[int, Tensor] | None = None,
         charge: bool = False,
+        valued: bool = True,
     ) -> Trace:
         """Evaluate the dual of ``min <cost, result of node>``.
 
@@ -161,20 +170,26 @@ class Relaxation:
             positive one pays for z >= 0, a negative one for z <= 0.
         charge : bool
             Subtract a bound on the rounding errors of this pass.
+        valued : bool
+            Sum up the value.  A forward pass that follows gives it for less: :meth:`attained`.
         """
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
-        activation = {}
+        activation, upper, slope = {}, {}, {}
         for at in range(node, 0, -1):
             y = pending.pop(at, None)
             if y is None:
                 continue
             op = network.ops[at]
             if isinstance(op, Relu):
-                shift = self.lines[at][1]
+                line, shift = self.lines[at]
                 activation[at] = y
-                value = value + (y.clamp(max=0) * shift).flatten(1).sum(1)
-                rho = self.multiplier(at, y, slopes[at])
+                upper[at] = _nonpositive(y)
+                # Weights 0 and 1 give the ends as they are; a choice by a mask costs many times as much.
+                slope[at] = torch.lerp(slopes[at], line, upper[at])
+                if valued:
+                    value = value + (y.clamp(max=0) * shift).flatten(1).sum(1)
+                rho = y * slope[at]
                 if charge:
                     # Slopes are at most 1: |rho| <= |mu|, but for beta.
                     size = size + 4 * (y.abs() * self.widest[at]).flatten(1).sum(1)
@@ -187,17 +202,18 @@ class Relaxation:
                 _send(pending, op.inputs[1], y)
             else:
                 assert isinstance(op, Affine)
-                value = value + y.flatten(1) @ self.shifts[at]
+                if valued:
+                    value = value + y.flatten(1) @ self.shifts[at]
                 if charge:
                     size = size + y.abs().flatten(1) @ self.magnitudes[at].flatten()
                 y = op.adjoint(y)
             _send(pending, op.inputs[0], y)
         y = pending[0]
-        value = value + torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
+        value = value + torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1) if valued else value.fill_(torch.nan)
         if charge:
             size = size + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
             value = value - rounding(self._terms, cost.dtype) * size
-        return Trace(value, y, activation)
+        return Trace(value, y, activation, upper, slope)
 
     @cached_property
     def _terms(self) -> int:
@@ -217,7 +233,11 @@ class Relaxation:
         up = activation.clamp(min=0)
         return torch.addcmul(up * slope, activation - up, self.lines[relu][0])
 
-    def forward(self, node: int, trace: Trace, slopes: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    def minimiser(self, trace: Trace) -> Tensor:
+        """The input that minimises the linear bound: ``(batch, *input_shape)``."""
+        return torch.lerp(self.lower, self.upper, _nonpositive(trace.cost))
+
+    def forward(self, node: int, trace: Trace) -> dict[int, Tensor]:
         """Pre-activations of the ReLUs before ``node``, and its result, at the minimiser of the linear bound.
 
         ``(batch, *shape)`` each.  The derivative of the value with respect to a slope is the positive part of mu times this,
@@ -227,11 +247,17 @@ class Relaxation:
 
         def relax(at: int, z: Tensor) -> Tensor:
             found[at] = z
-            slope, shift = self.lines[at]
-            return torch.where(trace.activation[at] > 0, slopes[at] * z, torch.addcmul(shift, slope, z))
+            return torch.addcmul(trace.upper[at] * self.lines[at][1], trace.slope[at], z)
 
-        found[node] = self._propagate(node, torch.where(trace.cost > 0, self.lower, self.upper), trace, relax)
+        found[node] = self._propagate(node, self.minimiser(trace), trace, relax)
         return found
+
+    def attained(self, node: int, cost: Tensor, found: Mapping[int, Tensor], betas: Mapping[int, Tensor]) -> Tensor:
+        """The value of a dual, from the forward pass: that of the linear bound at its minimiser."""
+        value = (cost * found[node]).flatten(1).sum(1)
+        for relu, beta in betas.items():
+            value = value - (beta * found[relu]).flatten(1).sum(1)
+        return value
 
     def primal(self, node: int, cost: Tensor, x: Tensor, trace: Trace) -> Tensor:
         """Value of a point of the LP with input ``x``: activations on the side of the triangle that ``trace`` prefers.
@@ -259,6 +285,11 @@ class Relaxation:
                 assert isinstance(op, Affine)
                 results[at] = op(first)
         return results[node]
+
+
+def _nonpositive(y: Tensor) -> Tensor:
+    """1 where ``y`` is zero or less, 0 elsewhere, in the dtype of ``y``."""
+    return torch.le(y, 0, out=torch.empty_like(y))
 
 
 def _send(pending: dict[int, Tensor], to: int, y: Tensor) -> None:

@@ -305,7 +305,7 @@ class ReluSplits:
 
     def _scores(self, dual: SlopeDual, trace: Trace, slopes: dict[int, Tensor]) -> Tensor:
         """How far the relaxation of a neuron is from the ReLU at the minimiser, and how much its upper line costs."""
-        found = dual.relaxation.forward(self.node, trace, slopes)
+        found = dual.relaxation.forward(self.node, trace)
         parts = []
         for r in self.relus:
             z, mu = found[r], trace.activation[r]

@@ -48,17 +48,18 @@ class SlopeDual:
     def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One backward and one forward pass."""
         slopes, betas = self.named(parameters)
-        trace = self.trace = self.relaxation.backward(self.node, self.cost, slopes, betas)
+        trace = self.trace = self.relaxation.backward(self.node, self.cost, slopes, betas, valued=False)
         if self.averaged:
-            x = torch.where(trace.cost > 0, self.relaxation.lower, self.relaxation.upper)
+            x = self.relaxation.minimiser(trace)
             self.count += 1
             self.x = x if self.x is None else self.x + (x - self.x) * (2 / (self.count + 1))
-        found = self.relaxation.forward(self.node, trace, slopes)
+        found = self.relaxation.forward(self.node, trace)
         self.result = found[self.node]
-        open_ = self.relaxation.open
-        gradients = [trace.activation[r].clamp(min=0).mul_(found[r]).mul_(open_[r]) for r in self.relus]
+        value = self.relaxation.attained(self.node, self.cost, found, betas)
+        free = self.relaxation.free
+        gradients = [trace.activation[r].clamp(min=0).mul_(found[r]).mul_(free[r]) for r in self.relus]
         gradients += [-found[r] * scale.abs() for r, scale in self.split.items()]
-        return trace.value, gradients
+        return value, gradients
 
     def project(self, parameters: Sequence[Tensor]) -> None:
         """Slopes to [0, 1], betas to their sign."""

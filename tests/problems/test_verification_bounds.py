@@ -13,7 +13,7 @@ from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.problems.verification import Network, network_bounds
 from blocklp.problems.verification.bounds import STEPS, intervals
 from blocklp.problems.verification.exact import exact_bounds, planet_lp
-from blocklp.problems.verification.network import Affine, Conv, Linear
+from blocklp.problems.verification.network import Affine, Builder, Conv, Linear
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual
@@ -298,3 +298,55 @@ def test_adjoints() -> None:
                 x = torch.randn(2, *op.source, generator=g, dtype=torch.float64)
                 y = torch.randn(2, *op.shape, generator=g, dtype=torch.float64)
                 np.testing.assert_allclose(float((op.linear(x) * y).sum()), float((x * op.adjoint(y)).sum()), rtol=1e-10)
+
+
+def test_adjoints_of_convolutions_are_those_of_autograd() -> None:
+    """Whatever stride, padding (beyond the kernel too), dilation and groups."""
+    random, done = np.random.default_rng(0), 0
+    while done < 300:
+        groups, inner, outer = random.integers(1, [4, 3, 3]).tolist()
+        size, kernel, stride, dilation = (tuple(random.integers(1, most, 2).tolist()) for most in (10, 6, 5, 4))
+        padding = random.integers(0, 7, 4).tolist()
+        builder = Builder((groups * inner, *size))
+        weight = torch.from_numpy(random.normal(size=(groups * outer, inner, *kernel)))
+        try:
+            builder.conv(0, weight, None, stride, padding, dilation, groups)
+        except ShapeError:
+            continue
+        op = builder.build().ops[1]
+        assert isinstance(op, Conv)
+        x = torch.from_numpy(random.normal(size=(2, *op.source))).requires_grad_()
+        y = torch.from_numpy(random.normal(size=(2, *op.shape)))
+        (op.linear(x) * y).sum().backward()
+        torch.testing.assert_close(op.adjoint(y), x.grad, msg=str((size, kernel, stride, padding, dilation, groups)))
+        done += 1
+
+
+@pytest.mark.parametrize("network", NETWORKS[:6], ids=lambda n: n.name)
+def test_the_forward_pass_gives_value_and_supergradients(network: Network) -> None:
+    lower, upper = unit_box(network, 1)
+    relaxation = network_bounds(network, lower, upper, method="crown").relaxation
+    node, g = len(network.ops) - 1, torch.Generator().manual_seed(6)
+    relus = list(network.relus)
+    cost = torch.randn(3, *network.ops[node].shape, generator=g, dtype=torch.float64)
+    split = {r: torch.randint(-1, 2, (3, *network.ops[r].shape), generator=g).double() * 0.3 for r in relus}
+    dual = SlopeDual(relaxation, node, cost, relus, split)
+    point = [torch.rand(p.shape, generator=g, dtype=p.dtype) for p in dual.start()]
+    for k, r in enumerate(relus):
+        point[k] = torch.where(relaxation.open[r], point[k], dual.start()[k])
+        point[len(relus) + k] *= split[r].sign()
+    value, gradients = dual.evaluate(point)
+    slopes, betas = dual.named(point)
+    torch.testing.assert_close(value, relaxation.backward(node, cost, slopes, betas).value)
+    step = 1e-7
+    along = [torch.randn(p.shape, generator=g, dtype=p.dtype) * (gradient != 0) for p, gradient in zip(point, gradients, strict=True)]
+    ends = [dual.evaluate([p + sign * step * d for p, d in zip(point, along, strict=True)])[0] for sign in (1, -1)]
+    slope = sum((d * gradient).flatten(1).sum(1) for d, gradient in zip(along, gradients, strict=True))
+    assert isinstance(slope, torch.Tensor)
+    torch.testing.assert_close((ends[0] - ends[1]) / (2 * step), slope, rtol=1e-5, atol=1e-6)
+
+
+def test_a_network_keeps_its_copies() -> None:
+    network = dense(0)
+    single = network.to(torch.float32)
+    assert single is network.to(torch.float32) and single.dtype == torch.float32 and network.dtype == torch.float64
