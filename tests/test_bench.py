@@ -26,10 +26,28 @@ def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
     document = json.loads((tmp_path / f"{case}.json").read_text())
     assert document["records"] and document["machine"]["torch"]
     for record in document["records"]:
-        errors = [v for k, v in record.items() if k in ("error", "largest error") or (k[0].isdigit() and k.endswith(" passes"))]
+        errors = [
+            v
+            for k, v in record.items()
+            if k in ("error", "largest error") or (k[0].isdigit() and k.endswith(" passes") and v is not None)
+        ]
         assert all(e >= -1e-9 for e in errors), record
     assert (tmp_path / f"{case}.png").exists() == (case in ("anytime", "scaling", "batch"))
     assert f"python -m bench run {case} --quick" in (tmp_path / f"{case}.md").read_text()
+
+
+def test_counts_do_not_grow(tmp_path: Path) -> None:
+    """Passes to an accuracy, operations, memory and loops a pass, against the committed table."""
+    command = [sys.executable, "-m", "bench", "run", "counted", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    fresh = json.loads((tmp_path / "counted.json").read_text())["records"]
+    known = {(r["family"], r["method"]): r for r in json.loads((ROOT / "docs/benchmarks/counted.json").read_text())["records"]}
+    assert len(fresh) == 4
+    for record in fresh:
+        before = known[record["family"], record["method"]]
+        for what in list(record)[2:]:
+            if before[what] is not None:
+                assert record[what] is not None and record[what] <= 1.1 * before[what] + 0.5, (record["method"], what)
 
 
 @pytest.mark.skipif(not VERIFICATION.exists(), reason="the shared verification data is not there")
