@@ -63,6 +63,26 @@ def _edges(
         x_c[q] = min(y_a, y_b) if p < zero else max(y_a + y_b - one, zero)
 
 
+@compile(nogil=True, error_model="numpy")
+def _add_runs(place: Any, value: Any, sums: Any) -> None:
+    """Add values to the sums of their places, in order; a sum stays in a register as long as its place comes again.
+
+    Edges mostly are sorted by their first end.
+    """
+    kind = sums.dtype.type
+    if not len(place):
+        return
+    here = place[0]
+    total = sums[here]
+    for k in range(len(place)):
+        if place[k] != here:
+            sums[here] = total
+            here = place[k]
+            total = sums[here]
+        total += kind(value[k])
+    sums[here] = total
+
+
 @kernel(grain=32)
 def edge_pass(
     begin: int,
@@ -126,8 +146,8 @@ def edge_passes(
             for first in range(0, blocks, TILE):
                 own = (place, m, z, rate[row], eta[row], pull, age[row] + n, start, blocks)
                 _edges(*own, first, min(TILE, blocks - first), duals[row], point, near)
-                for k in range(start + first, start + min(first + TILE, blocks)):  # while it is near
-                    sums[place[k]] += point[k]
+                tile = slice(start + first, start + min(first + TILE, blocks))
+                _add_runs(place[tile], point[tile], sums)  # while it is near
             for k in range(start + blocks, start + 2 * blocks):
                 sums[place[k]] += point[k]
             for v in range(used):
@@ -163,11 +183,13 @@ def edge_bounds(
         place, dual, c, number = places[row % len(places)], duals[row], cost[row], counts[row % len(counts)]
         low, high, own = lower[row % len(lower)], upper[row % len(upper)], met[row % len(met)]
         share[:], again[:] = 0, 0
-        for k in range(start, ends):
+        _add_runs(place[start : start + blocks], dual[start : start + blocks], share)
+        for k in range(start + blocks, ends):
             share[place[k]] += np.float64(dual[k])
         for v in range(used):
             share[v] = (c[v] - share[v]) / number[v]
         total, size = 0.0, 0.0
+        here, mine = 0, 0.0
         for first in range(0, blocks, TILE):
             part, mass = 0.0, 0.0
             for q in range(start + first, start + min(first + TILE, blocks)):
@@ -175,10 +197,14 @@ def edge_bounds(
                 a, b = dual[q] + share[i], dual[q + blocks] + share[j]
                 part += min(min(a, 0.0), min(b, a + b + p))
                 mass += abs(a) + abs(b) + abs(p)
-                again[i] += a
+                if i != here:
+                    again[here] += mine
+                    here, mine = i, 0.0
+                mine += a
                 again[j] += b
             total += part
             size += mass
+        again[here] += mine
         for v in range(used):
             if own[v]:
                 left = c[v] - again[v]
@@ -223,7 +249,8 @@ def edge_completed(
         low, high, step = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)]
         shared, alone = met[row % len(met)], private[row % len(private)]
         plain[:used] = 0
-        for k in range(start, start + 2 * blocks):
+        _add_runs(place[start : start + blocks], point[start : start + blocks], plain)
+        for k in range(start + blocks, start + 2 * blocks):
             plain[place[k]] += np.float64(point[k])
         value, other, beyond, past = offset[row], offset[row], 0.0, 0.0
         for v in range(len(c)):
