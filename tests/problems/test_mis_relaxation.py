@@ -4,11 +4,8 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.atoms import TABLE_LIMIT
 from blocklp.errors import ModelError, OptionError
-from blocklp.oracles.choice import AtMostOne
 from blocklp.problems.mis import WeightedGraph, clique_model, read_graph, solve_mis
-from blocklp.problems.mis.relaxation import Clique
 from blocklp.reference import reference
 
 
@@ -140,12 +137,3 @@ def test_real_graphs(shared_qpbo, name, roof, alpha):
 def test_real_weighted_graphs(shared_qpbo, name, roof):
     graph = read_graph(shared_qpbo / "mis" / "mwvc" / f"{name}.mwvc")
     assert float(solve_mis(graph, "edges").relaxation.bound[0]) == pytest.approx(roof, rel=1e-4)
-
-
-def test_blocks_are_at_most_one_whatever_the_size():
-    cost = torch.randn(2, 7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    for listed, plain in zip(Clique(4).min_oracle(cost), AtMostOne(4).min_oracle(cost), strict=True):
-        torch.testing.assert_close(listed, plain)
-    big = WeightedGraph.from_networkx(nx.complete_graph(TABLE_LIMIT), weight=None)
-    assert [type(b.type) for b in clique_model(big).blocks] == [AtMostOne]
-    assert solve_mis(big).gap <= 1e-3
