@@ -56,7 +56,7 @@ def offer(
         only, group, grid = loops.only, problem.groups[loops.only.group], problem.grid
         steps = torch.zeros_like(problem.counts) if grid is None else grid
         table = (problem.coupling.places, problem.cost, problem.offset, problem.counts, problem.lower, problem.upper, steps)
-        layout = (group.start, group.blocks, loops.used, only.met, only.private)
+        layout = (group.start, group.blocks, loops.used, only.ends, only.met, only.private)
         only.completed(len(only.live), only.live, *layout, *table, NOTICED, tolerance, points, bound, only.size, primal, x)
         return primal, x
     found, made = point(problem, points, tolerance)

@@ -86,6 +86,8 @@ class Only:
         ``(batch or 1, variables)`` bool: variables that blocks of the group share.
     private : Tensor
         ``(batch or 1, variables)`` bool: variables in no block of the group.
+    ends : int
+        One past the last variable that is met or private.
     rest, largest, size : Tensor
         ``(batch,)``: value of all other groups less its rounding, largest magnitude of a variable, length of the cost.
     """
@@ -97,6 +99,7 @@ class Only:
     live: Tensor
     met: Tensor
     private: Tensor
+    ends: int
     rest: Tensor
     largest: Tensor
     size: Tensor
@@ -123,7 +126,8 @@ class Only:
                 met.scatter_(1, index[:, first:last], True)
         largest, size = problem.largest.expand(problem.batch), problem.cost.abs().sum(1)
         loops = (find("passes"), find("bounds"), find("completed"))
-        return cls(number, *loops, torch.arange(problem.batch), met, ~held, rest, largest, size)
+        ends = int((met | ~held).any(0).nonzero().amax()) + 1
+        return cls(number, *loops, torch.arange(problem.batch), met, ~held, ends, rest, largest, size)
 
 
 def load(problem: Decomposition) -> Loops | None:

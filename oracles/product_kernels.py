@@ -225,6 +225,7 @@ def edge_completed(
     start: int,
     blocks: int,
     used: int,
+    ends: int,
     met: Any,
     private: Any,
     places: Any,
@@ -242,7 +243,7 @@ def edge_completed(
     primal: Any,
     x: Any,
 ) -> None:
-    """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes."""
+    """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes; variables from ``ends`` on are products."""
     plain, near = np.empty(cost.shape[1]), np.empty(cost.shape[1])
     for row in live[begin:stop]:
         place, point, c, number = places[row % len(places)], points[row], cost[row], counts[row % len(counts)]
@@ -253,7 +254,8 @@ def edge_completed(
         for k in range(start + blocks, start + 2 * blocks):
             plain[place[k]] += np.float64(point[k])
         value, other, beyond, past = offset[row], offset[row], 0.0, 0.0
-        for v in range(len(c)):
+        biggest, rounded = 0.0, 0.0
+        for v in range(ends):
             if shared[v]:
                 u = min(max(plain[v] / number[v], low[v]), high[v])
                 w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
@@ -262,10 +264,12 @@ def edge_completed(
                 other += c[v] * w
                 # The products below then are within what the block allows.
                 beyond, past = max(beyond, -u, u - 1), max(past, -w, w - 1)
+                biggest, rounded = max(biggest, abs(u)), max(rounded, abs(w))
             elif alone[v]:
                 plain[v] = near[v] = high[v] if c[v] < 0 else low[v]
                 value += c[v] * plain[v]
                 other += c[v] * plain[v]
+                biggest, rounded = max(biggest, abs(plain[v])), max(rounded, abs(plain[v]))
         for q in range(start, start + blocks):
             i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
             a, b, u, w = plain[i], plain[j], near[i], near[j]
@@ -274,9 +278,7 @@ def edge_completed(
             value += c[k] * plain[k]
             other += c[k] * near[k]
             beyond, past = max(beyond, low[k] - plain[k], plain[k] - high[k]), max(past, low[k] - near[k], near[k] - high[k])
-        biggest, rounded = 0.0, 0.0
-        for v in range(len(c)):
-            biggest, rounded = max(biggest, abs(plain[v])), max(rounded, abs(near[v]))
+            biggest, rounded = max(biggest, abs(plain[k])), max(rounded, abs(near[k]))
         chosen, most, violated = plain, biggest, beyond
         if other < value + noticed * abs(value) and past <= tolerance * (1 + rounded):
             chosen, value, most, violated = near, other, rounded, past
