@@ -134,7 +134,9 @@ def settle(
 
 
 @kernel(grain=16)
-def follow(begin: int, stop: int, used: int, counts: Any, rate: float, mean: Any, consensus: Any, base: Any, age: Any) -> None:
+def follow(
+    begin: int, stop: int, rows: Any, used: int, counts: Any, rate: float, mean: Any, consensus: Any, base: Any, age: Any
+) -> None:
     """``consensus += rate * (mean - consensus)``, and the mean itself for what is not shared, of the first ``used`` variables.
 
     Then it is drawn towards ``base``, if there is one.
@@ -142,7 +144,7 @@ def follow(begin: int, stop: int, used: int, counts: Any, rate: float, mean: Any
     parts = (used + CHUNK - 1) // CHUNK
     speed = mean.dtype.type(rate)
     for unit in range(begin, stop):
-        row, first = unit // parts, unit % parts * CHUNK
+        row, first = rows[unit // parts], unit % parts * CHUNK
         last = min(first + CHUNK, used)
         follow_row(counts[row % len(counts), first:last], speed, mean[row, first:last], consensus[row, first:last])
         if base.shape[1]:

@@ -219,7 +219,12 @@ def _certified(problem: Decomposition, results: Results) -> Results:
         duals = part.recentred(results.duals[rows])
         bound = corrected(part, duals, part.value(duals))
         better = bound > results.bound[rows] - NOTICED * bound.abs()
-        results.bound[rows] = torch.where(better, bound, results.bound[rows])
+        if not bool(better.all()):  # what the method said is not the last word
+            before = results.duals[rows]
+            known = corrected(part, before, part.value(before))
+            better |= bound >= known
+            bound = torch.where(better, bound, known)
+        results.bound[rows] = bound
         results.duals[rows] = where(better, duals, results.duals[rows])
         results.safe_bound[rows] = safe(part, results.duals[rows])
         # Loops add in another order.
@@ -364,7 +369,8 @@ class _Lane:
             found = offer(self.problem, points, *known)
         else:
             found = prefer(self.problem, self.repair(self.problem.mean(points.double()), self.rows), None, *known)
-        out.primal[self.rows], out.x[self.rows] = found
+        out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point
+        out.primal[self.rows] = found[0]
 
     def _leave(self, status: Tensor, done: Tensor) -> None:
         """Write out the instances at some positions and go on with the others."""
@@ -374,19 +380,21 @@ class _Lane:
         out.status[rows] = status[done]
         out.passes[rows] = self.passes
         out.seconds[rows] = time.perf_counter() - self.began
-        out.eta[rows] = self.state.eta[at].double()
-        keep = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
+        if self.method.proximal:
+            out.eta[rows] = self.state.eta[at].double()
+        stay = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
         names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_pass"]
+        left: dict[str, Any] = {}
         if self.parked:
             loops = self.problem.loops
             assert loops is not None
-            live = self.live[keep]
+            live = self.live[stay]
             loops = loops.park(live)
             left = {"live": live, "problem": replace(self.problem, loops=loops), "iterated": replace(self.iterated, loops=loops)}
-        else:
+        elif len(stay):
             names += ["best_bound", "best_duals"]
-            problem = self.problem.select(keep)
-            iterated = problem if self.exact else self.iterated.select(keep)
-            left = {"live": torch.arange(len(keep), device=keep.device), "problem": problem, "iterated": iterated}
-            left["state"] = self.state.select(keep)
-        vars(self).update(left, **{name: getattr(self, name)[keep] for name in names})  # at once, whatever interrupts
+            problem = self.problem.select(stay)
+            iterated = problem if self.exact else self.iterated.select(stay)
+            left = {"live": torch.arange(len(stay), device=stay.device), "problem": problem, "iterated": iterated}
+            left["state"] = self.state.select(stay)
+        vars(self).update(left, **{name: getattr(self, name)[stay] for name in names})  # at once, whatever interrupts

@@ -42,7 +42,8 @@ def soft_bound(solver: Solver, state: State, temperature: float | Tensor, values
     Raises
     ------
     OptionError
-        If the temperature is not positive, or a type has no :meth:`BlockType.soft_min`.
+        If the temperature is not positive, a type has no :meth:`BlockType.soft_min`, or ``values`` holds what the objective
+        does not.
     ShapeError
         If the state does not fit.
 
@@ -63,8 +64,16 @@ def soft_bound(solver: Solver, state: State, temperature: float | Tensor, values
     >>> round(bound.item(), 4), prices.grad.round(decimals=4).tolist()
     (0.9931, [[0.5, 0.0, 0.5]])
     """
+    if not isinstance(state, State):
+        raise OptionError(f"state is {type(state).__name__}; give the state of a solution, solution.state")
+    used = {t.parameter for m in solver.models if m.objective is not None for t in m.objective.terms}
+    if unknown := [p.name for p in values or () if p not in used]:
+        raise OptionError(f"values holds {', '.join(unknown)}, which the objective does not; give parameters that it uses")
     problem = solver.decomposition(values=values)
-    t = torch.as_tensor(temperature, dtype=torch.float64, device=solver.device)
+    try:
+        t = torch.as_tensor(temperature, dtype=torch.float64, device=solver.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise OptionError(f"temperature is {temperature!r}; give one positive number, or ({problem.batch},) of them") from None
     if t.shape not in ((), (problem.batch,)) or not bool(((t > 0) & t.isfinite()).all()):
         raise OptionError(f"temperature is {temperature!r}; give one positive number, or ({problem.batch},) of them")
     sign = -1.0 if solver.maximizing else 1.0

@@ -78,7 +78,8 @@ class Solver:
         self.maximizing = first.maximizing
         self.batch = sum(m.batch for m in models)
         self._structure: Decomposition | None = None
-        self._fixed: tuple[list[Expression], tuple[Tensor, Tensor]] | None = None
+        self._fixed: tuple[list[Expression], Tensor, Tensor] | None = None
+        self._sizes = [(m.size, len(m.blocks)) for m in models]
 
     def owner(self, instance: int) -> tuple[Model, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -187,6 +188,8 @@ class Solver:
 
     def decomposition(self, bounds: Bounds | None = None, values: Values | None = None) -> Decomposition:
         """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
+        if [(m.size, len(m.blocks)) for m in self.models] != self._sizes:
+            raise ModelError("the model has got variables or blocks since it was compiled; compile it again")
         width = max(m.size for m in self.models) + (len(self.models) > 1)
         shape = self._structure
         if bounds is not None or shape is None:
@@ -201,14 +204,14 @@ class Solver:
         """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation; those without parameters are evaluated once."""
         expressions = [m.objective for m in self.models if m.objective is not None]
         if self._fixed is not None and all(a is b for a, b in zip(expressions, self._fixed[0], strict=True)):
-            return self._fixed[1]
+            return self._fixed[1].clone(), self._fixed[2].clone()
         sign = -1.0 if self.maximizing else 1.0
         parts = [e.evaluate(values) for e in expressions]
         cost = torch.cat([torch.nn.functional.pad(sign * c, (0, width - c.shape[1])) for c, _ in parts]).to(self.device)
-        found = cost, torch.cat([sign * k for _, k in parts]).to(self.device)
+        offset = torch.cat([sign * k for _, k in parts]).to(self.device)
         if all(t.parameter is None for e in expressions for t in e.terms):
-            self._fixed = expressions, found
-        return found
+            self._fixed = expressions, cost.clone(), offset.clone()
+        return cost, offset
 
     def _assemble(self, lower: list[Tensor], upper: list[Tensor], width: int) -> Decomposition:
         """Build groups, coupling and counts for some bounds."""

@@ -88,4 +88,6 @@ def fill(problem: Decomposition, state: State) -> Tensor:
                 f"{(group.blocks, group.dim)}; blocks may be added, not removed"
             )
         group.view(duals)[:, : known.shape[1]].copy_(known)
+        if group.alive is not None:  # padding has no multipliers
+            group.view(duals).mul_(group.alive[..., None])
     return duals

@@ -106,7 +106,23 @@ class BalanceRule:
 
 
 def as_weight(eta: float | ProximalWeight | None) -> ProximalWeight:
-    """A number is a fixed weight, ``None`` the automatic rule."""
+    """A number is a fixed weight, ``None`` the automatic rule.
+
+    Raises
+    ------
+    OptionError
+        If it is neither of these nor a rule.
+    """
     if eta is None:
         return RatioRule()
-    return Fixed(float(eta)) if isinstance(eta, int | float) else eta
+    if isinstance(eta, int | float):
+        return Fixed(float(eta))
+    if not all(callable(getattr(eta, verb, None)) for verb in ("start", "update")):
+        raise OptionError(f"eta is {eta!r}; give a number, a rule such as RatioRule(), or None for the automatic one")
+    return eta
+
+
+def first(eta: float | ProximalWeight | None, problem: Decomposition, duals: Tensor, points: Tensor, known: Tensor | None) -> Tensor:
+    """The first weight: what a warm start knows, unless it is fixed, or that of the rule."""
+    rule = as_weight(eta)
+    return rule.start(problem, duals, points) if known is None or isinstance(rule, Fixed) else known

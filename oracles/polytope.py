@@ -11,7 +11,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.errors import ModelError, ShapeError
-from blocklp.finite import soft
+from blocklp.finite import soft, struck_out
 from blocklp.small_lp import minimum
 
 SYSTEMS = 20_000
@@ -102,7 +102,7 @@ class Polytope(BlockType):
         repeated = (vertices == vertices[:, :, :1]).all(-1)
         repeated[..., 0] = False
         values = (vertices @ cost[..., None])[..., 0]
-        weights, value, excess = soft(values.masked_fill(repeated, torch.inf), temperature)
+        weights, value, excess = soft(values.masked_fill(repeated, struck_out(values.dtype)), temperature)
         return (weights[..., None] * vertices).sum(2), value, excess
 
     def constraints(self) -> Constraints:

@@ -68,6 +68,7 @@ class Admm(Method):
 
     eta: float | None = None
 
+    proximal = True
     swept = True
     looped = True
     evaluates = False
@@ -186,8 +187,9 @@ class Admm(Method):
             consensus = torch.where(problem.counts > 1, moved, mean)
             pull(state.base, state.age, consensus)
         else:
-            units = problem.batch * loops.consensus.chunks(loops.used)
-            loops.consensus.follow(units, loops.used, problem.counts, speed, mean, consensus, state.base, state.age)
+            rows = torch.arange(problem.batch) if loops.only is None else loops.only.live
+            units = len(rows) * loops.consensus.chunks(loops.used)
+            loops.consensus.follow(units, rows, loops.used, problem.counts, speed, mean, consensus, state.base, state.age)
         return replace(state, consensus=consensus)
 
     def _settled(self, problem: Decomposition, state: AdmmState) -> AdmmState:
@@ -261,6 +263,8 @@ def settle(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]:
 def _in_order(terms: Tensor) -> Tensor:
     """Sum of ``(batch, ...)`` float64 from first to last, as loops add."""
     terms = terms.flatten(1)
+    if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
+        return terms.sum(1)
     return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))
 
 

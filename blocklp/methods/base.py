@@ -51,12 +51,15 @@ class Method:
         Whether its passes run in the loops of :mod:`blocklp.fused` where they can.
     looped : bool
         Whether they run in those that :mod:`blocklp.loops` finds.
+    proximal : bool
+        Whether the ``eta`` of its state is a proximal weight, from which any such method may start.
     evaluates : bool
         Whether the value in its state is that of the multipliers there, so that in double precision every pass gives a bound.
     """
 
     swept: ClassVar[bool] = False
     looped: ClassVar[bool] = False
+    proximal: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:

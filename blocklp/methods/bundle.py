@@ -25,7 +25,7 @@ from blocklp import atoms as atom
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method, MethodState, where
-from blocklp.weight import ProximalWeight, as_weight
+from blocklp.weight import ProximalWeight, as_weight, first
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Bundle(Method):
     eta: float | ProximalWeight | None = None
     inner: int = 10
 
+    proximal = True
     repeats = 2
     serious = 0.1
     open = 0.1
@@ -66,7 +67,7 @@ class Bundle(Method):
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> BundleState:
         """Every block at the oracle's answer to ``duals``."""
         atoms, weights, points, value = atom.begin(problem, duals)
-        weight = as_weight(self.eta).start(problem, duals, points) if eta is None else eta
+        weight = first(self.eta, problem, duals, points, eta)
         return BundleState(duals, value, points, weight, duals, value, torch.full_like(value, self.inner), atoms, weights)
 
     def step(self, problem: Decomposition, state: BundleState) -> BundleState:

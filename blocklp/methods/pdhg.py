@@ -152,6 +152,7 @@ class Pdhg(Method):
     necessary = 0.8
     artificial = 0.36
     every = 5
+    longest = 10  # between looks at the clock
     reach = 1e6
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> PdhgState:
@@ -168,7 +169,8 @@ class Pdhg(Method):
         return self.leap(problem, state, 1)[0]
 
     def leap(self, problem: Decomposition, state: PdhgState, most: int) -> tuple[PdhgState, int]:
-        """All passes until the multipliers are asked for, which only then are formed."""
+        """Some passes; multipliers are formed after the last one only."""
+        most = min(most, self.longest)
         for _ in range(most):
             state, (x, y, _) = self._pass(problem, state)
         duals = state.program.pull(problem, y)

@@ -22,7 +22,7 @@ from blocklp import atoms as atom
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Method, MethodState, where
 from blocklp.sweeps import advance, ask
-from blocklp.weight import ProximalWeight, as_weight
+from blocklp.weight import ProximalWeight, as_weight, first
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Prox(Method):
 
     eta: float | ProximalWeight | None = None
 
+    proximal = True
     # Chosen on weighted MIS (BA graphs of 200 and 1000 nodes) between 10 and 600 passes: fewer inner passes are better
     # late, more are better early.
     swept = True
@@ -63,7 +64,7 @@ class Prox(Method):
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> ProxStepState:
         """Every block at the oracle's answer to ``duals``."""
         atoms, weights, points, value = atom.begin(problem, duals)
-        weight = as_weight(self.eta).start(problem, duals, points) if eta is None else eta
+        weight = first(self.eta, problem, duals, points, eta)
         zero, one = torch.zeros_like(value), torch.ones_like(value)
         earlier = tuple(w.clone() for w in weights)
         return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, atoms, weights, earlier)

@@ -17,7 +17,7 @@ from torch import Tensor
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method, MethodState, where
-from blocklp.weight import ProximalWeight, as_weight
+from blocklp.weight import ProximalWeight, as_weight, first
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class ProxBC(Method):
     eta: float | ProximalWeight | None = None
     inner: int = 5
 
+    proximal = True
+
     def __post_init__(self) -> None:
         if self.inner < 1:
             raise OptionError(f"inner is {self.inner}; a proximal problem needs at least one step")
@@ -52,7 +54,7 @@ class ProxBC(Method):
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> ProxState:
         """Lines 1 and 2: any valid multipliers, and the oracle's answer to them."""
         x, value = problem.min_oracle(duals)
-        weight = as_weight(self.eta).start(problem, duals, x) if eta is None else eta
+        weight = first(self.eta, problem, duals, x, eta)
         return ProxState(duals, value, x, weight, duals, value, torch.zeros_like(value))
 
     def step(self, problem: Decomposition, state: ProxState) -> ProxState:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -382,3 +384,51 @@ def test_limits_count_every_pass() -> None:
 def test_weights_that_are_none_are_refused(eta: object) -> None:
     with pytest.raises(OptionError, match="eta"):
         bl.Admm(eta)  # type: ignore[arg-type]
+
+
+def test_anchors_move_up_and_close_the_gap() -> None:
+    """What plain passes leave open after a while, restarted ones do not."""
+    m = qpbo(7, 200, 0.02)
+    truth = reference(m).objective
+
+    class Plain(bl.Admm):
+        plain = 10**9
+
+    errors = [float(truth - m.solve(method=method, tol=0, passes=600, patience=10**6).bound) for method in (Plain(), bl.Admm())]
+    assert errors[1] <= 1e-9 * abs(float(truth)) or errors[1] < 0.1 * errors[0]
+    problem = m.compile().decomposition()
+    method = bl.Admm()
+    state = method.start(problem, problem.recentred(problem.cost.new_zeros(1, problem.copies)), None)
+    ages = []
+    for _ in range(300):
+        state = method.step(problem, state)
+        ages.append(int(state.age))
+    assert state.anchor.shape == state.duals.shape
+    assert any(later < before for before, later in itertools.pairwise(ages[110:]))
+    torch.testing.assert_close(problem.collect(state.duals), problem.cost, rtol=0, atol=1e-9)
+
+
+def test_instances_that_stay_are_not_disturbed_by_those_that_leave(tensors_and_loops) -> None:
+    """Callbacks stop some, tolerances others; the rest get the bits that they get alone."""
+    models = [qpbo(seed, 25, 70) for seed in range(12)]
+    tolerance = torch.tensor([1e-2, 1e-6] * 6)
+
+    def stopping(event: bl.Event):
+        return torch.arange(12) % 4 == 3 if event.passes > 40 else None
+
+    for found in tensors_and_loops(lambda: bl.compile(models).solve(tol=tolerance, passes=400, callback=stopping)):
+        for k in (1, 5, 9):
+            alone = models[k].solve(tol=1e-6, passes=400)
+            assert found.bound[k] == alone.bound[0] and found.passes[k] == alone.passes[0]
+            assert all(torch.equal(found.state.duals[name][k], alone.state.duals[name][0]) for name in alone.state.duals)
+        assert all(found.status[k] in (bl.Status.INTERRUPTED, bl.Status.OPTIMAL) for k in (3, 7, 11))
+
+
+def test_padding_has_no_multipliers(tensors_and_loops) -> None:
+    """A ragged batch that is warm-started from a state with entries in its padding."""
+    solver = bl.compile([qpbo(0, 30, 0.2), qpbo(1, 12, 0.5)])
+    state = solver.solve(passes=30).state
+    draw = torch.Generator().manual_seed(0)
+    noise = {k: v + 0.1 * torch.randn(v.shape, generator=draw, dtype=v.dtype) for k, v in state.duals.items()}
+    tensors, compiled = tensors_and_loops(lambda: solver.solve(warm_start=bl.State(noise, state.eta), tol=1e-6, passes=200))
+    assert same(tensors, compiled)

@@ -249,3 +249,32 @@ def test_soft_bounds_refuse_bad_input() -> None:
     other.minimize(x.sum())
     with pytest.raises(OptionError, match="Knapsack has no soft minimum"):
         bl.soft_bound(other.compile(), other.solve(passes=1).state, 1.0)
+
+
+def test_a_wrong_soft_minimum_gives_no_wrong_bound() -> None:
+    class Off(AtMostOne):
+        def soft_min(self, cost, temperature):
+            point, value, excess = super().soft_min(cost, temperature)
+            return point, value + 0.5, excess
+
+    m = bl.Model()
+    x = m.variable("x", 4, lower=0, upper=1)
+    m.add(Off(2), x[[[0, 1], [1, 2], [2, 3]]])
+    m.minimize(np.array([-1.0, -1.1, -0.7, -0.4]) @ x)
+    assert bool((m.solve(method="smooth", passes=50, tol=0).bound <= reference(m).objective + 1e-9).all())
+
+
+def test_values_of_parameters_that_are_not_there_are_refused() -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=1)
+    other = m.parameter("other", 2)
+    m.add(AtMostOne(2), x[[[0, 1]]])
+    m.minimize(-x.sum())
+    solver = m.compile()
+    state = solver.solve().state
+    with pytest.raises(OptionError, match="other"):
+        bl.soft_bound(solver, state, 0.1, {other: torch.ones(2)})
+    with pytest.raises(OptionError, match="temperature"):
+        bl.soft_bound(solver, state, "warm")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="state"):
+        bl.soft_bound(solver, None, 0.1)  # type: ignore[arg-type]

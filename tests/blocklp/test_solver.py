@@ -250,3 +250,78 @@ def test_repair_hooks_are_checked() -> None:
     m.repair_with(lambda x: {"y": x["y"]})
     with pytest.raises(ModelError, match="'z'"):
         m.solve(passes=30)
+
+
+def two(weights=(-1.0, -1.0)) -> tuple[bl.Model, bl.View]:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=1)
+    m.add(AtMostOne(2), x[[[0, 1]]])
+    m.minimize(np.array(weights) @ x)
+    return m, x
+
+
+def test_another_objective_after_compiling_counts() -> None:
+    m, x = two()
+    solver = m.compile()
+    assert float(solver.solve(tol=1e-9).bound) == pytest.approx(-1)
+    m.minimize(np.array([-5.0, -1.0]) @ x)
+    assert float(solver.solve(tol=1e-9).bound) == pytest.approx(-5)
+    solver.decomposition().cost.mul_(3)  # a copy
+    assert float(solver.solve(tol=1e-9).bound) == pytest.approx(-5)
+
+
+def test_a_model_that_has_grown_is_compiled_again() -> None:
+    m, _ = two()
+    solver = m.compile()
+    solver.solve()
+    m.variable("more", 3, lower=0, upper=1)
+    with pytest.raises(ModelError, match="compile it again"):
+        solver.solve()
+
+
+def test_types_are_not_asked_for_the_data_of_no_instance() -> None:
+    class Scaled(AtMostOne):
+        block_data = ("factor",)
+        factor = torch.ones(2, 1, dtype=torch.float64)
+
+        def select(self, rows):
+            chosen = super().select(rows)
+            assert len(chosen.factor) > 0
+            return chosen
+
+    m = bl.Model(batch=2)
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(Scaled(2), x[[[0, 1], [1, 2]]])
+    m.minimize(-x.sum())
+    for method in ("admm", "prox"):
+        assert m.solve(method=method, tol=1e-6).status == (bl.Status.OPTIMAL,) * 2
+
+
+@pytest.mark.parametrize("method", ["polyak", "smooth", "pdhg", "min-marginals", "supergradient", "adam"])
+def test_only_proximal_methods_give_a_weight(method: str) -> None:
+    m, _ = two()
+    assert bool(m.solve(method=method, passes=20).state.eta.isnan().all())
+
+
+@pytest.mark.parametrize("method", [bl.Prox, bl.ProxBC, bl.ProxFW, bl.Bundle, bl.Admm])
+def test_a_fixed_weight_stays_after_a_warm_start(method) -> None:
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(AtMostOne(2), x[[[0, 1], [1, 2], [2, 0]]])
+    m.minimize(np.array([-1.0, -1.1, -1.2]) @ x)
+    before = m.solve(method="prox", passes=5, tol=0)
+    assert float(m.solve(method=method(5.0), passes=5, tol=0, warm_start=before.state).state.eta) == 5.0
+
+
+@pytest.mark.parametrize("method", [bl.Prox, bl.ProxBC, bl.ProxFW, bl.Bundle])
+def test_a_weight_that_is_none_is_refused(method) -> None:
+    with pytest.raises(OptionError, match="eta"):
+        method("heavy")
+
+
+@pytest.mark.parametrize("method", list(bl.METHODS))
+def test_deadlines_do_not_wait_for_checks(method: str) -> None:
+    m, _ = two((-1.0, -1.3))
+    began = time.perf_counter()
+    m.solve(method=method, tol=0, passes=10**7, check_every=10**6, patience=10**7, time_limit=0.2)
+    assert time.perf_counter() - began < 5
