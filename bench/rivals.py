@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import thinqpbo
 from scipy.sparse import save_npz
 
 from blocklp.linear_program import export
+from blocklp.model import Model
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.reference import reference
@@ -41,22 +43,37 @@ def highs(qubo: Qubo, algorithm: str) -> tuple[float, float]:
 
 
 def or_tools_pdlp(qubo: Qubo, tolerance: float, limit: float = 120.0) -> float | None:
-    """The roof-duality LP by OR-tools PDLP to a relative gap: seconds, or None if it did not get there in time.
+    """The roof-duality LP by OR-tools PDLP: seconds, or None if it did not get there in time."""
+    return or_tools_pdlp_on(roof_duality_model(qubo), tolerance, limit)["seconds"]
+
+
+def or_tools_pdlp_on(model: Model, tolerance: float, limit: float = 120.0) -> dict[str, Any]:
+    """The LP of a model's first instance by OR-tools PDLP to a relative gap.
+
+    Seconds, or None if it did not get there in time; iterations; and what its answer is worth: the bound that its duals prove by
+    the bounds of variables, its value, and the largest violation of a row.
 
     In a process of its own, because OR-tools and highspy bring HiGHS in two versions that do not load together; reading
-    the LP is not timed.
+    the LP is not timed.  Rows that the bounds of variables imply are left out.
     """
-    program = export(roof_duality_model(qubo), 0)
+    program = export(model, 0)
+    plus, minus = program.A.maximum(0), program.A.minimum(0)
+    least, most = plus @ program.lower + minus @ program.upper, plus @ program.upper + minus @ program.lower
+    used = np.flatnonzero((least < program.row_lower) | (most > program.row_upper))
+    sign = -1 if program.maximize else 1
+    vectors = {
+        "c": sign * program.c,
+        "low": program.lower,
+        "high": program.upper,
+        "above": program.row_lower[used],
+        "below": program.row_upper[used],
+    }
     with tempfile.TemporaryDirectory() as folder:
-        np.savez(
-            Path(folder) / "vectors.npz",
-            c=program.c,
-            low=program.lower,
-            high=program.upper,
-            above=program.row_lower,
-            below=program.row_upper,
-        )
-        save_npz(Path(folder) / "rows.npz", program.A)
+        np.savez(Path(folder) / "vectors.npz", **vectors)
+        save_npz(Path(folder) / "rows.npz", program.A[used])
         command = [sys.executable, "-m", "bench.ortools_process", folder, str(limit), str(tolerance)]
-        answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return float(answer["build"] + answer["solve"]) if answer["status"] == "optimal" else None
+        answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    answer["seconds"] = answer["build"] + answer["solve"] if answer["status"] == "optimal" else None
+    for key in ("value", "bound"):
+        answer[key] = sign * answer[key] + program.offset
+    return answer

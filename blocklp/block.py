@@ -89,6 +89,9 @@ class BlockType:
     block_data : tuple of str
         Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
         ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
+    by_rows : bool
+        Whether its few :meth:`constraints` are the quickest way to deal with it: ``method="auto"`` then works on the rows of
+        all blocks, if all types state them.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -101,6 +104,7 @@ class BlockType:
 
     dim: int | None = None
     block_data: tuple[str, ...] = ()
+    by_rows: bool = False
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.

@@ -8,9 +8,16 @@ from torch import Tensor
 from blocklp.bounds import corrected
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
+from blocklp.nearest import nearest
 
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
+
+ALMOST = 3e-3
+"""Points that violate rows by more, relative to their size, are not worth mending."""
+
+MENDING = 150
+"""Passes for that."""
 
 
 def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, ...]:
@@ -63,6 +70,34 @@ def offer(
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
 
 
+def mend(
+    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Make feasible what promises a better primal point and is almost feasible, and keep it where it is better.
+
+    Returns
+    -------
+    primal, x, spent : Tensor
+        ``(batch,)``, ``(batch, variables)`` float64, and the passes that this took ``(batch,)`` int64.
+    """
+    spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
+    if not problem.testable:
+        return primal, x, spent
+    found, _ = point(problem, points, tolerance)
+    value, size = problem.primal_value(found), 1 + found.abs().amax(1)
+    due = (value < primal - NOTICED * value.abs()) & torch.isfinite(found).all(1)
+    if bool(due.any()):
+        worst = violation(problem, found) / size
+        due &= (worst > tolerance) & (worst <= ALMOST)
+    rows = due.nonzero()[:, 0]
+    if not len(rows):
+        return primal, x, spent
+    part = problem if len(rows) == problem.batch else problem.select(rows)
+    mended, passes = nearest(part, found[rows], tolerance / 2 * size[rows], MENDING)
+    better, points = prefer(part, mended, None, tolerance, bound[rows], primal[rows], x[rows])
+    return primal.index_copy(0, rows, better), x.index_copy(0, rows, points), spent.index_copy(0, rows, passes)
+
+
 def prefer(
     problem: Decomposition, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -99,7 +134,11 @@ def point(problem: Decomposition, points: Tensor, tolerance: float) -> tuple[Ten
 
 def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
     """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
-    size = 1 + x.abs().amax(1)
+    return (violation(problem, x) <= tolerance * (1 + x.abs().amax(1))) & torch.isfinite(x).all(1)
+
+
+def violation(problem: Decomposition, x: Tensor) -> Tensor:
+    """Largest violation of bounds and stated constraints by points ``(batch, variables)``: ``(batch,)``."""
     worst = torch.maximum(problem.lower - x, x - problem.upper).amax(1)
     copies = problem.spread(x)
     for group in problem.groups:
@@ -109,4 +148,4 @@ def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
                 rows.worst(group.rows(copies)) if group.alive is None else (rows.violation(group.view(copies)) * group.alive).amax(1)
             )
             worst = torch.maximum(worst, own)
-    return (worst <= tolerance * size) & torch.isfinite(x).all(1)
+    return worst

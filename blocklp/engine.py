@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
-from blocklp.checks import NOTICED, improve, keep, offer, prefer
+from blocklp.checks import NOTICED, improve, keep, mend, offer, prefer
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
@@ -26,6 +26,9 @@ from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
 from blocklp.sweeps import fused_loops
+
+MEND_SHARE = 4
+"""Passes of a method for each that made its points feasible."""
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 
@@ -270,6 +273,7 @@ class _Lane:
         self.mark_bound = full((len(rows),), -torch.inf)
         self.mark_primal = full((len(rows),), torch.inf)
         self.mark_pass = torch.zeros_like(rows)
+        self.mend_from = torch.zeros_like(rows)
 
     def work(self, duals: Tensor, eta: Tensor | None) -> Iterator[None]:
         """Make passes; yields after every check, so that lanes take turns, and is not resumed without instances."""
@@ -359,7 +363,7 @@ class _Lane:
             self._leave(status, done)
 
     def _primal(self) -> None:
-        """Offer the mean of the copies as a primal point: repaired by the hook, or completed by the types, or as it is."""
+        """Offer the mean of the copies as a primal point: repaired by the hook, completed by the types, mended, or as it is."""
         out, tolerance, points = self.results, self.limits.feasibility_tol, self.state.points
         if self.parked:
             offer(self.problem, points, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
@@ -367,10 +371,23 @@ class _Lane:
         known = tolerance, self.best_bound, out.primal[self.rows], out.x[self.rows]
         if self.repair is None:
             found = offer(self.problem, points, *known)
+            found = self._mended(*found)
         else:
             found = prefer(self.problem, self.repair(self.problem.mean(points.double()), self.rows), None, *known)
         out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point
         out.primal[self.rows] = found[0]
+
+    def _mended(self, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The best primal points after an attempt to mend the mean of the copies, where the passes since the last one allow it."""
+        rows = (self.mend_from <= self.passes).nonzero()[:, 0]
+        if not len(rows):
+            return primal, x
+        every = len(rows) == len(self.rows)
+        problem = self.problem if every else self.problem.select(rows)
+        points, bound = self.state.points[rows], self.best_bound[rows]
+        better, found, spent = mend(problem, points, self.limits.feasibility_tol, bound, primal[rows], x[rows])
+        self.mend_from[rows] = self.passes + MEND_SHARE * spent
+        return primal.index_copy(0, rows, better), x.index_copy(0, rows, found)
 
     def _leave(self, status: Tensor, done: Tensor) -> None:
         """Write out the instances at some positions and go on with the others."""
@@ -383,7 +400,7 @@ class _Lane:
         if self.method.proximal:
             out.eta[rows] = self.state.eta[at].double()
         stay = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
-        names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_pass"]
+        names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_pass", "mend_from"]
         left: dict[str, Any] = {}
         if self.parked:
             loops = self.problem.loops

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
+from blocklp.bounds import rounding
 from blocklp.errors import ModelError, ShapeError
 from blocklp.finite import soft, struck_out
+from blocklp.oracles import dual_simplex
+from blocklp.oracles.dual_simplex import System
 from blocklp.small_lp import minimum
 
 SYSTEMS = 20_000
@@ -20,15 +24,19 @@ SYSTEMS = 20_000
 ENUMERATED_DIM = 6
 """So are blocks with more variables."""
 
+MET = 1e-9
+"""Largest violations and differences of values of an answer, relative to the sizes."""
+
 
 class Polytope(BlockType):
     r"""The polytope :math:`\{x : lower \le A x \le upper, \; x_{lower} \le x \le x_{upper}\}`, with a finite box.
 
     Small systems are enumerated once: every choice of ``dim`` tight rows and bounds that is regular and feasible is a
-    vertex, and the min-oracle takes the best one, the lexicographically first on ties.  Larger ones are solved by HiGHS,
-    block by block, in every call: right, and slow for many blocks.
+    vertex, and the min-oracle takes the best one, the lexicographically first on ties.  Larger ones are solved by a dual simplex
+    method in every call, all blocks at once and in float64 (:mod:`blocklp.oracles.dual_simplex`); a block where it does not end
+    within 1e-9 is left to HiGHS.
 
-    Vertices and LP solutions are found in floating point, so ``value_error`` is not known.
+    ``value_error`` is what the value exceeds the one that the row duals prove, and all rounding there.
 
     Parameters
     ----------
@@ -47,6 +55,7 @@ class Polytope(BlockType):
         If a block has no point, or may be unbounded since its box is not finite.
     """
 
+    by_rows = True
     block_data = ("matrix", "lower", "upper", "x_lower", "x_upper", "vertices")
     #: ``(batch or 1, blocks or 1, vertices, dim)``, short lists filled up by their first vertex; None if solved as LPs.
     vertices: Tensor | None = None
@@ -65,13 +74,8 @@ class Polytope(BlockType):
         self.matrix = a.expand(*lead, -1, -1)
         self.lower, self.upper, self.x_lower, self.x_upper = (t.expand(*lead, -1) for t in (low, high, x_low, x_high))
         self.dim = dim
+        self._refuse_empty(lead)
         found = {(i, b): self._vertices(i, b) for i, b in itertools.product(*map(range, lead))}
-        for (i, b), points in found.items():
-            # An empty list is only trusted after the LP says the same.
-            if not points and self._solve(i, b, np.zeros(dim)) is None:
-                raise ModelError(
-                    f"Polytope: block {b} of instance {i} is infeasible: no point satisfies its rows and bounds; relax one"
-                )
         if all(found.values()):
             longest = max(map(len, found.values()))
             filled = [p + p[:1] * (longest - len(p)) for p in found.values()]
@@ -84,15 +88,36 @@ class Polytope(BlockType):
             value, row = (vertices @ cost[..., None])[..., 0].min(-1)
             vertices = vertices.expand(*cost.shape[:2], -1, -1)
             return vertices.gather(2, row[..., None, None].expand(-1, -1, 1, cost.shape[2]))[:, :, 0], value
-        point = torch.empty(cost.shape, dtype=torch.float64)
-        exact = cost.detach().to("cpu", torch.float64).numpy()
-        for i, b in itertools.product(range(cost.shape[0]), range(cost.shape[1])):
-            found = self._solve(i % self.matrix.shape[0], b % self.matrix.shape[1], exact[i, b])
-            if found is None:
-                raise ModelError(f"Polytope: HiGHS finds no point in block {b} of instance {i}, which had one; rescale its rows")
-            point[i, b] = torch.from_numpy(found)
-        point = point.to(cost)
-        return point, (cost * point).sum(-1)
+        exact = cost.double()
+        point, duals, _ = self._minimum(exact)
+        value, system = self._proven(exact, duals)[0], self._system(cost.shape[:2])
+        # Where the value and the point do not meet, HiGHS decides.
+        size = (exact.abs() * (1 + point.abs())).sum(-1)
+        length = 1 + (system.matrix.abs() * point.abs().flatten(0, 1)[:, None]).sum(-1)
+        outside = (system.violation(point.flatten(0, 1)) > MET * length).any(-1).view(value.shape)
+        for i, b in (((exact * point).sum(-1) - value > MET * size) | outside).nonzero().tolist():
+            point[i, b], value[i, b] = self._by_highs(i, b, exact[i, b])
+        return point.to(cost), value.to(cost)
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        """What the value differs from the one that row duals prove, the cost of the point above that, and all rounding."""
+        exact, value = cost.double(), self.min_value(cost).double()
+        point, duals, _ = self._minimum(exact)
+        proven, doubt = self._proven(exact, duals)
+        beyond = (duals.abs() * self._system(cost.shape[:2]).violation(point.flatten(0, 1)).view(duals.shape)).sum(-1)
+        error = (value - proven).abs() + ((exact * point).sum(-1) - proven).abs() + beyond
+        return 2 * doubt + error * (1 + rounding(8, exact.dtype))
+
+    def _minimum(self, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Points, row duals and whether there is none, of costs ``(batch, blocks, dim)`` float64."""
+        found = dual_simplex.minimum(self._system(cost.shape[:2]), cost.flatten(0, 1))
+        point, duals, empty = (t.view(*cost.shape[:2], *t.shape[1:]) for t in found)
+        return point, duals, empty
+
+    def _proven(self, cost: Tensor, duals: Tensor) -> tuple[Tensor, Tensor]:
+        """What row duals prove, and the rounding in it: ``(batch, blocks)``."""
+        value, doubt = self._system(cost.shape[:2]).proven(cost.flatten(0, 1), duals.flatten(0, 1))
+        return value.view(cost.shape[:2]), doubt.view(cost.shape[:2])
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Weights of the vertices, where they are listed, without those that fill up short lists."""
@@ -124,15 +149,38 @@ class Polytope(BlockType):
         moved = super().to(torch.float64, device)
         return moved if moved.vertices is None else moved.with_data(vertices=moved.vertices.to(dtype))
 
-    def _system(self, i: int, b: int) -> tuple[np.ndarray, ...]:
-        """Rows and box of a block: matrix, lower, upper, x_lower, x_upper."""
-        return tuple(t[i, b].cpu().numpy() for t in (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper))
+    def _system(self, lead: Sequence[int]) -> System:
+        """Rows and boxes of all blocks ``(batch, blocks)``, one after the other."""
+        data = (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
+        return System(*(t.expand(*lead, *t.shape[2:]).flatten(0, 1) for t in data))
 
-    def _solve(self, i: int, b: int, cost: np.ndarray) -> np.ndarray | None:
-        return minimum(cost, *self._system(i, b))
+    def _block(self, i: int, b: int) -> tuple[np.ndarray, ...]:
+        """Rows and box of a block: matrix, lower, upper, x_lower, x_upper."""
+        data = (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
+        return tuple(t[i % t.shape[0], b % t.shape[1]].cpu().numpy() for t in data)
+
+    def _by_highs(self, i: int, b: int, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """A minimiser and its cost by HiGHS."""
+        found = minimum(cost.cpu().numpy(), *self._block(i, b))
+        if found is None:
+            raise ModelError(f"Polytope: HiGHS finds no point in block {b} of instance {i}, which had one; rescale its rows")
+        point = torch.from_numpy(found).to(cost)
+        return point, (cost * point).sum()
+
+    def _refuse_empty(self, lead: Sequence[int]) -> None:
+        """HiGHS has the last word where the dual simplex method finds no point or does not find one."""
+        system = self._system(lead)
+        point, _, empty = dual_simplex.minimum(system, system.x_lower * 0)
+        length = 1 + (system.matrix.abs() * point.abs()[:, None]).sum(-1)
+        doubted = empty | (system.violation(point) > MET * length).any(-1)
+        for i, b in doubted.view(*lead).nonzero().tolist():
+            if minimum(np.zeros(self.matrix.shape[-1]), *self._block(i, b)) is None:
+                raise ModelError(
+                    f"Polytope: block {b} of instance {i} is infeasible: no point satisfies its rows and bounds; relax one"
+                )
 
     def _vertices(self, i: int, b: int) -> list[list[float]]:
-        return enumerate_vertices(*self._system(i, b))
+        return enumerate_vertices(*self._block(i, b))
 
     def __repr__(self) -> str:
         listed = "" if self.vertices is None else f", vertices={self.vertices.shape[2]}"

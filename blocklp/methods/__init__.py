@@ -38,7 +38,8 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     """Look a method up by name; ``"auto"`` chooses by what the block types of a problem can do.
 
     That is ADMM, except for blocks made of parts (layers of networks): their parts take steps of their own, which
-    :class:`Prox` combines better.
+    :class:`Prox` combines better; and for blocks that are dealt with by rows (:attr:`BlockType.by_rows`), where all types state
+    theirs: on polytopes without a formula :class:`Pdhg` takes a fraction of the time.
 
     Raises
     ------
@@ -50,7 +51,9 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     if not isinstance(method, str):
         raise OptionError(f"method is {method!r}; give a name or an instance of a method such as Prox()")
     if method == "auto":
-        return Prox() if any(isinstance(g.type, FactoredBlock) for g in problem.groups) else Admm()
+        if any(isinstance(g.type, FactoredBlock) for g in problem.groups):
+            return Prox()
+        return Pdhg() if problem.testable and any(g.type.by_rows for g in problem.groups) else Admm()
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
     made: Method = METHODS[method]()

@@ -162,6 +162,45 @@ class TestPolytopeSolved(BlockTypeConformance):
         return Polytope(self.matrix, [-1, -np.inf], [1, 0.5], np.zeros(7), np.ones(7))
 
 
+class TestPolytopeWithEqualities(BlockTypeConformance):
+    """Eight variables: equality, one-sided and idle rows through a common point, by block."""
+
+    trials = 6
+    draw = np.random.default_rng(10)
+    matrix, inside = draw.normal(size=(3, 4, 8)).round(2), draw.random((3, 8))
+
+    def block_type(self) -> Polytope:
+        at = np.einsum("brd,bd->br", self.matrix, self.inside)
+        below, above = np.array([0, np.inf, 0.5, np.inf]), np.array([0, 0.2, np.inf, np.inf])
+        return Polytope(self.matrix, at - below, at + above, np.full(8, -0.5), np.array([1.0, 1.5, 2.0])[:, None].repeat(8, 1))
+
+
+class TestPolytopeDegenerate(BlockTypeConformance):
+    """Sixteen variables: ten rows of small integers, all tight in one vertex of the box, by instance."""
+
+    trials = 3
+    matrix = np.random.default_rng(11).integers(-1, 2, size=(2, 1, 10, 16)).astype(float)
+
+    def block_type(self) -> Polytope:
+        return Polytope(self.matrix, np.full(10, -np.inf), np.maximum(self.matrix, 0).sum(-1) - 1, np.zeros(16), np.ones(16))
+
+    def test_value_error(self) -> None:
+        """Exact arithmetic takes too long here; see test_polytope.py."""
+
+
+class TestPolytopeOfSizes(BlockTypeConformance):
+    """Rows and variables of sizes from 1e-4 to 1e4, one variable fixed."""
+
+    trials = 6
+    scale = 10.0 ** np.array([-4, 4, 0, 2, -2, 0, 3])
+    matrix = np.random.default_rng(12).normal(size=(3, 7)).round(2) / scale
+
+    def block_type(self) -> Polytope:
+        rows = np.array([1e4, 1e-4, 1])
+        upper = np.where(np.arange(7) == 2, -1.0, 1.0) * self.scale
+        return Polytope(rows[:, None] * self.matrix, [-np.inf, -1e-4, -np.inf], rows, -self.scale, upper)
+
+
 def test_polytopes_take_the_two_ways() -> None:
     assert TestPolytopeListed().block_type().vertices is not None
     assert TestPolytopeSolved().block_type().vertices is None

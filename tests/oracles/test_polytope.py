@@ -6,7 +6,8 @@ import torch
 
 import blocklp.oracles.polytope as module
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import Polytope
+from blocklp.oracles import Polytope, dual_simplex
+from blocklp.oracles.dual_simplex import System
 from blocklp.small_lp import minimum
 
 
@@ -47,6 +48,111 @@ def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert low[0].dtype == low[1].dtype == torch.float32
     assert torch.allclose(low[1].double(), listed.min_oracle(cost)[1], atol=1e-5)
     assert torch.equal(solved.min_oracle(cost)[0], solved.min_oracle(cost)[0])
+
+
+def systems(seed: int, blocks: int, rows: int, dim: int) -> tuple[np.ndarray, ...]:
+    """Blocks with a common point: every third row an equality, every third two-sided."""
+    draw = np.random.default_rng(seed)
+    matrix, inside = draw.normal(size=(blocks, rows, dim)), draw.random((blocks, dim))
+    at = np.einsum("brd,bd->br", matrix, inside)
+    lower, upper = np.full_like(at, -np.inf), at + 0.3 * draw.random(at.shape)
+    lower[:, ::3], upper[:, ::3], lower[:, 1::3] = at[:, ::3], at[:, ::3], at[:, 1::3] - 0.3
+    return matrix, lower, upper, np.zeros((blocks, dim)), np.ones((blocks, dim))
+
+
+@pytest.mark.parametrize(("dim", "rows"), [(7, 0), (8, 8), (16, 4), (16, 20)])
+def test_solved_blocks_are_feasible_and_proven(dim: int, rows: int) -> None:
+    data = systems(dim, 12, rows, dim)
+    kind = Polytope(*data)
+    cost = torch.randn(2, 12, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(rows))
+    point, value = kind.min_oracle(cost)
+    error = kind.value_error(cost)
+    assert bool((error < 1e-10).all()) and bool(((cost * point).sum(-1) - value).abs().max() < 1e-12)
+    assert bool(((torch.tensor(data[3]) <= point) & (point <= torch.tensor(data[4]))).all())
+    activity = (kind.matrix * point[:, :, None]).sum(-1)
+    assert bool(((activity > kind.lower - 1e-12) & (activity < kind.upper + 1e-12)).all())
+    for b in range(12):
+        best = minimum(cost[1, b].numpy(), *(t[b] for t in data))
+        assert best is not None and abs(cost[1, b].numpy() @ best - float(value[1, b])) < 1e-7
+
+
+def test_any_duals_prove_a_bound() -> None:
+    """Also wrong ones, in exact arithmetic: here against the optimum with room for its own rounding."""
+    data = systems(3, 20, 6, 7)
+    system = System(*map(torch.tensor, data))
+    draw = torch.Generator().manual_seed(0)
+    cost = torch.randn(20, 7, dtype=torch.float64, generator=draw)
+    point, duals, empty = dual_simplex.minimum(system, cost)
+    best = (cost * point).sum(-1)
+    assert not bool(empty.any())
+    for size in (0.0, 1e-3, 1.0, 1e6):
+        other = duals + size * torch.randn(duals.shape, dtype=torch.float64, generator=draw)
+        other = torch.where(torch.where(other > 0, system.lower, system.upper).isinf(), 0.0, other)
+        value, doubt = system.proven(cost, other)
+        assert bool((value - doubt <= best + 1e-12).all())
+        assert size or bool((value + doubt >= best - 1e-12).all())
+
+
+def test_many_ties_end() -> None:
+    """Integer data, and costs of zero and one: every basis is degenerate, in rows and in costs."""
+    draw = np.random.default_rng(5)
+    matrix = draw.integers(-1, 2, size=(300, 12, 10)).astype(float)
+    at = np.einsum("brd,bd->br", matrix, draw.integers(0, 2, size=(300, 10)))
+    below, zero = np.where(draw.random(at.shape) < 0.3, at, -np.inf), np.zeros((300, 10))
+    system = System(*map(torch.tensor, (matrix, below, at, zero, zero + 1)))
+    cost = torch.tensor(draw.integers(-1, 2, size=(300, 10)).astype(float))
+    point, duals, empty = dual_simplex.minimum(system, cost)
+    assert not bool(empty.any())
+    assert float(system.violation(point).max()) < 1e-12
+    assert bool(((cost * point).sum(-1) - system.proven(cost, duals)[0]).abs().max() < 1e-12)
+
+
+def test_blocks_without_a_point_are_told() -> None:
+    data = systems(1, 40, 9, 7)
+    data[2][::2, 4] = data[1][::2, 4] = 20.0
+    empty = dual_simplex.minimum(System(*map(torch.tensor, data)), torch.zeros(40, 7, dtype=torch.float64))[2]
+    for b in range(40):
+        assert bool(empty[b]) == (minimum(np.zeros(7), *(t[b] for t in data)) is None)
+    assert bool(empty[::2].all())
+
+
+def test_blocks_do_not_change_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System(*map(torch.tensor, systems(2, 30, 10, 9)))
+    cost = torch.randn(30, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    together = dual_simplex.minimum(system, cost)
+    monkeypatch.setattr(dual_simplex, "CACHED", 0)
+    for one, other in zip(together, dual_simplex.minimum(system, cost), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("rows", [0, 3, 12])
+def test_loops_and_tensor_operations_agree(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = systems(9, 40, rows, 9)
+    if rows == 12:
+        data[2][::4, 4] = data[1][::4, 4] = 20.0  # some without a point
+    system = System(*map(torch.tensor, data))
+    cost = torch.randn(40, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    cost[1::2] = cost[1::2].round()
+    compiled = dual_simplex.minimum(system, cost)
+    monkeypatch.setattr(dual_simplex, "loops", lambda module: None)
+    plain = dual_simplex.minimum(system, cost)
+    assert torch.equal(compiled[2], plain[2]) and bool(plain[2].any()) == (rows == 12)
+    full = ~plain[2]
+    for point, duals, _ in (compiled, plain):
+        assert float(system.violation(point)[full].max() if rows else 0) < 1e-12
+        assert bool(((cost * point).sum(-1) - system.proven(cost, duals)[0])[full].abs().max() < 1e-12)
+
+
+def test_where_the_method_does_not_end_highs_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = systems(6, 8, 6, 7)
+    cost = torch.randn(1, 8, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    kind = Polytope(*data)
+    value = kind.min_oracle(cost)[1]
+    monkeypatch.setattr(dual_simplex, "PATIENCE", 0)
+    point, other = kind.min_oracle(cost)
+    assert torch.allclose(other, value, atol=1e-7) and torch.allclose((cost * point).sum(-1), other)
+    # Only the row duals at hand prove something then.
+    assert bool((other - kind.value_error(cost) <= value).all()) and bool(kind.value_error(cost).max() > 1e-3)
 
 
 def test_simple_vertices() -> None:

@@ -1,0 +1,49 @@
+r"""Feasible points near to points that are almost feasible: what turns the mean of the copies into a certificate.
+
+The projection on the feasible set, in the metric of the column sums T of the rows A (:class:`blocklp.methods.pdhg.Program`),
+
+.. math:: \min_x \; \tfrac12 |x - x_0|^2_{T^{-1}} \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi,
+
+by accelerated proximal gradient steps on its dual, started anew where momentum leads back (Beck and Teboulle 2009; O'Donoghue and
+Candes 2015).  With steps of the row sums of A no norm is estimated.  The projection moves what is violated by about as much
+as it is violated, while a shrinkage towards an interior point moves everything, and equalities have no interior.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition, dot
+from blocklp.methods.base import where
+from blocklp.methods.pdhg import Program
+
+
+def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Move points ``(batch, variables)`` until no row is violated by more than a tolerance ``(batch,)``, for so many passes at most.
+
+    All blocks must state their constraints.
+
+    Returns
+    -------
+    points, passes : Tensor
+        ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
+    """
+    program = Program.build(problem)
+    y = ahead = torch.zeros_like(program.row)
+    age, found, passes = torch.zeros_like(tolerance), x, torch.zeros_like(tolerance, dtype=torch.long)
+    left = torch.ones_like(tolerance, dtype=torch.bool)
+    for _ in range(most):
+        near = x + program.column * problem.collect(program.pull(problem, ahead))
+        near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
+        reached = program.activity(problem, near)
+        found, passes = where(left, near, found), passes + left
+        left = left & ~(torch.maximum(program.lower - reached, reached - program.upper) <= tolerance[:, None]).all(1)
+        if not bool(left.any()):
+            break
+        w = ahead / program.row - reached
+        new = program.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
+        back = dot((ahead - new) / program.row, new - y) > 0
+        age = (age + 1).masked_fill(back, 0.0)
+        ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
+    return found, passes

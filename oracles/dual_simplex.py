@@ -1,0 +1,228 @@
+r"""The dual simplex method on many small LPs at once, :math:`\min \langle c, x \rangle, \; l \le A x \le u, \; lo \le x \le hi`.
+
+The finite box makes the vertex of cheapest bounds dual feasible, so that there is no first phase.  A row that its neighbours violate
+leaves the basis, the one of the largest violation over the length of its row of the tableau (dual steepest edge, Forrest and
+Goldfarb 1992), and the ratio test passes all breakpoints up to the one where the dual objective turns (Maros 2003, "long steps").
+All LPs pivot together on dense tableaus ``(blocks, rows, dim)``, and those that are done leave; on a CPU with numba compiled
+loops make the same pivots, up to rounding, block by block.
+
+What the last basis says is computed again from the data, and the value is what its row duals prove.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.bounds import rounding
+from blocklp.compiled import loops
+
+CACHED = 60_000
+"""Entries of the tableaus that a CPU works on at a time: they stay in its cache."""
+
+PIVOT = 1e-9
+"""Smaller entries of a scaled tableau are taken for rounding."""
+
+VIOLATED = 1e-12
+"""Violation from which on a scaled row leaves, relative to the size of the box."""
+
+PATIENCE = 6
+"""Pivots that are made at most, over the number of rows and variables."""
+
+
+@dataclass(frozen=True)
+class System:
+    """Rows and boxes, one a block: ``lower <= matrix @ x <= upper``, ``x_lower <= x <= x_upper``, all float64."""
+
+    matrix: Tensor  # (blocks, rows, dim)
+    lower: Tensor  # (blocks, rows), may be infinite
+    upper: Tensor
+    x_lower: Tensor  # (blocks, dim)
+    x_upper: Tensor
+
+    def __getitem__(self, some: Tensor | slice) -> System:
+        """The systems of some blocks."""
+        return System(*(t[some] for t in vars(self).values()))
+
+    @property
+    def reach(self) -> Tensor:
+        """Largest magnitudes in the box: ``(blocks, dim)``."""
+        return torch.maximum(self.x_lower.abs(), self.x_upper.abs())
+
+    def proven(self, cost: Tensor, duals: Tensor) -> tuple[Tensor, Tensor]:
+        """The lower bound that row duals of any size prove, and the rounding in it: two tensors ``(blocks,)``.
+
+        Duals whose row has no side to pay for them must be zero (Neumaier and Shcherbina 2004).
+        """
+        reduced = cost - (self.matrix * duals[..., None]).sum(1)
+        sides = torch.where(duals > 0, self.lower, self.upper)
+        rows = torch.where(duals == 0, 0.0, duals * sides)
+        boxes = torch.minimum(reduced * self.x_lower, reduced * self.x_upper)
+        size = cost.abs() + (self.matrix * duals[..., None]).abs().sum(1)
+        terms = sum(self.matrix.shape[1:]) + 6
+        doubt = rounding(terms, cost.dtype) * (rows.abs().sum(-1) + (size * self.reach).sum(-1))
+        return rows.sum(-1) + boxes.sum(-1), doubt + 4 * terms * torch.finfo(cost.dtype).tiny
+
+    def violation(self, x: Tensor) -> Tensor:
+        """By how much points ``(blocks, dim)`` of the box violate each row: ``(blocks, rows)``."""
+        activity = (self.matrix * x[:, None]).sum(-1)
+        return torch.maximum(self.lower - activity, activity - self.upper).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Where a dual simplex method is, one row a block; variables are numbered before rows."""
+
+    tableau: Tensor  # (blocks, rows, dim): what is basic, by what is not
+    reduced: Tensor  # (blocks, dim): reduced costs
+    low: Tensor  # (blocks, dim + rows): bounds of variables and rows
+    high: Tensor
+    outside: Tensor  # (blocks, dim): numbers of what is not basic
+    inside: Tensor  # (blocks, rows): of what is
+    above: Tensor  # (blocks, dim): whether what is not basic is at its upper bound
+
+    def __getitem__(self, some: Tensor) -> Basis:
+        """The bases of some blocks."""
+        return Basis(*(t[some] for t in vars(self).values()))
+
+    @property
+    def at(self) -> Tensor:
+        """Values of what is not basic."""
+        return torch.where(self.above, self.high.gather(1, self.outside), self.low.gather(1, self.outside))
+
+
+def minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Minimise all costs ``(blocks, dim)``, float64.
+
+    Returns
+    -------
+    point, duals, empty : Tensor
+        ``(blocks, dim)``, ``(blocks, rows)`` and ``(blocks,)``: a point of the box, near to a vertex; row duals; and whether the
+        block was found to have no point.  Where the method did not end, point and duals are no optimum: test them.
+    """
+    each = max(1, system.matrix[:1].numel())
+    size = max(1, CACHED // each) if cost.device.type == "cpu" else max(1, len(cost))
+    parts = [_minimum(system[first : first + size], cost[first : first + size]) for first in range(0, len(cost), size)]
+    point, duals, empty = zip(*parts, strict=True)
+    return torch.cat(point), torch.cat(duals), torch.cat(empty)
+
+
+def _minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    column, row = _scales(system)
+    matrix = system.matrix * row[..., None] * column[:, None]
+    # Rows without a side get one that the box implies.
+    box = system.x_lower / column, system.x_upper / column
+    plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
+    least = (plus * box[0][:, None] + minus * box[1][:, None]).sum(-1) - 1
+    most = (plus * box[1][:, None] + minus * box[0][:, None]).sum(-1) + 1
+    low = torch.cat([box[0], torch.where(system.lower.isinf(), least, system.lower * row)], 1)
+    high = torch.cat([box[1], torch.where(system.upper.isinf(), most, system.upper * row)], 1)
+    blocks, rows, dim = matrix.shape
+    numbers = torch.arange(dim + rows, device=cost.device).expand(blocks, -1)
+    basis = Basis(matrix, cost * column, low, high, numbers[:, :dim], numbers[:, dim:], cost < 0)
+    done, empty = _pivoted(basis)
+    # Values of variables and rows, duals of rows and reduced costs of variables, both zero where they are basic or not.
+    values, prices = torch.zeros_like(low), torch.zeros_like(low)
+    values.scatter_(1, done.outside, done.at)
+    values.scatter_(1, done.inside, (done.tableau * done.at[:, None]).sum(-1))
+    prices.scatter_(1, done.outside, done.reduced)
+    # One step of refinement: what rows and costs are off in the data moves the basic ones through the tableau.
+    x, y = values[:, :dim], prices[:, dim:]
+    off = torch.cat([torch.zeros_like(x), values[:, dim:] - (matrix * x[:, None]).sum(-1)], 1)
+    move = (done.tableau * off.gather(1, done.outside)[:, None]).sum(-1)
+    x = x + torch.zeros_like(low).scatter_(1, done.inside, move)[:, :dim]
+    off = torch.cat([cost * column - (matrix * y[..., None]).sum(1) - prices[:, :dim], torch.zeros_like(y)], 1)
+    move = (done.tableau * off.gather(1, done.inside)[..., None]).sum(1)
+    y = y + torch.zeros_like(low).scatter_(1, done.outside, move)[:, dim:]
+    y = torch.where(torch.where(y > 0, system.lower, system.upper).isinf(), 0.0, y)
+    return torch.minimum(torch.maximum(x * column, system.x_lower), system.x_upper), y * row, empty
+
+
+def _scales(system: System) -> tuple[Tensor, Tensor]:
+    """Powers of two that make boxes and rows about as large as 1, by column and by row."""
+    width = (system.x_upper - system.x_lower).clamp(min=0)
+    column = torch.where(width > 0, torch.exp2(torch.where(width > 0, width, 1.0).log2().round()), 1.0)
+    size = (system.matrix.abs() * column[:, None]).sum(-1)
+    return column, torch.where(size > 0, torch.exp2(-torch.where(size > 0, size, 1.0).log2().round()), 1.0)
+
+
+def _pivoted(basis: Basis) -> tuple[Basis, Tensor]:
+    """The last bases, and which blocks have no point."""
+    blocks, rows, dim = basis.tableau.shape
+    empty = (basis.low > basis.high).any(1)
+    slack = VIOLATED * (1 + torch.maximum(basis.low.abs(), basis.high.abs()).amax(1, keepdim=True))
+    turns, stall = PATIENCE * (rows + dim) if rows else 0, 2 * (rows + dim)
+    last = Basis(*(t.clone(memory_format=torch.contiguous_format) for t in vars(basis).values()))
+    if empty.device.type == "cpu" and (compiled := loops("blocklp.oracles.dual_simplex_kernels")) is not None:
+        compiled.pivoted(blocks, turns, stall, PIVOT, slack, *vars(last).values(), empty)
+        return last, empty
+    left = torch.arange(blocks, device=empty.device)
+    for turn in range(turns):
+        value = (basis.tableau * basis.at[:, None]).sum(-1)
+        low, high = basis.low.gather(1, basis.inside), basis.high.gather(1, basis.inside)
+        excess = torch.maximum(low - value, value - high)
+        violated = excess > slack[left]
+        score = torch.where(violated, excess.square() / (1 + basis.tableau.square().sum(-1)), -1.0)
+        if turn > stall:  # ties may go round in circles: prefer other rows every time
+            score = score * (1 + (basis.inside * 7919 + turn * 104729) % 61)
+        row = score.argmax(1, keepdim=True)
+        entries = basis.tableau.gather(1, row[..., None].expand(-1, -1, dim))[:, 0]
+        too_low = value.gather(1, row) < low.gather(1, row)
+        column, passed = _breakpoint(basis, torch.where(too_low, entries, -entries), excess.gather(1, row) - slack[left])
+        hopeless = violated.any(1) & (column[:, 0] < 0)
+        empty[left[hopeless]] = True
+        going = violated.any(1) & (column[:, 0] >= 0) & ~empty[left]
+        if not bool(going.all()):
+            for kept, now in zip(vars(last).values(), vars(basis).values(), strict=True):
+                kept[left[~going]] = now[~going]
+            basis, left = basis[going], left[going]
+            row, entries, too_low, column, passed = (t[going] for t in (row, entries, too_low, column, passed))
+        if not len(left):
+            return last, empty
+        basis = _exchanged(basis, row, column, entries, passed, too_low)
+    for kept, now in zip(vars(last).values(), vars(basis).values(), strict=True):
+        kept[left] = now
+    return last, empty
+
+
+def _breakpoint(basis: Basis, slope: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+    """The column to enter ``(blocks, 1)``, -1 where the row cannot be met, and those that change sides before ``(blocks, dim)``.
+
+    ``slope`` is how much a column adds to the row, which must rise by ``excess``.
+    """
+    size = slope.abs()
+    able = torch.where(basis.above, slope < 0, slope > 0) & (size > PIVOT)
+    ratio = torch.where(able, basis.reduced.abs() / size, torch.inf)
+    most = torch.where(able, size * (basis.high.gather(1, basis.outside) - basis.low.gather(1, basis.outside)), 0.0)
+    # Sorting short rows takes longer than to compare all pairs.  Larger pivots first among ties, then smaller numbers.
+    other, number = ratio[:, None], torch.arange(size.shape[1], device=size.device)
+    larger, same = size[:, None] > size[..., None], size[:, None] == size[..., None]
+    tied = (other == ratio[..., None]) & (larger | (same & (number < number[:, None])))
+    before = ((other < ratio[..., None]) | tied).to(size)
+    met = (before * most[:, None]).sum(-1)
+    place = torch.where(able & (met + most >= excess), before.sum(-1), torch.inf)
+    first, column = place.min(1, keepdim=True)
+    column = torch.where(first < torch.inf, column, -1)
+    return column, able & (before.sum(-1) < first)
+
+
+def _exchanged(basis: Basis, row: Tensor, column: Tensor, entries: Tensor, passed: Tensor, too_low: Tensor) -> Basis:
+    """Make the row of each block leave the basis and the column enter it."""
+    pivot = entries.gather(1, column)
+    down = basis.tableau.gather(2, column[:, None].expand(-1, basis.tableau.shape[1], -1))[..., 0]
+    across = entries / pivot
+    step = basis.reduced.gather(1, column) / pivot
+    tableau = basis.tableau - down[..., None] * across[:, None]
+    tableau.scatter_(2, column[:, None].expand(-1, tableau.shape[1], -1), (down / pivot)[..., None])
+    tableau.scatter_(1, row[..., None].expand(-1, -1, tableau.shape[2]), (-across).scatter(1, column, 1 / pivot)[:, None])
+    return Basis(
+        tableau,
+        (basis.reduced - step * entries).scatter(1, column, step),
+        basis.low,
+        basis.high,
+        basis.outside.scatter(1, column, basis.inside.gather(1, row)),
+        basis.inside.scatter(1, row, basis.outside.gather(1, column)),
+        (basis.above ^ passed).scatter(1, column, ~too_low),
+    )

@@ -1,0 +1,104 @@
+"""Points that are almost feasible: their projection, and the certificates that it gives."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+import blocklp as bl
+from blocklp.checks import feasible, violation
+from blocklp.methods import as_method
+from blocklp.methods.pdhg import Program
+from blocklp.nearest import nearest
+from blocklp.oracles import Polytope, Simplex
+from blocklp.reference import reference
+
+
+def model(seed: int, dim: int = 4, blocks: int = 25, equalities: int = 0) -> bl.Model:
+    """Polytopes that share all variables; some rows are equalities through a common point."""
+    draw = np.random.default_rng(seed)
+    variables = 2 * blocks
+    matrix, inside = draw.normal(size=(blocks, 3, dim)), draw.random(variables)
+    scope = np.stack([draw.permutation(variables)[:dim] for _ in range(blocks)])
+    at = np.einsum("brd,bd->br", matrix, inside[scope])
+    lower, upper = np.full_like(at, -np.inf), at + 0.3 * draw.random(at.shape)
+    lower[:equalities, 0] = upper[:equalities, 0] = at[:equalities, 0]
+    m = bl.Model()
+    x = m.variable("x", variables, lower=0, upper=1)
+    m.add(Polytope(matrix, lower, upper, np.zeros(dim), np.ones(dim)), x[scope])
+    m.minimize(draw.normal(size=variables) @ x)
+    return m
+
+
+def test_the_projection_is_the_nearest_point() -> None:
+    """Against a general solver of quadratic programs, in the metric of the method."""
+    problem = model(0, blocks=6, equalities=2).compile().decomposition()
+    program = Program.build(problem)
+    start = torch.rand(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    tolerance = torch.tensor([1e-10], dtype=torch.float64)
+    found, passes = nearest(problem, start, tolerance, 20_000)
+    assert int(passes) < 20_000 and float(violation(problem, found)) <= 1e-9
+
+    def rows(x: np.ndarray) -> np.ndarray:
+        reached = program.activity(problem, torch.tensor(x)[None])
+        room = torch.cat([program.upper - reached, reached - program.lower])
+        return room[room.isfinite()].numpy()
+
+    scale = program.column[0].numpy()
+    best = minimize(
+        lambda x: float(((x - start[0].numpy()) ** 2 / scale).sum()),
+        found[0].numpy(),
+        constraints={"type": "ineq", "fun": rows},
+        bounds=[(0, 1)] * 12,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    assert np.abs(best.x - found[0].numpy()).max() < 1e-5
+
+
+def test_feasible_points_stay_and_instances_do_not_mix() -> None:
+    solver = bl.compile([model(1), model(2)])
+    problem = solver.decomposition()
+    optima = torch.cat([reference(model(seed)).x["x"] for seed in (1, 2)])
+    noise = 1e-3 * torch.randn(optima.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    start = torch.zeros_like(problem.cost)  # instances that differ in their scopes are padded
+    start[:, : optima.shape[1]] = torch.stack([optima[0], optima[1] + noise[1]])
+    tolerance = torch.tensor([1e-6, 1e-6], dtype=torch.float64)
+    found, passes = nearest(problem, start, tolerance, 500)
+    assert passes[0] == 1 and torch.allclose(found[0], start[0].clamp(0, 1), atol=1e-9)
+    assert bool((violation(problem, found) <= 1e-6).all()) and 1 < passes[1] < 500
+    for i in range(2):
+        alone = nearest(problem.select(torch.tensor([i])), start[i : i + 1], tolerance[:1], 500)
+        assert torch.equal(alone[0][0], found[i]) and alone[1][0] == passes[i]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("method", ["auto", "admm"])
+def test_polytopes_are_certified(method: str, dtype: torch.dtype) -> None:
+    """Also where equalities leave no interior; what is certified is true and feasible by the test for all points."""
+    for equalities in (0, 8):
+        given = model(3, equalities=equalities)
+        truth = reference(given).objective.item()
+        solver = given.compile(dtype=dtype)
+        found = solver.solve(method=method, tol=1e-3, passes=6000, check_every=50)
+        assert found.status[0] is bl.Status.OPTIMAL
+        assert truth - 1.1e-3 * max(1, abs(truth)) <= found.bound.item() <= truth + 1e-7
+        assert abs(found.primal.item() - truth) <= 1.1e-3 * max(1, abs(truth))
+        assert bool(feasible(solver.decomposition(), found.x["x"].double(), 1e-6).all())
+
+
+def test_auto_takes_rows_where_all_types_state_them() -> None:
+    class Silent(Simplex):
+        def constraints(self) -> None:
+            return None
+
+    def mixed(kind: Simplex) -> bl.Model:
+        m = bl.Model()
+        x = m.variable("x", 4, lower=0, upper=1)
+        m.add(Polytope([[1.0, 2.0, 3.0, 1.0]], [-np.inf], [2.0], np.zeros(4), np.ones(4)), [x[None, i] for i in range(4)])
+        m.add(kind, [x[None, i] for i in range(4)])
+        m.minimize(-x.sum())
+        return m
+
+    chosen = [type(as_method("auto", mixed(kind).compile().decomposition())) for kind in (Simplex(4), Silent(4))]
+    assert chosen == [bl.Pdhg, bl.Admm]
