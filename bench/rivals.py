@@ -14,7 +14,7 @@ import numpy as np
 import thinqpbo
 from scipy.sparse import save_npz
 
-from blocklp.linear_program import export
+from blocklp.linear_program import LinearProgram, export
 from blocklp.model import Model
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
@@ -56,6 +56,22 @@ def or_tools_pdlp_on(model: Model, tolerance: float, limit: float = 120.0) -> di
     In a process of its own, because OR-tools and highspy bring HiGHS in two versions that do not load together; reading
     the LP is not timed.  Rows that the bounds of variables imply are left out.
     """
+    answer, program, sign = _elsewhere("ortools_process", model, tolerance, limit)
+    for key in ("value", "bound"):
+        answer[key] = sign * answer[key] + program.offset
+    return answer
+
+
+def mpax(model: Model, tolerance: float, limit: float = 120.0) -> float | None:
+    """The LP of a model's first instance by MPAX: seconds without compiling, or None if it did not get there or is not there."""
+    try:
+        return _elsewhere("mpax_process", model, tolerance, limit)[0]["seconds"]
+    except subprocess.CalledProcessError:
+        return None
+
+
+def _elsewhere(module: str, model: Model, tolerance: float, limit: float) -> tuple[dict[str, Any], LinearProgram, int]:
+    """What a module of this folder answers for an LP, the LP, and -1 if it is one of maximisation."""
     program = export(model, 0)
     plus, minus = program.A.maximum(0), program.A.minimum(0)
     least, most = plus @ program.lower + minus @ program.upper, plus @ program.upper + minus @ program.lower
@@ -71,9 +87,7 @@ def or_tools_pdlp_on(model: Model, tolerance: float, limit: float = 120.0) -> di
     with tempfile.TemporaryDirectory() as folder:
         np.savez(Path(folder) / "vectors.npz", **vectors)
         save_npz(Path(folder) / "rows.npz", program.A[used])
-        command = [sys.executable, "-m", "bench.ortools_process", folder, str(limit), str(tolerance)]
+        command = [sys.executable, "-m", f"bench.{module}", folder, str(limit), str(tolerance)]
         answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     answer["seconds"] = answer["build"] + answer["solve"] if answer["status"] == "optimal" else None
-    for key in ("value", "bound"):
-        answer[key] = sign * answer[key] + program.offset
-    return answer
+    return answer, program, sign
