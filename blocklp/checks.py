@@ -13,7 +13,7 @@ from blocklp.nearest import nearest
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
 
-ALMOST = 3e-3
+ALMOST = 3e-2
 """Points that violate rows by more, relative to their size, are not worth mending."""
 
 MENDING = 150

@@ -27,8 +27,8 @@ from blocklp.methods.base import where
 from blocklp.status import Status
 from blocklp.sweeps import fused_loops
 
-MEND_SHARE = 4
-"""Passes of a method for each that made its points feasible."""
+MEND_SHARE, MEND_PART = 4, 2
+"""An attempt to make points feasible waits for so many passes of the method for each of the last one, at most half of all so far."""
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 
@@ -386,7 +386,7 @@ class _Lane:
         problem = self.problem if every else self.problem.select(rows)
         points, bound = self.state.points[rows], self.best_bound[rows]
         better, found, spent = mend(problem, points, self.limits.feasibility_tol, bound, primal[rows], x[rows])
-        self.mend_from[rows] = self.passes + MEND_SHARE * spent
+        self.mend_from[rows] = self.passes + (MEND_SHARE * spent).clamp(max=self.passes // MEND_PART)
         return primal.index_copy(0, rows, better), x.index_copy(0, rows, found)
 
     def _leave(self, status: Tensor, done: Tensor) -> None:
