@@ -32,9 +32,9 @@ def draw(records: list[Record], figure: Figure) -> None:
     "batch",
     "Batches of BA-200 (shape of Fig. 4.3)",
     "Different graphs, float32 with bounds in float64, a gap certified for each instance; the median of three runs. `one after "
-    "the other` is this engine on single models (64 at most, extrapolated), `ratio` its time over the batch's, `difference` the largest "
-    "difference of a bound between the two. Max-flow includes building its graphs, HiGHS does not include building the LPs;"
-    " beyond 64 instances both are extrapolated from the first 64, and given for one core; `of HiGHS` compares bounds a "
+    "the other` is this engine on single models (64 at most, extrapolated), `ratio` its time over the batch's, `difference` the "
+    "largest difference of a bound between the two. Max-flow includes building its graphs, HiGHS does not include building the "
+    "LPs; beyond 64 instances both are extrapolated from the first 64, and given for one core; `of HiGHS` compares bounds a "
     "second with HiGHS on both cores.",
     draw,
 )
