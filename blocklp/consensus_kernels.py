@@ -16,7 +16,7 @@ CHUNK = 4096
 
 
 def chunks(variables: int) -> int:
-    """The units of work of an instance in :func:`follow` and :func:`join`."""
+    """The units of work of an instance in :func:`follow`."""
     return -(-variables // CHUNK)
 
 
@@ -59,33 +59,14 @@ def pull_row(anchor: Any, age: int, value: Any) -> None:
 
 
 @kernel()
-def collect(begin: int, stop: int, parts: int, used: int, places: Any, segments: Any, copies: Any, sums: Any) -> None:
+def collect(begin: int, stop: int, used: int, places: Any, segments: Any, copies: Any, sums: Any) -> None:
     """Sum copies of the first ``used`` variables, from ``segments[k, 0]`` to before ``segments[k, 1]`` for every k.
 
-    A part of the segments of an instance is a unit, with sums of its own: ``(batch, parts, used)``.
+    An instance is a unit.
     To scatter beats to gather: there are fewer variables than copies, so that their sums stay in the cache.
     """
-    for unit in range(begin, stop):
-        row, part = unit // parts, unit % parts
-        own = np.empty_like(segments)
-        for s in range(len(segments)):
-            size = segments[s, 1] - segments[s, 0]
-            own[s, 0] = segments[s, 0] + size * part // parts
-            own[s, 1] = segments[s, 0] + size * (part + 1) // parts
-        collect_row(places[row % len(places)], own, copies[row], sums[row, part, :used])
-
-
-@kernel(grain=16)
-def join(begin: int, stop: int, used: int, parts: Any, sums: Any) -> None:
-    """Add up the parts of :func:`collect`."""
-    pieces = (used + CHUNK - 1) // CHUNK
-    for unit in range(begin, stop):
-        row, first = unit // pieces, unit % pieces * CHUNK
-        for v in range(first, min(first + CHUNK, used)):
-            total = parts[row, 0, v]
-            for p in range(1, parts.shape[1]):
-                total += parts[row, p, v]
-            sums[row, v] = total
+    for row in range(begin, stop):
+        collect_row(places[row % len(places)], segments, copies[row], sums[row, :used])
 
 
 @kernel()

@@ -262,8 +262,7 @@ class _Lane:
         self.evaluated = self.exact and method.evaluates
         self.problem = whole if len(rows) == whole.batch else whole.select(part)
         self.iterated = self.problem.to(dtype)
-        loops = whole.loops
-        self.parked = repair is None and loops is not None and loops.only is not None and loops.parts(whole) == 1
+        self.parked = repair is None and whole.loops is not None and whole.loops.only is not None
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
         self.passes = 0
         self.state: Any = None

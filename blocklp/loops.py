@@ -26,9 +26,6 @@ MODULE = "blocklp.consensus_kernels"
 LARGE, SMALL = 300_000, 2_000
 """Copies from which on loops pay: of all problems so far, as long as loops are not loaded (that takes half a second), and of one."""
 
-DIVIDED = 100_000
-"""Copies from which on the blocks of a single instance are dealt out to threads; sums then are sums of parts, by loops alone."""
-
 _so_far = [0]
 
 
@@ -59,10 +56,6 @@ class Loops:
     def select(self, rows: Rows) -> Loops:
         """Return the loops over some instances."""
         return self if self.only is None else replace(self, only=self.only.select(rows))
-
-    def parts(self, problem: Decomposition) -> int:
-        """Parts that sums over copies are made of: by the size of an instance alone, so that its numbers depend on nothing else."""
-        return 1 if problem.copies < DIVIDED else max(2, min(16, problem.copies // (3 * self.used)))
 
     def park(self, live: Tensor) -> Loops:
         """Return loops that leave all instances but those at some positions ``(k,)`` as they are."""
@@ -139,8 +132,7 @@ def load(problem: Decomposition) -> Loops | None:
     if not any(named):
         return None
     _so_far[0] += size
-    pays = MODULE in sys.modules or _so_far[0] >= LARGE or problem.copies >= DIVIDED
-    consensus = compiled.wanted(MODULE) if pays else None
+    consensus = compiled.wanted(MODULE) if MODULE in sys.modules or _so_far[0] >= LARGE else None
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []

@@ -38,6 +38,9 @@ from blocklp.methods.base import Method, MethodState
 from blocklp.sweeps import around, fused_loops
 from blocklp.weight import BalanceRule, Fixed
 
+DIVIDED = 100_000
+"""Copies from which on threads share the blocks of a single instance."""
+
 
 @dataclass(frozen=True)
 class AdmmState(MethodState):
@@ -126,7 +129,7 @@ class Admm(Method):
         """Several passes in one call, where instances are too small to deal their blocks out to threads."""
         loops, eta = problem.loops, state.eta
         passes = min(most, self.every - state.passes % self.every)
-        if loops is not None and loops.only is not None and loops.parts(problem) == 1:
+        if loops is not None and loops.only is not None and (problem.batch > 1 or problem.copies < DIVIDED):
             group = problem.groups[loops.only.group]
             speed, pull = self._speed(state), (state.anchor, state.base, state.age)
             means = (loops.used, problem.counts, speed)
@@ -227,11 +230,7 @@ def collect(problem: Decomposition, copies: Tensor, out: Tensor | None = None) -
     if (loops := problem.loops) is None:
         return problem.collect(copies)
     out = torch.empty_like(problem.cost) if out is None else out
-    parts = loops.parts(problem)
-    sums = out[:, None] if parts == 1 else out.new_empty(len(out), parts, loops.used)
-    loops.consensus.collect(len(out) * parts, parts, loops.used, problem.coupling.places, loops.segments, copies, sums)
-    if parts > 1:
-        loops.consensus.join(len(out) * loops.consensus.chunks(loops.used), loops.used, sums, out)
+    loops.consensus.collect(problem.batch, loops.used, problem.coupling.places, loops.segments, copies, out)
     return out
 
 
