@@ -44,14 +44,19 @@ def _edges(
         mean_a[q], mean_b[q], z_a[q], z_b[q] = m[i], m[j], z[i], z[j]
     dual_a, dual_b, cost = dual[a : a + count], dual[b : b + count], dual[c : c + count]
     x_a, x_b, x_c = point[a : a + count], point[b : b + count], point[c : c + count]
-    for q in range(count):
-        dual_a[q] = (x_a[q] - mean_a[q]) * speed + dual_a[q]
-        dual_b[q] = (x_b[q] - mean_b[q]) * speed + dual_b[q]
+    rate = speed
     if len(anchor):
+        for q in range(count):
+            dual_a[q] = (x_a[q] - mean_a[q]) * speed + dual_a[q]
+            dual_b[q] = (x_b[q] - mean_b[q]) * speed + dual_b[q]
         pull_row(anchor[a : a + count], age, dual_a)
         pull_row(anchor[b : b + count], age, dual_b)
+        rate = zero  # they have moved
     for q in range(count):
-        l_a, l_b = dual_a[q], dual_b[q]
+        l_a = (x_a[q] - mean_a[q]) * rate + dual_a[q]
+        l_b = (x_b[q] - mean_b[q]) * rate + dual_b[q]
+        dual_a[q] = l_a
+        dual_b[q] = l_b
         u, v, p = z_a[q] - step * l_a, z_b[q] - step * l_b, step * cost[q]
         gain = min(p, zero)
         side = -one if p < zero else one
