@@ -48,9 +48,9 @@ def records(dim: int, blocks: int, rivals: tuple[str, ...], ours: tuple[str, ...
     for rival in rivals:
         answer = reference(model, rival)
         record(rival, answer.seconds, None, None, None, answer.objective.item())
-    truth = made[-1]["error"]
+    truth = made[-1]["error"] if rivals else None
     for row in made:
-        row["error"] = (truth - row["error"]) / abs(truth)
+        row["error"] = None if truth is None else (truth - row["error"]) / abs(truth)
         row["over PDLP"] = row["seconds"] / pdlp["seconds"] if row["seconds"] and pdlp["seconds"] else None
     return made
 
@@ -63,7 +63,7 @@ def records(dim: int, blocks: int, rivals: tuple[str, ...], ours: tuple[str, ...
     "tolerance of 1e-4 on gap and residuals, HiGHS to 1e-9, both without the time to read the LP. `gap` of PDLP is that of its "
     "value and of the bound that its duals prove, `violation` its largest violation of a row, which no certificate admits above "
     "2e-6; `error` that of the bound, of HiGHS that of the value. `over PDLP`: seconds over those of PDLP. Empty: not within a "
-    "minute.",
+    "minute; HiGHS did not end within four minutes on the largest.",
 )
 def run(quick: bool) -> list[Record]:
     if quick:
@@ -71,5 +71,6 @@ def run(quick: bool) -> list[Record]:
     found = []
     for dim in (4, 8, 16):
         found += records(dim, 500, ("highs-simplex", "highs-ipm"), tuple(OURS))
-        found += records(dim, 5000, ("highs-ipm",), ("auto, float64", "auto, float32"))
+        # HiGHS takes more than four minutes on the largest.
+        found += records(dim, 5000, ("highs-ipm",) if dim < 16 else (), ("auto, float64", "auto, float32"))
     return found
