@@ -49,14 +49,18 @@ def draw(records: list[Record], figure: Figure) -> None:
     """Error against passes and against seconds, on the graphs of the thesis."""
     chosen = [r for r in records if r["graphs"] == list(FAMILIES)[min(1, len(records) // len(METHODS) - 1)]]
     for axes, what in zip(figure.subplots(1, 2, sharey=True), ("passes", "seconds"), strict=True):
-        for r in chosen:
+        for k, r in enumerate(chosen):
+            look = "o-" if k < 6 else "s--"  # ten colours do not tell so many methods apart
             made = [p for p in PASSES if r[f"{p} passes"] is not None]
             scale = 1 if what == "passes" else r["seconds"] / made[-1]
-            axes.loglog([p * scale for p in made], [max(r[f"{p} passes"], 1e-7) for p in made], marker="o", label=r["method"])
+            axes.loglog(
+                [p * scale for p in made], [max(r[f"{p} passes"], 1e-7) for p in made], look, color=f"C{k % 6}", label=r["method"]
+            )
         axes.set_xlabel(what)
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel(f"error of the bound in percent, {chosen[0]['graphs']}")
-    figure.axes[0].legend()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center")
 
 
 @case(
