@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -51,3 +52,22 @@ def random_model(rng: np.random.Generator) -> bl.Model:
     objective = (cost if batch > 1 else cost[0]) @ x + float(rng.standard_normal())
     (model.minimize if rng.random() < 0.7 else model.maximize)(objective)
     return model
+
+
+def polytopes(seed: int) -> bl.Model:
+    """Polytopes without a formula for proximal points."""
+    draw = np.random.default_rng(seed)
+    matrix, inside = draw.normal(size=(20, 3, 4)), draw.random(30)
+    scope = np.stack([draw.permutation(30)[:4] for _ in range(20)])
+    above = np.einsum("brd,bd->br", matrix, inside[scope]) + 0.3
+    m = bl.Model()
+    x = m.variable("x", 30, lower=0, upper=1)
+    m.add(Polytope(matrix, np.full((20, 3), -np.inf), above, np.zeros((20, 4)), np.ones((20, 4))), x[scope])
+    m.minimize(draw.normal(size=30) @ x)
+    return m
+
+
+def pair_vertices(first: int, second: int) -> list[list[float]]:
+    """The vertices of a pairwise block."""
+    ends = itertools.product(np.eye(first), np.eye(second))
+    return [[*a, *b, *np.outer(a, b).ravel()] for a, b in ends]

@@ -13,8 +13,10 @@ import blocklp as bl
 from blocklp import loops, sweeps
 from blocklp.errors import ModelError, OptionError
 from blocklp.methods import as_method
-from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
 from blocklp.reference import reference
+
+from .random_models import polytopes
 
 
 def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0) -> bl.Model:
@@ -70,18 +72,6 @@ def triangles(seed: int) -> bl.Model:
     m.add(Triangle(), [y[[0, 0]], y[[1, 1]], y[[2, 3]], z[[0, 0]], z[[1, 2]], z[[3, 4]]])
     draw = np.random.default_rng(seed)
     m.minimize(draw.normal(size=4) @ y + draw.normal(size=6) @ z)
-    return m
-
-
-def polytopes(seed: int) -> bl.Model:
-    draw = np.random.default_rng(seed)
-    matrix, inside = draw.normal(size=(20, 3, 4)), draw.random(30)
-    scope = np.stack([draw.permutation(30)[:4] for _ in range(20)])
-    above = np.einsum("brd,bd->br", matrix, inside[scope]) + 0.3
-    m = bl.Model()
-    x = m.variable("x", 30, lower=0, upper=1)
-    m.add(Polytope(matrix, np.full((20, 3), -np.inf), above, np.zeros((20, 4)), np.ones((20, 4))), x[scope])
-    m.minimize(draw.normal(size=30) @ x)
     return m
 
 

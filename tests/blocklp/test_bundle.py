@@ -11,6 +11,8 @@ from blocklp.errors import OptionError
 from blocklp.oracles import Edge, Polytope
 from blocklp.reference import reference
 
+from .random_models import polytopes
+
 
 def pairs(seed: int, n: int = 20, count: int = 50) -> bl.Model:
     """Roof duality of a random QUBO."""
@@ -21,19 +23,6 @@ def pairs(seed: int, n: int = 20, count: int = 50) -> bl.Model:
     y, z = m.variable("y", n, lower=0, upper=1), m.variable("z", count, lower=0, upper=1)
     m.add(Edge(), [y[chosen[:, 0]], y[chosen[:, 1]], z])
     m.minimize(draw.normal(size=n) @ y + draw.normal(size=count) @ z)
-    return m
-
-
-def polytopes(seed: int) -> bl.Model:
-    """Polytopes without a vertex table."""
-    draw = np.random.default_rng(seed)
-    matrix, inside = draw.normal(size=(20, 3, 4)), draw.random(30)
-    scope = np.stack([draw.permutation(30)[:4] for _ in range(20)])
-    above = np.einsum("brd,bd->br", matrix, inside[scope]) + 0.3
-    m = bl.Model()
-    x = m.variable("x", 30, lower=0, upper=1)
-    m.add(Polytope(matrix, np.full((20, 3), -np.inf), above, np.zeros((20, 4)), np.ones((20, 4))), x[scope])
-    m.minimize(draw.normal(size=30) @ x)
     return m
 
 

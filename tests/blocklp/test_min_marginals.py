@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +15,7 @@ from blocklp.methods.min_marginals import MinMarginalState
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
 from blocklp.reference import reference
 
-from .random_models import random_model
+from .random_models import pair_vertices, random_model
 
 METHOD = bl.MinMarginals()
 
@@ -27,11 +26,6 @@ class Rate(bl.FiniteVertices):
     vertices = ((0.0, 1, 0), (0.5, 0, 0), (1.0, 0, 1))
 
 
-def pairs(first: int, second: int) -> list[list[float]]:
-    ends = itertools.product(np.eye(first), np.eye(second))
-    return [[*a, *b, *np.outer(a, b).ravel()] for a, b in ends]
-
-
 TYPES: list[tuple[Callable[[], bl.BlockType], list[list[float]]]] = [
     (Edge, Edge().table.tolist()),
     (Triangle, Triangle().table.tolist()),
@@ -39,8 +33,8 @@ TYPES: list[tuple[Callable[[], bl.BlockType], list[list[float]]]] = [
     (lambda: Simplex(3), np.eye(3).tolist()),
     (lambda: Simplex(1), [[1.0]]),
     (lambda: AtMostOne(3), [[0.0] * 3, *np.eye(3).tolist()]),
-    (lambda: Pairwise(2, 3), pairs(2, 3)),
-    (lambda: Pairwise(1, 2), pairs(1, 2)),
+    (lambda: Pairwise(2, 3), pair_vertices(2, 3)),
+    (lambda: Pairwise(1, 2), pair_vertices(1, 2)),
     (lambda: bl.Box([0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.5, 1.0]), [[a, 0, b, 1] for a in (0.0, 1) for b in (0.0, 0.5)]),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,12 +16,9 @@ from blocklp.methods.smooth import SmoothState, soften, steepest
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
 from blocklp.reference import reference
 
+from .random_models import pair_vertices
+
 METHOD = bl.Smooth()
-
-
-def pairs(first: int, second: int) -> list[list[float]]:
-    ends = itertools.product(np.eye(first), np.eye(second))
-    return [[*a, *b, *np.outer(a, b).ravel()] for a, b in ends]
 
 
 TYPES: list[tuple[Callable[[], bl.BlockType], list[list[float]]]] = [
@@ -30,7 +26,7 @@ TYPES: list[tuple[Callable[[], bl.BlockType], list[list[float]]]] = [
     (Triangle, Triangle().table.tolist()),
     (lambda: Simplex(3), np.eye(3).tolist()),
     (lambda: AtMostOne(3), [[0.0] * 3, *np.eye(3).tolist()]),
-    (lambda: Pairwise(2, 3), pairs(2, 3)),
+    (lambda: Pairwise(2, 3), pair_vertices(2, 3)),
     (lambda: bl.Box([0.0, 1.0, -1.0], [1.0, 1.0, 0.5]), [[a, 1, b] for a in (0.0, 1) for b in (-1, 0.5)]),
 ]
 
