@@ -33,8 +33,8 @@ def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Ten
     if (loops := problem.loops) is not None and loops.only is not None:
         only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
         table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, only.largest, only.rest)
-        layout = (group.start, group.blocks, loops.used, only.met)
-        only.bounds(len(only.live), only.live, *layout, *table, duals, NOTICED, bound, best, best_duals)
+        layout = (group.start, group.blocks, only.filled, loops.used, only.met)
+        only.find("bounds")(len(only.live), only.live, *layout, *table, duals, NOTICED, bound, best, best_duals)
         return bound, best, best_duals
     duals = problem.recentred(duals.double())
     bound = corrected(problem, duals, problem.value(duals))
@@ -63,8 +63,8 @@ def offer(
         only, group, grid = loops.only, problem.groups[loops.only.group], problem.grid
         steps = torch.zeros_like(problem.counts) if grid is None else grid
         table = (problem.coupling.places, problem.cost, problem.offset, problem.counts, problem.lower, problem.upper, steps)
-        layout = (group.start, group.blocks, loops.used, only.ends, only.met, only.private)
-        only.completed(len(only.live), only.live, *layout, *table, NOTICED, tolerance, points, bound, only.size, primal, x)
+        layout = (group.start, group.blocks, only.filled, loops.used, only.ends, only.met, only.private)
+        only.find("completed")(len(only.live), only.live, *layout, *table, NOTICED, tolerance, points, bound, only.size, primal, x)
         return primal, x
     found, made = point(problem, points, tolerance)
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)

@@ -43,8 +43,8 @@ class Coupling:
 
     @cached_property
     def places(self) -> Tensor:
-        """``index`` in integers of half the size, where they suffice."""
-        return self.index.to(torch.int32) if self.variables < 2**31 else self.index
+        """``index`` in unsigned integers, of half the size where they suffice: compiled loops then need not look for a sign."""
+        return self.index.to(torch.uint32 if self.variables <= 2**32 else torch.uint64)
 
     @classmethod
     def build(cls, variables: int, index: Tensor, maps: dict[tuple[int, int], tuple[Linear, Linear]] | None = None) -> Coupling:
@@ -68,6 +68,11 @@ class Coupling:
         if self.maps:
             return self.spread(values)[:, start:stop]
         return values.gather(1, self.index[:, start:stop].expand(values.shape[0], -1))
+
+    def collect_part(self, copies: Tensor, start: int, stop: int) -> Tensor:
+        """The part of :meth:`collect` that copies from ``start`` to before ``stop`` give, on a CPU and without structured scopes."""
+        index = self.index[:, start:stop].expand(copies.shape[0], -1)
+        return copies.new_zeros(copies.shape[0], self.variables).scatter_add_(1, index, copies[:, start:stop])
 
     def collect(self, copies: Tensor) -> Tensor:
         """Sum the copies of every variable, the adjoint of :meth:`spread`, in a fixed order."""

@@ -61,6 +61,11 @@ class Group:
         """First copy and one past the last of every coordinate."""
         return [(self.start + i * self.blocks, self.start + (i + 1) * self.blocks) for i in range(self.dim)]
 
+    @cached_property
+    def shares(self) -> bool:
+        """Whether its blocks have variables in common with others."""
+        return bool(self.curved.any())
+
     def rows(self, copies: Tensor) -> Tensor:
         """Copies as stored: ``(batch, dim, blocks)``, a view."""
         return copies[:, self.start : self.stop].view(copies.shape[0], self.dim, self.blocks)
@@ -149,6 +154,23 @@ class Decomposition:
     def testable(self) -> bool:
         """Whether all types state their constraints, so that a point can be tested."""
         return all(group.type.constraints() is not None for group in self.groups)
+
+    @cached_property
+    def segments(self) -> list[tuple[int, int]]:
+        """First copies and one past the last of what compiled loops sum apart: coordinates that loops serve, other groups whole.
+
+        Nothing else is shared.  Where no type has loops, all copies are one segment.
+        """
+        named = [group.type.loops(group.curved) is not None for group in self.groups]
+        if not any(named):
+            return [(0, self.copies)]
+        found: list[tuple[int, int]] = []
+        for group, looped in zip(self.groups, named, strict=True):
+            if looped:
+                found += [span for span, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared]
+            elif group.shares:
+                found.append((group.start, group.stop))
+        return found
 
     def spread(self, values: Tensor) -> Tensor:
         """Every copy gets the value of its variable."""

@@ -153,15 +153,14 @@ def run(
     lanes = [_Lane(problem, results, part, method, dtype, limits, repair, time.perf_counter()) for part in parts]
     live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
-    # the instances of a lane out to threads themselves.
-    pool = ThreadPoolExecutor(min(len(lanes), torch.get_num_threads()), initializer=torch.set_num_threads, initargs=(1,))
-    one_by_one = together or len(lanes) == 1
-    swept = together or (one_by_one and method.swept and fused_loops(problem) is not None)
+    # the instances of a single lane out to threads themselves.
+    pool = _workers()
+    swept = len(lanes) == 1 and (together or (method.swept and fused_loops(problem) is not None))
     try:
         with loops_only() if swept else nullcontext():
             while live:
                 turns = [turn for _, turn in live]
-                list(map(next, turns) if one_by_one or len(turns) == 1 else pool.map(next, turns))
+                list(map(next, turns) if len(turns) == 1 else pool.map(next, turns))
                 if callback is not None or record is not None:
                     _tell(results, lanes, callback, record)
                 live = [(lane, turn) for lane, turn in live if len(lane.rows)]
@@ -171,7 +170,8 @@ def run(
             lane.drop(torch.ones_like(results.status, dtype=torch.bool))
     finally:
         pool.shutdown()
-    return _certified(problem, results)
+    _certify(problem, results)
+    return results
 
 
 def _nothing_yet(problem: Decomposition) -> Results:
@@ -215,9 +215,10 @@ def _tell(
             lane.drop(stop)
 
 
-def _certified(problem: Decomposition, results: Results) -> Results:
+def _certify(problem: Decomposition, results: Results) -> None:
     """Share the rounding residual of the multipliers among their copies and charge all rounding: one more pass."""
-    for rows in _parts(problem, CACHED_COPIES):
+
+    def certify(rows: slice) -> None:
         part = problem.select(rows)
         duals = part.recentred(results.duals[rows])
         bound = corrected(part, duals, part.value(duals))
@@ -233,8 +234,19 @@ def _certified(problem: Decomposition, results: Results) -> Results:
         # Loops add in another order.
         value = part.primal_value(results.x[rows])
         results.primal[rows] = torch.where(torch.isfinite(results.primal[rows]), value, results.primal[rows])
+
+    parts = _parts(problem, CACHED_COPIES)
+    if len(parts) == 1:
+        certify(parts[0])
+    else:
+        with _workers() as pool:
+            list(pool.map(certify, parts))
     results.passes += 1
-    return results
+
+
+def _workers() -> ThreadPoolExecutor:
+    """As many threads as torch has, each with one of its own."""
+    return ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
 
 
 class _Lane:
@@ -285,6 +297,7 @@ class _Lane:
             # A check that has to evaluate makes a pass of its own.
             due = (self.passes + (not self._known())) % self.limits.check_every
             if self.passes == 1 or due == 0 or self._out_of_budget():
+                self.state = self.method.finish(self.iterated, self.state)
                 self._check()
                 yield
             left = self.limits.check_every - (self.passes + (not self.evaluated)) % self.limits.check_every

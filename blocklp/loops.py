@@ -26,6 +26,11 @@ MODULE = "blocklp.consensus_kernels"
 LARGE, SMALL = 300_000, 2_000
 """Copies from which on loops pay: of all problems so far, as long as loops are not loaded (that takes half a second), and of one."""
 
+DIVIDED = LARGE
+"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
+
+PARTS = 4
+
 _so_far = [0]
 
 
@@ -40,9 +45,9 @@ class Loops:
     passes : tuple
         A pass over each group's blocks, None where tensor operations do it.
     segments : numpy.ndarray
-        ``(k, 2)``: first copies and one past the last of what enters the means; private copies of swept groups are left out.
+        ``(k, 2)``: :attr:`Decomposition.segments`.
     used : int
-        One past the last variable that the segments hold a copy of.
+        One past the last variable that the segments hold a copy of; without padding, where only one group shares.
     only : Only or None
         Loops over the one group that shares variables, if it is swept.
     """
@@ -71,8 +76,13 @@ class Only:
     ----------
     group : int
         Its number.
-    several, bounds, completed : callable
-        Passes, the bounds and the primal points of checks.
+    find : callable
+        A loop by its name: ``passes``, ``bounds`` and ``completed`` for whole instances, ``part``, ``merge`` and ``show`` for the
+        steps of one, ``renew``.
+    room : Tensor or None
+        Float64, for the sums of a large instance: four of every variable in each of its parts.
+    filled : Tensor
+        ``(batch or 1,)`` int64: blocks of the group before those that only pad.
     live : Tensor
         ``(k,)`` int64: the instances at work; those that are done stay where they are, untouched, which spares copying the others.
     met : Tensor
@@ -86,9 +96,9 @@ class Only:
     """
 
     group: int
-    several: Callable[..., None]
-    bounds: Callable[..., None]
-    completed: Callable[..., None]
+    find: Callable[[str], Callable[..., None]]
+    room: Tensor | None
+    filled: Tensor
     live: Tensor
     met: Tensor
     private: Tensor
@@ -100,27 +110,32 @@ class Only:
     def select(self, rows: Rows) -> Only:
         """Return the loops over some instances, all of them at work."""
         rest = pick(self.rest, rows)
-        met, private = (pick(v, rows) if len(v) > 1 else v for v in (self.met, self.private))
-        largest, size = pick(self.largest, rows), pick(self.size, rows)
-        return replace(self, live=torch.arange(len(rest)), met=met, private=private, rest=rest, largest=largest, size=size)
+        filled, met, private = (pick(v, rows) if len(v) > 1 else v for v in (self.filled, self.met, self.private))
+        live, largest, size = torch.arange(len(rest)), pick(self.largest, rows), pick(self.size, rows)
+        return replace(self, live=live, filled=filled, met=met, private=private, rest=rest, largest=largest, size=size)
 
     @classmethod
-    def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> Only:
-        """What the loops need to know of a problem."""
+    def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
+        """What the loops need to know of a problem, and one past the last variable that the group shares."""
         group, index, rest = problem.groups[number], problem.coupling.index, problem.offset.clone()
         for other in problem.groups:
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
                 rest += other.block_values(other.blockwise(own)).sum(-1) - noise(own, problem)
+        filled = torch.tensor([group.blocks]) if group.alive is None else group.alive.sum(1).long()
+        real = torch.ones(1, 1, dtype=torch.bool) if group.alive is None else group.alive > 0
         met, held = (torch.zeros(len(index), problem.coupling.variables, dtype=torch.bool) for _ in range(2))
         for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-            held.scatter_(1, index[:, first:last], True)
+            places = index[:, first:last]
+            held |= torch.zeros_like(held).scatter_(1, places, real.expand(len(index), places.shape[1]))
             if shared:
-                met.scatter_(1, index[:, first:last], True)
+                met |= torch.zeros_like(met).scatter_(1, places, real.expand(len(index), places.shape[1]))
+        # What no instance can gain from, such as padding, need not be looked at.
+        private = ~held & ((problem.cost != 0) | (problem.lower < problem.upper)).any(0)
+        used, ends = (int(v.any(0).nonzero().amax()) + 1 for v in (met, met | private))
+        room = problem.cost.new_empty(PARTS * 4 * used) if problem.copies >= DIVIDED else None
         largest, size = problem.largest.expand(problem.batch), problem.cost.abs().sum(1)
-        loops = (find("passes"), find("bounds"), find("completed"))
-        ends = int((met | ~held).any(0).nonzero().amax()) + 1
-        return cls(number, *loops, torch.arange(problem.batch), met, ~held, ends, rest, largest, size)
+        return cls(number, find, room, filled, torch.arange(problem.batch), met, private, ends, rest, largest, size), used
 
 
 def load(problem: Decomposition) -> Loops | None:
@@ -136,24 +151,20 @@ def load(problem: Decomposition) -> Loops | None:
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []
-    segments: list[tuple[int, int]] = []
-    sharing: list[Only | None] = []
+    sharing: list[int | None] = []
     for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
         find = _finder(name)
         passes.append(None if find is None else find("pass"))
-        if shares(group):
-            segments += [s for s, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared or find is None]
-            sharing.append(None if find is None else Only.over(problem, n, find))
+        if group.shares:
+            sharing.append(None if find is None else n)
         elif not _bounds_only(problem, group):
             sharing.append(None)
-    used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in segments), default=0)
-    only = sharing[0] if len(sharing) == 1 else None
-    return Loops(consensus, tuple(passes), np.array(segments).reshape(-1, 2), used, only)
-
-
-def shares(group: Group) -> bool:
-    """Whether blocks of a group have variables in common with others."""
-    return bool(group.curved.any())
+    segments, only = np.array(problem.segments).reshape(-1, 2), None
+    if len(sharing) == 1 and (alone := sharing[0]) is not None and (find := _finder(named[alone])) is not None:
+        only, used = Only.over(problem, alone, find)
+    else:
+        used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in problem.segments), default=0)
+    return Loops(consensus, tuple(passes), segments, used, only)
 
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:

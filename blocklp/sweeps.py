@@ -108,25 +108,19 @@ def around(
     group: Group,
     table: atom.VertexTable,
     weights: Tensor,
-    state: tuple[Tensor, Tensor, Tensor, Tensor],
-    repeats: int,
     slopes: Tensor,
+    eta: Tensor,
+    repeats: int,
+    points: Tensor,
 ) -> None:
     r"""Pairwise steps of one group towards its proximal points, by the loops; points and weights are written over.
 
-    ``state``: points, multipliers ``(batch, copies)``, consensus ``(batch, variables)``, eta ``(batch,)``; ``slopes`` is room for
-    :math:`\lambda + (x - z) / \eta`.
+    ``slopes`` ``(batch, copies)``: :math:`(x - t) / \eta`, see :mod:`blocklp.methods.admm`.
     """
     fused = fused_loops(problem)
     assert fused is not None
-    points, duals, consensus, eta = state
-    units = len(points) * tiles(group.blocks)
-    room, alive = points.new_empty(len(points), tiles(group.blocks), 3), points.new_empty(1, 0)
-    struck = _struck(group, points)
-    asked = (points, duals, problem.coupling.places, consensus, eta, group.start, table.table, *struck, alive)
-    fused.ask(units, *asked, weights, slopes, room)
-    rest = (*struck, eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
-    fused.advance(units, slopes, group.start, table.table, table.gram, *rest, weights, weights, points)
+    rest = (*_struck(group, points), eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
+    fused.advance(len(points) * tiles(group.blocks), slopes, group.start, table.table, table.gram, *rest, weights, weights, points)
 
 
 def fused_loops(problem: Decomposition) -> ModuleType | None:

@@ -1,4 +1,7 @@
-"""Passes of ADMM over blocks of :mod:`blocklp.oracles.products`, their bounds and primal points, compiled for the CPU."""
+"""Passes of ADMM over blocks of :mod:`blocklp.oracles.products`, their bounds and primal points, compiled for the CPU.
+
+Only the ends of an edge are shared, and of its product a pass needs the cost alone.
+"""
 
 from __future__ import annotations
 
@@ -6,86 +9,145 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import TILE, compile, kernel
-from blocklp.consensus_kernels import follow_row, pull_row
+from blocklp.compiled import FAST, TILE, compile, kernel
 
 EPS = float(np.finfo(np.float64).eps)
 
 
+@compile(inline="always")
+def _ends(u: Any, v: Any, p: Any, zero: Any, one: Any, half: Any) -> Any:
+    """The ends of :meth:`blocklp.oracles.products.Edge.prox` around (u, v); p is the product's cost times the weight."""
+    gain = min(p, zero)
+    side = -one if p < zero else one
+    kink = min(max((u + side * v + (-p if p < zero else -one)) * half, zero), abs(p))
+    return min(max(u - kink - gain, zero), one), min(max(v - side * kink, zero), one)
+
+
 @compile(nogil=True, error_model="numpy")
-def _edges(
+def _move(
+    update: bool,
+    place_a: Any,
+    place_b: Any,
+    target: Any,
+    rate: Any,
+    eta: Any,
+    anchor_a: Any,
+    anchor_b: Any,
+    age: int,
+    cost: Any,
+    t_a: Any,
+    t_b: Any,
+    near: Any,
+) -> None:
+    """The update of some edges and their next proximal points, whose ends become ``near[0]`` and ``near[1]``.
+
+    Where t comes from points, these are found again: that takes less time than to keep them.
+    """
+    kind = t_a.dtype.type
+    zero, one, half, share = kind(0), kind(1), kind(0.5), kind(age) / kind(age + 1)
+    x_a, x_b = near[0], near[1]
+    if update:
+        for q in range(len(t_a)):
+            x_a[q] = target[place_a[q]]
+            x_b[q] = target[place_b[q]]
+        for q in range(len(t_a)):
+            y_a, y_b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
+            t_a[q] = (x_a[q] - y_a) * rate + t_a[q]
+            t_b[q] = (x_b[q] - y_b) * rate + t_b[q]
+        for q in range(len(anchor_a)):
+            t_a[q] = (t_a[q] - anchor_a[q]) * share + anchor_a[q]
+            t_b[q] = (t_b[q] - anchor_b[q]) * share + anchor_b[q]
+    for q in range(len(t_a)):
+        x_a[q], x_b[q] = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
+
+
+@compile(nogil=True, error_model="numpy")
+def _keep(near: Any, cost: Any, x_a: Any, x_b: Any, product: Any) -> None:
+    """Write the points of some edges, with their products."""
+    zero, one, near_a, near_b = product.dtype.type(0), product.dtype.type(1), near[0], near[1]
+    for q in range(len(cost)):
+        a, b = near_a[q], near_b[q]
+        x_a[q], x_b[q] = a, b
+        product[q] = min(a, b) if cost[q] < zero else max(a + b - one, zero)
+
+
+@compile(nogil=True, error_model="numpy")
+def _add(place_a: Any, place_b: Any, a: Any, b: Any, sums: Any) -> None:
+    """Add values of first and of second ends to sums of their own: two chains of additions run side by side."""
+    first, second = sums[0], sums[1]
+    for q in range(len(place_a)):
+        first[place_a[q]] += a[q]
+        second[place_b[q]] += b[q]
+
+
+@compile(nogil=True, error_model="numpy")
+def _part(
+    first: int,
+    last: int,
+    update: bool,
+    show: bool,
     place: Any,
-    m: Any,
-    z: Any,
-    speed: Any,
-    step: Any,
+    target: Any,
+    rate: Any,
+    eta: Any,
     anchor: Any,
     age: int,
     start: int,
     blocks: int,
-    first: int,
-    count: int,
     dual: Any,
+    governing: Any,
     point: Any,
-    near: Any,
+    sums: Any,
 ) -> None:
-    """Multipliers and proximal points of some edges of an instance: :meth:`Edge.prox` and the update before it.
+    """A pass over the edges of an instance from ``first`` to before ``last``.
 
-    An edge reads its product's cost, two multipliers, two points, two places and four numbers there, and writes two multipliers and
-    three points: 16 numbers, 64 bytes in single precision.  ``near`` (4, TILE) is room for what is gathered.
+    ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points.  An edge reads two values t, two
+    places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single precision.
     """
-    kind = point.dtype.type
-    zero, one, half = kind(0), kind(1), kind(0.5)
-    a, b, c = start + first, start + blocks + first, start + 2 * blocks + first
-    mean_a, mean_b, z_a, z_b = near[0], near[1], near[2], near[3]
-    place_a, place_b = place[a : a + count], place[b : b + count]
-    for q in range(count):
-        i, j = place_a[q], place_b[q]
-        mean_a[q], mean_b[q], z_a[q], z_b[q] = m[i], m[j], z[i], z[j]
-    dual_a, dual_b, cost = dual[a : a + count], dual[b : b + count], dual[c : c + count]
-    x_a, x_b, x_c = point[a : a + count], point[b : b + count], point[c : c + count]
-    rate = speed
-    if len(anchor):
+    near = np.empty((4, TILE), governing.dtype)
+    x_a, x_b, r_a, r_b = near[0], near[1], near[2], near[3]
+    sums[: 4 if show else 2] = 0
+    for at in range(first, last, TILE):
+        count = min(TILE, last - at)
+        a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
+        place_a, place_b, cost = place[a : a + count], place[b : b + count], dual[c : c + count]
+        t_a, t_b, still = governing[a : a + count], governing[b : b + count], len(anchor) > 0
+        anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]
+        _move(update, place_a, place_b, target, rate, eta, anchor_a, anchor_b, age, cost, t_a, t_b, near)
         for q in range(count):
-            dual_a[q] = (x_a[q] - mean_a[q]) * speed + dual_a[q]
-            dual_b[q] = (x_b[q] - mean_b[q]) * speed + dual_b[q]
-        pull_row(anchor[a : a + count], age, dual_a)
-        pull_row(anchor[b : b + count], age, dual_b)
-        rate = zero  # they have moved
-    for q in range(count):
-        l_a = (x_a[q] - mean_a[q]) * rate + dual_a[q]
-        l_b = (x_b[q] - mean_b[q]) * rate + dual_b[q]
-        dual_a[q] = l_a
-        dual_b[q] = l_b
-        u, v, p = z_a[q] - step * l_a, z_b[q] - step * l_b, step * cost[q]
-        gain = min(p, zero)
-        side = -one if p < zero else one
-        kink = min(max((u + side * v + (-p if p < zero else -one)) * half, zero), abs(p))
-        y_a = min(max(u - kink - gain, zero), one)
-        y_b = min(max(v - side * kink, zero), one)
-        x_a[q] = y_a
-        x_b[q] = y_b
-        x_c[q] = min(y_a, y_b) if p < zero else max(y_a + y_b - one, zero)
+            r_a[q] = x_a[q] + x_a[q] - t_a[q]
+            r_b[q] = x_b[q] + x_b[q] - t_b[q]
+        _add(place_a, place_b, r_a, r_b, sums)
+        if show:
+            _keep(near, cost, point[a : a + count], point[b : b + count], point[c : c + count])
+            _add(place_a, place_b, x_a, x_b, sums[2:])
 
 
 @compile(nogil=True, error_model="numpy")
-def _add_runs(place: Any, value: Any, sums: Any) -> None:
-    """Add values to the sums of their places, in order; a sum stays in a register as long as its place comes again.
+def _merge(show: bool, first: int, last: int, cost: Any, counts: Any, eta: Any, sums: Any, target: Any, mean: Any) -> None:
+    """The next targets of some variables, and the means of their points, from the sums (parts, 4, used)."""
+    for v in range(first, last):
+        total = sums[0, 0, v] + sums[0, 1, v]
+        for k in range(1, len(sums)):
+            total += sums[k, 0, v] + sums[k, 1, v]
+        target[v] = (total - eta * cost[v]) / counts[v]
+    if show:
+        for v in range(first, last):
+            total = sums[0, 2, v] + sums[0, 3, v]
+            for k in range(1, len(sums)):
+                total += sums[k, 2, v] + sums[k, 3, v]
+            mean[v] = total / counts[v]
 
-    Edges mostly are sorted by their first end.
-    """
-    kind = sums.dtype.type
-    if not len(place):
-        return
-    here = place[0]
-    total = sums[here]
+
+@compile(nogil=True, error_model="numpy")
+def _show(place: Any, eta: Any, governing: Any, target: Any, mean: Any, point: Any, dual: Any, apart: float) -> float:
+    """The multipliers of some copies; adds their squared distance from the mean to ``apart``."""
     for k in range(len(place)):
-        if place[k] != here:
-            sums[here] = total
-            here = place[k]
-            total = sums[here]
-        total += kind(value[k])
-    sums[here] = total
+        v = place[k]
+        own = np.float64(point[k] - mean[v])
+        apart += own * own
+        dual[k] = (mean[v] + mean[v] - target[v] - governing[k]) / eta
+    return apart
 
 
 @kernel(grain=32)
@@ -93,25 +155,31 @@ def edge_pass(
     begin: int,
     stop: int,
     places: Any,
-    mean: Any,
-    consensus: Any,
-    rate: Any,
-    eta: Any,
-    anchor: Any,
-    age: Any,
     start: int,
     blocks: int,
+    eta: Any,
+    target: Any,
+    rate: float,
+    anchor: Any,
+    age: Any,
+    ready: Any,
+    governing: Any,
     duals: Any,
     points: Any,
 ) -> None:
-    """One pass over the edges of all instances, a tile a unit; means and consensus are the caller's."""
+    """One pass over the edges of all instances, a tile a unit; the targets are the caller's."""
     tiles = (blocks + TILE - 1) // TILE
-    near = np.empty((4, TILE), points.dtype)
+    near = np.empty((2, TILE), points.dtype)
     for unit in range(begin, stop):
-        row, first = unit // tiles, unit % tiles * TILE
-        pulled = (anchor[row], age[row])
-        own = (places[row % len(places)], mean[row], consensus[row], rate[row], eta[row], *pulled, start, blocks)
-        _edges(*own, first, min(TILE, blocks - first), duals[row], points[row], near)
+        row, at = unit // tiles, unit % tiles * TILE
+        count, still = min(TILE, blocks - at), anchor.shape[1] > 0
+        a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
+        place, t, point, cost = places[row % len(places)], governing[row], points[row], duals[row, c : c + count]
+        pulled = (anchor[row, a : a + count * still], anchor[row, b : b + count * still], age[row])
+        ends = (place[a : a + count], place[b : b + count])
+        speed = points.dtype.type(rate)
+        _move(not ready[row], *ends, target[row], speed, eta[row], *pulled, cost, t[a : a + count], t[b : b + count], near)
+        _keep(near, cost, point[a : a + count], point[b : b + count], point[c : c + count])
 
 
 @kernel()
@@ -120,43 +188,139 @@ def edge_passes(
     stop: int,
     live: Any,
     passes: int,
-    used: int,
-    counts: Any,
-    relaxation: float,
+    parts: int,
     places: Any,
-    mean: Any,
-    consensus: Any,
-    rate: Any,
-    eta: Any,
-    anchor: Any,
-    base: Any,
-    age: Any,
     start: int,
     blocks: int,
+    filled: Any,
+    used: int,
+    cost: Any,
+    counts: Any,
+    eta: Any,
+    target: Any,
+    mean: Any,
+    rate: float,
+    anchor: Any,
+    age: Any,
+    ready: Any,
+    governing: Any,
     duals: Any,
     points: Any,
+    apart: Any,
+    moved: Any,
 ) -> None:
-    """Several passes, a live instance a unit, which then stays in the cache; all but the last end with the next consensus."""
-    near, sums = np.empty((4, TILE), points.dtype), np.empty(used, points.dtype)
-    speed = points.dtype.type(relaxation)
+    """Several passes, a live instance a unit, which then stays in the cache; the last one shows its points and multipliers."""
+    sums, speed = np.empty((parts, 4, used), points.dtype), points.dtype.type(rate)
     for row in live[begin:stop]:
-        place, number = places[row % len(places)], counts[row % len(counts), :used]
-        m, z, pull, still, point = mean[row, :used], consensus[row, :used], anchor[row], base[row], points[row]
+        place, number = places[row % len(places)], counts[row % len(counts)]
+        t, dual, point, late, own = governing[row], duals[row], points[row], int(ready[row]), filled[row % len(filled)]
         for n in range(passes):
-            if n:
-                follow_row(number, speed, m, z)
-                if len(still):
-                    pull_row(still[:used], age[row] + n, z)
-            sums[:] = 0
-            for first in range(0, blocks, TILE):
-                own = (place, m, z, rate[row], eta[row], pull, age[row] + n, start, blocks)
-                _edges(*own, first, min(TILE, blocks - first), duals[row], point, near)
-                tile = slice(start + first, start + min(first + TILE, blocks))
-                _add_runs(place[tile], point[tile], sums)  # while it is near
-            for k in range(start + blocks, start + 2 * blocks):
-                sums[place[k]] += point[k]
-            for v in range(used):
-                m[v] = sums[v] / number[v]
+            update, show = n >= late, n == passes - 1
+            state = (place, target[row], speed, eta[row], anchor[row], age[row] + n - late, start, blocks, dual, t, point)
+            for k in range(parts):
+                _part(own * k // parts, own * (k + 1) // parts, update, show, *state, sums[k])
+            _merge(show, 0, used, cost[row], number, eta[row], sums, target[row], mean[row])
+        total = 0.0
+        for first in (start, start + blocks):
+            ends = slice(first, first + own)
+            total = _show(place[ends], eta[row], t[ends], target[row], mean[row], point[ends], dual[ends], total)
+        apart[row], total = total, 0.0
+        for v in range(used):
+            if number[v] > 1:
+                step = np.float64(mean[row, v] - (mean[row, v] + mean[row, v] - target[row, v]))
+                total += step * step * np.float64(number[v])
+        moved[row] = total
+
+
+@kernel()
+def edge_part(
+    begin: int,
+    stop: int,
+    number: int,
+    show: bool,
+    places: Any,
+    start: int,
+    blocks: int,
+    filled: Any,
+    eta: Any,
+    target: Any,
+    rate: float,
+    anchor: Any,
+    age: Any,
+    ready: Any,
+    governing: Any,
+    duals: Any,
+    points: Any,
+    sums: Any,
+) -> None:
+    """The pass of a number over the edges of a single large instance, a part a unit."""
+    speed, parts, late = points.dtype.type(rate), len(sums), int(ready[0])
+    own = (places[0], target[0], speed, eta[0], anchor[0], age[0] + number - late, start, blocks, duals[0], governing[0], points[0])
+    for k in range(begin, stop):
+        _part(filled[0] * k // parts, filled[0] * (k + 1) // parts, number >= late, show, *own, sums[k])
+
+
+@kernel(grain=512)
+def edge_merge(
+    begin: int, stop: int, show: bool, used: int, cost: Any, counts: Any, eta: Any, target: Any, mean: Any, sums: Any
+) -> None:
+    """What follows it for the variables, a tile of them a unit."""
+    _merge(show, begin * TILE, min(stop * TILE, used), cost[0], counts[0], eta[0], sums, target[0], mean[0])
+
+
+@kernel(grain=512)
+def edge_show(
+    begin: int,
+    stop: int,
+    places: Any,
+    start: int,
+    blocks: int,
+    filled: Any,
+    eta: Any,
+    target: Any,
+    mean: Any,
+    governing: Any,
+    duals: Any,
+    points: Any,
+    apart: Any,
+) -> None:
+    """What follows the last one for the ends, a tile of them a unit; ``apart`` has the sum of each."""
+    for unit in range(begin, stop):
+        own = slice(start + unit * TILE, start + min((unit + 1) * TILE, 2 * blocks))
+        apart[unit] = _show(places[0, own], eta[0], governing[0, own], target[0], mean[0], points[0, own], duals[0, own], 0.0)
+
+
+@kernel(grain=512)
+def edge_renew(
+    begin: int,
+    stop: int,
+    rows: Any,
+    places: Any,
+    start: int,
+    blocks: int,
+    ratio: Any,
+    target: Any,
+    mean: Any,
+    rate: float,
+    anchor: Any,
+    governing: Any,
+    points: Any,
+) -> None:
+    """:func:`blocklp.methods.admm.renew` for the ends of some instances, a tile of them a unit."""
+    tiles, speed = (2 * blocks + TILE - 1) // TILE, points.dtype.type(rate)
+    for unit in range(begin, stop):
+        row, at = rows[unit // tiles], unit % tiles * TILE
+        own = slice(start + at, start + min(at + TILE, 2 * blocks))
+        place, point, t = places[row % len(places), own], points[row, own], governing[row, own]
+        w, m, grown = target[row], mean[row], ratio[row]
+        for k in range(len(place)):
+            v = place[k]
+            z = m[v] + m[v] - w[v]
+            z = (m[v] - z) * speed + z
+            u = (w[v] - point[k]) * speed + t[k]
+            t[k] = (u - z) * grown + z
+        if anchor.shape[1]:
+            anchor[row, own] = t
 
 
 @kernel()
@@ -166,6 +330,7 @@ def edge_bounds(
     live: Any,
     start: int,
     blocks: int,
+    filled: Any,
     used: int,
     met: Any,
     places: Any,
@@ -182,44 +347,55 @@ def edge_bounds(
     best_duals: Any,
 ) -> None:
     """:func:`blocklp.checks.improve` for live instances whose other blocks are boxes of value ``rest``; products are in no others."""
-    share, again = np.empty(used), np.empty(used)
-    ends = start + 2 * blocks
+    share, both, near = np.empty(used), np.empty((2, used)), np.empty((4, TILE))
+    near_a, near_b, value, mass = near[0], near[1], near[2], near[3]
     for row in live[begin:stop]:
         place, dual, c, number = places[row % len(places)], duals[row], cost[row], counts[row % len(counts)]
         low, high, own = lower[row % len(lower)], upper[row % len(upper)], met[row % len(met)]
-        share[:], again[:] = 0, 0
-        _add_runs(place[start : start + blocks], dual[start : start + blocks], share)
-        for k in range(start + blocks, ends):
-            share[place[k]] += np.float64(dual[k])
+        last, share[:] = start + filled[row % len(filled)], 0
+        for first in (0, blocks):
+            for k in range(start + first, last + first):
+                share[place[k]] += np.float64(dual[k])
         for v in range(used):
             share[v] = (c[v] - share[v]) / number[v]
+        both[:] = 0
         total, size = 0.0, 0.0
-        here, mine = 0, 0.0
-        for first in range(0, blocks, TILE):
-            part, mass = 0.0, 0.0
-            for q in range(start + first, start + min(first + TILE, blocks)):
-                i, j, p = place[q], place[q + blocks], c[place[q + 2 * blocks]]
-                a, b = dual[q] + share[i], dual[q + blocks] + share[j]
-                part += min(min(a, 0.0), min(b, a + b + p))
-                mass += abs(a) + abs(b) + abs(p)
-                if i != here:
-                    again[here] += mine
-                    here, mine = i, 0.0
-                mine += a
-                again[j] += b
-            total += part
-            size += mass
-        again[here] += mine
+        for at in range(start, last, TILE):
+            count = min(TILE, last - at)
+            place_a, place_b, place_c = place[at : at + count], place[at + blocks :], place[at + 2 * blocks :]
+            dual_a, dual_b = dual[at : at + count], dual[at + blocks :]
+            for q in range(count):
+                near_a[q], near_b[q], value[q] = share[place_a[q]], share[place_b[q]], c[place_c[q]]
+            for q in range(count):
+                a, b, p = dual_a[q] + near_a[q], dual_b[q] + near_b[q], value[q]
+                near_a[q], near_b[q] = a, b
+                value[q], mass[q] = min(min(a, 0.0), min(b, a + b + p)), abs(a) + abs(b) + abs(p)
+            total += _total(value[:count])
+            size += _total(mass[:count])
+            _add(place_a, place_b, near_a, near_b, both)
         for v in range(used):
             if own[v]:
-                left = c[v] - again[v]
+                left = c[v] - (both[0, v] + both[1, v])
                 total += min(left * low[v], left * high[v])
         total += rest[row] - 16 * EPS * size * largest[row]
         bound[row] = total
         if total > best[row] + noticed * abs(total) or (total > best[row] and np.isinf(best[row])):
             best[row] = total
+            for first in (0, blocks):
+                for k in range(start + first, last + first):
+                    best_duals[row, k] = dual[k] + share[place[k]]
             for k in range(len(dual)):
-                best_duals[row, k] = dual[k] + share[place[k]] if start <= k < ends else c[place[k]]
+                if k < start or k >= start + 2 * blocks:
+                    best_duals[row, k] = c[place[k]]
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST | {"reassoc"})
+def _total(values: Any) -> float:
+    """A sum in an order that depends on nothing but the length."""
+    total = 0.0
+    for q in range(len(values)):
+        total += values[q]
+    return total
 
 
 @kernel()
@@ -229,6 +405,7 @@ def edge_completed(
     live: Any,
     start: int,
     blocks: int,
+    filled: Any,
     used: int,
     ends: int,
     met: Any,
@@ -254,10 +431,10 @@ def edge_completed(
         place, point, c, number = places[row % len(places)], points[row], cost[row], counts[row % len(counts)]
         low, high, step = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)]
         shared, alone = met[row % len(met)], private[row % len(private)]
-        plain[:used] = 0
-        _add_runs(place[start : start + blocks], point[start : start + blocks], plain)
-        for k in range(start + blocks, start + 2 * blocks):
-            plain[place[k]] += np.float64(point[k])
+        plain[:], near[:], last = 0, 0, start + filled[row % len(filled)]
+        for first in (0, blocks):
+            for k in range(start + first, last + first):
+                plain[place[k]] += np.float64(point[k])
         value, other, beyond, past = offset[row], offset[row], 0.0, 0.0
         biggest, rounded = 0.0, 0.0
         for v in range(ends):
@@ -275,7 +452,7 @@ def edge_completed(
                 value += c[v] * plain[v]
                 other += c[v] * plain[v]
                 biggest, rounded = max(biggest, abs(plain[v])), max(rounded, abs(plain[v]))
-        for q in range(start, start + blocks):
+        for q in range(start, last):
             i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
             a, b, u, w = plain[i], plain[j], near[i], near[j]
             plain[k] = max(a + b - 1, 0.0) if c[k] > 0 else min(a, b)

@@ -1,25 +1,24 @@
-r"""The alternating direction method of multipliers (ADMM) on the consensus form, with an automatic weight.
+r"""The alternating direction method of multipliers on the consensus form, one block a function; the default.
 
-.. math:: \min_x \sum_b \langle c_b, x_b \rangle \quad \text{s.t.} \quad x_b \in X_b, \; x_b = z \text{ where blocks share variables}
+.. math::
+          x_b \leftarrow \arg\min_{x \in X_b} \frac{|x - t_b|^2}{2 \eta}, \quad
+          t_b \leftarrow t_b + \rho \, (2 \, \mathrm{mean}(x) - z - x_b), \quad
+          z \leftarrow z + \rho \, (\mathrm{mean}(x) - z)
 
-A pass moves multipliers and consensus, over-relaxed by :math:`\rho`, then takes the proximal point of every block:
-
-.. math:: \lambda \leftarrow \lambda + \frac{\rho}{\eta} (x - \mathrm{mean}(x)), \quad
-          z \leftarrow z + \rho \, (\mathrm{mean}(x) - z), \quad
-          x_b \leftarrow \arg\min_{x \in X_b} \langle \lambda_b, x \rangle + \frac{|x - z|^2}{2 \eta}
-
-(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work).  After a hundred passes multipliers and consensus are also drawn
-towards an anchor, where they were some passes ago, by a share of 1/2, 1/3, ... (Halpern 1967), and every so often the anchor moves to
-where they are (Lu and Yang 2024, Restarted Halpern PDHG for linear programming): this closes the gap where plain ADMM circles.
+(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work), written in the governing sequence :math:`t = z - \eta \lambda`
+of Douglas and Rachford (Eckstein and Bertsekas 1992).  The consensus is :math:`z = \mathrm{mean}(t) + \eta c / N`, so that the
+multipliers :math:`\lambda = (z - t) / \eta` sum to the cost whatever rounding did, and a pass needs one sum over the copies, of
+:math:`2 x - t`.  After a hundred passes t is also drawn towards an anchor, where it was some passes ago, by a share of 1/2, 1/3, ...
+(Halpern 1967), and every so often the anchor moves to where t is (Lu and Yang 2024, Restarted Halpern PDHG for linear programming):
+this closes the gap where plain ADMM circles.
 
 ProxBC and ProxFW minimise one proximal function that couples all blocks; here every block has a function of its own.  Types that
 state their :meth:`BlockType.prox` are solved exactly; for all others each pass takes a few pairwise steps on the atoms of the block
-(:mod:`blocklp.atoms`) from its last point.
-
-The multipliers sum to the cost at all times, so each of them gives a bound; it is evaluated when the engine checks.
+(:mod:`blocklp.atoms`) from its last point.  What is not shared has its cost for a multiplier, and nothing holds it.
 
 On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.loops`).  They give the bits of the tensor
-operations, so that an instance's numbers do not depend on which of them ran.
+operations, so that an instance's numbers do not depend on which of them ran; only instances of :data:`blocklp.loops.DIVIDED` copies
+are summed in parts, side by side.
 """
 
 from __future__ import annotations
@@ -33,28 +32,32 @@ from blocklp import atoms as atom
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import OptionError
-from blocklp.loops import shares
+from blocklp.loops import PARTS
 from blocklp.methods.base import Method, MethodState
 from blocklp.sweeps import around, fused_loops
 from blocklp.weight import BalanceRule, Fixed
 
-DIVIDED = 100_000
-"""Copies from which on threads share the blocks of a single instance."""
-
 
 @dataclass(frozen=True)
 class AdmmState(MethodState):
-    """State of :class:`Admm`; ``points`` are the proximal points at ``duals``, whose values are not known."""
+    """State of :class:`Admm`.
 
-    mean: Tensor  # (batch, variables): of the points; unused for variables of one compiled block only
-    consensus: Tensor  # (batch, variables): what the next points are near to
+    ``points`` are the proximal points around ``governing``, ``duals`` the multipliers there once :meth:`Admm.finish` wrote them.
+    """
+
+    governing: Tensor  # (batch, copies): t, or already the next one where ready
+    target: Tensor  # (batch, variables): what the next update draws points to, 2 mean(x) - z
+    mean: Tensor  # (batch, variables): of the points, once finished
+    ready: Tensor  # (batch,) bool
     first: Tensor  # (batch,): the weight at the start
-    anchor: Tensor  # (batch, copies): multipliers of the anchor; (batch, 0) as long as there is none
-    base: Tensor  # (batch, variables): its consensus
-    age: Tensor  # (batch,) int64: passes since the anchor was set
+    anchor: Tensor  # (batch, copies): t at the anchor; (batch, 0) as long as there is none
+    age: Tensor  # (batch,) int64: updates since the anchor was set, and one
     origin: Tensor  # (batch,) float64: squared residual of the fixed point when the anchor was set
     last: Tensor  # (batch,) float64: the residual ten passes ago, infinite for a new anchor
+    apart: Tensor  # (batch,) float64: squared distance of the points from their mean, once measured
+    moved: Tensor  # (batch,) float64: squared distance of the mean from the consensus, a copy of each
     passes: int
+    finished: bool
     atoms: tuple[atom.Atoms | None, ...]  # one a group, None for types with a prox
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks)
 
@@ -117,146 +120,184 @@ class Admm(Method):
         elif eta is None:
             eta = self.balance.start(problem, duals, points)
         mean = problem.mean(points)
+        near = problem.spread(mean)
+        governing = near - eta[:, None] * duals + self.relaxation * (near - points)
         none, nothing = torch.zeros_like(value, dtype=torch.long), torch.zeros_like(value, dtype=torch.float64)
-        anchor = (duals[:, :0], mean[:, :0], none, nothing, nothing)
-        return AdmmState(duals, value, points, eta, mean, mean.clone(), eta, *anchor, 1, tuple(atoms), tuple(weights))
+        ready = torch.ones_like(value, dtype=torch.bool)
+        known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], none, nothing, nothing, nothing, nothing)
+        return AdmmState(duals, value, points, eta, *known, 1, True, tuple(atoms), tuple(weights))
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
-        """One pass: multipliers and consensus, then the proximal point of every block; all is written over the state given."""
-        return self.leap(problem, state, 1)[0]
+        """One pass; all is written over the state given."""
+        return self.finish(problem, self.leap(problem, state, 1)[0])
 
     def leap(self, problem: Decomposition, state: AdmmState, most: int) -> tuple[AdmmState, int]:
-        """Several passes in one call, where instances are too small to deal their blocks out to threads."""
-        loops, eta = problem.loops, state.eta
-        passes = min(most, self.every - state.passes % self.every)
-        if loops is not None and loops.only is not None and (problem.batch > 1 or problem.copies < DIVIDED):
-            group = problem.groups[loops.only.group]
-            speed, pull = self._speed(state), (state.anchor, state.base, state.age)
-            means = (loops.used, problem.counts, speed)
-            own = (problem.coupling.places, state.mean, state.consensus, speed / eta, eta, *pull, group.start, group.blocks)
-            loops.only.several(len(loops.only.live), loops.only.live, passes, *means, *own, state.duals, state.points)
+        """Several passes in one call of the loops, where these serve all that is shared."""
+        loops = problem.loops
+        if loops is not None and loops.only is not None:
+            passes = min(most, self.every - state.passes % self.every)
+            state = self._loops(problem, state, passes)
         else:
             passes = 1
-            state = self._blocks(problem, state)
-        return self._consensus(problem, replace(state, passes=state.passes + passes, age=state.age + passes)), passes
+            state = self._pass(problem, state)
+        late = state.ready.long()
+        state = replace(state, passes=state.passes + passes, age=state.age + passes - late, ready=torch.zeros_like(state.ready))
+        if state.passes % self.every == 0:
+            state = self._settled(problem, self.finish(problem, state))
+        return state, passes
+
+    def finish(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+        """Write the multipliers at the points."""
+        if state.finished:
+            return state
+        mean = collect(problem, state.points).div_(problem.counts)
+        centre = mean + mean - state.target
+        for group in problem.groups:
+            if group.shares:
+                own = problem.coupling.spread_part(centre, group.start, group.stop) - state.governing[:, group.start : group.stop]
+                held, dual = group.curved[:, None] > 0, group.rows(state.duals)
+                dual.copy_(torch.where(held, own.div_(state.eta[:, None]).view_as(dual), dual))
+        return replace(state, mean=mean, finished=True)
 
     def _speed(self, state: AdmmState) -> float:
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation
 
-    def _blocks(self, problem: Decomposition, state: AdmmState) -> AdmmState:
-        """The multipliers and the proximal points of all blocks, and their means."""
-        duals, points, mean, consensus, eta = state.duals, state.points, state.mean, state.consensus, state.eta
-        loops, rate, places = problem.loops, self._speed(state) / eta, problem.coupling.places
+    def _loops(self, problem: Decomposition, state: AdmmState, passes: int) -> AdmmState:
+        """Passes in compiled loops, all that is in the state included."""
+        loops = problem.loops
+        assert loops is not None and loops.only is not None
+        only, group, places = loops.only, problem.groups[loops.only.group], problem.coupling.places
+        apart, moved = torch.ones_like(state.apart), torch.ones_like(state.moved)
+        speed, eta, target, mean = self._speed(state), state.eta, state.target, state.mean
+        copies = (state.governing, state.duals, state.points)
+        layout, pulled = (places, group.start, group.blocks, only.filled), (state.anchor, state.age, state.ready)
+        variables = (loops.used, problem.cost, problem.counts, eta, target, mean)
+        if problem.batch > 1 or only.room is None:
+            parts = 1 if only.room is None else PARTS
+            only.find("passes")(len(only.live), only.live, passes, parts, *layout, *variables, speed, *pulled, *copies, apart, moved)
+        else:  # threads share its parts
+            sums = only.room.view(eta.dtype)[: PARTS * 4 * loops.used].view(PARTS, 4, loops.used)
+            for n in range(passes):
+                show = n == passes - 1
+                only.find("part")(PARTS, n, show, *layout, eta, target, speed, *pulled, *copies, sums)
+                only.find("merge")(tiles(loops.used), show, *variables, sums)
+            apart = torch.empty(tiles(2 * group.blocks), dtype=torch.float64)
+            only.find("show")(len(apart), *layout, eta, target, mean, *copies, apart)
+            apart, moved = apart.sum()[None], moves(problem, state)
+        return replace(state, apart=apart, moved=moved, finished=True)
+
+    def _pass(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+        """One pass by tensor operations and the loops of single types."""
+        duals, points, governing, eta, loops = state.duals, state.points, state.governing, state.eta, problem.loops
+        speed = self._speed(state)
+        rate = ((~state.ready).to(eta) * speed)[:, None]
         atoms, weights, slopes = list(state.atoms), list(state.weights), None
         for n, (group, a, w) in enumerate(zip(problem.groups, atoms, weights, strict=True)):
-            if not shares(group):
-                continue  # nothing is shared: the oracle's answer stays
+            if not group.shares:
+                continue  # the oracle's answer stays
             if loops is not None and (run := loops.passes[n]) is not None:
-                own = (places, mean, consensus, rate, eta, state.anchor, state.age, group.start, group.blocks)
-                run(problem.batch * tiles(group.blocks), *own, duals, points)
+                layout = (problem.coupling.places, group.start, group.blocks)
+                pulled = (state.anchor, state.age, state.ready)
+                run(problem.batch * tiles(group.blocks), *layout, eta, state.target, speed, *pulled, governing, duals, points)
                 continue
-            near, centre = (problem.coupling.spread_part(v, group.start, group.stop) for v in (mean, consensus))
-            dual, point = (t[:, group.start : group.stop] for t in (duals, points))
-            dual.copy_(torch.sub(point, near, out=near).mul_(rate[:, None]).add_(dual))
-            pull(state.anchor[:, group.start : group.stop], state.age, dual)
+            t, point = governing[:, group.start : group.stop], points[:, group.start : group.stop]
+            near = problem.coupling.spread_part(state.target, group.start, group.stop)
+            t.add_(torch.sub(near, point, out=near).mul_(rate))
+            pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
             if a is None:
-                found = prox(group, group.view(duals), group.blockwise(centre), eta)
+                found = prox(group, group.view(duals).masked_fill(group.curved > 0, 0), group.view(governing), eta)
                 assert found is not None
                 group.view(points).copy_(found)
                 continue
+            # What is not shared costs what it costs, whatever t is.
             slopes = torch.empty_like(duals) if slopes is None else slopes
+            slope = torch.sub(point, t, out=near).div_(eta[:, None]).view(-1, group.dim, group.blocks)
+            group.rows(slopes).copy_(torch.where(group.curved[:, None] > 0, slope, group.rows(duals)))
             if isinstance(a, atom.VertexTable) and fused_loops(problem) is not None:
-                around(problem, group, a, w, (points, duals, consensus, eta), self.repeats, slopes)
+                around(problem, group, a, w, slopes, eta, self.repeats, points)
                 continue
-            slopes[:, group.start : group.stop] = torch.sub(point, centre, out=centre).div_(eta[:, None]).add_(dual)
             answer = a.answer(group, slopes, w, w)
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
             atoms[n] = answer.atoms
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
-        used = mean.shape[1] if loops is None else loops.used
-        mean = collect(problem, points, mean)
-        mean[:, :used].div_(problem.counts[:, :used])
-        return replace(state, mean=mean, atoms=tuple(atoms), weights=tuple(weights))
-
-    def _consensus(self, problem: Decomposition, state: AdmmState) -> AdmmState:
-        """What the next points are near to, and from time to time the weight and the anchor."""
-        if state.passes % self.every == 0:
-            state = self._settled(problem, state)
-        mean, consensus, loops, speed = state.mean, state.consensus, problem.loops, self._speed(state)
-        if loops is None:
-            moved = (mean - consensus).mul_(speed).add_(consensus)
-            # What is not shared is its own consensus, so that nothing holds it.
-            consensus = torch.where(problem.counts > 1, moved, mean)
-            pull(state.base, state.age, consensus)
-        else:
-            rows = torch.arange(problem.batch) if loops.only is None else loops.only.live
-            units = len(rows) * loops.consensus.chunks(loops.used)
-            loops.consensus.follow(units, rows, loops.used, problem.counts, speed, mean, consensus, state.base, state.age)
-        return replace(state, consensus=consensus)
+        target = collect(problem, points + points - governing).sub_(eta[:, None] * problem.cost).div_(problem.counts)
+        return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights))
 
     def _settled(self, problem: Decomposition, state: AdmmState) -> AdmmState:
-        """Correct the multipliers; set a new anchor where it has served, and with it a new weight."""
-        apart, moved = settle(problem, state)
-        residual, served = apart + moved, torch.ones_like(state.age, dtype=torch.bool)
+        """Set a new anchor where it has served, and with it a new weight."""
+        apart, moved = distances(problem, state)
+        residual, served = apart + moved, torch.ones_like(state.ready)
         if state.anchor.shape[1]:
             worse = (residual <= self.decay * state.origin) & (residual > state.last)
             served = (residual <= self.enough * state.origin) | worse | (state.age >= self.longest * state.passes)
-        eta = state.eta
+        eta, anchor, speed = state.eta, state.anchor, self._speed(state)
         if self.eta is None:
             eta = torch.where(served, self.balance.update(eta, state.first, state.passes, apart, moved), eta)
-        if state.passes < self.plain:
-            return replace(state, eta=eta)
-        age, origin = state.age.masked_fill(served, 0), torch.where(served, residual, state.origin)
-        state = replace(state, eta=eta, age=age, origin=origin, last=residual.masked_fill(served, torch.inf))
-        if state.anchor.shape[1]:
-            return state
-        return replace(state, anchor=torch.empty_like(state.duals), base=torch.empty_like(state.consensus))
+        due = eta != state.eta
+        if state.passes >= self.plain:
+            due = served
+            anchor = anchor if anchor.shape[1] else torch.empty_like(state.governing)
+        renew(problem, state, speed, due, eta / state.eta, anchor)
+        age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
+        origin = torch.where(served, residual, state.origin)
+        return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
-def pull(anchor: Tensor, age: Tensor, value: Tensor) -> None:
-    """Draw values ``(batch, n)`` towards an anchor, if there is one, ever less with its age ``(batch,)``; set it at age 0."""
-    if not anchor.shape[1]:
+def pull(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
+    """Draw values ``(batch, n)`` towards an anchor, if there is one, ever less with its age ``(batch,)``, but not where ready."""
+    if anchor.shape[1]:
+        share = age.to(value) / (age + 1).to(value)
+        value.copy_(torch.where(ready[:, None], value, (value - anchor).mul_(share[:, None]).add_(anchor)))
+
+
+def renew(problem: Decomposition, state: AdmmState, speed: float, due: Tensor, ratio: Tensor, anchor: Tensor) -> None:
+    """Update t where due ``(batch,)``, for a weight that is ``ratio`` times as large, and set the anchor there, if there is one."""
+    loops, points, governing = problem.loops, state.points, state.governing
+    if loops is not None and loops.only is not None:
+        group, rows = problem.groups[loops.only.group], loops.only.live[due[loops.only.live]]
+        layout = (problem.coupling.places, group.start, group.blocks)
+        near = (state.target, state.mean, speed, anchor, governing, points)
+        loops.only.find("renew")(len(rows) * tiles(2 * group.blocks), rows, *layout, ratio, *near)
         return
-    new = age == 0
-    if age.device.type != "cpu" or bool(new.any()):  # elsewhere, to look costs more than to copy
-        anchor.copy_(torch.where(new[:, None], value, anchor))
-    share = age.to(value) / (age + 1).to(value)
-    value.sub_(anchor).mul_(share[:, None]).add_(anchor)
+    centre = state.mean + state.mean - state.target
+    centre = problem.spread((state.mean - centre).mul_(speed).add_(centre))
+    new = (problem.spread(state.target) - points).mul_(speed).add_(governing)
+    new = (new - centre).mul_(ratio[:, None]).add_(centre)
+    governing.copy_(torch.where(due[:, None], new, governing))
+    if anchor.shape[1]:
+        anchor.copy_(torch.where(due[:, None], governing, anchor))
 
 
-def collect(problem: Decomposition, copies: Tensor, out: Tensor | None = None) -> Tensor:
-    """Sum of the copies of every variable, of the listed ones only by compiled loops: ``(batch, variables)``."""
-    if (loops := problem.loops) is None:
+def collect(problem: Decomposition, copies: Tensor) -> Tensor:
+    """Sum of the shared copies of every variable: ``(batch, variables)``, the same by tensor operations and by compiled loops."""
+    if problem.cost.device.type != "cpu" or problem.coupling.maps or len(problem.segments) == 1:
         return problem.collect(copies)
-    out = torch.empty_like(problem.cost) if out is None else out
-    loops.consensus.collect(problem.batch, loops.used, problem.coupling.places, loops.segments, copies, out)
+    out = torch.zeros_like(problem.cost)
+    if (loops := problem.loops) is not None:
+        loops.consensus.collect(problem.batch, loops.used, problem.coupling.places, loops.segments, copies, out)
+        return out
+    for first, last in problem.segments:
+        out += problem.coupling.collect_part(copies, first, last)
     return out
 
 
-def settle(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]:
-    """Make the multipliers sum to the cost again, and measure how far blocks are apart and how far the consensus is to move.
-
-    Rounding adds up in multipliers, and more so over many copies of a variable.  Returns squares of distances ``(batch,)``, float64.
-    """
-    duals, points, mean, consensus, loops = state.duals, state.points, state.mean, state.consensus, problem.loops
-    if loops is not None and loops.only is not None:
-        live, found = loops.only.live, torch.ones(2, problem.batch, dtype=torch.float64)
-        table = (loops.used, problem.coupling.places, loops.segments, problem.cost, problem.counts)
-        loops.consensus.settle(len(live), live, *table, duals, points, mean, consensus, *found)
-        return found[0], found[1]
-    rest = (problem.cost - collect(problem, duals)).div_(problem.counts)
-    if loops is None:
-        duals.add_(problem.spread(rest))
-    else:
-        loops.consensus.share(problem.batch, problem.coupling.places, loops.segments, rest, duals)
-    apart = torch.zeros(problem.batch, dtype=torch.float64, device=duals.device)
+def distances(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]:
+    """Squared distances ``(batch,)`` float64 of the points from their mean, and of the mean from the consensus, a copy of each."""
+    if problem.loops is not None and problem.loops.only is not None:
+        return state.apart, state.moved
+    apart = torch.zeros_like(state.apart)
     for group in problem.groups:
-        own = group.rows(points) - problem.coupling.spread_part(mean, group.start, group.stop).view_as(group.rows(points))
-        # What is not shared may have no mean.
-        apart = apart + _in_order(own[:, group.curved > 0].double().square())
-    shared = problem.counts * (problem.counts > 1)
-    return apart, _in_order((mean - consensus).double().square() * shared)
+        if group.shares:
+            own = state.points[:, group.start : group.stop] - problem.coupling.spread_part(state.mean, group.start, group.stop)
+            apart = apart + _in_order(own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square())
+    return apart, moves(problem, state)
+
+
+def moves(problem: Decomposition, state: AdmmState) -> Tensor:
+    """The second of them."""
+    shared, step = problem.counts * (problem.counts > 1), state.mean - (state.mean + state.mean - state.target)
+    return _in_order(step.double().square() * shared)
 
 
 def _in_order(terms: Tensor) -> Tensor:

@@ -71,8 +71,15 @@ class Method:
         raise NotImplementedError
 
     def leap(self, problem: Decomposition, state: Any, most: int) -> tuple[Any, int]:
-        """State after at least one and at most so many passes, and their number; more than one where that is quicker."""
+        """State after at least one and at most so many passes, and their number; more than one where that is quicker.
+
+        Only :meth:`finish` makes it whole.
+        """
         return self.step(problem, state), 1
+
+    def finish(self, problem: Decomposition, state: Any) -> Any:
+        """What passes in a leap leave out of the state, for those who want to look at it."""
+        return state
 
 
 def _select(value: Any, rows: Tensor) -> Any:

@@ -170,19 +170,30 @@ def test_loops_beside_types_without_them(tensors_and_loops, dtype: torch.dtype) 
     assert bool((tensors.bound <= reference(m).objective + 1e-9).all())
 
 
-def test_one_instance_dealt_out_to_threads_has_the_same_bits(tensors_and_loops, monkeypatch: pytest.MonkeyPatch) -> None:
-    from blocklp.methods import admm
-
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """The same bits for any number of threads and in a batch; anchors, weights and bounds as without parts, but for rounding."""
     m = qpbo(1, 80, 0.3)
-    several = tensors_and_loops(lambda: m.solve(tol=0, passes=250))[1]  # with anchors
-    monkeypatch.setattr(admm, "DIVIDED", 0)
+
+    def solve(models=(m,)) -> bl.Solution:
+        return bl.compile(models, dtype=dtype).solve(tol=0, passes=250)
+
+    whole = tensors_and_loops(solve)[1]
+    monkeypatch.setattr(loops, "DIVIDED", 0)
     threads = torch.get_num_threads()
+    found = []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            assert same(several, tensors_and_loops(lambda: m.solve(tol=0, passes=250))[1])
+            found.append(tensors_and_loops(solve)[1])
     finally:
         torch.set_num_threads(threads)
+    together = tensors_and_loops(lambda: solve([m, m]))[1]
+    assert same(*found)
+    assert together.bound.tolist() == [found[0].bound.item()] * 2
+    # Rounding may move an anchor by ten passes.
+    torch.testing.assert_close(found[0].bound, whole.bound, rtol=1e-4 if dtype == torch.float32 else 1e-6, atol=0)
+    assert bool((found[0].bound <= reference(m).objective + 1e-9).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
