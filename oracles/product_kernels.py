@@ -426,47 +426,63 @@ def edge_completed(
     x: Any,
 ) -> None:
     """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes; variables from ``ends`` on are products."""
-    plain, near = np.empty(cost.shape[1]), np.empty(cost.shape[1])
+    # Of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.
+    mean, near, plain = np.zeros((2, ends)), np.zeros((7, TILE)), np.empty(used)
     for row in live[begin:stop]:
         place, point, c, number = places[row % len(places)], points[row], cost[row], counts[row % len(counts)]
         low, high, step = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)]
-        shared, alone = met[row % len(met)], private[row % len(private)]
-        plain[:], near[:], last = 0, 0, start + filled[row % len(filled)]
+        shared, alone, last = met[row % len(met)], private[row % len(private)], start + filled[row % len(filled)]
+        plain[:] = 0
         for first in (0, blocks):
             for k in range(start + first, last + first):
                 plain[place[k]] += np.float64(point[k])
-        value, other, beyond, past = offset[row], offset[row], 0.0, 0.0
-        biggest, rounded = 0.0, 0.0
+        value, beyond, biggest = np.zeros(2), np.zeros(2), np.zeros(2)
+        value[:] = offset[row]
         for v in range(ends):
             if shared[v]:
                 u = min(max(plain[v] / number[v], low[v]), high[v])
                 w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
-                plain[v], near[v] = u, w
-                value += c[v] * u
-                other += c[v] * w
-                # The products below then are within what the block allows.
-                beyond, past = max(beyond, -u, u - 1), max(past, -w, w - 1)
-                biggest, rounded = max(biggest, abs(u)), max(rounded, abs(w))
             elif alone[v]:
-                plain[v] = near[v] = high[v] if c[v] < 0 else low[v]
-                value += c[v] * plain[v]
-                other += c[v] * plain[v]
-                biggest, rounded = max(biggest, abs(plain[v])), max(rounded, abs(plain[v]))
-        for q in range(start, last):
-            i, j, k = place[q], place[q + blocks], place[q + 2 * blocks]
-            a, b, u, w = plain[i], plain[j], near[i], near[j]
-            plain[k] = max(a + b - 1, 0.0) if c[k] > 0 else min(a, b)
-            near[k] = max(u + w - 1, 0.0) if c[k] > 0 else min(u, w)
-            value += c[k] * plain[k]
-            other += c[k] * near[k]
-            beyond, past = max(beyond, low[k] - plain[k], plain[k] - high[k]), max(past, low[k] - near[k], near[k] - high[k])
-            biggest, rounded = max(biggest, abs(plain[k])), max(rounded, abs(near[k]))
-        chosen, most, violated = plain, biggest, beyond
-        if other < value + noticed * abs(value) and past <= tolerance * (1 + rounded):
-            chosen, value, most, violated = near, other, rounded, past
-        slack = tolerance * (1 + most)
-        good = value < primal[row] - noticed * abs(value) and value >= bound[row] - slack * size[row] and violated <= slack
+                u = w = high[v] if c[v] < 0 else low[v]
+            else:
+                continue
+            mean[0, v], mean[1, v] = u, w
+            for k, y in enumerate((u, w)):
+                value[k] += c[v] * y
+                biggest[k] = max(biggest[k], abs(y))
+                if shared[v]:  # the products below then are within what the block allows
+                    beyond[k] = max(beyond[k], -y, y - 1)
+        for k in range(2):
+            total, most, past = _products(start, last, blocks, place, c, low, high, mean[k], near)
+            value[k] += total
+            biggest[k], beyond[k] = max(biggest[k], most), max(beyond[k], past)
+        k = int(value[1] < value[0] + noticed * abs(value[0]) and beyond[1] <= tolerance * (1 + biggest[1]))
+        slack = tolerance * (1 + biggest[k])
+        good = value[k] < primal[row] - noticed * abs(value[k]) and value[k] >= bound[row] - slack * size[row] and beyond[k] <= slack
         if good:
-            primal[row] = value
+            primal[row] = value[k]
         if good or np.isinf(primal[row]):
-            x[row, :] = chosen
+            x[row, :ends] = mean[k]
+            for q in range(start, last):
+                a, b, v = mean[k, place[q]], mean[k, place[q + blocks]], place[q + 2 * blocks]
+                x[row, v] = max(a + b - 1, 0.0) if c[v] > 0 else min(a, b)
+
+
+@compile(nogil=True, error_model="numpy")
+def _products(start: int, last: int, blocks: int, place: Any, c: Any, low: Any, high: Any, y: Any, near: Any) -> Any:
+    """What the best products at y cost, the largest of them, and how far they are beyond their bounds."""
+    near_a, near_b, p, lo, hi, most, past = near[0], near[1], near[2], near[3], near[4], near[5], near[6]
+    most[:], past[:], total = 0, 0, 0.0
+    for at in range(start, last, TILE):
+        count = min(TILE, last - at)
+        place_a, place_b, place_c = place[at : at + count], place[at + blocks :], place[at + 2 * blocks :]
+        for q in range(count):
+            near_a[q], near_b[q] = y[place_a[q]], y[place_b[q]]
+            p[q], lo[q], hi[q] = c[place_c[q]], low[place_c[q]], high[place_c[q]]
+        for q in range(count):
+            best = max(near_a[q] + near_b[q] - 1, 0.0) if p[q] > 0 else min(near_a[q], near_b[q])
+            p[q] *= best
+            most[q] = max(most[q], best)
+            past[q] = max(past[q], max(lo[q] - best, best - hi[q]))
+        total += _total(p[:count])
+    return total, most.max(), past.max()

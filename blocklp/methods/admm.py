@@ -184,7 +184,7 @@ class Admm(Method):
                 only.find("merge")(tiles(loops.used), show, *variables, sums)
             apart = torch.empty(tiles(2 * group.blocks), dtype=torch.float64)
             only.find("show")(len(apart), *layout, eta, target, mean, *copies, apart)
-            apart, moved = apart.sum()[None], moves(problem, state)
+            apart, moved = apart.sum()[None], moves(*(v[:, : loops.used] for v in (problem.counts, mean, target)))
         return replace(state, apart=apart, moved=moved, finished=True)
 
     def _pass(self, problem: Decomposition, state: AdmmState) -> AdmmState:
@@ -291,13 +291,13 @@ def distances(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]
         if group.shares:
             own = state.points[:, group.start : group.stop] - problem.coupling.spread_part(state.mean, group.start, group.stop)
             apart = apart + _in_order(own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square())
-    return apart, moves(problem, state)
+    return apart, moves(problem.counts, state.mean, state.target)
 
 
-def moves(problem: Decomposition, state: AdmmState) -> Tensor:
+def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
     """The second of them."""
-    shared, step = problem.counts * (problem.counts > 1), state.mean - (state.mean + state.mean - state.target)
-    return _in_order(step.double().square() * shared)
+    step = mean - (mean + mean - target)
+    return _in_order(step.double().square() * counts * (counts > 1))
 
 
 def _in_order(terms: Tensor) -> Tensor:
