@@ -29,7 +29,7 @@ LARGE, SMALL = 300_000, 2_000
 DIVIDED = LARGE
 """Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
 
-PARTS = 4
+MOST_PARTS = 8
 
 _so_far = [0]
 
@@ -80,7 +80,7 @@ class Only:
         A loop by its name: ``passes``, ``bounds`` and ``completed`` for whole instances, ``part``, ``merge`` and ``show`` for the
         steps of one, ``renew``.
     room : Tensor or None
-        Float64, for the sums of a large instance: four of every variable in each of its parts.
+        ``(parts, 4, used)`` for the sums of a large instance: as many as its blocks outweigh, whatever the number of threads.
     filled : Tensor
         ``(batch or 1,)`` int64: blocks of the group before those that only pad.
     live : Tensor
@@ -133,7 +133,8 @@ class Only:
         # What no instance can gain from, such as padding, need not be looked at.
         private = ~held & ((problem.cost != 0) | (problem.lower < problem.upper)).any(0)
         used, ends = (int(v.any(0).nonzero().amax()) + 1 for v in (met, met | private))
-        room = problem.cost.new_empty(PARTS * 4 * used) if problem.copies >= DIVIDED else None
+        parts = max(2, min(MOST_PARTS, group.blocks // (2 * used)))
+        room = problem.cost.new_empty(parts, 4, used) if problem.copies >= DIVIDED else None
         largest, size = problem.largest.expand(problem.batch), problem.cost.abs().sum(1)
         return cls(number, find, room, filled, torch.arange(problem.batch), met, private, ends, rest, largest, size), used
 

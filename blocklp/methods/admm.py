@@ -32,7 +32,6 @@ from blocklp import atoms as atom
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import OptionError
-from blocklp.loops import PARTS
 from blocklp.methods.base import Method, MethodState
 from blocklp.sweeps import around, fused_loops
 from blocklp.weight import BalanceRule, Fixed
@@ -174,13 +173,13 @@ class Admm(Method):
         layout, pulled = (places, group.start, group.blocks, only.filled), (state.anchor, state.age, state.ready)
         variables = (loops.used, problem.cost, problem.counts, eta, target, mean)
         if problem.batch > 1 or only.room is None:
-            parts = 1 if only.room is None else PARTS
+            parts = 1 if only.room is None else len(only.room)
             only.find("passes")(len(only.live), only.live, passes, parts, *layout, *variables, speed, *pulled, *copies, apart, moved)
         else:  # threads share its parts
-            sums = only.room.view(eta.dtype)[: PARTS * 4 * loops.used].view(PARTS, 4, loops.used)
+            sums = only.room.flatten().view(eta.dtype)[: only.room.numel()].view(only.room.shape)
             for n in range(passes):
                 show = n == passes - 1
-                only.find("part")(PARTS, n, show, *layout, eta, target, speed, *pulled, *copies, sums)
+                only.find("part")(len(sums), n, show, *layout, eta, target, speed, *pulled, *copies, sums)
                 only.find("merge")(tiles(loops.used), show, *variables, sums)
             apart = torch.empty(tiles(2 * group.blocks), dtype=torch.float64)
             only.find("show")(len(apart), *layout, eta, target, mean, *copies, apart)
