@@ -203,7 +203,7 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
         rows = group.type.vertex_values(group.view(duals)).argmin(-1)
         weights = torch.nn.functional.one_hot(rows, len(atoms.table)).to(duals).transpose(1, 2) * alive[:, None]
         return atoms, weights.contiguous(), value
-    points = point.transpose(1, 2)[:, None].expand(-1, SLOTS, -1, -1).clone()
+    points = point.transpose(1, 2)[:, None].expand(-1, SLOTS, -1, -1).clone(memory_format=torch.contiguous_format)
     weights = torch.zeros_like(points[:, :, 0])
     weights[:, 0] = alive
     return VertexCache(points, group.curved.to(duals)[:, None]), weights, value

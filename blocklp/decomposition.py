@@ -80,7 +80,10 @@ class Group:
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Call the type's oracle; blocks that only pad give zero."""
-        point, value = self.type.min_oracle(cost)
+        return self.living(*self.type.min_oracle(cost))
+
+    def living(self, point: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """An oracle's answers, zero for blocks that only pad."""
         if self.alive is not None:
             point, value = point * self.alive[..., None], value * self.alive
         return point, value

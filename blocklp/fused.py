@@ -6,6 +6,8 @@ some sixty times a pass.  Here a sweep takes blocks by tiles that stay in the ne
 Traffic of a pass, in numbers a block of dimension d with k vertices: the means 2 d (places are numbers too); :func:`ask` reads
 points, centre, places and weights and writes multipliers, 4 d + k; :func:`advance` reads multipliers and both weights and writes
 weights and points, 2 d + 4 k.  An edge of roof duality (d = 3, k = 4) moves 24 + 20 = 44 numbers: 176 bytes in single precision.
+
+Blocks without a table keep a few answers of their oracle, and :func:`renew` does for ADMM what is left to do once it has answered.
 """
 
 from __future__ import annotations
@@ -47,6 +49,57 @@ def _fold(lanes: Any) -> Any:
             lanes[q] += upper[q]
         half //= 2
     return lanes[0]
+
+
+@compile(inline="always")
+def _turn(gradients: Any, news: Any, useds: Any, ways: Any, lanes: Any, count: Any, out: Any) -> None:
+    """The way from the worst vertices in use to the best ones, for a tile of blocks, and how far it goes: four of the lanes."""
+    vertices, zero, one = len(gradients), lanes.dtype.type(0), lanes.dtype.type(1)
+    best, worst, most, up, down, length = lanes[0], lanes[1], lanes[2], lanes[3], lanes[4], lanes[5]
+    for q in range(count):
+        best[q], worst[q], most[q] = -out, 2 * out, -out
+        up[q], down[q], length[q] = zero, zero, zero
+    for k in range(vertices):
+        gradient, new, used = gradients[k], news[k], useds[k]
+        for q in range(count):
+            used[q] = gradient[q] + (out if new[q] <= zero else zero)
+        for q in range(count):
+            best[q] = min(best[q], gradient[q])
+        for q in range(count):
+            worst[q] = max(worst[q], used[q])
+    for k in range(vertices):
+        gradient, new, used = gradients[k], news[k], useds[k]
+        for q in range(count):
+            up[q] += one if gradient[q] == best[q] else zero
+        for q in range(count):
+            down[q] += one if used[q] >= worst[q] else zero
+        for q in range(count):
+            most[q] = min(most[q], new[q] if used[q] >= worst[q] else -out)
+    for q in range(count):
+        most[q] *= down[q]
+        up[q], down[q] = one / up[q], one / down[q]
+    for k in range(vertices):
+        gradient, used, way = gradients[k], useds[k], ways[k]
+        for q in range(count):
+            way[q] = up[q] if gradient[q] == best[q] else zero
+        for q in range(count):
+            way[q] -= down[q] if used[q] >= worst[q] else zero
+
+
+@compile(inline="always")
+def _walk(gradients: Any, news: Any, ways: Any, turns: Any, lanes: Any, count: Any, weight: Any) -> None:
+    """Go the best part of the way, of which the squared length is in the lanes: weights, and gradients there."""
+    zero, tiny = lanes.dtype.type(0), lanes.dtype.type(TINY)
+    best, worst, most, length = lanes[0], lanes[1], lanes[2], lanes[5]
+    for q in range(count):
+        step = (worst[q] - best[q]) * weight / max(length[q], tiny)
+        length[q] = min(max(step, zero), most[q])
+    for k in range(len(gradients)):
+        gradient, new, way, turn = gradients[k], news[k], ways[k], turns[k]
+        for q in range(count):
+            new[q] = max(new[q] + way[q] * length[q], zero)
+        for q in range(count):
+            gradient[q] += turn[q] * (length[q] / weight)
 
 
 @kernel(fastmath=FAST)
@@ -137,40 +190,13 @@ def advance(
         gradients, news = np.empty((vertices, TILE), weights.dtype), np.empty((vertices, TILE), weights.dtype)
         useds, ways = np.empty((vertices, TILE), weights.dtype), np.empty((vertices, TILE), weights.dtype)
         turns, lanes = np.empty((vertices, TILE), weights.dtype), np.empty((6, TILE), weights.dtype)
-        best, worst, most, up, down, length = lanes[0], lanes[1], lanes[2], lanes[3], lanes[4], lanes[5]
+        length = lanes[5]
         weight, before = eta[b], push[b]
         _values(duals[b], start, blocks, first, count, table, struck[b % len(struck), first:], huge, gradients)
         for k in range(vertices):
             news[k, :count] = weights[b, k, first : first + count]
         for _ in range(repeats):
-            for q in range(count):
-                best[q], worst[q], most[q] = -out, 2 * out, -out
-                up[q], down[q], length[q] = zero, zero, zero
-            for k in range(vertices):
-                gradient, new, used = gradients[k], news[k], useds[k]
-                for q in range(count):
-                    used[q] = gradient[q] + (out if new[q] <= zero else zero)
-                for q in range(count):
-                    best[q] = min(best[q], gradient[q])
-                for q in range(count):
-                    worst[q] = max(worst[q], used[q])
-            for k in range(vertices):
-                gradient, new, used = gradients[k], news[k], useds[k]
-                for q in range(count):
-                    up[q] += one if gradient[q] == best[q] else zero
-                for q in range(count):
-                    down[q] += one if used[q] >= worst[q] else zero
-                for q in range(count):
-                    most[q] = min(most[q], new[q] if used[q] >= worst[q] else -out)
-            for q in range(count):
-                most[q] *= down[q]
-                up[q], down[q] = one / up[q], one / down[q]
-            for k in range(vertices):
-                gradient, used, way = gradients[k], useds[k], ways[k]
-                for q in range(count):
-                    way[q] = up[q] if gradient[q] == best[q] else zero
-                for q in range(count):
-                    way[q] -= down[q] if used[q] >= worst[q] else zero
+            _turn(gradients, news, useds, ways, lanes, count, out)
             for k in range(vertices):
                 turn, way = turns[k], ways[k]
                 turn[:count] = 0
@@ -181,15 +207,7 @@ def advance(
                             turn[q] += entry * other[q]
                 for q in range(count):
                     length[q] += way[q] * turn[q]
-            for q in range(count):
-                step = (worst[q] - best[q]) * weight / max(length[q], tiny)
-                length[q] = min(max(step, zero), most[q])
-            for k in range(vertices):
-                gradient, new, way, turn = gradients[k], news[k], ways[k], turns[k]
-                for q in range(count):
-                    new[q] = max(new[q] + way[q] * length[q], zero)
-                for q in range(count):
-                    gradient[q] += turn[q] * (length[q] / weight)
+            _walk(gradients, news, ways, turns, lanes, count, weight)
         length[:count] = 0
         for k in range(vertices):
             new, used, last = news[k], useds[k], earlier[b, k, first : first + count]
@@ -214,3 +232,99 @@ def advance(
                 if entry != 0:
                     for q in range(count):
                         point[q] += entry * used[q]
+
+
+@kernel(fastmath=FAST)
+def renew(
+    begin: int,
+    stop: int,
+    slopes: Any,
+    start: int,
+    found: Any,
+    least: Any,
+    curved: Any,
+    eta: Any,
+    repeats: int,
+    ruled_out: float,
+    atoms: Any,
+    weights: Any,
+    points: Any,
+) -> None:
+    """Keep the oracle's answers at ``slopes`` among the atoms of one group's blocks and take pairwise steps, without extrapolation.
+
+    It does what :class:`blocklp.atoms.VertexCache` does.  Answers are ``found`` ``(batch, dim, blocks)`` and ``least``
+    ``(batch, blocks)``; the atoms ``(batch, atoms, dim, blocks)``, weights and points are written over.
+    """
+    batch, slots, dim, blocks = atoms.shape
+    tiles, kind = (blocks + TILE - 1) // TILE, weights.dtype.type
+    zero, out, tiny = kind(0), kind(ruled_out), kind(TINY)
+    for unit in range(begin, stop):
+        b, first = unit // tiles, unit % tiles * TILE
+        count = min(TILE, blocks - first)
+        gradients, news = np.empty((slots, TILE), weights.dtype), np.empty((slots, TILE), weights.dtype)
+        useds, ways = np.empty((slots, TILE), weights.dtype), np.empty((slots, TILE), weights.dtype)
+        turns, lanes = np.empty((slots, TILE), weights.dtype), np.empty((6, TILE), weights.dtype)
+        low, weight = lanes[0], eta[b]
+        for k in range(slots):
+            news[k, :count] = weights[b, k, first : first + count]
+            gradient = gradients[k]
+            gradient[:count] = 0
+            for i in range(dim):
+                row = start + i * blocks + first
+                atom, slope = atoms[b, k, i, first : first + count], slopes[b, row : row + count]
+                for q in range(count):
+                    gradient[q] += atom[q] * slope[q]
+        low[:count] = gradients[0, :count]
+        for k in range(slots):
+            gradient = gradients[k]
+            for q in range(count):
+                low[q] = min(low[q], gradient[q])
+        for q in range(count):
+            value = least[b, first + q]
+            if low[q] <= value + kind(1e-12) * abs(value):
+                continue  # it is there
+            slot = 1
+            for k in range(2, slots):
+                if news[k, q] < news[slot, q]:
+                    slot = k
+            moved, at = news[slot, q], first + q
+            share = moved / max(news[0, q] + moved, tiny)
+            news[0, q] += moved
+            news[slot, q] = zero
+            gradients[0, q] = zero
+            gradients[slot, q] = zero
+            for i in range(dim):
+                slope = slopes[b, start + i * blocks + at]
+                atoms[b, 0, i, at] += share * (atoms[b, slot, i, at] - atoms[b, 0, i, at])
+                atoms[b, slot, i, at] = found[b, i, at]
+                gradients[0, q] += atoms[b, 0, i, at] * slope
+                gradients[slot, q] += found[b, i, at] * slope
+        for _ in range(repeats):
+            _turn(gradients, news, useds, ways, lanes, count, out)
+            length, move = lanes[5], useds[0]
+            turns[:, :count] = 0
+            for i in range(dim):
+                if curved[i] == 0:
+                    continue
+                move[:count] = 0
+                for k in range(slots):
+                    atom, way = atoms[b, k, i, first : first + count], ways[k]
+                    for q in range(count):
+                        move[q] += atom[q] * way[q]
+                for q in range(count):
+                    length[q] += move[q] * move[q]
+                for k in range(slots):
+                    atom, turn = atoms[b, k, i, first : first + count], turns[k]
+                    for q in range(count):
+                        turn[q] += atom[q] * move[q]
+            _walk(gradients, news, ways, turns, lanes, count, weight)
+        for k in range(slots):
+            weights[b, k, first : first + count] = news[k, :count]
+        for i in range(dim):
+            row = start + i * blocks + first
+            point = points[b, row : row + count]
+            point[:] = 0
+            for k in range(slots):
+                atom, new = atoms[b, k, i, first : first + count], news[k]
+                for q in range(count):
+                    point[q] += atom[q] * new[q]

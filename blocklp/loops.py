@@ -78,7 +78,7 @@ class Only:
         Its number.
     find : callable
         A loop by its name: ``passes``, ``bounds`` and ``completed`` for whole instances, ``part``, ``merge`` and ``show`` for the
-        steps of one, ``renew``.
+        steps of one, ``restart``.
     room : Tensor or None
         ``(parts, 4, used)`` for the sums of a large instance: as many as its blocks outweigh, whatever the number of threads.
     filled : Tensor

@@ -1,7 +1,8 @@
 """What a pass does to blocks with atoms: ask the oracles, then advance the blocks' points.
 
-Blocks with a vertex table are swept by the compiled loops of :mod:`blocklp.fused` on a CPU; all others by tensor operations.  Runs of
-both agree in quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses which of them is next.
+Blocks with a vertex table, and in ADMM those that keep the last answers of their oracle, are swept by the compiled loops of
+:mod:`blocklp.fused` on a CPU; all others by tensor operations.  Runs of both agree in quality, not in numbers: a step of the best
+length makes two atoms tie, and rounding chooses which of them is next.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from blocklp import atoms as atom
 from blocklp.compiled import tiles, wanted
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.finite import FiniteVertices, struck_out
+from blocklp.fuse import compiled
 
 LARGE = 100_000
 """Copies of an instance from which on compiled loops pay: to load them takes half a second, to compile them once some seconds.
@@ -121,6 +123,37 @@ def around(
     assert fused is not None
     rest = (*_struck(group, points), eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
     fused.advance(len(points) * tiles(group.blocks), slopes, group.start, table.table, table.gram, *rest, weights, weights, points)
+
+
+def renew(
+    problem: Decomposition,
+    group: Group,
+    cache: atom.VertexCache,
+    weights: Tensor,
+    state: tuple[Tensor, Tensor, Tensor],
+    repeats: int,
+    passes: int,
+) -> None:
+    r"""Ask one group's oracle and take pairwise steps towards its proximal points, by the loops, in pass number ``passes``.
+
+    ``state``: points, slopes :math:`\lambda + (x - z) / \eta` ``(batch, copies)``, eta ``(batch,)``.  Atoms, weights and points are
+    written over.
+    """
+    loops = cache_loops(problem)
+    assert loops is not None
+    points, slopes, eta = state
+    oracle = compiled(group.type.min_oracle, passes * group.blocks * group.dim)
+    found, least = group.living(*oracle(group.view(slopes)))
+    answers = (found.transpose(1, 2).contiguous(), least.contiguous(), cache.curved[:, 0])
+    rest = (eta, repeats, atom.ruled_out(points.dtype), cache.points, weights, points)
+    loops.renew(len(points) * tiles(group.blocks), slopes, group.start, *answers, *rest)
+
+
+def cache_loops(problem: Decomposition) -> ModuleType | None:
+    """The compiled loops, where they serve blocks that keep the last answers of their oracle: of any type, on a CPU."""
+    if problem.cost.device.type != "cpu" or problem.copies < LARGE:
+        return None
+    return wanted("blocklp.fused")
 
 
 def fused_loops(problem: Decomposition) -> ModuleType | None:

@@ -291,7 +291,7 @@ def edge_show(
 
 
 @kernel(grain=512)
-def edge_renew(
+def edge_restart(
     begin: int,
     stop: int,
     rows: Any,
@@ -306,7 +306,7 @@ def edge_renew(
     governing: Any,
     points: Any,
 ) -> None:
-    """:func:`blocklp.methods.admm.renew` for the ends of some instances, a tile of them a unit."""
+    """:func:`blocklp.methods.admm.restart` for the ends of some instances, a tile of them a unit."""
     tiles, speed = (2 * blocks + TILE - 1) // TILE, points.dtype.type(rate)
     for unit in range(begin, stop):
         row, at = rows[unit // tiles], unit % tiles * TILE

@@ -32,8 +32,9 @@ from blocklp import atoms as atom
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import OptionError
+from blocklp.fuse import compiled
 from blocklp.methods.base import Method, MethodState
-from blocklp.sweeps import around, fused_loops
+from blocklp.sweeps import around, cache_loops, fused_loops, renew
 from blocklp.weight import BalanceRule, Fixed
 
 
@@ -205,7 +206,7 @@ class Admm(Method):
             t.add_(torch.sub(near, point, out=near).mul_(rate))
             pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
             if a is None:
-                found = prox(group, group.view(duals).masked_fill(group.curved > 0, 0), group.view(governing), eta)
+                found = prox(group, group.view(duals).masked_fill(group.curved > 0, 0), group.view(governing), eta, state.passes)
                 assert found is not None
                 group.view(points).copy_(found)
                 continue
@@ -215,6 +216,9 @@ class Admm(Method):
             group.rows(slopes).copy_(torch.where(group.curved[:, None] > 0, slope, group.rows(duals)))
             if isinstance(a, atom.VertexTable) and fused_loops(problem) is not None:
                 around(problem, group, a, w, slopes, eta, self.repeats, points)
+                continue
+            if isinstance(a, atom.VertexCache) and cache_loops(problem) is not None:
+                renew(problem, group, a, w, (points, slopes, eta), self.repeats, state.passes)
                 continue
             answer = a.answer(group, slopes, w, w)
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
@@ -237,7 +241,7 @@ class Admm(Method):
         if state.passes >= self.plain:
             due = served
             anchor = anchor if anchor.shape[1] else torch.empty_like(state.governing)
-        renew(problem, state, speed, due, eta / state.eta, anchor)
+        restart(problem, state, speed, due, eta / state.eta, anchor)
         age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
         origin = torch.where(served, residual, state.origin)
         return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
@@ -250,14 +254,14 @@ def pull(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
         value.copy_(torch.where(ready[:, None], value, (value - anchor).mul_(share[:, None]).add_(anchor)))
 
 
-def renew(problem: Decomposition, state: AdmmState, speed: float, due: Tensor, ratio: Tensor, anchor: Tensor) -> None:
+def restart(problem: Decomposition, state: AdmmState, speed: float, due: Tensor, ratio: Tensor, anchor: Tensor) -> None:
     """Update t where due ``(batch,)``, for a weight that is ``ratio`` times as large, and set the anchor there, if there is one."""
     loops, points, governing = problem.loops, state.points, state.governing
     if loops is not None and loops.only is not None:
         group, rows = problem.groups[loops.only.group], loops.only.live[due[loops.only.live]]
         layout = (problem.coupling.places, group.start, group.blocks)
         near = (state.target, state.mean, speed, anchor, governing, points)
-        loops.only.find("renew")(len(rows) * tiles(2 * group.blocks), rows, *layout, ratio, *near)
+        loops.only.find("restart")(len(rows) * tiles(2 * group.blocks), rows, *layout, ratio, *near)
         return
     centre = state.mean + state.mean - state.target
     centre = problem.spread((state.mean - centre).mul_(speed).add_(centre))
@@ -307,7 +311,8 @@ def _in_order(terms: Tensor) -> Tensor:
     return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))
 
 
-def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | None:
-    """Proximal points of a group: ``(batch, blocks, dim)``; blocks that only pad give zero."""
-    point = group.type.prox(cost, centre, eta[:, None, None], group.curved)
+def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor, passes: int = 0) -> Tensor | None:
+    """Proximal points of a group after so many passes: ``(batch, blocks, dim)``; blocks that only pad give zero."""
+    find = compiled(group.type.prox, passes * group.blocks * group.dim)
+    point: Tensor | None = find(cost, centre, eta[:, None, None], group.curved)
     return point if point is None or group.alive is None else point * group.alive[..., None]
