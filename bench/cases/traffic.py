@@ -36,8 +36,8 @@ def times(work: Callable[[], Any], count: int) -> list[float]:
 @case(
     "traffic",
     "One pass over edges: compiled loops against tensor operations",
-    "ADMM on independent sets of graphs with a power law. Milliseconds of a pass, least and median of a dozen runs of ten (four of tensor operations), without "
-    "checks; `tensors` the same in tensor operations, with the same bits. `GB/s` is the traffic model (9 numbers an edge) "
+    "ADMM on independent sets of graphs with a power law. Milliseconds of a pass, least and median of a dozen runs of ten (four of "
+    "tensor operations), without checks; `tensors` the same in tensor operations. `GB/s` is the traffic model (9 numbers an edge) "
     "over the median; `copy` what a copy of tensors of 160 MB reads and writes a second in the same run.",
 )
 def run(quick: bool) -> list[Record]:
