@@ -380,11 +380,12 @@ def edge_bounds(
         total += rest[row] - 16 * EPS * size * largest[row]
         bound[row] = total
         if total > best[row] + noticed * abs(total) or (total > best[row] and np.isinf(best[row])):
+            new = np.isinf(best[row])
             best[row] = total
             for first in (0, blocks):
                 for k in range(start + first, last + first):
                     best_duals[row, k] = dual[k] + share[place[k]]
-            for k in range(len(dual)):
+            for k in range(len(dual) * new):  # all others stay at their cost
                 if k < start or k >= start + 2 * blocks:
                     best_duals[row, k] = c[place[k]]
 
