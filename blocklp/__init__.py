@@ -14,6 +14,7 @@ from blocklp.factored import FactoredBlock
 from blocklp.finite import FiniteVertices
 from blocklp.methods import METHODS, Adam, Admm, Bundle, MinMarginals, Pdhg, Polyak, Prox, ProxBC, ProxFW, Smooth, Supergradient
 from blocklp.model import Blocks, Model
+from blocklp.nodes import NodeBounds, Nodes
 from blocklp.progress import Progress
 from blocklp.raw import RawSolution, solve_raw
 from blocklp.reference import reference
@@ -44,6 +45,8 @@ __all__ = [
     "Fixed",
     "MinMarginals",
     "Model",
+    "NodeBounds",
+    "Nodes",
     "Parameter",
     "Pdhg",
     "Polyak",

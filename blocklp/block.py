@@ -79,8 +79,8 @@ class BlockType:
     (reference solvers, self-check, feasibility of primal points), :meth:`value_error` (rigorous bounds),
     :meth:`restrict` (fixings without an extra block), :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete`
     (primal points), :meth:`min_marginals` and :meth:`overlap` (for :class:`blocklp.MinMarginals`), :meth:`soft_min` (for
-    :class:`blocklp.Smooth` and :func:`blocklp.soft_bound`).  A subclass of another type that overrides :meth:`min_oracle` states
-    the last seven anew, or does without.
+    :class:`blocklp.Smooth` and :func:`blocklp.soft_bound`), :meth:`vertex_table` (for sweeps of :class:`blocklp.Nodes`).  A
+    subclass of another type that overrides :meth:`min_oracle` states the last eight anew, or does without.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class BlockType:
         """A class with a min-oracle of its own does not inherit what another type derives from its own polytope."""
         super().__init_subclass__(**options)
         if "min_oracle" in vars(cls):
-            for verb in ("min_value", "prox", "complete", "loops", "min_marginals", "overlap", "soft_min"):
+            for verb in ("min_value", "prox", "complete", "loops", "min_marginals", "overlap", "soft_min", "vertex_table"):
                 if verb not in vars(cls):
                     setattr(cls, verb, getattr(BlockType, verb))
 
@@ -247,6 +247,10 @@ class BlockType:
             ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: the gradient of s, a mean of vertices; the minimum;
             and the minimum less s, not negative.
         """
+        return None
+
+    def vertex_table(self) -> Tensor | None:
+        """All vertices of a block, ``(vertices, dim)`` float64; ``None`` if they are many, unknown, or differ between blocks."""
         return None
 
     def restrict(self, lower: Tensor, upper: Tensor) -> BlockType | None:

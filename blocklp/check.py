@@ -112,6 +112,7 @@ def _oracle(blocks: Blocks, batch: int, trials: int, sample: int, draw: torch.Ge
         probes.proximal(kind, cost, earlier, torch.full((batch, 1, 1), 0.5, dtype=torch.float64))
         probes.completion(kind, cost, earlier)
         probes.marginals(kind, cost)
+        probes.listed(kind, cost)
         probes.soft_minimum(kind, cost, earlier)
         probes.concavity(kind, cost, earlier)
         probes.singles(kind, cost, picks)

@@ -114,6 +114,10 @@ class FiniteVertices(BlockType):
         weights, value, excess = soft(self.vertex_values(cost), temperature)
         return weights @ self.table.to(cost), value, excess
 
+    def vertex_table(self) -> Tensor | None:
+        """The table, where no row is ruled out."""
+        return self.table if self.excluded is None else None
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``: the standard error bound, taken over the worst vertex."""
         magnitude = cost.abs() @ self.table.abs().to(cost).T

@@ -88,6 +88,18 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
     return found
 
 
+def listed(kind: BlockType, cost: Tensor) -> None:
+    """The least cost of a vertex in the table, if the type states one, is the value of every block."""
+    table = kind.vertex_table()
+    if table is None:
+        return
+    if table.dim() != 2 or table.shape[1] != cost.shape[-1]:
+        raise OracleError(f"vertex_table of {kind.name} has shape {tuple(table.shape)}; give (vertices, {cost.shape[-1]})")
+    point, value = kind.min_oracle(cost)
+    apart = ((cost @ table.to(cost).T).amin(-1) - value).abs() > 1e-9 * size(cost, point)
+    refuse(kind, apart, "has another value than the best vertex of its table; correct min_oracle() or vertex_table()")
+
+
 def marginals(kind: BlockType, cost: Tensor) -> bool:
     """Min-marginals are what the oracle says with each coordinate driven to 1 and to 0, and may be subtracted as ``overlap`` says.
 

@@ -124,6 +124,12 @@ class BlockTypeConformance:
         for cost in self.costs(self.trials):
             probes.marginals(kind, cost)
 
+    def test_vertex_table(self) -> None:
+        """Values are those of the best vertex in the table."""
+        kind = self.block_type()
+        for cost in self.costs(self.trials):
+            probes.listed(kind, cost)
+
     def test_soft_min(self) -> None:
         """Soft minima agree with the oracle and have their points as gradients."""
         kind = self.block_type()

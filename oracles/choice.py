@@ -59,6 +59,10 @@ class Simplex(BlockType):
         """Weights of all choices."""
         return soft(strike(cost, self.excluded), temperature)
 
+    def vertex_table(self) -> Tensor | None:
+        """The unit vectors, where none is ruled out."""
+        return torch.eye(self.dim, dtype=torch.float64) if self.excluded is None else None
+
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is one of the costs."""
         return torch.zeros_like(cost[..., 0])
@@ -131,6 +135,10 @@ class AtMostOne(BlockType):
         """Weights of all choices and of none."""
         weights, value, excess = soft(strike(torch.nn.functional.pad(cost, (1, 0)), self.excluded), temperature)
         return weights[..., 1:], value, excess
+
+    def vertex_table(self) -> Tensor | None:
+        """Zero and the unit vectors, where none is ruled out."""
+        return torch.eye(self.dim + 1, dtype=torch.float64)[:, 1:] if self.excluded is None else None
 
     def value_error(self, cost: Tensor) -> Tensor:
         """None: the value is 0 or one of the costs."""

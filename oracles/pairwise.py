@@ -69,6 +69,7 @@ class Pairwise(FiniteVertices):
         return max(1, sum(min(2, int(part.sum())) for part in self._parts(shared)))
 
     soft_min = FiniteVertices.soft_min
+    vertex_table = FiniteVertices.vertex_table
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Two additions for every pair."""

@@ -61,6 +61,7 @@ class Edge(FiniteVertices):
 
     overlap = FiniteVertices.overlap
     soft_min = FiniteVertices.soft_min
+    vertex_table = FiniteVertices.vertex_table
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
         r"""In closed form where no other block shares the product.

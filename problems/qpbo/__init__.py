@@ -2,6 +2,7 @@
 
 from blocklp.problems.qpbo.heuristics import Labellings, one_flip_descent, round_fractional
 from blocklp.problems.qpbo.instance import Qubo
+from blocklp.problems.qpbo.nodes import node_persistency
 from blocklp.problems.qpbo.persistency import Persistency, verified_persistency
 from blocklp.problems.qpbo.readers import read_qubo
 from blocklp.problems.qpbo.relaxation import QpboSolution, roof_duality_model, solve_qpbo
@@ -11,6 +12,7 @@ __all__ = [
     "Persistency",
     "QpboSolution",
     "Qubo",
+    "node_persistency",
     "one_flip_descent",
     "read_qubo",
     "roof_duality_model",

@@ -129,6 +129,13 @@ class Greedy(Simplex):
         return 1
 
 
+class Short(Simplex):
+    """Leaves a vertex out of its table."""
+
+    def vertex_table(self) -> Tensor:
+        return torch.eye(3, dtype=torch.float64)[:2]
+
+
 class Hard(Simplex):
     """The point of the oracle for a gradient."""
 
@@ -167,6 +174,7 @@ WRONG: list[tuple[Callable[[], BlockType], str, str]] = [
     (lambda: Forgetful(3), "test_restrict", "restricted to"),
     (lambda: Doubled(3), "test_min_marginals", "not its best value with 1"),
     (lambda: Greedy(3), "test_min_marginals", "larger overlap"),
+    (lambda: Short(3), "test_vertex_table", "best vertex of its table"),
     (lambda: Hard(3), "test_soft_min", "not the gradient"),
     (Late, "test_selected_instances", "block_data"),
 ]

@@ -1,0 +1,387 @@
+r"""Bounds of many nodes of a branch and bound over 0/1 variables, which share one model: :class:`Nodes`.
+
+A node fixes some variables.  Nothing is restricted for that: every copy of a variable that is fixed at :math:`v` pays for the other
+value, :math:`\lambda_{b,j} (x_j - v)` with :math:`|\lambda_{b,j}|` above all that the rest of its block can gain.  Where the fixings
+hold this costs nothing, so that the bound is valid whatever the size; by its size a block has the value that it has on the face
+:math:`x_j = v`.  So a child starts with at least the bound of its parent's multipliers, and nodes are rows of multipliers over one
+graph, for blocks of any type.
+
+Where all types list their vertices (:meth:`BlockType.vertex_table`), bounds rise by sweeps of sequential averaging in compiled
+loops (:mod:`blocklp.node_kernels`), a node at a time, which stops at its cutoff.  Passes of a method go on from there with the nodes
+that are still open.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from blocklp import compiled
+from blocklp.bounds import rounding
+from blocklp.decomposition import Decomposition
+from blocklp.engine import Limits, Results, run
+from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.expression import View
+from blocklp.methods import Method, as_method
+from blocklp.model import Model
+from blocklp.node_layout import ENOUGH, KERNELS, Layout
+from blocklp.solver import Solver, compile
+from blocklp.state import State, fill
+from blocklp.status import Status
+
+CHUNK = 4096
+"""Nodes between two looks at the clock."""
+
+PASSES = 20
+"""Passes where there are no sweeps."""
+
+
+@dataclass(frozen=True)
+class NodeBounds:
+    """What is known of some nodes; all tensors have the node first, and k variables are branched on.
+
+    Attributes
+    ----------
+    bound : Tensor
+        ``(nodes,)`` float64: no feasible point that has the fixings is better; infinite (minus infinity when maximising) where none
+        has.  All rounding is charged, unless a block type states no ``value_error``.
+    status : Tensor
+        ``(nodes,)`` int64: ``Status.CUTOFF``, ``INFEASIBLE``, ``STALLED``, ``PASS_LIMIT``, ``TIME_LIMIT`` or ``INTERRUPTED``.
+    sweeps : Tensor
+        ``(nodes,)`` int64: sweeps made.
+    multipliers : Tensor
+        ``(nodes, copies)`` float64: rows for children to start from; zero for nodes that sweeps closed.
+    x : Tensor
+        ``(nodes, k)`` float64: a primal point to round and to branch on; no feasible one in general.
+    if_zero, if_one : Tensor
+        ``(nodes, k)`` float64: bounds of the node with one variable more fixed at 0, or at 1.
+    given : Tensor
+        ``(nodes, k)`` int8: the fixings asked for.
+    cutoff : Tensor
+        ``(nodes,)`` float64.
+    maximizing : bool
+        The sense of the model, and of all bounds.
+    """
+
+    bound: Tensor
+    status: Tensor
+    sweeps: Tensor
+    multipliers: Tensor
+    x: Tensor
+    if_zero: Tensor
+    if_one: Tensor
+    given: Tensor
+    cutoff: Tensor
+    maximizing: bool
+
+    @property
+    def open(self) -> Tensor:
+        """``(nodes,)`` bool: nodes that may have a point better than their cutoff."""
+        return (self.status != int(Status.CUTOFF)) & (self.status != int(Status.INFEASIBLE))
+
+    @property
+    def fixings(self) -> Tensor:
+        """``(nodes, k)`` int8: the fixings, and in open nodes those that every point better than the cutoff has besides.
+
+        By reduced costs: a variable is not 1 where the bound with it at 1 reaches the cutoff.
+        """
+        sign = -1.0 if self.maximizing else 1.0
+        goal = sign * self.cutoff[:, None]
+        may = (self.given < 0) & self.open[:, None]
+        found = self.given.masked_fill(may & (sign * self.if_one >= goal), 0)
+        return found.masked_fill(may & (sign * self.if_zero >= goal), 1)
+
+    @property
+    def scores(self) -> Tensor:
+        """``(nodes, k)`` float64: the product of what both values cost the bound, plus a millionth of its size; -1 where fixed."""
+        least = 1e-6 * self.bound.abs().clamp(min=1.0).nan_to_num(posinf=1.0)[:, None]
+        gains = [(side - self.bound[:, None]).abs() for side in (self.if_zero, self.if_one)]
+        return ((gains[0] + least) * (gains[1] + least)).nan_to_num(0.0, posinf=0.0).masked_fill(self.fixings >= 0, -1.0)
+
+
+class Nodes:
+    """Bounds nodes of one model, thousands a call.
+
+    Parameters
+    ----------
+    model : Model or Solver
+        One model with a batch of one; a solver says where and in which precision passes run.
+    variables : View or str, optional
+        The variables to branch on, k in all, with bounds that allow 0 and 1; by default all of the model.
+
+    Raises
+    ------
+    ModelError
+        If there is more than one instance, or a variable cannot be 0 and 1.
+
+    Examples
+    --------
+    >>> import blocklp as bl
+    >>> from blocklp.oracles import Edge
+    >>> m = bl.Model()
+    >>> y, z = m.variable("y", 3, lower=0, upper=1), m.variable("z", 2, lower=0, upper=1)
+    >>> edges = m.add(Edge(), scope=[y[[0, 1]], y[[1, 2]], z])
+    >>> m.minimize(-y.sum() + 2 * z.sum())
+    >>> found = bl.Nodes(m, y).solve([{}, {1: 1}, {0: 1, 1: 1}])
+    >>> [round(b, 6) for b in found.bound.tolist()]
+    [-2.0, -1.0, 0.0]
+    """
+
+    def __init__(self, model: Model | Solver, variables: View | str | None = None) -> None:
+        self.solver = model if isinstance(model, Solver) else compile(model)
+        if self.solver.batch != 1:
+            raise ModelError(f"nodes share one instance, the model has {self.solver.batch}; build it with batch=1")
+        owner = self.solver.models[0]
+        view = owner.variables.get(variables) if isinstance(variables, str) else variables
+        if isinstance(variables, str) and view is None:
+            raise ModelError(f"the model has no variable {variables!r}; it has {', '.join(owner.variables)}")
+        if view is not None and view.model is not owner:
+            raise ModelError("the variables to branch on are of another model")
+        self.problem = self.solver.decomposition()
+        self.columns = (torch.arange(owner.size) if view is None else view.index.reshape(-1)).to(self.solver.device)
+        low, high = self.problem.lower[0, self.columns], self.problem.upper[0, self.columns]
+        if bool(((low > 0) | (high < 1)).any()):
+            raise ModelError("a variable to branch on cannot be 0 and 1 by its bounds; name those that can with variables=")
+        self.sign = -1.0 if self.solver.maximizing else 1.0
+        self.layout = Layout.of(self.problem)
+        self._weight: Tensor | None = None
+
+    def solve(
+        self,
+        fixings: Tensor | ArrayLike | Sequence[Mapping[int, int]],
+        multipliers: Tensor | State | None = None,
+        cutoff: float | Tensor | None = None,
+        *,
+        sweeps: int = 16,
+        stall: float = 1e-4,
+        passes: int | None = None,
+        method: str | Method = "auto",
+        time_limit: float = math.inf,
+    ) -> NodeBounds:
+        """Bound nodes; those not reached in time have what is known without looking: no bound.
+
+        Parameters
+        ----------
+        fixings : array_like or sequence of mappings
+            ``(nodes, k)`` of 0, 1 and -1 for free, or for each node ``{position: value}``.
+        multipliers : Tensor or State, optional
+            ``(nodes or 1, copies)``: rows of ``multipliers`` of earlier nodes, in single precision too; or the state of a solution.
+            Fixings that were added since start with at least the bound of these rows.
+        cutoff : float or Tensor, optional
+            Value of the best point known, ``(nodes,)`` for one each: nodes without a better point may stop.
+        sweeps : int
+            Most sweeps, forwards and backwards in turn.
+        stall : float
+            Relative gain of two sweeps below which a node gets no more of them.
+        passes : int, optional
+            Passes of the method for nodes that sweeps leave open; by default none, or 20 where there are no sweeps (other block
+            types, a GPU, no numba).
+        method : str or Method
+            As in :meth:`Solver.solve`.
+        time_limit : float
+            Seconds.
+
+        Raises
+        ------
+        ShapeError, OptionError
+            If fixings or multipliers do not fit, or an option is out of range.
+        """
+        device = self.solver.device
+        fixed = self._fixings(fixings).to(device)
+        count = len(fixed)
+        start = self._multipliers(multipliers, count)
+        most = (0 if self.layout is not None else PASSES) if passes is None else passes
+        for name, value in (("sweeps", sweeps), ("passes", most)):
+            if not isinstance(value, int) or value < 0:
+                raise OptionError(f"{name} is {value!r}; it must be an integer, not negative")
+        if not time_limit > 0 or not stall >= 0:
+            raise OptionError(f"{time_limit=}, {stall=}; the one must be positive, the other not negative")
+        goal = torch.as_tensor(math.inf * self.sign if cutoff is None else cutoff, dtype=torch.float64, device=device)
+        if goal.dim() > 1 or (goal.dim() == 1 and len(goal) != count) or bool(goal.isnan().any()):
+            raise OptionError(f"cutoff must be a number or ({count},) numbers without NaN, got shape {tuple(goal.shape)}")
+        out = self._nothing_yet(fixed, (self.sign * goal).expand(count))
+        reached, began = 0, time.perf_counter()
+        try:
+            while reached < count:
+                rows = slice(reached, min(reached + CHUNK, count))
+                given = start[rows] if len(start) > 1 else start
+                if self.layout is not None:
+                    self._sweeps(self.layout, out, rows, given, sweeps, stall)
+                else:
+                    out.multipliers[rows] = given
+                reached = rows.stop
+                left = time_limit - (time.perf_counter() - began)
+                todo = out.open[rows].nonzero()[:, 0] + rows.start
+                if most and len(todo) and left > 0:
+                    self._passes(out, todo, method, most, left)
+                if left <= 0 or bool((out.status[rows] == int(Status.INTERRUPTED)).any()):
+                    break
+        except KeyboardInterrupt:
+            out.status[reached:] = int(Status.INTERRUPTED)
+        out.multipliers[reached:] = start[reached:] if len(start) > 1 else start
+        return self._signed(out)
+
+    def _fixings(self, given: Any) -> Tensor:
+        """Fixings as ``(nodes, k)`` int8."""
+        width = len(self.columns)
+        if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
+            fixed = torch.full((len(given), width), -1, dtype=torch.int8)
+            for row, values in zip(fixed, given, strict=True):
+                for position, value in values.items():
+                    if not 0 <= position < width or value not in (0, 1):
+                        raise ShapeError(f"fixing {{{position}: {value}}}: positions are 0 to {width - 1}, values 0 and 1")
+                    row[position] = value
+            return fixed
+        table = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
+        if table.dim() != 2 or table.shape[1] != width:
+            raise ShapeError(f"fixings have shape {tuple(table.shape)}; give one of the {width} variables a column: (nodes, {width})")
+        if bool(((table != 0) & (table != 1) & (table != -1)).any()):
+            raise ShapeError("fixings are 0, 1, or -1 for free")
+        return table.to(torch.int8).contiguous()
+
+    def _multipliers(self, given: Tensor | State | None, count: int) -> Tensor:
+        """Multipliers ``(nodes or 1, copies)`` float64 of the problem of minimisation."""
+        copies = self.problem.copies
+        if given is None:
+            return self.problem.to_dual(self.problem.cost)
+        if isinstance(given, State):
+            rows = fill(replace(self.problem, cost=self.problem.cost.expand(given.batch, -1)), given)
+        else:
+            rows = given.to(self.problem.cost)
+        if rows.dim() != 2 or rows.shape[1] != copies or rows.shape[0] not in (1, count):
+            raise ShapeError(f"multipliers have shape {tuple(rows.shape)}; give one row, or one a node: ({count}, {copies})")
+        if not bool(torch.isfinite(rows.sum())):  # a single pass over what may be large
+            raise ShapeError("multipliers hold NaN or infinite entries")
+        return (rows if self.sign > 0 else -rows).contiguous()
+
+    def _nothing_yet(self, fixed: Tensor, goal: Tensor) -> NodeBounds:
+        count, full = len(fixed), self.problem.cost.new_full
+        late = torch.full((count,), int(Status.TIME_LIMIT), device=fixed.device)
+        multipliers = self.problem.cost.new_zeros(count, self.problem.copies)  # memory is taken where it is written
+        sides = full(fixed.shape, -math.inf), full(fixed.shape, -math.inf)
+        x = torch.where(fixed < 0, 0.5, fixed.double())
+        return NodeBounds(
+            full((count,), -math.inf), late, torch.zeros_like(late), multipliers, x, *sides, fixed, goal.contiguous(), False
+        )
+
+    def _sweeps(self, layout: Layout, out: NodeBounds, rows: slice, given: Tensor, sweeps: int, stall: float) -> None:
+        """Bound some nodes in compiled loops."""
+        kernels, problem = compiled.wanted(KERNELS), self.problem
+        assert kernels is not None
+        model = (problem.cost[0], float(problem.offset[0]), problem.lower[0], problem.upper[0])
+        own = (out.bound, out.status, out.sweeps, out.multipliers, out.if_zero, out.if_one, out.x)
+        work = (out.given[rows], given, *model, out.cutoff[rows], sweeps, stall, self.columns)
+        kernels.bounds(rows.stop - rows.start, *work, *layout.arguments(), *(values[rows] for values in own))
+
+    def _signed(self, out: NodeBounds) -> NodeBounds:
+        """The same in the sense of the model."""
+        if self.sign > 0:
+            return out
+        names = ("bound", "multipliers", "if_zero", "if_one", "cutoff")
+        return replace(out, maximizing=True, **{name: getattr(out, name).neg_() for name in names})
+
+    def _passes(self, out: NodeBounds, rows: Tensor, method: str | Method, passes: int, seconds: float) -> None:
+        """Let the engine go on with some nodes; write what is better."""
+        fixed = torch.full((len(rows), self.problem.coupling.variables), -1, dtype=torch.int8, device=rows.device)
+        fixed[:, self.columns] = out.given[rows]
+        problem, duals = penalised(self.problem, fixed, out.multipliers[rows])
+        impossible = contradictory(self.problem, fixed)
+        ascent = as_method(method, self.problem)
+        limits = Limits.of(
+            problem.offset,
+            tol=-1.0,  # a gap of the problem with penalties says nothing
+            cutoff=out.cutoff[rows],
+            passes=passes,
+            time_limit=seconds,
+            check_every=10,
+            feasibility_tol=1e-6,
+            patience=max(passes, 1),
+        )
+        weight = self._first_weight(ascent).expand(len(rows)) if ascent.proximal else None
+        found = run(problem, ascent, self.solver.dtype, limits, duals, weight)
+        self._write(out, rows, problem, fixed, found, impossible)
+
+    def _write(
+        self, out: NodeBounds, rows: Tensor, problem: Decomposition, fixed: Tensor, found: Results, impossible: Tensor
+    ) -> None:
+        """Bounds, bounds with one fixing more, and multipliers from results of the engine."""
+        bound = torch.where(torch.isfinite(found.safe_bound), found.safe_bound, found.bound)
+        better = bound > out.bound[rows]
+        zero, one = (side[:, self.columns] + bound[:, None] for side in sides(problem, found.duals))
+        given = out.given[rows]
+        zero, one = zero.masked_fill(given == 1, math.inf), one.masked_fill(given == 0, math.inf)
+        zero, one = torch.maximum(out.if_zero[rows], zero), torch.maximum(out.if_one[rows], one)
+        best = torch.maximum(torch.maximum(out.bound[rows], bound), torch.minimum(zero, one).amax(1))
+        best = best.masked_fill(impossible, math.inf)
+        status = found.status.masked_fill(best >= out.cutoff[rows], int(Status.CUTOFF)).masked_fill(
+            impossible, int(Status.INFEASIBLE)
+        )
+        held = self.problem.spread((fixed >= 0).double()) > 0
+        kept, free = out.multipliers[rows], found.duals.masked_fill(held, 0.0)
+        # What the penalties made grow, where fixings imply others, is no start for children.
+        better &= free.abs().amax(1) <= ENOUGH * torch.maximum(kept.abs().amax(1), self.problem.cost.abs().amax())
+        out.multipliers[rows] = torch.where(better[:, None] & ~held, found.duals, kept)
+        out.x[rows] = torch.where(given < 0, found.x[:, self.columns], given.double())
+        out.bound[rows], out.status[rows], out.if_zero[rows], out.if_one[rows] = best, status, zero, one
+
+    def _first_weight(self, ascent: Method) -> Tensor:
+        """The weight of a first solve of the model: one that ends a solve is too stiff for what fixings change."""
+        if self._weight is None:
+            problem = self.problem.to(self.solver.dtype)
+            self._weight = ascent.start(problem, problem.to_dual(problem.cost), None).eta
+        return self._weight
+
+
+def penalised(problem: Decomposition, fixed: Tensor, duals: Tensor) -> tuple[Decomposition, Tensor]:
+    """Nodes as rows of costs, and their multipliers: fixings ``(nodes, variables)`` int8, multipliers ``(nodes, copies)``.
+
+    Bounds of the result are valid for all points that have the fixings.
+    """
+    duals = problem.recentred(duals)
+    pay = torch.empty_like(duals)
+    for group in problem.groups:
+        own = group.rows(duals).abs().sum(1, keepdim=True)
+        group.rows(pay).copy_((ENOUGH * own).expand(-1, group.dim, -1))
+    side = problem.spread((fixed == 0).double() - (fixed == 1).double())
+    duals = torch.where(side != 0, side * pay, duals)
+    cost = torch.where(fixed < 0, problem.cost, problem.collect(duals))
+    offset = problem.offset + torch.where(fixed == 1, problem.cost - cost, 0.0).sum(1)
+    # What the constant was rounded by.
+    offset = offset - rounding(fixed.shape[1] + 2, cost.dtype) * (
+        torch.where(fixed == 1, problem.cost.abs() + cost.abs(), 0.0).sum(1)
+    )
+    return replace(problem, cost=cost, offset=offset), duals
+
+
+def contradictory(problem: Decomposition, fixed: Tensor) -> Tensor:
+    """Nodes ``(nodes,)`` with a block of which no point has all fixings."""
+    side = problem.spread((fixed == 0).double() - (fixed == 1).double())
+    found = torch.zeros(len(fixed), dtype=torch.bool, device=fixed.device)
+    for group in problem.groups:
+        own = group.view(side)
+        found |= (group.type.min_value(own) > own.clamp(max=0).sum(-1) + 1e-6).any(1)
+    return found
+
+
+def sides(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
+    """What 0 and 1 cost each variable's blocks beside their values, less rounding: twice ``(nodes, variables)``, not negative."""
+    found = torch.zeros(2, *duals.shape, dtype=duals.dtype, device=duals.device)
+    for group in problem.groups:
+        cost = group.view(duals)
+        m = group.type.min_marginals(cost)
+        error = group.type.value_error(cost)
+        if m is None or error is None:
+            continue
+        doubt = 4 * error[..., None] + rounding(4, cost.dtype) * m.abs().nan_to_num(posinf=0.0, neginf=0.0)
+        group.view(found[0]).copy_((-m - doubt).nan_to_num(0.0, posinf=math.inf).clamp(min=0))
+        group.view(found[1]).copy_((m - doubt).nan_to_num(0.0, posinf=math.inf).clamp(min=0))
+    zero, one = (problem.collect(side) * (1 - 1e-12) for side in found)
+    return zero, one
