@@ -1,4 +1,4 @@
-"""The command line: ``blocklp demo``, ``blocklp qpbo``, ``blocklp mis``, ``blocklp info``.
+"""The command line: ``blocklp demo``, ``blocklp qpbo``, ``blocklp mis``, ``blocklp mrf``, ``blocklp info``.
 
 ``HELP`` states where things are printed and the exit codes.
 """
@@ -29,6 +29,9 @@ from blocklp.problems.demo import compare, demo
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.mis import MisSolution, clique_model, read_graph, solve_mis
 from blocklp.problems.mis.relaxation import CliqueBlocks
+from blocklp.problems.mrf import MrfSolution, read_mrf, relax, solve_mrf
+from blocklp.problems.mrf.readers import Format as MrfFormat
+from blocklp.problems.mrf.relaxation import Decomposition
 from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.qpbo import QpboSolution, read_qubo, roof_duality_model, solve_qpbo
 from blocklp.problems.qpbo.readers import Format
@@ -78,7 +81,31 @@ class Cover(StrEnum):
     cliques = "cliques"
 
 
+class MrfKind(StrEnum):
+    """Format of a file with a Markov random field."""
+
+    uai = "uai"
+    wcsp = "wcsp"
+    qpbo = "qpbo"
+
+
+class Blocks(StrEnum):
+    """Blocks of a relaxation of a Markov random field."""
+
+    auto = "auto"
+    edges = "edges"
+    chains = "chains"
+    qubo = "qubo"
+
+
 FORMATS: dict[Kind, Format] = {Kind.sparse: "sparse", Kind.maxcut: "maxcut"}
+MRF_FORMATS: dict[MrfKind, MrfFormat] = {MrfKind.uai: "uai", MrfKind.wcsp: "wcsp", MrfKind.qpbo: "qpbo"}
+DECOMPOSITIONS: dict[Blocks, Decomposition] = {
+    Blocks.auto: "auto",
+    Blocks.edges: "edges",
+    Blocks.chains: "chains",
+    Blocks.qubo: "qubo",
+}
 COVERS: dict[Cover, CliqueBlocks] = {Cover.edges: "edges", Cover.cliques: "cliques"}
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Instances, gzipped or not; solved as one batch.")]
@@ -170,6 +197,43 @@ def mis(
 
 
 @app.command()
+def mrf(
+    files: Files,
+    blocks: Annotated[Blocks, typer.Option(help="One block an edge, or one a chain of edges; qubo: roof duality.")] = Blocks.auto,
+    method: MethodName = "auto",
+    tol: Tol = 1e-4,
+    passes: Passes = 5000,
+    time_limit: TimeLimit = math.inf,
+    device: Device = "cpu",
+    dtype: Dtype = Precision.float64,
+    format: Annotated[MrfKind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
+    log: Annotated[bool | None, typer.Option("--log/--no-log", help="Whether UAI tables are logarithms; by default in .LG.")] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of tightening by clusters of short cycles.")] = 0,
+    evidence: Annotated[Path | None, typer.Option(metavar="FILE.evid", help="Labels that are given, for all files.")] = None,
+    as_json: Json = False,
+    plot: Plot = None,
+    reference: Against = None,
+    quiet: Quiet = False,
+) -> None:
+    """Bound energies of Markov random fields (.uai, .LG, .wcsp, .qpbo) by their LP relaxation, and find labellings."""
+    kind = None if format is None else MRF_FORMATS[format]
+    mrfs = [read_mrf(file, kind, log, evidence) for file in files]
+    names = [
+        (str(file), model.n, sum(len(scope) > 1 for scope, _ in model.factors), "") for file, model in zip(files, mrfs, strict=True)
+    ]
+    options = Options(method, tol, passes, time_limit, device, dtype)
+    output = Output(as_json, plot, reference, quiet)
+    chosen = DECOMPOSITIONS[blocks]
+    run(
+        names,
+        lambda **given: solve_mrf(mrfs, chosen, rounds=rounds, **given),
+        lambda i: relax(mrfs[i], chosen).model,
+        options,
+        output,
+    )
+
+
+@app.command()
 def info() -> None:
     """Print versions, devices, methods, and which optional packages are there."""
     console = Console(highlight=False, soft_wrap=True)
@@ -224,7 +288,7 @@ class Output:
 
 def run(
     names: Sequence[tuple[str, int, int, str]],
-    solve: Callable[..., Sequence[QpboSolution | MisSolution]],
+    solve: Callable[..., Sequence[QpboSolution | MisSolution | MrfSolution]],
     model: Callable[[int], bl.Model],
     options: Options,
     output: Output,

@@ -16,6 +16,7 @@ from rich.table import Table
 
 import blocklp as bl
 from blocklp.problems.mis.relaxation import MisSolution
+from blocklp.problems.mrf.solve import MrfSolution
 from blocklp.problems.qpbo.relaxation import QpboSolution
 
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
@@ -42,8 +43,8 @@ class Row:
     file : str
         The file, or the name of an instance without one.
     n, pairs : int
-        Numbers of variables and of coupled pairs (nodes and edges).
-    found : QpboSolution or MisSolution
+        Numbers of variables and of coupled pairs (nodes and edges; of a Markov random field, factors of two variables or more).
+    found : QpboSolution, MisSolution or MrfSolution
         Bound, labelling and proofs.
     note : str
         A remark for the reader, or empty.
@@ -54,7 +55,7 @@ class Row:
     file: str
     n: int
     pairs: int
-    found: QpboSolution | MisSolution
+    found: QpboSolution | MisSolution | MrfSolution
     note: str = ""
     reference: Reference | None = None
 
@@ -71,8 +72,10 @@ class Row:
         return "energy", self.found.energy, self.found.labels.tolist()
 
     @property
-    def proved(self) -> tuple[int, int]:
-        """Numbers of labels in some and in all optimal labellings."""
+    def proved(self) -> tuple[int, int] | None:
+        """Numbers of labels in some and in all optimal labellings, where they were asked for."""
+        if isinstance(self.found, MrfSolution):
+            return None
         persistency = self.found.persistency
         return int((persistency.weak >= 0).sum()), int((persistency.strong >= 0).sum())
 
@@ -115,10 +118,12 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         rows[0].labelling[0]: [f"{row.labelling[1]:.8g}" for row in rows],
         "gap": [f"{100 * row.found.gap:.2f} %" for row in rows],
         "LP gap": [f"{float(lp.gap[0]):.1e}" for lp in lps],
-        "fixed": [str(row.proved[0]) for row in rows],
+        "fixed": [str(row.proved[0]) for row in rows if row.proved is not None],
         "passes": [str(int(lp.passes[0])) for lp in lps],
         "seconds": [f"{float(lp.seconds[0]):.2f}" for lp in lps],
     }
+    if not columns["fixed"]:
+        del columns["fixed"]
     if rows[0].reference is not None:
         compared = [row.reference for row in rows if row.reference is not None]
         columns |= {
@@ -157,7 +162,7 @@ def to_json(rows: Sequence[Row], method: str) -> str:
 
 
 def _entry(row: Row, method: str) -> dict[str, Any]:
-    lp, (named, value, labels), (weak, strong) = row.relaxation, row.labelling, row.proved
+    lp, (named, value, labels) = row.relaxation, row.labelling
     entry: dict[str, Any] = {
         "file": row.file,
         "n": row.n,
@@ -173,7 +178,7 @@ def _entry(row: Row, method: str) -> dict[str, Any]:
         "seconds": _number(lp.seconds[0]),
         named: _number(value),
         f"{named}_gap": _number(row.found.gap),
-        "persistency": {"weak": weak, "strong": strong},
+        **({} if row.proved is None else {"persistency": {"weak": row.proved[0], "strong": row.proved[1]}}),
         "solution": labels,
     }
     if row.note:

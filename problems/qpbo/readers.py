@@ -13,6 +13,7 @@ maxcut
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import zlib
 from dataclasses import dataclass
@@ -47,19 +48,19 @@ class Lines:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Lines:
-        """Read a UTF-8 text file, gzipped if its name ends in ``.gz``.
+        """Read a UTF-8 text file, compressed if its name ends in ``.gz`` or ``.xz``.
 
         Raises
         ------
         FormatError
-            The file is not gzip data although it is named so, is cut off, or is not text.
+            The file is not compressed data although it is named so, is cut off, or is not text.
         """
         file = Path(path)
+        kind, unpack = {".gz": ("gzip", gzip.decompress), ".xz": ("xz", lzma.decompress)}.get(file.suffix, ("", bytes))
         try:
-            data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-            text = data.decode("utf-8")
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise FormatError(f"{file}: damaged gzip data ({error}); fetch the file again") from error
+            text = unpack(file.read_bytes()).decode("utf-8")
+        except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+            raise FormatError(f"{file}: damaged {kind} data ({error}); fetch the file again") from error
         except UnicodeDecodeError as error:
             raise FormatError(f"{file}: not a text file ({error}); decompress or convert it") from error
         table = [(number, line.split()) for number, line in enumerate(text.split("\n"), start=1)]
@@ -140,8 +141,8 @@ def _is_number(text: str) -> bool:
 
 
 def instance_name(path: Path, suffixes: tuple[str, ...]) -> str:
-    """Return the file name without ``.gz`` and without a known suffix."""
-    name = path.name.removesuffix(".gz")
+    """Return the file name without ``.gz`` or ``.xz`` and without a known suffix."""
+    name = path.name.removesuffix(".gz").removesuffix(".xz")
     return next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from blocklp.block import BlockType
 from blocklp.finite import FiniteVertices
-from blocklp.oracles import AtMostOne, Box, Edge, FourCycle, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import AtMostOne, Box, Chain, Edge, FourCycle, Joint, Knapsack, Pairwise, Polytope, Simplex, Triangle
 from blocklp.testing import BlockTypeConformance
 
 
@@ -33,6 +33,25 @@ class TestTable(BlockTypeConformance):
 
     def block_type(self) -> BlockType:
         return FiniteVertices(self.table)
+
+
+class TestJoint(BlockTypeConformance):
+    """A factor of three variables that shares the marginal of a pair with others."""
+
+    def block_type(self) -> BlockType:
+        return Joint((2, 3, 2), [(0,), (1,), (2,), (0, 2)])
+
+
+class TestChain(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Chain((2, 3, 2))
+
+    def vertices(self) -> np.ndarray:
+        chains = []
+        for a, b, c in itertools.product(range(2), range(3), range(2)):
+            x, y, z = np.eye(2)[a], np.eye(3)[b], np.eye(2)[c]
+            chains.append(np.concatenate([x, y, z, np.outer(x, y).ravel(), np.outer(y, z).ravel()]))
+        return np.array(chains)[None, None]
 
 
 class TestSimplex(BlockTypeConformance):

@@ -1,0 +1,296 @@
+"""Discrete energies: the instance type and its constructors.
+
+An ``Mrf`` is the function
+
+    E(x) = constant + sum_f table_f[x_scope(f)],      x_i in {0, .., counts[i] - 1},
+
+to be minimised.  Its factors have any order; an entry ``inf`` forbids its labels.
+
+Reference: J. H. Kappes et al., A comparative study of modern inference techniques for structured discrete energy minimization
+problems, International Journal of Computer Vision 115 (2015).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray, as_finite, first_true, missing_weight
+from blocklp.problems.qpbo.instance import Qubo
+
+Factor = tuple[tuple[int, ...], FloatArray]
+"""The variables of a factor, ascending, and its table, one axis a variable."""
+
+
+@dataclass(frozen=True)
+class FactorGroup:
+    """All factors whose tables have one shape.
+
+    Attributes
+    ----------
+    scopes : numpy.ndarray, shape (factors, order), int64
+    tables : numpy.ndarray, shape (factors, *shape), float64
+    """
+
+    scopes: IntArray
+    tables: FloatArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Label counts of the positions."""
+        return tuple(self.tables.shape[1:])
+
+    @property
+    def order(self) -> int:
+        """Number of variables of a factor."""
+        return int(self.scopes.shape[1])
+
+    def entries(self, labels: IntArray) -> IntArray:
+        """Positions in the flat tables ``(factors, -1)`` that labellings ``(..., n)`` choose: ``(..., factors)``."""
+        position = labels[..., self.scopes[:, 0]]
+        for axis in range(1, self.order):
+            position = position * self.shape[axis] + labels[..., self.scopes[:, axis]]
+        return np.asarray(position)
+
+
+@dataclass(frozen=True, eq=False)
+class Mrf:
+    """Minimise ``constant + sum_f table_f[x_scope(f)]`` over labellings ``x``.
+
+    Parameters
+    ----------
+    counts : array_like of int, shape (n,)
+        Number of labels of each variable, n > 0.
+    factors : iterable of (scope, table)
+        Scopes name different variables in any order, and axis k of a table belongs to position k of its scope.  Factors on the same
+        variables are added up, those on none go to ``constant``; ``factors`` then holds one an ascending scope, in sorted order.
+    constant : float
+        Constant term.
+    name : str
+        Name of the instance.
+
+    Raises
+    ------
+    ModelError
+        There is no variable, or a number of labels is not positive.
+    ScopeError
+        A scope names a variable twice, or one that does not exist.
+    ShapeError
+        A table does not fit the labels of its variables.
+    NonFiniteError
+        A table holds NaN or minus infinity.
+    """
+
+    counts: IntArray
+    factors: tuple[Factor, ...]
+    constant: float = 0.0
+    name: str = ""
+
+    def __init__(
+        self, counts: ArrayLike, factors: Iterable[tuple[Sequence[int], ArrayLike]], constant: float = 0.0, name: str = ""
+    ) -> None:
+        sizes = np.asarray(counts)
+        if sizes.ndim != 1 or sizes.size == 0 or not np.issubdtype(sizes.dtype, np.integer) or (sizes < 1).any():
+            raise ModelError(f"counts is {counts!r}; give the number of labels of every variable, each at least 1")
+        total = float(as_finite([constant], "constant")[0])
+        merged: dict[tuple[int, ...], FloatArray] = {}
+        for number, (given, values) in enumerate(factors):
+            scope, table = _checked(number, given, values, sizes)
+            if not scope:
+                total += float(as_finite(table.reshape(1), f"factor {number} (without variables)")[0])
+            else:
+                merged[scope] = merged[scope] + table if scope in merged else table
+        for table in merged.values():
+            table.setflags(write=False)
+        object.__setattr__(self, "counts", sizes.astype(np.int64))
+        object.__setattr__(self, "factors", tuple(sorted(merged.items(), key=lambda f: (len(f[0]), f[0]))))
+        object.__setattr__(self, "constant", total)
+        object.__setattr__(self, "name", name)
+
+    @property
+    def n(self) -> int:
+        """Number of variables."""
+        return self.counts.size
+
+    @property
+    def order(self) -> int:
+        """Largest number of variables of a factor."""
+        return max((len(scope) for scope, _ in self.factors), default=0)
+
+    @cached_property
+    def groups(self) -> tuple[FactorGroup, ...]:
+        """The factors by the shapes of their tables."""
+        by_shape: dict[tuple[int, ...], list[Factor]] = {}
+        for scope, table in self.factors:
+            by_shape.setdefault(table.shape, []).append((scope, table))
+        return tuple(
+            FactorGroup(np.array([scope for scope, _ in some], dtype=np.int64), np.stack([table for _, table in some]))
+            for some in by_shape.values()
+        )
+
+    @cached_property
+    def edges(self) -> IntArray:
+        """Pairs of variables that some factor has in common: ``(m, 2)``, smaller first, sorted."""
+        pairs = {pair for scope, _ in self.factors for pair in itertools.combinations(scope, 2)}
+        return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+
+    def energy(self, labels: ArrayLike) -> FloatArray:
+        """Return the value of each labelling.
+
+        Parameters
+        ----------
+        labels : array_like of int, shape (..., n)
+
+        Returns
+        -------
+        numpy.ndarray, shape (...), float64
+            ``inf`` where a hard constraint is violated.
+
+        Raises
+        ------
+        ShapeError
+            The last axis is not of length n, or the labels are not whole numbers.
+        ScopeError
+            A label does not exist.
+        """
+        x = self.checked_labels(labels)
+        total = np.full(x.shape[:-1], self.constant)
+        for group in self.groups:
+            flat = group.tables.reshape(len(group.tables), -1)
+            total = total + flat[np.arange(len(flat)), group.entries(x)].sum(axis=-1)
+        return total
+
+    def checked_labels(self, labels: ArrayLike) -> IntArray:
+        """Return labellings as int64; raises as :meth:`energy`."""
+        x = np.asarray(labels)
+        if x.ndim == 0 or x.shape[-1] != self.n or not np.issubdtype(x.dtype, np.integer):
+            raise ShapeError(f"labels have shape {x.shape} and dtype {x.dtype}; give integers (..., {self.n})")
+        wrong = np.asarray(((x < 0) | (x >= self.counts)).reshape(-1, self.n).any(axis=0))
+        if (bad := first_true(wrong)) is not None:
+            raise ScopeError(f"a label of variable {bad} is outside 0 .. {self.counts[bad] - 1}; number labels from 0")
+        return x.astype(np.int64)
+
+    def condition(self, evidence: Mapping[int, int]) -> Mrf:
+        """Forbid all labels of some variables but one each.
+
+        Parameters
+        ----------
+        evidence : mapping of int to int
+            Variables and their labels.
+
+        Raises
+        ------
+        ScopeError
+            A variable or a label does not exist.
+        """
+        hard: list[tuple[tuple[int, ...], FloatArray]] = []
+        for variable, label in evidence.items():
+            if not 0 <= variable < self.n or not 0 <= label < self.counts[variable]:
+                raise ScopeError(f"the evidence gives variable {variable} the label {label}; one of them does not exist")
+            hard.append(((variable,), np.where(np.arange(self.counts[variable]) == label, 0.0, np.inf)))
+        return Mrf(self.counts, [*self.factors, *hard], self.constant, self.name)
+
+    def to_qubo(self) -> Qubo | None:
+        """Return the same function as a ``Qubo``: label 1 is ``y = 1``.
+
+        ``None`` if a variable has not two labels, a factor more than two variables, or an entry is infinite.
+        """
+        if self.order > 2 or (self.counts != 2).any() or any(np.isinf(group.tables).any() for group in self.groups):
+            return None
+        linear, offset = np.zeros(self.n), self.constant
+        edges, quadratic = np.zeros((0, 2), dtype=np.int64), np.zeros(0)
+        for group in self.groups:
+            t = group.tables
+            none = t.reshape(len(t), -1)[:, 0]
+            offset += float(none.sum())
+            for axis in range(group.order):
+                alone = t[:, 1] if group.order == 1 else t[:, 1, 0] if axis == 0 else t[:, 0, 1]
+                np.add.at(linear, group.scopes[:, axis], alone - none)
+            if group.order == 2:
+                edges, quadratic = group.scopes, t[:, 0, 0] - t[:, 0, 1] - t[:, 1, 0] + t[:, 1, 1]
+        return Qubo.from_terms(linear, edges, quadratic, offset, name=self.name)
+
+    @classmethod
+    def from_arrays(cls, unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, name: str = "") -> Mrf:
+        """Build a pairwise model whose variables have equally many labels.
+
+        Parameters
+        ----------
+        unary : array_like, shape (n, labels)
+        edges : array_like of int, shape (m, 2)
+        pairwise : array_like, shape (m, labels, labels) or (labels, labels)
+            A table for each edge, or one for all.
+        name : str
+            Name of the instance.
+
+        Raises
+        ------
+        ModelError, ShapeError, ScopeError, NonFiniteError
+            As in the class.
+        """
+        costs, ends = np.asarray(unary, dtype=np.float64), np.asarray(edges).reshape(-1, 2)
+        if costs.ndim != 2:
+            raise ShapeError(f"unary has shape {costs.shape}; give (n, labels)")
+        tables = np.asarray(pairwise, dtype=np.float64)
+        tables = np.broadcast_to(tables, (len(ends), *tables.shape)) if tables.ndim == 2 else tables
+        if tables.shape != (len(ends), costs.shape[1], costs.shape[1]):
+            raise ShapeError(f"pairwise has shape {tables.shape}; give ({len(ends)}, {costs.shape[1]}, {costs.shape[1]})")
+        factors: list[tuple[Sequence[int], ArrayLike]] = [((i,), row) for i, row in enumerate(costs)]
+        factors += zip(ends.tolist(), tables, strict=True)
+        return cls(np.full(len(costs), costs.shape[1]), factors, name=name)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, unary: str = "unary", pairwise: str = "pairwise") -> Mrf:
+        """Build a pairwise model from a networkx graph; its nodes are numbered in their order.
+
+        Parameters
+        ----------
+        graph : networkx.Graph
+        unary : str
+            Node attribute with the costs of its labels.
+        pairwise : str
+            Edge attribute with the table ``(labels of the first node, labels of the second)``; the first is the one that comes first
+            in the graph's order of nodes, in a directed graph the tail.
+
+        Raises
+        ------
+        ModelError
+            A node or an edge lacks its attribute, or the graph has no node.
+        ShapeError, NonFiniteError
+            As in the class.
+        """
+        index = {node: position for position, node in enumerate(graph.nodes)}
+        factors: list[tuple[Sequence[int], ArrayLike]] = []
+        for node, data in graph.nodes(data=True):
+            if unary not in data:
+                raise missing_weight("node", node, unary)
+            factors.append(((index[node],), data[unary]))
+        counts = [len(np.atleast_1d(np.asarray(costs))) for _, costs in factors]
+        for head, tail, table in graph.edges(data=pairwise):
+            if table is None:
+                raise missing_weight("edge", (head, tail), pairwise)
+            ends = (index[head], index[tail])
+            factors.append((ends if graph.is_directed() else sorted(ends), table))
+        return cls(np.array(counts, dtype=np.int64), factors, name=str(graph.name))
+
+
+def _checked(number: int, given: Sequence[int], values: ArrayLike, counts: IntArray) -> Factor:
+    """Check a factor, sort its variables and transpose its table, as a copy."""
+    scope = [int(i) for i in given]
+    if len(set(scope)) != len(scope) or any(not 0 <= i < len(counts) for i in scope):
+        raise ScopeError(f"factor {number} has the scope {tuple(scope)}; name different variables of 0 .. {len(counts) - 1}")
+    table = np.asarray(values, dtype=np.float64)
+    wanted = tuple(counts[scope].tolist())
+    if table.shape != wanted:
+        raise ShapeError(f"factor {number} on {tuple(scope)} has a table of shape {table.shape}; its variables need {wanted}")
+    if not (table > -np.inf).all():
+        raise NonFiniteError(f"factor {number} on {tuple(scope)} holds NaN or -inf; entries are finite, or inf to forbid labels")
+    order = np.argsort(scope)
+    return tuple(sorted(scope)), np.ascontiguousarray(table.transpose(order)).copy()
