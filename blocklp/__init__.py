@@ -23,6 +23,7 @@ from blocklp.solution import Solution
 from blocklp.solver import Solver, compile
 from blocklp.state import State
 from blocklp.status import Status
+from blocklp.tightening import Budget, Clusters, tighten
 from blocklp.weight import Fixed, RatioRule
 
 __version__ = "0.1.0"
@@ -35,8 +36,10 @@ __all__ = [
     "BlocklpError",
     "Blocks",
     "Box",
+    "Budget",
     "Bundle",
     "Certificate",
+    "Clusters",
     "Constraints",
     "Event",
     "Expression",
@@ -69,5 +72,6 @@ __all__ = [
     "reference",
     "soft_bound",
     "solve_raw",
+    "tighten",
     "verify_certificate",
 ]

@@ -194,6 +194,45 @@ class Model:
         self.blocks.append(made)
         return made
 
+    def extend(self, blocks: Blocks | str, scope: View | Sequence[View]) -> Blocks:
+        """Add more blocks under a handle, after those that it has; a warm start gives them multipliers zero.
+
+        Compile again before the next solve.
+
+        Parameters
+        ----------
+        blocks : Blocks or str
+            The handle that :meth:`add` returned, or its name; its type must hold no data of single blocks.
+        scope : View or sequence of View
+            As in :meth:`add`.
+
+        Returns
+        -------
+        Blocks
+            The handle of all of them, in place of the one given.
+
+        Raises
+        ------
+        ScopeError
+            As in :meth:`add`.
+        ModelError
+            If the model has no such blocks, or if they have data or maps of their own.
+        """
+        name = blocks if isinstance(blocks, str) else blocks.name
+        place = next((i for i, b in enumerate(self.blocks) if b.name == name), None)
+        if place is None:
+            raise ModelError(f"the model has no blocks named {name!r}; add them first")
+        before = self.blocks[place]
+        if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
+            raise ModelError(f"{name!r} have data or maps of single blocks; add the new ones as blocks of another name")
+        index = self._scope(scope, before.type)
+        if index.shape[1] != before.scope.shape[1]:
+            raise ScopeError(f"{name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
+        made = Blocks(name, before.type, torch.cat([before.scope, index]))
+        self._ask_once(Blocks(name, before.type, index))
+        self.blocks[place] = made
+        return made
+
     def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
         views = [scope] if isinstance(scope, View) else list(scope)
         if not views or not all(isinstance(v, View) for v in views):

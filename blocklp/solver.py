@@ -79,7 +79,7 @@ class Solver:
         self.batch = sum(m.batch for m in models)
         self._structure: Decomposition | None = None
         self._fixed: tuple[list[Expression], Tensor, Tensor] | None = None
-        self._sizes = [(m.size, len(m.blocks)) for m in models]
+        self._sizes = [_size(m) for m in models]
 
     def owner(self, instance: int) -> tuple[Model, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -92,7 +92,7 @@ class Solver:
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""
         model, _ = self.owner(instance)
-        blocks = {b.name: len(b.scope) for b in model.blocks}
+        blocks = {b.name: len(b.scope) for b in model.blocks} | {BOX: model.size}
         return State({k: v[:, : blocks[k]] if k in blocks else v for k, v in state.duals.items()}, state.eta)
 
     def solve(
@@ -188,7 +188,7 @@ class Solver:
 
     def decomposition(self, bounds: Bounds | None = None, values: Values | None = None) -> Decomposition:
         """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
-        if [(m.size, len(m.blocks)) for m in self.models] != self._sizes:
+        if [_size(m) for m in self.models] != self._sizes:
             raise ModelError("the model has got variables or blocks since it was compiled; compile it again")
         width = max(m.size for m in self.models) + (len(self.models) > 1)
         shape = self._structure
@@ -292,6 +292,11 @@ class Solver:
             return fixed
 
         return repair
+
+
+def _size(model: Model) -> tuple[int, list[int]]:
+    """What tells that a model has grown: numbers of variables and of blocks."""
+    return model.size, [len(b.scope) for b in model.blocks]
 
 
 def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:

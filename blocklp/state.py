@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
+from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ShapeError
+from blocklp.model import BOX
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class State:
     Attributes
     ----------
     duals : dict of str to Tensor
-        Name of blocks to multipliers ``(batch, blocks, dim)``, float64.
+        Name of blocks to multipliers ``(batch, blocks, dim)``, float64; those of ``"box"``, the blocks of single variables that no
+        other block bounds, by variable, ``(batch, variables, 1)``, zero where there is none.
     eta : Tensor
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     """
@@ -62,7 +64,12 @@ class State:
 
 def take(problem: Decomposition, duals: Tensor, eta: Tensor) -> State:
     """Cut a row of copies into the state of its groups."""
-    return State({g.name: g.view(duals).contiguous() for g in problem.groups}, eta)
+    parts = {g.name: g.view(duals).contiguous() for g in problem.groups}
+    for group in problem.groups:
+        if group.name == BOX:
+            own = parts[BOX] if group.alive is None else parts[BOX] * group.alive[..., None]
+            parts[BOX] = torch.zeros_like(problem.cost)[..., None].scatter_add_(1, _boxed(problem, group), own)
+    return State(parts, eta)
 
 
 def fill(problem: Decomposition, state: State) -> Tensor:
@@ -82,6 +89,10 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         known = state.duals.get(group.name)
         if known is None:
             continue
+        if group.name == BOX and known.shape[1] <= problem.cost.shape[1]:
+            # Other variables may be boxed now: what one that is not had goes to its blocks with the residual.
+            known = torch.nn.functional.pad(known, (0, 0, 0, problem.cost.shape[1] - known.shape[1]))
+            known = known.gather(1, _boxed(problem, group))
         if known.shape[2] != group.dim or known.shape[1] > group.blocks:
             raise ShapeError(
                 f"the warm start holds {tuple(known.shape[1:])} multipliers for {group.name!r}, the model has "
@@ -91,3 +102,8 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         if group.alive is not None:  # padding has no multipliers
             group.view(duals).mul_(group.alive[..., None])
     return duals
+
+
+def _boxed(problem: Decomposition, group: Group) -> Tensor:
+    """The variables of the box: ``(batch, blocks, 1)`` int64."""
+    return problem.coupling.index[:, group.start : group.stop, None].expand(problem.batch, -1, -1)

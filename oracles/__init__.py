@@ -7,6 +7,19 @@ from blocklp.oracles.joint import Joint
 from blocklp.oracles.knapsack import Knapsack
 from blocklp.oracles.pairwise import Pairwise
 from blocklp.oracles.polytope import Polytope
-from blocklp.oracles.products import Edge, FourCycle, Triangle
+from blocklp.oracles.products import Edge, FourClique, FourCycle, Triangle
 
-__all__ = ["AtMostOne", "Box", "Chain", "Edge", "FourCycle", "Joint", "Knapsack", "Pairwise", "Polytope", "Simplex", "Triangle"]
+__all__ = [
+    "AtMostOne",
+    "Box",
+    "Chain",
+    "Edge",
+    "FourClique",
+    "FourCycle",
+    "Joint",
+    "Knapsack",
+    "Pairwise",
+    "Polytope",
+    "Simplex",
+    "Triangle",
+]

@@ -144,6 +144,37 @@ class FourCycle(FiniteVertices):
         return Constraints.rows(*cycle(4, self.pairs))
 
 
+class FourClique(FiniteVertices):
+    r"""Four variables with all products: the hull of :math:`(y_1, .., y_4, y_1 y_2, y_1 y_3, .., y_3 y_4)`, 16 vertices."""
+
+    pairs = tuple(itertools.combinations(range(4), 2))
+
+    def __init__(self) -> None:
+        super().__init__(products(4, self.pairs))
+
+    def constraints(self) -> Constraints:
+        """McCormick, triangle and pentagonal inequalities (Deza and Laurent 1997, Geometry of Cuts and Metrics, section 30.6)."""
+        parts = [mccormick(4, self.pairs)]
+        for nodes in itertools.combinations(range(4), 3):
+            inside = [self.pairs.index(pair) for pair in itertools.combinations(nodes, 2)]
+            parts.append(odd_cuts(cuts(4, self.pairs)[inside]))
+        matrix, above = pentagonal()
+        parts.append((matrix @ np.vstack([np.eye(4, 10), cuts(4, self.pairs)]), np.full(len(above), -np.inf), above))
+        matrix, lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Constraints.rows(matrix, lower, upper)
+
+
+def pentagonal() -> tuple[np.ndarray, np.ndarray]:
+    r"""The pentagonal inequalities of four variables, switched in all ways: rows ``matrix @ s <= above``.
+
+    With a fifth node that is always 0 every labelling y is a cut, of which s holds :math:`y_1, .., y_4` and then
+    :math:`s_{ij} = |y_i - y_j|` for all pairs.  For signs b of the five nodes,
+    :math:`\sum_{ij} b_i b_j s_{ij} \le (\sum_i b_i)^2 / 4` rounded down.
+    """
+    signs = np.hstack([np.ones((16, 1)), 1 - 2 * binary_vertices(4)])
+    return np.stack([signs[:, i] * signs[:, j] for i, j in itertools.combinations(range(5), 2)], 1), signs.sum(1) ** 2 // 4
+
+
 def products(count: int, pairs: Pairs) -> np.ndarray:
     """All 0/1 vectors of a length with the products of some pairs: ``(2 ** count, count + len(pairs))``."""
     y = binary_vertices(count)
@@ -167,10 +198,20 @@ def cycle(count: int, pairs: Pairs) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     :math:`\sum_{e \in F} s_e - \sum_{e \notin F} s_e \le |F| - 1` for every odd set F of pairs.  Together these rows
     describe the hull, since a cycle is series-parallel.
     """
-    matrix, lower, upper = mccormick(count, pairs)
+    parts = mccormick(count, pairs), odd_cuts(cuts(count, pairs))
+    matrix, lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return matrix, lower, upper
+
+
+def cuts(count: int, pairs: Pairs) -> np.ndarray:
+    """Rows whose value at (y, z) is 1 where a 0/1 vector cuts the pair: y_i + y_j - 2 z_ij."""
     cut = np.zeros((len(pairs), count + len(pairs)))
     for k, (i, j) in enumerate(pairs):
         cut[k, [i, j, count + k]] = [1, 1, -2]
-    signs = np.array([s for s in itertools.product((-1.0, 1.0), repeat=len(pairs)) if s.count(1.0) % 2])
-    above = (signs > 0).sum(1) - 1.0
-    return np.vstack([matrix, signs @ cut]), np.append(lower, np.full(len(signs), -np.inf)), np.append(upper, above)
+    return cut
+
+
+def odd_cuts(cut: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The cycle inequalities of pairs that form one cycle, given by their rows of :func:`cuts`."""
+    signs = np.array([s for s in itertools.product((-1.0, 1.0), repeat=len(cut)) if s.count(1.0) % 2])
+    return signs @ cut, np.full(len(signs), -np.inf), (signs > 0).sum(1) - 1.0

@@ -38,6 +38,7 @@ from blocklp.problems.qpbo.readers import Format
 from blocklp.problems.report import Row, show, to_json
 from blocklp.problems.verification.cli import register, started
 from blocklp.progress import Progress
+from blocklp.tightening import Round
 
 OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image")
 COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
@@ -155,17 +156,29 @@ def qpbo(
     device: Device = "cpu",
     dtype: Dtype = Precision.float64,
     format: Annotated[Kind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
+    tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
     as_json: Json = False,
     plot: Plot = None,
     reference: Against = None,
     quiet: Quiet = False,
 ) -> None:
-    """Bound QUBO and max-cut instances by roof duality, and find labellings."""
+    """Bound QUBO and max-cut instances by roof duality, tightened by clusters if asked for, and find labellings."""
+    if tighten and reference is not None:
+        raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     qubos = [read_qubo(file, None if format is None else FORMATS[format]) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
-    run(names, lambda **given: solve_qpbo(qubos, **given), lambda i: roof_duality_model(qubos[i]), options, output)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def told(round: Round, energy: float) -> None:
+        if not quiet:
+            console.print(Text(f"{round} | labelling {energy:.9g}"))
+
+    def solve(**given: Any) -> Sequence[QpboSolution]:
+        return solve_qpbo(qubos, tighten, told, **given) if tighten else solve_qpbo(qubos, **given)
+
+    run(names, solve, lambda i: roof_duality_model(qubos[i]), options, output)
 
 
 @app.command()

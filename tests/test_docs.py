@@ -16,6 +16,7 @@ PAGES = [
     "docs/nodes.md",
     "docs/verification.md",
     "docs/densecrf.md",
+    "docs/qpbo.md",
     "docs/mrf.md",
 ]
 

@@ -58,6 +58,7 @@ class AdmmState(MethodState):
     moved: Tensor  # (batch,) float64: squared distance of the mean from the consensus, a copy of each
     passes: int
     finished: bool
+    held: bool  # the weight stays
     atoms: tuple[atom.Atoms | None, ...]  # one a group, None for types with a prox
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks)
 
@@ -70,9 +71,12 @@ class Admm(Method):
     ----------
     eta : float, optional
         The weight; ``None`` balances how far blocks are apart with how far the consensus moves.
+    hold : bool
+        Whether the weight of a warm start stays as it is.
     """
 
     eta: float | None = None
+    hold: bool = False
 
     proximal = True
     swept = True
@@ -115,6 +119,7 @@ class Admm(Method):
             value = value + best.sum(1)
             atoms.append(found)
             weights.append(own)
+        held = self.eta is not None or (self.hold and eta is not None)
         if self.eta is not None:
             eta = torch.full_like(value, self.eta)
         elif eta is None:
@@ -125,7 +130,7 @@ class Admm(Method):
         none, nothing = torch.zeros_like(value, dtype=torch.long), torch.zeros_like(value, dtype=torch.float64)
         ready = torch.ones_like(value, dtype=torch.bool)
         known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], none, nothing, nothing, nothing, nothing)
-        return AdmmState(duals, value, points, eta, *known, 1, True, tuple(atoms), tuple(weights))
+        return AdmmState(duals, value, points, eta, *known, 1, True, held, tuple(atoms), tuple(weights))
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """One pass; all is written over the state given."""
@@ -235,7 +240,7 @@ class Admm(Method):
             worse = (residual <= self.decay * state.origin) & (residual > state.last)
             served = (residual <= self.enough * state.origin) | worse | (state.age >= self.longest * state.passes)
         eta, anchor, speed = state.eta, state.anchor, self._speed(state)
-        if self.eta is None:
+        if not state.held:
             eta = torch.where(served, self.balance.update(eta, state.first, state.passes, apart, moved), eta)
         due = eta != state.eta
         if state.passes >= self.plain:

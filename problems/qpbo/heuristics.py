@@ -236,3 +236,66 @@ def check_points(y: Tensor, n: int, name: str) -> None:
     if not finite.all():
         element, node = (~finite).nonzero()[0].tolist()
         raise NonFiniteError(f"{name}[{element}, {node}] is {y[element, node].item()}; every entry must be finite")
+
+
+def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None) -> Labellings:
+    """Improve each labelling by one-flip moves that may lead uphill, and keep the best one met.
+
+    Every move flips the variable that lowers the energy most, or raises it least, of those that did not flip lately, or any that
+    gives a new best (G. Palubeckis, Multistart tabu search strategies for the unconstrained binary quadratic optimization problem,
+    Annals of Operations Research 131 (2004)).  No random numbers are used; start from several labellings.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The function; its pairs are laid out as a matrix ``(n, n)``.
+    y : Tensor, shape (batch, n), any dtype
+        Labels 0 or 1, on the device to work on.
+    moves : int, optional
+        Number of moves, by default 20 for each variable.
+
+    Returns
+    -------
+    Labellings
+        Never worse than ``y``.
+
+    Raises
+    ------
+    ShapeError
+        ``y`` has not shape (batch, n).
+    OptionError
+        ``moves`` is negative.
+    """
+    check_points(y, qubo.n, "y")
+    moves = 20 * qubo.n if moves is None else moves
+    if moves < 0:
+        raise OptionError(f"moves is {moves}; give 0 or more")
+    i, j = torch.tensor(qubo.edges, device=y.device).T
+    coupling = torch.zeros(qubo.n, qubo.n, dtype=torch.float64, device=y.device)
+    coupling[i, j] = coupling[j, i] = torch.tensor(qubo.quadratic, device=y.device)
+    linear = torch.tensor(qubo.linear, device=y.device)
+    side = 2.0 * y.to(torch.float64) - 1  # -1 and 1
+    field = linear + (side + 1) / 2 @ coupling
+    rows = torch.arange(len(y), device=y.device)
+    # Lanes forbid a flip for different times, so that equal starts part.
+    tenure = min(20, qubo.n // 4) + rows % 10
+    until = torch.zeros(y.shape, dtype=torch.long, device=y.device)
+    value = torch.zeros(len(y), dtype=torch.float64, device=y.device)
+    best, found = value.clone(), side.clone()
+    for move in range(1, moves + 1):
+        gain = side * field
+        allowed = (until < move) | (gain > (value - best + 1e-9 * value.abs())[:, None])
+        chosen = gain.masked_fill(~allowed, -torch.inf).argmax(1)
+        value = value - gain[rows, chosen]
+        change = -side[rows, chosen]
+        side[rows, chosen] = change
+        field += change[:, None] * coupling[chosen]
+        until[rows, chosen] = move + tenure
+        better = value < best
+        best = torch.where(better, value, best)
+        found = torch.where(better[:, None], side, found)
+    # Energies are summed anew: rounding has added up on the way.
+    last = one_flip_descent(qubo, (found + 1) / 2)
+    start = one_flip_descent(qubo, y)
+    better = last.energy <= start.energy
+    return Labellings(torch.where(better[:, None], last.y, start.y), torch.where(better, last.energy, start.energy))

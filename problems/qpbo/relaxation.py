@@ -9,7 +9,7 @@ r"""Roof duality: the LP relaxation of a QPBO instance by one block per coupled 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import torch
@@ -17,10 +17,12 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.oracles.products import Edge
-from blocklp.problems.qpbo.heuristics import round_fractional
+from blocklp.problems.qpbo.heuristics import Labellings, round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.persistency import Persistency, verified_persistency
+from blocklp.problems.qpbo.tightening import Told, tighten_all
 from blocklp.problems.together import solve_together
+from blocklp.tightening import Budget, Round, Tightened
 
 
 def roof_duality_model(qubo: Qubo) -> bl.Model:
@@ -50,7 +52,7 @@ class QpboSolution:
     Attributes
     ----------
     relaxation : Solution
-        The roof-duality LP: ``bound``, ``safe_bound``, LP gap, status, multipliers.
+        The roof-duality LP, tightened or not: ``bound``, ``safe_bound``, LP gap, status, multipliers.
     labels : Tensor
         ``(n,)`` int8: the best labelling found.
     energy : float
@@ -59,6 +61,8 @@ class QpboSolution:
         ``(energy - bound) / max(1, |energy|, |bound|)``: how far the labelling can be from the minimum.
     persistency : Persistency
         Labels proved to be in some (``weak``) or in all (``strong``) minimisers.
+    rounds : tuple of Round
+        What tightening came to, one a solve; empty without.
     """
 
     relaxation: bl.Solution
@@ -66,21 +70,30 @@ class QpboSolution:
     energy: float
     gap: float
     persistency: Persistency
+    rounds: tuple[Round, ...] = ()
 
 
 @overload
-def solve_qpbo(qubos: Qubo, **options: Any) -> QpboSolution: ...
+def solve_qpbo(qubos: Qubo, tighten: bool | Budget = ..., told: Told | None = ..., **options: Any) -> QpboSolution: ...
 @overload
-def solve_qpbo(qubos: Sequence[Qubo], **options: Any) -> list[QpboSolution]: ...
-def solve_qpbo(qubos: Qubo | Sequence[Qubo], **options: Any) -> QpboSolution | list[QpboSolution]:
-    """Bound QPBO instances by roof duality, round, and verify persistencies.
+def solve_qpbo(
+    qubos: Sequence[Qubo], tighten: bool | Budget = ..., told: Told | None = ..., **options: Any
+) -> list[QpboSolution]: ...
+def solve_qpbo(
+    qubos: Qubo | Sequence[Qubo], tighten: bool | Budget = False, told: Told | None = None, **options: Any
+) -> QpboSolution | list[QpboSolution]:
+    """Bound QPBO instances by roof duality, tightened if asked for, round, and verify persistencies.
 
     Parameters
     ----------
     qubos : Qubo or sequence of Qubo
-        Several instances are solved as one batch (those without pairs as another).
+        Several instances are solved as one batch (those without pairs as another); one after the other, if they are tightened.
+    tighten : bool or Budget
+        Whether to add violated triangles, cycles and cliques, round by round, until bound and labelling meet, and how far to go.
+    told : callable, optional
+        Gets every :class:`blocklp.tightening.Round` and the energy of the best labelling so far; True ends the instance.
     **options
-        Those of :meth:`blocklp.Model.solve`.
+        Those of :meth:`blocklp.Model.solve`.  Those of passes hold for each instance that is tightened, the time for all.
 
     Returns
     -------
@@ -93,15 +106,30 @@ def solve_qpbo(qubos: Qubo | Sequence[Qubo], **options: Any) -> QpboSolution | l
         An option is wrong, or the device is missing.
     """
     if isinstance(qubos, Qubo):
-        return solve_qpbo([qubos], **options)[0]
-    solutions = solve_together([roof_duality_model(qubo) for qubo in qubos], **options)
-    return [_finish(qubo, solution) for qubo, solution in zip(qubos, solutions, strict=True)]
+        return solve_qpbo([qubos], tighten, told, **options)[0]
+    models = [roof_duality_model(qubo) for qubo in qubos]
+    if tighten is False:
+        solutions = solve_together(models, **options)
+        return [_finish(qubo, solution) for qubo, solution in zip(qubos, solutions, strict=True)]
+    budget = None if tighten is True else tighten
+    found = tighten_all(models, qubos, budget, told=told, **options)
+    return [_tightened(qubo, *result) for qubo, result in zip(qubos, found, strict=True)]
 
 
 def _finish(qubo: Qubo, relaxation: bl.Solution) -> QpboSolution:
     y = relaxation.x["y"]
     rounded = round_fractional(qubo, y)
-    energy, bound = float(rounded.energy[0]), float(relaxation.bound[0])
-    gap = max(0.0, energy - bound) / max(1.0, abs(energy), abs(bound))
     persistency = verified_persistency(qubo, y[0].cpu().numpy())
-    return QpboSolution(relaxation, rounded.y[0], energy, gap, persistency)
+    return _between(relaxation, rounded, persistency)
+
+
+def _tightened(qubo: Qubo, found: Tightened, labels: Labellings) -> QpboSolution:
+    persistency = verified_persistency(qubo, labels.y[0].cpu().numpy())
+    return replace(_between(found.solution, labels, persistency), rounds=found.rounds)
+
+
+def _between(relaxation: bl.Solution, labels: Labellings, persistency: Persistency) -> QpboSolution:
+    """What is proved between a bound and a labelling."""
+    energy, bound = float(labels.energy[0]), float(relaxation.bound[0])
+    gap = max(0.0, energy - bound) / max(1.0, abs(energy), abs(bound))
+    return QpboSolution(relaxation, labels.y[0], energy, gap, persistency)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType
-from blocklp.oracles import AtMostOne, Edge, FourCycle, Pairwise, Simplex, Triangle
+from blocklp.oracles import AtMostOne, Edge, FourClique, FourCycle, Pairwise, Simplex, Triangle
 
 
 def pairwise_rows(first: int, second: int) -> list[list[float]]:
@@ -26,6 +26,7 @@ def product_rows(count: int, pairs: list[tuple[int, int]]) -> list[list[float]]:
 CASES: list[tuple[BlockType, list[list[float]]]] = [
     (Edge(), [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]]),
     (Triangle(), product_rows(3, [(0, 1), (0, 2), (1, 2)])),
+    (FourClique(), product_rows(4, FourClique.pairs)),
     (FourCycle(), product_rows(4, [(0, 1), (1, 2), (2, 3), (3, 0)])),
     (Simplex(1), np.eye(1).tolist()),
     (Simplex(5), np.eye(5).tolist()),

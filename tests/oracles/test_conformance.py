@@ -7,7 +7,7 @@ import torch
 
 from blocklp.block import BlockType
 from blocklp.finite import FiniteVertices
-from blocklp.oracles import AtMostOne, Box, Chain, Edge, FourCycle, Joint, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import AtMostOne, Box, Chain, Edge, FourClique, FourCycle, Joint, Knapsack, Pairwise, Polytope, Simplex, Triangle
 from blocklp.testing import BlockTypeConformance
 
 
@@ -24,6 +24,11 @@ class TestTriangle(BlockTypeConformance):
 class TestFourCycle(BlockTypeConformance):
     def block_type(self) -> BlockType:
         return FourCycle()
+
+
+class TestFourClique(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return FourClique()
 
 
 class TestTable(BlockTypeConformance):

@@ -1,0 +1,309 @@
+r"""Tightening: blocks that the present solution violates join the warm problem, again and again.
+
+An LP is relaxed by leaving blocks out.  A search looks at a solution and proposes some that would raise the bound; the best of them
+are added, and the next solve starts from the multipliers of the last one.  New blocks start with a share of zero,
+
+.. math:: D(\lambda, 0) = D(\lambda) + \sum_{b \text{ new}} \min_{x_b \in X_b} \langle 0, x_b \rangle = D(\lambda),
+
+so that the bound never drops (Sontag et al. 2008, Tightening LP relaxations for MAP using message passing, where clusters join a dual
+that goes on).  New blocks may bring new variables without a cost: products of variables, as in a step of the hierarchy of Sherali and
+Adams.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType
+from blocklp.engine import Event, relative_gap
+from blocklp.errors import ModelError, OptionError
+from blocklp.expression import View
+from blocklp.methods import Admm, Method, as_method
+from blocklp.model import Model
+from blocklp.solution import Solution
+from blocklp.state import State
+from blocklp.status import Status
+
+LEAST_MOVE = 0.1
+"""How far multipliers are expected to move in a round at least, relative to their size."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Blocks of one type that a search proposes.
+
+    Attributes
+    ----------
+    name : str
+        Name of the handle that they join; made when the first of them are added.
+    type : BlockType
+        Their type, without data of single blocks.
+    scope : Tensor
+        ``(count, dim)`` int64: columns of variables.  Numbers from ``model.size`` on stand for new variables between 0 and 1 that
+        cost nothing, the same number for the same one in all clusters that a search proposes at once.  Those that are used get the
+        next columns of the model, in the order of the numbers.
+    score : Tensor
+        ``(count,)``: the largest are added first, those that are not positive never.
+    """
+
+    name: str
+    type: BlockType
+    scope: Tensor
+    score: Tensor
+
+
+Search = Callable[[Solution], Sequence[Clusters]]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How far to tighten.
+
+    Attributes
+    ----------
+    rounds : int
+        Most additions of blocks.
+    blocks : int
+        Most blocks that one of them adds.
+    passes : int
+        Most oracle passes between two of them.
+    copies : int
+        The limit of memory: most copies of variables in blocks that the model may come to, new ones included.
+    """
+
+    rounds: int = 30
+    blocks: int = 1000
+    passes: int = 200
+    copies: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or value < (0 if name == "rounds" else 1):
+                raise OptionError(f"{name} of a tightening budget is {value!r}; it must be a positive integer")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one solve of a tightening came to; ``str(round)`` is one line.
+
+    Attributes
+    ----------
+    number, added, blocks, copies : int
+        Solves before this one, blocks added right before it, all blocks and copies of the model since.
+    bound : Tensor
+        ``(batch,)``: best bound so far.
+    gap : Tensor
+        ``(batch,)``: what the LP of this round leaves open, not that of an integral point.
+    seconds : float
+        Time since the start of the tightening.
+    """
+
+    number: int
+    added: int
+    blocks: int
+    copies: int
+    bound: Tensor
+    gap: Tensor
+    seconds: float
+
+    def __str__(self) -> str:
+        bounds = ", ".join(f"{bound:.9g}" for bound in self.bound[:3].tolist()) + ", ..." * (len(self.bound) > 3)
+        return f"round {self.number} | {self.blocks} blocks, {self.added} new | {self.seconds:.1f} s | bound {bounds}"
+
+
+@dataclass(frozen=True)
+class Tightened:
+    """The end of a tightening.
+
+    Attributes
+    ----------
+    solution : Solution
+        Of the last round, with the best bound of all rounds and the multipliers that prove it; ``passes`` and ``seconds`` count all
+        rounds.
+    rounds : tuple of Round
+        One a solve.
+    """
+
+    solution: Solution
+    rounds: tuple[Round, ...]
+
+
+def tighten(
+    model: Model,
+    search: Search,
+    budget: Budget | None = None,
+    *,
+    method: str | Method = "auto",
+    cutoff: float | Tensor | None = None,
+    passes: int = 5000,
+    time_limit: float = math.inf,
+    warm_start: State | None = None,
+    told: Callable[[Round, Solution], Any] | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float64,
+    **options: Any,
+) -> Tightened:
+    """Solve, add the blocks that a search proposes, and solve again from there.
+
+    The model grows.  It ends when every instance has reached the cutoff, when an optimum of the LP leaves the search nothing, or at a
+    limit; the last LP is then solved to ``tol``, as far as the limits allow.
+
+    Parameters
+    ----------
+    model : Model
+        Of any number of instances, which share all blocks.
+    search : callable
+        Takes the solution of a round to a sequence of :class:`Clusters`.
+    budget : Budget, optional
+        Limits on what is added.
+    method, cutoff, warm_start
+        As in :meth:`blocklp.Solver.solve`.
+    passes, time_limit
+        As there, of all rounds together.
+    told : callable, optional
+        Gets every :class:`Round` with its solution, in time for a look at it; True ends the work.
+    device, dtype
+        As in :func:`blocklp.compile`.
+    **options
+        The other options of :meth:`blocklp.Solver.solve`.
+
+    Raises
+    ------
+    OptionError, DeviceError
+        An option is wrong, or the device is missing.
+    ModelError, ScopeError
+        A cluster does not fit the model.
+    """
+    began, budget = time.perf_counter(), budget or Budget()
+    best: Solution | None = None
+    rounds: tuple[Round, ...] = ()
+    history: tuple[Event, ...] = ()
+    start, weight = warm_start, torch.full((model.batch,), torch.nan, dtype=torch.float64)
+    spent, added, additions, growing, most = 0, 0, 0, budget.rounds > 0, budget.passes
+    while True:
+        left, seconds = passes - spent, time.perf_counter() - began
+        solver = model.compile(device=device, dtype=dtype)
+        chosen = as_method(method, solver.decomposition())
+        if best is not None and isinstance(chosen, Admm) and chosen.eta is None:
+            chosen = replace(chosen, hold=True)
+            start = replace(best.state, eta=weight.to(best.state.eta))
+        elif best is not None:
+            start = best.state
+        solution = solver.solve(
+            method=chosen,
+            cutoff=cutoff,
+            passes=max(1, min(left, most) if growing else left),
+            time_limit=time_limit if best is None else max(time_limit - seconds, 1e-9),
+            warm_start=start,
+            **options,
+        )
+        history += tuple(replace(e, passes=e.passes + spent, seconds=e.seconds + seconds) for e in solution.history)
+        spent += int(solution.passes.max())
+        if best is not None:
+            weight = _weight(best.state, solution.state)
+        best = solution if best is None else _no_worse(solution, best)
+        sizes, seconds = model.sizes(), time.perf_counter() - began
+        rounds += (Round(len(rounds), added, sum(sizes["blocks"].values()), sizes["copies"], best.bound, best.gap, seconds),)
+        stop = told is not None and told(rounds[-1], best)
+        status = set(solution.status)
+        if stop or spent >= passes or seconds >= time_limit or not growing or status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
+            break
+        if status <= {Status.CUTOFF, Status.INFEASIBLE, Status.NUMERICAL_ERROR}:
+            break
+        try:
+            added = _add(model, search(best), budget.blocks, budget.copies - sizes["copies"])
+        except KeyboardInterrupt:
+            break
+        if not added and not status & {Status.PASS_LIMIT}:
+            break
+        most = budget.passes if added else 2 * most  # points that violate nothing more are not the optimum yet
+        additions += added > 0
+        growing = additions < budget.rounds
+    ends = torch.full_like(best.passes, spent), torch.full_like(best.seconds, time.perf_counter() - began)
+    return Tightened(replace(best, passes=ends[0], seconds=ends[1], history=history), rounds)
+
+
+def _add(model: Model, proposed: Sequence[Clusters], most: int, room: int) -> int:
+    """Add the best clusters, at most ``most`` of them and ``room`` copies; how many there are."""
+    proposed = [c for c in proposed if len(c.scope)]
+    for c in proposed:
+        if c.scope.dim() != 2 or c.score.shape != c.scope.shape[:1]:
+            raise ModelError(f"clusters {c.name!r}: scope {tuple(c.scope.shape)} and score {tuple(c.score.shape)} do not fit")
+    if not proposed:
+        return 0
+    proposed = [replace(c, scope=c.scope.cpu(), score=c.score.double().cpu()) for c in proposed]
+    score = torch.cat([torch.where(fresh(model, c.name, c.scope), c.score, 0.0) for c in proposed])
+    sizes = torch.cat([torch.full((len(c.scope),), c.scope.shape[1]) for c in proposed])
+    order = score.argsort(descending=True, stable=True)[:most]
+    order = order[(score[order] > 0) & (sizes[order].cumsum(0) <= room)]
+    chosen = torch.zeros_like(score, dtype=torch.bool).index_fill(0, order, True)
+    parts = torch.split(chosen, [len(c.scope) for c in proposed])
+    scopes = [c.scope[mine] for c, mine in zip(proposed, parts, strict=True)]
+    known = model.size
+    new = torch.unique(torch.cat([s[s >= known] for s in scopes]))
+    if len(new):
+        model.variable(f"new from {known}", len(new), lower=0, upper=1)
+    for c, scope in zip(proposed, scopes, strict=True):
+        if len(scope):
+            columns = torch.where(scope >= known, known + torch.searchsorted(new, scope), scope)
+            view = View(model, c.name, columns)
+            if any(b.name == c.name for b in model.blocks):
+                model.extend(c.name, view)
+            else:
+                model.add(c.type, view, name=c.name)
+    return len(order)
+
+
+def fresh(model: Model, name: str, scope: Tensor) -> Tensor:
+    """Mark the blocks ``(count, dim)`` that are not yet under a handle, whatever the order of their variables, nor listed before."""
+    known = next((b.scope for b in model.blocks if b.name == name), scope[:0])
+    rows = torch.cat([known, scope.cpu()]).sort(1).values
+    _, number = torch.unique(rows, dim=0, return_inverse=True)
+    place = torch.arange(len(rows))
+    first = torch.full((len(rows),), len(rows)).scatter_reduce_(0, number, place, "amin")
+    return (first[number] == place)[len(known) :].to(scope.device)
+
+
+def _weight(before: State, after: State) -> Tensor:
+    r"""The next weight, :math:`\sqrt{copies} / 2 |\Delta \lambda|`: how far points may move over how far multipliers did.
+
+    Residuals would balance it far too low: a warm start knows multipliers, not points, and its points are far apart for many passes.
+    """
+    moved, size, copies = torch.zeros_like(after.eta), torch.zeros_like(after.eta), 0
+    for name, own in after.duals.items():
+        moved = moved + (own - _extended(before.duals.get(name), own)).square().sum((1, 2))
+        size = size + own.square().sum((1, 2))
+        copies += own[0].numel()
+    return math.sqrt(copies) / 2 / torch.maximum(moved.sqrt(), LEAST_MOVE * size.sqrt())
+
+
+def _extended(earlier: Tensor | None, own: Tensor) -> Tensor:
+    """Multipliers of blocks to which others were added, zero for these."""
+    if earlier is None:
+        return torch.zeros_like(own)
+    return torch.nn.functional.pad(earlier, (0, 0, 0, own.shape[1] - earlier.shape[1]))
+
+
+def _no_worse(solution: Solution, before: Solution) -> Solution:
+    """A solution with the bound and multipliers of an earlier round where these are better (in single precision they can be)."""
+    sign = -1.0 if solution.solver.maximizing else 1.0
+    worse = sign * solution.bound < sign * before.bound
+    if not bool(worse.any()):
+        return solution
+    bound = torch.where(worse, before.bound, solution.bound)
+    known = before.state.duals
+    duals = {k: torch.where(worse[:, None, None], _extended(known.get(k), own), own) for k, own in solution.state.duals.items()}
+    return replace(
+        solution,
+        bound=bound,
+        safe_bound=torch.where(worse, before.safe_bound, solution.safe_bound),
+        gap=relative_gap(sign * solution.primal, sign * bound).clamp(min=0),
+        state=State(duals, solution.state.eta),
+    )
