@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+QPBO = ROOT.parent / "shared" / "data" / "qpbo"
 CRF = ROOT.parent / "shared" / "data" / "densecrf"
 VERIFICATION = ROOT.parent / "shared" / "data" / "verification"
 pytestmark = pytest.mark.skipif(
@@ -87,3 +88,15 @@ def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_p
         assert all(r["error"] <= 1.0 for r in records)
     if case == "mixed":
         assert all(r["MF5 same energy"] < r["MF5 normalised"] <= r["unary"] for r in records)
+
+
+@pytest.mark.skipif(not QPBO.exists(), reason="the shared MRF data is not there")
+def test_a_quick_run_on_mrfs_has_no_bound_above_an_energy(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "run", "mrf_methods", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    records = json.loads((tmp_path / "mrf_methods.json").read_text())["records"]
+    assert len({tuple(r) for r in records}) == 1
+    for instance in {r["instance"] for r in records}:
+        first, *rows = (r for r in records if r["instance"] == instance)
+        assert len(rows) >= 6 and all(r["energy"] >= first["bound"] - 1e-9 * abs(first["bound"]) for r in rows)
+        assert min(r["above best"] for r in rows) == 0

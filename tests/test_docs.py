@@ -18,6 +18,7 @@ PAGES = [
     "docs/densecrf.md",
     "docs/qpbo.md",
     "docs/mrf.md",
+    "docs/mrf_methods.md",
 ]
 
 
