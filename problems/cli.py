@@ -10,6 +10,7 @@ import importlib.util
 import math
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -27,15 +28,16 @@ import blocklp as bl
 from blocklp.errors import BlocklpError, DeviceError, OptionError
 from blocklp.problems.demo import compare, demo
 from blocklp.problems.densecrf.cli import register as register_densecrf
-from blocklp.problems.mis import MisSolution, clique_model, read_graph, solve_mis
+from blocklp.problems.exact import ExactResult, SearchProgress
+from blocklp.problems.mis import MisSolution, clique_model, read_graph, solve_mis, solve_mis_exactly
 from blocklp.problems.mis.relaxation import CliqueBlocks
 from blocklp.problems.mrf import MrfSolution, read_mrf, relax, solve_mrf
 from blocklp.problems.mrf.readers import Format as MrfFormat
 from blocklp.problems.mrf.relaxation import Decomposition
 from blocklp.problems.plot import blank_figure, plot_convergence
-from blocklp.problems.qpbo import QpboSolution, read_qubo, roof_duality_model, solve_qpbo
+from blocklp.problems.qpbo import QpboSolution, read_qubo, roof_duality_model, solve_qpbo, solve_qpbo_exactly
 from blocklp.problems.qpbo.readers import Format
-from blocklp.problems.report import Row, show, to_json
+from blocklp.problems.report import ExactRow, Row, exact_json, show, show_exact, to_json
 from blocklp.problems.verification.cli import register, started
 from blocklp.progress import Progress
 from blocklp.tightening import Round
@@ -121,6 +123,9 @@ Plot = Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a pict
 Against = Annotated[
     str | None, typer.Option("--reference", metavar="SOLVER", help="Solve the same LPs with another solver too, such as highs.")
 ]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Search for a solution that is proved optimal; no options of the relaxation but --time-limit.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")]
 
 HELP = """Certified bounds on real problems by block-bounded linear programs.  Start with: blocklp demo
@@ -152,6 +157,7 @@ def qpbo(
     method: MethodName = "auto",
     tol: Tol = 1e-4,
     passes: Passes = 5000,
+    exact: Exact = False,
     time_limit: TimeLimit = math.inf,
     device: Device = "cpu",
     dtype: Dtype = Precision.float64,
@@ -165,10 +171,15 @@ def qpbo(
     """Bound QUBO and max-cut instances by roof duality, tightened by clusters if asked for, and find labellings."""
     if tighten and reference is not None:
         raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
+    if tighten and exact:
+        raise OptionError("--exact chooses its own bounds; leave out --tighten")
     qubos = [read_qubo(file, None if format is None else FORMATS[format]) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
+    if exact:
+        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], **given), time_limit, output)
+        return
     console = Console(stderr=True, soft_wrap=True, highlight=False)
 
     def told(round: Round, energy: float) -> None:
@@ -188,6 +199,7 @@ def mis(
     method: MethodName = "auto",
     tol: Tol = 1e-4,
     passes: Passes = 5000,
+    exact: Exact = False,
     time_limit: TimeLimit = math.inf,
     device: Device = "cpu",
     dtype: Dtype = Precision.float64,
@@ -206,6 +218,9 @@ def mis(
     cover = COVERS[blocks]
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
+    if exact:
+        run_exact(names, "weight", lambda i, **given: solve_mis_exactly(graphs[i], **given), time_limit, output)
+        return
     run(names, lambda **given: solve_mis(graphs, cover, **given), lambda i: clique_model(graphs[i], cover), options, output)
 
 
@@ -335,6 +350,44 @@ def run(
     if bl.Status.INTERRUPTED in status:
         raise typer.Exit(130)
     if status != {bl.Status.OPTIMAL}:
+        raise typer.Exit(1)
+
+
+def run_exact(
+    names: Sequence[tuple[str, int, int, str]],
+    named: str,
+    solve: Callable[..., ExactResult],
+    time_limit: float,
+    output: Output,
+) -> None:
+    """Solve instances exactly, one after another, report, and exit with the code of the worst one.
+
+    Raises
+    ------
+    OptionError
+        If a plot or a reference is asked for, or there is no time.
+    """
+    if output.plot is not None or output.reference is not None:
+        raise OptionError("--plot and --reference are about the relaxation; leave them out, or leave --exact out")
+    if not time_limit > 0:
+        raise OptionError(f"--time-limit is {time_limit}; give a positive number of seconds")
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    deadline, rows = time.perf_counter() + time_limit, []
+    for i, (file, n, pairs, note) in enumerate(names):
+        if note and not output.quiet:
+            errors.print(Text(f"{file}: {note}"))
+        left = max(deadline - time.perf_counter(), 1e-3)
+        with nullcontext() if output.quiet else SearchProgress() as callback:
+            rows.append(ExactRow(file, n, pairs, named, solve(i, time_limit=left, callback=callback), note))
+        if rows[-1].found.status is bl.Status.INTERRUPTED:
+            break
+    if output.as_json:
+        typer.echo(exact_json(rows))
+    else:
+        show_exact(rows, Console())
+    if rows[-1].found.status is bl.Status.INTERRUPTED:
+        raise typer.Exit(130)
+    if not all(row.found.proven for row in rows):
         raise typer.Exit(1)
 
 

@@ -15,6 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 import blocklp as bl
+from blocklp.problems.exact import ExactResult
 from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.mrf.solve import MrfSolution
 from blocklp.problems.qpbo.relaxation import QpboSolution
@@ -201,3 +202,56 @@ def _entry(row: Row, method: str) -> dict[str, Any]:
 def _number(value: Any) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+@dataclass(frozen=True)
+class ExactRow:
+    """One instance and its exact solution; ``named`` says what its value is called."""
+
+    file: str
+    n: int
+    pairs: int
+    named: str
+    found: ExactResult
+    note: str = ""
+
+
+def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
+    """Print a table of exact solutions: one line an instance."""
+    found = [row.found for row in rows]
+    columns = {
+        "instance": [escape(row.file) for row in rows],
+        "n": [str(row.n) for row in rows],
+        "pairs": [str(row.pairs) for row in rows],
+        rows[0].named: [f"{f.energy:.10g}" for f in found],
+        "bound": [f"{f.bound:.10g}" for f in found],
+        "gap": [f"{100 * f.gap:.2f} %" for f in found],
+        "nodes": [str(f.nodes) for f in found],
+        "seconds": [f"{f.seconds:.2f}" for f in found],
+        "status": ["[green]proven[/]" if f.proven else _styled(f.status) for f in found],
+    }
+    print_table(_table(columns), console)
+
+
+def exact_json(rows: Sequence[ExactRow]) -> str:
+    """Return strict JSON of exact solutions: a list with one object an instance."""
+    entries: list[dict[str, Any]] = []
+    for row in rows:
+        f = row.found
+        entry: dict[str, Any] = {
+            "file": row.file,
+            "n": row.n,
+            "pairs": row.pairs,
+            "version": bl.__version__,
+            "proven": f.proven,
+            "status": f.status.name.lower(),
+            "reason": f.reason,
+            row.named: f.energy,
+            "bound": _number(f.bound),
+            "gap": _number(f.gap),
+            "nodes": f.nodes,
+            "seconds": f.seconds,
+            "solution": f.labels.tolist(),
+        }
+        entries.append(entry | ({"note": row.note} if row.note else {}))
+    return json.dumps(entries, allow_nan=False, indent=2)

@@ -19,6 +19,7 @@ PAGES = [
     "docs/qpbo.md",
     "docs/mrf.md",
     "docs/mrf_methods.md",
+    "docs/exact.md",
 ]
 
 

@@ -1,6 +1,7 @@
 """Maximum-weight independent set: graphs, readers, clique relaxations and primal heuristics."""
 
 from blocklp.problems.mis.cliques import edge_clique_cover
+from blocklp.problems.mis.exact import solve_mis_exactly
 from blocklp.problems.mis.heuristics import (
     IndependentSets,
     greedy_independent_set,
@@ -21,5 +22,6 @@ __all__ = [
     "read_graph",
     "round_independent_set",
     "solve_mis",
+    "solve_mis_exactly",
     "swap_descent",
 ]

@@ -36,7 +36,7 @@ class FactorGroup:
     Attributes
     ----------
     scopes : numpy.ndarray, shape (factors, order), int64
-    tables : numpy.ndarray, shape (factors, *shape), float64
+    tables : numpy.ndarray, shape (factors, ...), float64
     """
 
     scopes: IntArray

@@ -1,6 +1,7 @@
 """Quadratic pseudo-boolean optimisation: instances, readers, roof duality, persistency and primal heuristics."""
 
 from blocklp.problems.qpbo.clusters import violated_cycles
+from blocklp.problems.qpbo.exact import solve_qpbo_exactly
 from blocklp.problems.qpbo.heuristics import Labellings, one_flip_descent, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.nodes import node_persistency
@@ -19,6 +20,7 @@ __all__ = [
     "roof_duality_model",
     "round_fractional",
     "solve_qpbo",
+    "solve_qpbo_exactly",
     "tabu_search",
     "verified_persistency",
     "violated_cycles",

@@ -263,3 +263,17 @@ def test_real_files_as_one_batch(shared_qpbo):
     for file, entry in zip(files, entries, strict=True):
         assert entry["bound"] <= entry["energy"] <= entry["bound"] + 1e-4 * abs(entry["bound"]) + 1e-9
         assert float(read_qubo(file).energy(entry["solution"])) == entry["energy"]
+
+
+def test_exact_solutions(write):
+    [entry] = json.loads(run("qpbo", write("a.sparse", QUBO), "--exact", "--json").stdout)
+    assert (entry["energy"], entry["bound"], entry["proven"], entry["solution"]) == (-5, -5, True, [1, 0, 1])
+    [entry] = json.loads(run("mis", write("g.mis", GRAPH), "--exact", "--json").stdout)
+    assert (entry["weight"], entry["bound"], entry["proven"], entry["solution"]) == (7, 7, True, [1, 0, 0, 1])
+    shown = run("qpbo", write("b.sparse", QUBO), "--exact", "--time-limit", "10").stdout
+    assert "proven" in shown and "-5" in shown
+
+
+def test_exact_takes_no_options_of_the_relaxation(write, tmp_path):
+    assert "--exact" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--plot", str(tmp_path / "p.png"))
+    assert "--time-limit" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--time-limit", "0")

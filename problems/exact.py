@@ -1,0 +1,117 @@
+"""What exact solvers return, and what they show while they run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+from torch import Tensor
+
+from blocklp.compiled import loops
+from blocklp.errors import MissingDependencyError
+from blocklp.progress import INTERVAL
+from blocklp.search import SearchEvent
+from blocklp.status import Status
+
+REASONS = {
+    Status.OPTIMAL: "The labelling is optimal.",
+    Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit=.",
+    Status.INTERRUPTED: "Interrupted; the bound is the best so far.",
+    Status.STALLED: "A part is too large for the search; its bound is that of a relaxation.",
+}
+
+Callback = Callable[[SearchEvent], Any]
+
+
+def search_loops(module: str) -> Any:
+    """Import compiled loops that a search cannot do without.
+
+    Raises
+    ------
+    MissingDependencyError
+        numba is not installed.
+    """
+    found = loops(module)
+    if found is None:
+        raise MissingDependencyError("exact search runs in loops that numba compiles; pip install 'blocklp[fast]'")
+    return found
+
+
+@dataclass(frozen=True)
+class ExactResult:
+    """A solution, and whether it is proved to be the best.
+
+    Attributes
+    ----------
+    labels : Tensor
+        ``(n,)`` int8: labels, or members of the set.
+    energy : float
+        Value of the labels; of a set, its weight.
+    bound : float
+        No labels have a smaller energy, no set a larger weight.
+    proven : bool
+        Whether energy and bound agree: exactly if all values are multiples of a number that float64 resolves, else within a
+        few billionths of the sum of all magnitudes.
+    nodes : int
+        Nodes bounded.
+    seconds : float
+        Time taken.
+    status : Status
+        ``OPTIMAL``, ``TIME_LIMIT``, ``INTERRUPTED`` or ``STALLED``; ``reason`` is the sentence.
+    """
+
+    labels: Tensor
+    energy: float
+    bound: float
+    proven: bool
+    nodes: int
+    seconds: float
+    status: Status
+
+    @property
+    def reason(self) -> str:
+        """Why the search ended, in one sentence."""
+        return REASONS[self.status]
+
+    @property
+    def gap(self) -> float:
+        """``|energy - bound| / max(1, |energy|, |bound|)``."""
+        return abs(self.energy - self.bound) / max(1.0, abs(self.energy), abs(self.bound))
+
+
+class SearchProgress:
+    """Shows nodes, bound and incumbent of a running search on standard error, if that is a terminal.
+
+    Drawn inside its ``with`` statement only.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._live: Live | None = None
+        self._drawn = -math.inf
+
+    def __enter__(self) -> SearchProgress:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __call__(self, event: SearchEvent) -> None:
+        """Draw the event, unless another was drawn a moment ago."""
+        now = time.perf_counter()
+        if self._live is None or now - self._drawn < INTERVAL:
+            return
+        self._drawn = now
+        size = max(1.0, abs(event.incumbent), abs(event.bound))
+        self._live.update(Text(f"{event} | gap {abs(event.incumbent - event.bound) / size:.1e}", no_wrap=True), refresh=True)

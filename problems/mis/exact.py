@@ -1,0 +1,284 @@
+"""Exact heaviest independent sets.
+
+Reductions first.  A kernel whose quadratic function has a small width is solved by elimination; the others by branch and bound, in
+which every node is reduced again, and bounded by the roof dual and by a cover with cliques.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from blocklp.errors import OptionError
+from blocklp.problems.exact import Callback, ExactResult, search_loops
+from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
+from blocklp.problems.mis.instance import WeightedGraph
+from blocklp.problems.mis.reductions import Kernel
+from blocklp.problems.mis.relaxation import solve_mis
+from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
+from blocklp.problems.qpbo.exact import AFFORDABLE, Grid, solve_qpbo_exactly
+from blocklp.problems.qpbo.presolve import presolve
+from blocklp.search import Expansion, Node, branch_and_bound
+from blocklp.status import Status
+
+LEAF = 2e5
+"""Entries of tables with which a node is solved by elimination."""
+DENSE, EFFORT = 400, 5e7
+"""Nodes of a graph below which a compiled search is tried, and its budget: nodes of the tree times squares of nodes of the graph."""
+PAIRS, PASSES = 20_000, 600
+"""Most pairs of a graph that is bounded by the LP of its cliques, and the passes of that."""
+SPARSE = 5
+"""A kernel of fewer pairs a node is tried as a quadratic function first."""
+
+
+def solve_mis_exactly(graph: WeightedGraph, *, time_limit: float = math.inf, callback: Callback | None = None) -> ExactResult:
+    """Find a heaviest independent set, with proof.
+
+    Parameters
+    ----------
+    graph : WeightedGraph
+        The graph, with independent sets as objective.
+    time_limit : float
+        Seconds; then, and after an interrupt, the best set and a valid bound are returned.
+    callback : callable, optional
+        Gets a :class:`blocklp.search.SearchEvent` of the component under way, whose values are minus weights, after every batch of
+        nodes; True stops.
+
+    Returns
+    -------
+    ExactResult
+        ``energy`` is the weight, ``bound`` an upper bound of it.
+
+    Raises
+    ------
+    OptionError
+        ``time_limit`` is not positive.
+    ModelError
+        The graph states a clique problem; solve its ``complement()``.
+    """
+    if not time_limit > 0:
+        raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
+    graph.require_independent_set()
+    began = time.perf_counter()
+    run = _Run(began + time_limit, callback, Grid.of(graph.to_qubo()))
+    members, bound = run.solve(graph)
+    seconds = time.perf_counter() - began
+    weight = float(graph.weight(members))
+    return ExactResult(
+        torch.tensor(members.astype(np.int8)),
+        weight,
+        max(bound, weight),
+        run.status is Status.OPTIMAL,
+        run.nodes,
+        seconds,
+        run.status,
+    )
+
+
+def local_search(graph: WeightedGraph, rounds: int) -> NDArray[np.bool_]:
+    """Return a heavy independent set by greedy construction and tabu search by swaps."""
+    weights = torch.tensor(graph.weights)
+    inside = swap_descent(graph, greedy_independent_set(graph, weights[None]).members).members[0].numpy().copy()
+    best = inside.copy()
+    near = np.concatenate([graph.edges, graph.edges[:, ::-1]])
+    near = near[np.argsort(near[:, 0], kind="stable")]
+    first = np.concatenate([[0], np.cumsum(np.bincount(near[:, 0], minlength=graph.n))]).astype(np.int64)
+    _kernels().tabu_swaps(first, np.ascontiguousarray(near[:, 1]), graph.weights, inside, rounds, 4000, best)
+    return best
+
+
+@dataclass
+class _Run:
+    """One call: its limits, and what it has spent."""
+
+    deadline: float
+    callback: Callback | None
+    grid: Grid
+    nodes: int = 0
+    status: Status = Status.OPTIMAL
+
+    def solve(self, graph: WeightedGraph) -> tuple[NDArray[np.bool_], float]:
+        """Members and bound."""
+        near: dict[int, set[int]] = {v: set() for v in range(graph.n)}
+        for a, b in graph.edges.tolist():
+            near[a].add(b)
+            near[b].add(a)
+        kernel = Kernel(dict(enumerate(graph.weights.tolist())), near)
+        kernel.reduce()
+        kernel.fix_by_flow()
+        inside: set[int] = set()
+        bound = kernel.won
+        for nodes in nx.connected_components(nx.from_dict_of_lists(kernel.near)) if kernel.weights else ():
+            mine, most = self._component(*_graph(kernel, sorted(nodes)))
+            inside |= mine
+            bound += most
+        members = np.zeros(graph.n, dtype=bool)
+        members[list(kernel.lift(inside))] = True
+        return members, bound + self.grid.tolerance
+
+    def _component(self, graph: WeightedGraph, nodes: list[int]) -> tuple[set[int], float]:
+        best = local_search(graph, int(min(200_000, 5e7 / graph.n)))
+        most = float(graph.weights.sum())
+        left = self.deadline - time.perf_counter()
+        if self.status is Status.INTERRUPTED or left <= 0:
+            self.status = Status.INTERRUPTED if self.status is Status.INTERRUPTED else Status.TIME_LIMIT
+            return {nodes[v] for v in np.flatnonzero(best)}, most
+        try:
+            if len(graph.edges) < SPARSE * graph.n and _narrow(graph) <= AFFORDABLE:
+                # Minus the energy of the best labels is the weight of the set that they can be made to.
+                found = solve_qpbo_exactly(graph.to_qubo(), time_limit=left, callback=self.callback)
+                self.nodes += found.nodes
+                chosen = _independent(graph, found.labels.numpy())
+                if not found.proven:
+                    self.status = found.status
+                    best = max(best, chosen, key=lambda b: float(graph.weight(b)))
+                    return {nodes[v] for v in np.flatnonzero(best)}, -found.bound
+                return {nodes[v] for v in np.flatnonzero(chosen)}, -found.bound
+            search = _Branching(graph, best, self.grid)
+            result = branch_and_bound(
+                [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=left, callback=self.callback
+            )
+            self.nodes += search.nodes
+            if not result.proven:
+                self.status = result.status
+                most = -result.bound
+                if self.grid.spacing:
+                    most = math.floor(most / self.grid.spacing + 1e-9) * self.grid.spacing
+            else:
+                most = search.weight
+            return {nodes[v] for v in np.flatnonzero(search.best)}, most
+        except KeyboardInterrupt:
+            self.status = Status.INTERRUPTED
+            return {nodes[v] for v in np.flatnonzero(best)}, most
+
+
+class _Branching:
+    """Expands nodes, each a kernel of a graph."""
+
+    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], grid: Grid) -> None:
+        self.graph, self.best, self.grid = graph, best, grid
+        self.weight = float(graph.weight(best))
+        self.nodes = 0
+
+    def root(self) -> Node:
+        """Return the node of all sets."""
+        near: dict[int, set[int]] = {v: set() for v in range(self.graph.n)}
+        for a, b in self.graph.edges.tolist():
+            near[a].add(b)
+            near[b].add(a)
+        return Node(-math.inf, 0, Kernel(dict(enumerate(self.graph.weights.tolist())), near))
+
+    def expand(self, nodes: list[Node]) -> Expansion:
+        """Branch on a node of most neighbours; what a child leaves is reduced and bounded, and solved if that is easy."""
+        children = []
+        for node in nodes:
+            kernel: Kernel = node.state
+            v = max(kernel.weights, key=lambda u: (len(kernel.near[u]), kernel.weights[u]))
+            for enter in (True, False):
+                child = kernel.copy()
+                if enter:
+                    child.enter(v)
+                else:
+                    child.drop(v)
+                bound = self._bounded(child)
+                if bound is not None:
+                    children.append(Node(min(-bound, math.inf), node.depth + 1, child))
+        return Expansion(children, -self.weight, self.best)
+
+    def _bounded(self, kernel: Kernel) -> float | None:
+        """Reduce, bound, and solve if easy; None if nothing better can be below."""
+        self.nodes += 1
+        kernel.reduce()
+        left = kernel.fix_by_flow()
+        bound = kernel.won + left
+        if not kernel.weights:
+            self._offer(kernel, set())
+            return None
+        goal = self.weight + self.grid.step
+        if bound + self.grid.tolerance < goal:
+            return None
+        graph, nodes = _graph(kernel, sorted(kernel.weights))
+        if graph.n < DENSE:
+            adjacent = np.zeros((graph.n, graph.n), dtype=bool)
+            adjacent[graph.edges[:, 0], graph.edges[:, 1]] = adjacent[graph.edges[:, 1], graph.edges[:, 0]] = True
+            order = np.argsort(-adjacent.sum(1), kind="stable")
+            bound = min(bound, kernel.won + float(_kernels().cover_bound(adjacent, graph.weights, order)))
+            if bound + self.grid.tolerance < goal:
+                return None
+        if len(graph.edges) < SPARSE * graph.n and _narrow(graph) <= LEAF:
+            found = _by_elimination(graph)
+            self._offer(kernel, {nodes[v] for v in np.flatnonzero(found)})
+            return None
+        if graph.n < DENSE:
+            members = np.zeros(graph.n, dtype=bool)
+            least = self.weight - kernel.won
+            value, ended, tree = _kernels().heaviest(
+                adjacent, graph.weights, order, least, self.grid.step, int(EFFORT / graph.n**2), members
+            )
+            self.nodes += tree
+            if value > least:
+                self._offer(kernel, {nodes[v] for v in np.flatnonzero(members)})
+            if ended:
+                return None
+        if len(graph.edges) <= PAIRS:
+            relaxed = solve_mis(graph, "cliques", tol=1e-4, passes=PASSES, cutoff=goal - kernel.won - self.grid.step / 100)
+            if relaxed.relaxation.status[0] is Status.INTERRUPTED:
+                raise KeyboardInterrupt
+            self._offer(kernel, {nodes[v] for v in np.flatnonzero(relaxed.members.numpy())})
+            bound = min(bound, kernel.won + float(relaxed.relaxation.safe_bound[0]))
+            if bound + self.grid.tolerance < self.weight + self.grid.step:
+                return None
+        return bound + self.grid.tolerance
+
+    def _offer(self, kernel: Kernel, inside: set[int]) -> None:
+        members = np.zeros(self.graph.n, dtype=bool)
+        members[list(kernel.lift(inside))] = True
+        weight = float(self.graph.weight(members))
+        if weight > self.weight:
+            self.best, self.weight = members, weight
+
+
+def _graph(kernel: Kernel, nodes: list[int]) -> tuple[WeightedGraph, list[int]]:
+    """The graph of some nodes that no others are joined to, numbered anew, and their old numbers."""
+    place = {v: k for k, v in enumerate(nodes)}
+    edges = [(place[v], place[u]) for v in nodes for u in kernel.near[v] if v < u]
+    return WeightedGraph.from_edges([kernel.weights[v] for v in nodes], np.array(edges, dtype=np.int64).reshape(-1, 2)), nodes
+
+
+def _narrow(graph: WeightedGraph) -> float:
+    """Work of elimination on what presolving the quadratic function leaves; infinite where that is too wide."""
+    work = 0.0
+    for part in presolve(graph.to_qubo()).parts:
+        order = cheapest_order(part.qubo.n, part.qubo.edges)
+        work += order.work if order.width <= WIDEST else math.inf
+    return work
+
+
+def _by_elimination(graph: WeightedGraph) -> NDArray[np.bool_]:
+    reduced = presolve(graph.to_qubo())
+    labels = []
+    for part in reduced.parts:
+        found = minimise_by_elimination(part.qubo, cheapest_order(part.qubo.n, part.qubo.edges), math.inf)
+        assert found is not None
+        labels.append(found)
+    return _independent(graph, reduced.lift(labels))
+
+
+def _independent(graph: WeightedGraph, labels: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Drop the lighter node of every pair that is in whole: never a loss, as the penalties are."""
+    inside = labels.astype(bool)
+    for a, b in graph.edges.tolist():
+        if inside[a] and inside[b]:
+            inside[a if graph.weights[a] <= graph.weights[b] else b] = False
+    return inside
+
+
+def _kernels() -> Any:
+    return search_loops("blocklp.problems.mis.search_kernels")

@@ -1,0 +1,153 @@
+"""Branch and bound of a connected quadratic function by convex underestimators and depth-first search below them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blocklp.problems.exact import search_loops
+from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
+from blocklp.search import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
+
+SpinArray = NDArray[np.int8]
+
+ROOT_ROUNDS, ROUNDS = 20, 4
+"""Rounds of triangle inequalities."""
+BUDGET, WORK = 20_000, 2e8
+"""Nodes that are searched below a node before what is open gets underestimators of its own; fewer where they take longer."""
+TOGETHER = 2
+"""Nodes searched side by side on the threads."""
+
+
+@dataclass(frozen=True)
+class Subproblem:
+    """A fixing of spins, and a function that nowhere exceeds the given one, on the spins that ``function_of`` leaves free.
+
+    Attributes
+    ----------
+    fixed : numpy.ndarray, shape (n,), int8
+        -1 or 1, 0 where free.
+    inherited : Spins
+        Of the spins that ``outer`` leaves free.
+    outer : numpy.ndarray, shape (n,), int8
+        A part of ``fixed``.
+    """
+
+    fixed: SpinArray
+    inherited: Spins
+    outer: SpinArray
+
+    def function(self) -> Spins:
+        """Fold what is fixed since ``outer``."""
+        return self.inherited.fixed(self.fixed[self.outer == 0])
+
+
+class ConvexSearch:
+    """Expands nodes: underestimates each anew, then searches below it.
+
+    Parameters
+    ----------
+    spins : Spins
+        The function.
+    step : float
+        Different values are at least this far apart, or differ by what does not matter.
+    start : numpy.ndarray, shape (n,), int8
+        A good labelling by spins.
+    deadline : float
+        By ``time.perf_counter()``.
+    """
+
+    def __init__(self, spins: Spins, step: float, start: SpinArray, deadline: float) -> None:
+        self.spins, self.step, self.deadline = spins, step, deadline
+        self.best, self.value = start, evaluate(spins, start)
+        self.bounded = 0
+
+    def root(self) -> Node:
+        """Return the node of all labellings."""
+        nothing = np.zeros(len(self.best), dtype=np.int8)
+        return Node(-math.inf, 0, Subproblem(nothing, self.spins, nothing))
+
+    def expand(self, nodes: list[Node]) -> Expansion:
+        """Bound, search, and return what is left open."""
+        goal = self.value - self.step
+        below: list[tuple[Node, Underestimator]] = []
+        late: list[Node] = []
+        for node in nodes:
+            if time.perf_counter() > self.deadline:
+                late.append(node)
+                continue
+            under = convexified(node.state.function(), ROUNDS if node.depth else ROOT_ROUNDS, goal, self.deadline)
+            self.bounded += 1
+            if under.bound <= goal:
+                below.append((node, under))
+        children = self._search(below) if below else []
+        return Expansion([*children, *late], self.value, self.best)
+
+    def _search(self, below: list[tuple[Node, Underestimator]]) -> list[Node]:
+        sizes = np.array([len(under.spins.coupling) - 1 for _, under in below])
+        count, n = len(below), int(sizes.max())
+        h, g = np.zeros((count, n, n)), np.zeros((count, n))
+        true = np.zeros((count, n + 1, n + 1))
+        constant, true_constant, charge = np.zeros(count), np.zeros(count), np.zeros(count)
+        fixed, points = np.zeros((count, n + 2, n), dtype=np.int8), np.zeros((count, n + 2, n))
+        bounds = np.full((count, n + 2), -np.inf)
+        for k, (node, under) in enumerate(below):
+            z, size = under.spins.coupling, sizes[k]
+            own = self.spins.fixed(node.state.fixed)
+            h[k, :size, :size], g[k, :size] = z[1:, 1:], 2 * z[0, 1:]
+            constant[k] = under.spins.constant + z[0, 0]
+            true[k, : size + 1, : size + 1], true_constant[k] = own.coupling, own.constant
+            charge[k] = 8 * (n + 4) * EPS * (np.abs(z).sum() + abs(constant[k]))
+            bounds[k, 0] = max(node.bound, under.bound)
+            points[k, 0, :size] = 0.9 * under.correlations[0, 1:]
+        best, value = np.zeros((count, n), dtype=np.int8), np.full(count, np.inf)
+        opened, bounded = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        search_loops("blocklp.problems.qpbo.search_kernels").explore(
+            count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, int(min(BUDGET, WORK / n**2)),
+            fixed, points, bounds, opened, best, value, bounded,
+        )  # fmt: skip
+        self.bounded += int(bounded.sum())
+        children = []
+        for k, (node, under) in enumerate(below):
+            outer = node.state.fixed
+            if value[k] < np.inf:
+                self._offer(_merged(outer, best[k, : sizes[k]]))
+            for row in range(opened[k]):
+                merged = _merged(outer, fixed[k, row, : sizes[k]])
+                depth = int(np.count_nonzero(merged))
+                children.append(Node(float(bounds[k, row]), max(depth, 1), Subproblem(merged, under.spins, outer)))
+        return children
+
+    def _offer(self, spins: SpinArray) -> None:
+        value = evaluate(self.spins, spins)
+        if value < self.value:
+            self.best, self.value = spins, value
+
+
+def evaluate(spins: Spins, point: SpinArray) -> float:
+    """Return the value of the function at -1 and 1."""
+    s = np.concatenate([[1.0], point])
+    return float(s @ spins.coupling @ s) + spins.constant
+
+
+def _merged(outer: SpinArray, inner: SpinArray) -> SpinArray:
+    """Put values into the free places."""
+    whole = outer.copy()
+    whole[outer == 0] = inner
+    return whole
+
+
+def search_convex(
+    spins: Spins, step: float, start: SpinArray, time_limit: float, callback: Callable[[SearchEvent], Any] | None
+) -> tuple[SearchResult, SpinArray, int]:
+    """Minimise; return the result of the search, the best spins, and how many nodes were bounded."""
+    search = ConvexSearch(spins, step, start, time.perf_counter() + time_limit)
+    root = search.root()
+    result = branch_and_bound([root], search.expand, batch=TOGETHER, tol=0.999 * step, time_limit=time_limit, callback=callback)
+    return result, search.best, search.bounded

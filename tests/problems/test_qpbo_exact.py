@@ -1,0 +1,138 @@
+"""Exact minimisation against enumeration and the manifest's optima."""
+
+import numpy as np
+import pytest
+import torch
+
+import blocklp as bl
+from blocklp.errors import OptionError
+from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo_exactly
+from blocklp.problems.qpbo import exact as module
+from blocklp.problems.qpbo.convexify import Spins, convexified
+from blocklp.problems.qpbo.elimination import cheapest_order, minimise_by_elimination
+from blocklp.problems.qpbo.presolve import fold, presolve
+
+pytest.importorskip("numba")
+
+
+def random_qubo(rng, most=13):
+    n = int(rng.integers(1, most + 1))
+    density = rng.choice([0.2, 0.5, 1.0])
+    pairs = np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < density], dtype=np.int64).reshape(-1, 2)
+    kinds = [lambda k: rng.integers(-9, 10, k), lambda k: rng.normal(size=k) * 10, lambda k: rng.integers(-3, 4, k) * 0.5]
+    draw = kinds[rng.integers(3)]
+    return Qubo.from_terms(draw(n), pairs, draw(len(pairs)), offset=float(draw(1)[0]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("searched", [False, True])
+def test_random_functions_against_enumeration(seed, searched, all_labellings, monkeypatch):
+    if searched:  # without elimination, which would solve all of these
+        monkeypatch.setattr(module, "EASY", 0)
+        monkeypatch.setattr(module, "AFFORDABLE", 0)
+    rng = np.random.default_rng(seed)
+    for _ in range(40 if searched else 150):
+        qubo = random_qubo(rng)
+        least = qubo.energy(all_labellings(qubo.n)).min()
+        found = solve_qpbo_exactly(qubo)
+        assert found.proven and found.reason == "The labelling is optimal."
+        assert qubo.energy(found.labels.numpy()) == pytest.approx(found.energy, abs=1e-12)
+        assert found.energy == pytest.approx(least, abs=1e-7)
+        assert least - 1e-5 <= found.bound <= least
+
+
+def test_presolve_keeps_the_minimum_and_lifts(all_labellings):
+    rng = np.random.default_rng(7)
+    gone = 0
+    for _ in range(1000):
+        qubo = random_qubo(rng, most=9)
+        reduced = presolve(qubo)
+        gone += len(reduced.rules)
+        minima = []
+        for part in reduced.parts:
+            every = all_labellings(part.qubo.n)
+            minima.append(every[part.qubo.energy(every).argmin()].astype(np.int8))
+        value = reduced.offset + sum(float(p.qubo.energy(y)) for p, y in zip(reduced.parts, minima, strict=True))
+        least = qubo.energy(all_labellings(qubo.n)).min()
+        assert value == pytest.approx(least, abs=1e-9)
+        assert qubo.energy(reduced.lift(minima)) == pytest.approx(least, abs=1e-9)
+    assert gone > 1000
+
+
+def test_folding_keeps_values(all_labellings):
+    rng = np.random.default_rng(8)
+    for _ in range(100):
+        qubo = random_qubo(rng, most=7)
+        labels = rng.integers(-1, 2, qubo.n).astype(np.int8)
+        rest, free, constant = fold(qubo, labels)
+        for y in all_labellings(len(free)):
+            whole = labels.copy()
+            whole[free] = y
+            assert qubo.energy(whole) == pytest.approx(constant + (0 if rest is None else rest.energy(y)), abs=1e-9)
+
+
+def test_elimination_finds_minima(all_labellings):
+    rng = np.random.default_rng(9)
+    for _ in range(100):
+        qubo = random_qubo(rng, most=9)
+        labels = minimise_by_elimination(qubo, cheapest_order(qubo.n, qubo.edges), np.inf)
+        assert qubo.energy(labels) == pytest.approx(qubo.energy(all_labellings(qubo.n)).min(), abs=1e-9)
+
+
+def test_underestimators_are_below_and_convex(all_labellings):
+    rng = np.random.default_rng(10)
+    for _ in range(30):
+        qubo = random_qubo(rng, most=8)
+        given = Spins.of(qubo)
+        fixed = np.where(rng.random(qubo.n) < 0.3, rng.choice([-1, 1], qubo.n), 0).astype(np.int8)
+        if not (fixed == 0).any():
+            continue
+        part = given.fixed(fixed)
+        under = convexified(part, 4)
+        s = np.column_stack([np.ones(2 ** (len(part.coupling) - 1)), 2 * all_labellings(len(part.coupling) - 1) - 1])
+        true = np.einsum("ki,ij,kj->k", s, part.coupling, s) + part.constant
+        below = np.einsum("ki,ij,kj->k", s, under.spins.coupling, s) + under.spins.constant
+        assert (below <= true + 1e-12 * np.abs(true).max()).all()
+        assert under.bound <= true.min()
+        assert np.linalg.eigvalsh(under.spins.coupling).min() >= -1e-12 * np.abs(part.coupling).max()
+
+
+@pytest.mark.parametrize(
+    "name, optimum",
+    [("bqp50-1", -2098), ("bqp50-3", -4626), ("bqp100-5", -9083), ("gka2b", -121), ("gka3a", -6037), ("gka2c", -6213)],
+)
+def test_optima_of_the_library(shared_qpbo, name, optimum):
+    found = solve_qpbo_exactly(read_qubo(shared_qpbo / "qubo" / f"{name}.sparse"))
+    assert (found.energy, found.bound, found.proven) == (optimum, optimum, True)
+
+
+def test_limits_return_a_bracket(shared_qpbo):
+    qubo = read_qubo(shared_qpbo / "qubo" / "gka5d.sparse")
+    found = solve_qpbo_exactly(qubo, time_limit=1e-3)
+    assert found.status is bl.Status.TIME_LIMIT and not found.proven
+    assert found.bound <= -11626 <= found.energy
+    assert qubo.energy(found.labels.numpy()) == found.energy
+    stopped = solve_qpbo_exactly(qubo, callback=lambda event: True)
+    assert stopped.status is bl.Status.INTERRUPTED and not stopped.proven
+    assert -11626 * 1.03 <= stopped.bound <= -11626 == stopped.energy
+
+
+def test_an_interrupt_returns_a_bracket(shared_qpbo):
+    qubo = read_qubo(shared_qpbo / "qubo" / "gka5d.sparse")
+
+    def interrupt(event):
+        raise KeyboardInterrupt
+
+    found = solve_qpbo_exactly(qubo, callback=interrupt)
+    assert found.status is bl.Status.INTERRUPTED
+    assert found.bound <= -11626 <= found.energy
+
+
+def test_a_time_limit_must_be_positive():
+    with pytest.raises(OptionError, match="time_limit"):
+        solve_qpbo_exactly(Qubo([1.0], np.zeros((0, 2), dtype=int), []), time_limit=0)
+
+
+def test_labels_are_a_tensor_of_zeros_and_ones():
+    found = solve_qpbo_exactly(Qubo([1.0, -1.0], [[0, 1]], [5.0]))
+    assert torch.equal(found.labels, torch.tensor([0, 1], dtype=torch.int8))
