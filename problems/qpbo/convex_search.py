@@ -21,6 +21,8 @@ ROOT_ROUNDS, ROUNDS = 20, 4
 """Rounds of triangle inequalities."""
 BUDGET, WORK = 20_000, 2e8
 """Nodes that are searched below a node before what is open gets underestimators of its own; fewer where they take longer."""
+SWEEPS = 60
+"""Most sweeps of coordinate descent for a bound."""
 TOGETHER = 2
 """Nodes searched side by side on the threads."""
 
@@ -103,13 +105,14 @@ class ConvexSearch:
             h[k, :size, :size], g[k, :size] = z[1:, 1:], 2 * z[0, 1:]
             constant[k] = under.spins.constant + z[0, 0]
             true[k, : size + 1, : size + 1], true_constant[k] = own.coupling, own.constant
-            charge[k] = 8 * (n + 4) * EPS * (np.abs(z).sum() + abs(constant[k]))
+            # A slope is a sum of n products, updated by as many in every sweep; none is larger than its row of z, twice.
+            charge[k] = 4 * (SWEEPS + 2) * (n + 4) * EPS * (np.abs(z).sum() + abs(constant[k]))
             bounds[k, 0] = max(node.bound, under.bound)
             points[k, 0, :size] = 0.9 * under.correlations[0, 1:]
         best, value = np.zeros((count, n), dtype=np.int8), np.full(count, np.inf)
         opened, bounded = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         search_loops("blocklp.problems.qpbo.search_kernels").explore(
-            count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, int(min(BUDGET, WORK / n**2)),
+            count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, SWEEPS, int(min(BUDGET, WORK / n**2)),
             fixed, points, bounds, opened, best, value, bounded,
         )  # fmt: skip
         self.bounded += int(bounded.sum())

@@ -58,6 +58,7 @@ def explore(
     charge: Any,
     step: float,
     cutoff: float,
+    sweeps: int,
     budget: int,
     fixed: Any,
     points: Any,
@@ -67,7 +68,7 @@ def explore(
     best_value: Any,
     nodes: Any,
 ) -> None:
-    """Search below some nodes by depth-first search, within a budget each.
+    """Search below some nodes by depth-first search, within a budget each; ``sweeps`` of descent at most for a bound.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def explore(
                 continue
             count += 1
             mine, x = fixed[k, top, :n], points[k, top, :n]
-            lower = _bound(hk, gk, constant[k], mine, x, slope, goal + charge[k], 60)
+            lower = _bound(hk, gk, constant[k], mine, x, slope, goal + charge[k], sweeps)
             lower -= charge[k]
             if lower > goal:
                 continue
