@@ -178,7 +178,7 @@ def qpbo(
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
     if exact:
-        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], **given), time_limit, output)
+        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], **given), options, output)
         return
     console = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -219,7 +219,7 @@ def mis(
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
     if exact:
-        run_exact(names, "weight", lambda i, **given: solve_mis_exactly(graphs[i], **given), time_limit, output)
+        run_exact(names, "weight", lambda i, **given: solve_mis_exactly(graphs[i], **given), options, output)
         return
     run(names, lambda **given: solve_mis(graphs, cover, **given), lambda i: clique_model(graphs[i], cover), options, output)
 
@@ -357,7 +357,7 @@ def run_exact(
     names: Sequence[tuple[str, int, int, str]],
     named: str,
     solve: Callable[..., ExactResult],
-    time_limit: float,
+    options: Options,
     output: Output,
 ) -> None:
     """Solve instances exactly, one after another, report, and exit with the code of the worst one.
@@ -365,8 +365,11 @@ def run_exact(
     Raises
     ------
     OptionError
-        If a plot or a reference is asked for, or there is no time.
+        If an option of the relaxation is given, or there is no time.
     """
+    time_limit = options.time_limit
+    if options != Options("auto", 1e-4, 5000, time_limit, "cpu", Precision.float64):
+        raise OptionError("--method, --tol, --passes, --device and --dtype are about the relaxation; --exact takes none of them")
     if output.plot is not None or output.reference is not None:
         raise OptionError("--plot and --reference are about the relaxation; leave them out, or leave --exact out")
     if not time_limit > 0:

@@ -277,3 +277,5 @@ def test_exact_solutions(write):
 def test_exact_takes_no_options_of_the_relaxation(write, tmp_path):
     assert "--exact" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--plot", str(tmp_path / "p.png"))
     assert "--time-limit" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--time-limit", "0")
+    for option in (("--method", "prox"), ("--passes", "7"), ("--tighten",)):
+        assert "--exact" in refused("qpbo", write("a.sparse", QUBO), "--exact", *option)
