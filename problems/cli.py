@@ -219,6 +219,8 @@ def mis(
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
     if exact:
+        if blocks is not Cover.cliques:
+            raise OptionError("--blocks is about the relaxation; leave it out, or leave --exact out")
         run_exact(names, "weight", lambda i, **given: solve_mis_exactly(graphs[i], **given), options, output)
         return
     run(names, lambda **given: solve_mis(graphs, cover, **given), lambda i: clique_model(graphs[i], cover), options, output)

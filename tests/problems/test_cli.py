@@ -279,3 +279,4 @@ def test_exact_takes_no_options_of_the_relaxation(write, tmp_path):
     assert "--time-limit" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--time-limit", "0")
     for option in (("--method", "prox"), ("--passes", "7"), ("--tighten",)):
         assert "--exact" in refused("qpbo", write("a.sparse", QUBO), "--exact", *option)
+    assert "--exact" in refused("mis", write("g.mis", GRAPH), "--exact", "--blocks", "edges")
