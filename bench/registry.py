@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,27 +12,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Record = dict[str, Any]
+Run = Callable[..., Iterable[Record]]
 CASES: dict[str, Case] = {}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: ``run(quick)`` returns its records, all with the same keys."""
+    """A benchmark: ``run(quick)`` returns its records, all with the same keys.
+
+    With a ``limit``, in seconds for each solver and instance, it is ``run(quick, limit)``.
+    """
 
     name: str
     title: str
     note: str
-    run: Callable[[bool], list[Record]]
+    run: Run
     draw: Callable[[list[Record], Figure], None] | None
+    limit: float | None
 
 
 def case(
-    name: str, title: str, note: str, draw: Callable[[list[Record], Figure], None] | None = None
-) -> Callable[[Callable[[bool], list[Record]]], Callable[[bool], list[Record]]]:
+    name: str, title: str, note: str, draw: Callable[[list[Record], Figure], None] | None = None, limit: float | None = None
+) -> Callable[[Run], Run]:
     """Register a function as a case; ``draw`` makes a picture of its records."""
 
-    def register(run: Callable[[bool], list[Record]]) -> Callable[[bool], list[Record]]:
-        CASES[name] = Case(name, title, note, run, draw)
+    def register(run: Run) -> Run:
+        CASES[name] = Case(name, title, note, run, draw, limit)
         return run
 
     return register

@@ -56,6 +56,8 @@ def write(case: Case, records: list[Record], command: str, folder: Path) -> None
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, dict):
+        return str(value["shown"])
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.1f}"
     return str(value)

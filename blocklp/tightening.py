@@ -34,6 +34,9 @@ from blocklp.status import Status
 LEAST_MOVE = 0.1
 """How far multipliers are expected to move in a round at least, relative to their size."""
 
+LEAST_RISE = 1e-5
+"""Rise of the bound in a round, relative to its size, without which the next one gets twice the passes."""
+
 
 @dataclass(frozen=True)
 class Clusters:
@@ -73,7 +76,7 @@ class Budget:
     blocks : int
         Most blocks that one of them adds.
     passes : int
-        Most oracle passes between two of them.
+        Most oracle passes between two of them; twice as many as before while rounds add nothing or do not raise the bound.
     copies : int
         The limit of memory: most copies of variables in blocks that the model may come to, new ones included.
     """
@@ -144,7 +147,7 @@ def tighten(
     cutoff: float | Tensor | None = None,
     passes: int = 5000,
     time_limit: float = math.inf,
-    warm_start: State | None = None,
+    warm_start: State | Solution | None = None,
     told: Callable[[Round, Solution], Any] | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float64,
@@ -163,8 +166,10 @@ def tighten(
         Takes the solution of a round to a sequence of :class:`Clusters`.
     budget : Budget, optional
         Limits on what is added.
-    method, cutoff, warm_start
+    method, cutoff
         As in :meth:`blocklp.Solver.solve`.
+    warm_start : State or Solution, optional
+        A state, as there, or a solution of this very model by whatever method: it counts as the first solve.
     passes, time_limit
         As there, of all rounds together.
     told : callable, optional
@@ -182,21 +187,23 @@ def tighten(
         A cluster does not fit the model.
     """
     began, budget = time.perf_counter(), budget or Budget()
+    begun = warm_start if isinstance(warm_start, Solution) else None
+    began -= 0.0 if begun is None else float(begun.seconds.max())
     best: Solution | None = None
     rounds: tuple[Round, ...] = ()
     history: tuple[Event, ...] = ()
-    start, weight = warm_start, torch.full((model.batch,), torch.nan, dtype=torch.float64)
+    weight = torch.full((model.batch,), torch.nan, dtype=torch.float64)
     spent, added, additions, growing, most = 0, 0, 0, budget.rounds > 0, budget.passes
-    while True:
-        left, seconds = passes - spent, time.perf_counter() - began
+
+    def solved(left: int, seconds: float) -> Solution:
         solver = model.compile(device=device, dtype=dtype)
         chosen = as_method(method, solver.decomposition())
-        if best is not None and isinstance(chosen, Admm) and chosen.eta is None:
-            chosen = replace(chosen, hold=True)
-            start = replace(best.state, eta=weight.to(best.state.eta))
-        elif best is not None:
+        start = None if isinstance(warm_start, Solution) else warm_start
+        if best is not None:
             start = best.state
-        solution = solver.solve(
+            if isinstance(chosen, Admm) and chosen.eta is None:
+                chosen, start = replace(chosen, hold=True), replace(start, eta=weight.to(start.eta))
+        return solver.solve(
             method=chosen,
             cutoff=cutoff,
             passes=max(1, min(left, most) if growing else left),
@@ -204,26 +211,33 @@ def tighten(
             warm_start=start,
             **options,
         )
+
+    while True:
+        seconds = 0.0 if best is None else time.perf_counter() - began
+        solution = begun if best is None and begun is not None else solved(passes - spent, seconds)
         history += tuple(replace(e, passes=e.passes + spent, seconds=e.seconds + seconds) for e in solution.history)
         spent += int(solution.passes.max())
+        rose = True
         if best is not None:
             weight = _weight(best.state, solution.state)
+            rose = bool(((solution.bound - best.bound).abs() > LEAST_RISE * best.bound.abs().clamp(min=1)).any())
         best = solution if best is None else _no_worse(solution, best)
         sizes, seconds = model.sizes(), time.perf_counter() - began
         rounds += (Round(len(rounds), added, sum(sizes["blocks"].values()), sizes["copies"], best.bound, best.gap, seconds),)
-        stop = told is not None and told(rounds[-1], best)
         status = set(solution.status)
-        if stop or spent >= passes or seconds >= time_limit or not growing or status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
-            break
-        if status <= {Status.CUTOFF, Status.INFEASIBLE, Status.NUMERICAL_ERROR}:
-            break
         try:
+            stop = told is not None and told(rounds[-1], best)
+            if stop or spent >= passes or seconds >= time_limit or not growing or status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
+                break
+            if status <= {Status.CUTOFF, Status.INFEASIBLE, Status.NUMERICAL_ERROR}:
+                break
             added = _add(model, search(best), budget.blocks, budget.copies - sizes["copies"])
         except KeyboardInterrupt:
+            best = replace(best, status=tuple(Status.INTERRUPTED for _ in best.status))
             break
         if not added and not status & {Status.PASS_LIMIT}:
             break
-        most = budget.passes if added else 2 * most  # points that violate nothing more are not the optimum yet
+        most = budget.passes if added and rose else 2 * most  # the point is far from the optimum yet
         additions += added > 0
         growing = additions < budget.rounds
     ends = torch.full_like(best.passes, spent), torch.full_like(best.seconds, time.perf_counter() - began)

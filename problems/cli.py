@@ -31,7 +31,7 @@ from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.exact import ExactResult, SearchProgress
 from blocklp.problems.mis import MisSolution, clique_model, read_graph, solve_mis, solve_mis_exactly
 from blocklp.problems.mis.relaxation import CliqueBlocks
-from blocklp.problems.mrf import MrfSolution, read_mrf, relax, solve_mrf
+from blocklp.problems.mrf import MrfSolution, read_mrf, relax, solve_mrf, solve_mrf_exactly
 from blocklp.problems.mrf.readers import Format as MrfFormat
 from blocklp.problems.mrf.relaxation import Decomposition
 from blocklp.problems.plot import blank_figure, plot_convergence
@@ -180,16 +180,8 @@ def qpbo(
     if exact:
         run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], **given), options, output)
         return
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-
-    def told(round: Round, energy: float) -> None:
-        if not quiet:
-            console.print(Text(f"{round} | labelling {energy:.9g}"))
-
-    def solve(**given: Any) -> Sequence[QpboSolution]:
-        return solve_qpbo(qubos, tighten, told, **given) if tighten else solve_qpbo(qubos, **given)
-
-    run(names, solve, lambda i: roof_duality_model(qubos[i]), options, output)
+    told = None if quiet else tell_round
+    run(names, lambda **given: solve_qpbo(qubos, tighten, told, **given), lambda i: roof_duality_model(qubos[i]), options, output)
 
 
 @app.command()
@@ -233,12 +225,13 @@ def mrf(
     method: MethodName = "auto",
     tol: Tol = 1e-4,
     passes: Passes = 5000,
+    exact: Exact = False,
     time_limit: TimeLimit = math.inf,
     device: Device = "cpu",
     dtype: Dtype = Precision.float64,
     format: Annotated[MrfKind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
     log: Annotated[bool | None, typer.Option("--log/--no-log", help="Whether UAI tables are logarithms; by default in .LG.")] = None,
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds of tightening by clusters of short cycles.")] = 0,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of tightening: clusters of variables that raise the bound.")] = 0,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE.evid", help="Labels that are given, for all files.")] = None,
     as_json: Json = False,
     plot: Plot = None,
@@ -246,6 +239,10 @@ def mrf(
     quiet: Quiet = False,
 ) -> None:
     """Bound energies of Markov random fields (.uai, .LG, .wcsp, .qpbo) by their LP relaxation, and find labellings."""
+    if exact and (rounds or blocks is not Blocks.auto):
+        raise OptionError("--rounds and --blocks are about the relaxation; leave them out, or leave --exact out")
+    if rounds and reference is not None:
+        raise OptionError("--reference solves the LP without clusters, --rounds a stronger one; give one of them")
     kind = None if format is None else MRF_FORMATS[format]
     mrfs = [read_mrf(file, kind, log, evidence) for file in files]
     names = [
@@ -253,10 +250,15 @@ def mrf(
     ]
     options = Options(method, tol, passes, time_limit, device, dtype)
     output = Output(as_json, plot, reference, quiet)
+    if exact:
+        run_exact(names, "energy", lambda i, **given: solve_mrf_exactly(mrfs[i], **given), options, output)
+        return
     chosen = DECOMPOSITIONS[blocks]
+    budget = bl.Budget(rounds=rounds) if rounds else False
+    told = None if quiet else tell_round
     run(
         names,
-        lambda **given: solve_mrf(mrfs, chosen, rounds=rounds, **given),
+        lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, **given),
         lambda i: relax(mrfs[i], chosen).model,
         options,
         output,
@@ -277,6 +279,12 @@ def info() -> None:
         except importlib.metadata.PackageNotFoundError:
             version = "not installed"
         console.print(f"{package}: {version}")
+
+
+def tell_round(round: Round, energy: float) -> None:
+    """Write a line about a round of tightening to standard error."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(Text(f"{round} | labelling {energy:.9g}"))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from blocklp.status import Status
 
 REASONS = {
     Status.OPTIMAL: "The labelling is optimal.",
+    Status.INFEASIBLE: "No labelling respects the hard constraints.",
     Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit=.",
     Status.INTERRUPTED: "Interrupted; the bound is the best so far.",
     Status.STALLED: "A part is too large for the search; its bound is that of a relaxation.",
@@ -43,6 +44,45 @@ def search_loops(module: str) -> Any:
     return found
 
 
+def in_units(callback: Callback | None, unit: float) -> Callback | None:
+    """Return a callback for searches on integers that stand for ``unit`` each: it gets the values themselves."""
+    if callback is None:
+        return None
+    return lambda event: callback(replace(event, bound=event.bound * unit, incumbent=event.incumbent * unit))
+
+
+@dataclass
+class Run:
+    """One call: its limits, and what it has spent on all parts of a problem.
+
+    Attributes
+    ----------
+    deadline : float
+        By ``time.perf_counter()``.
+    callback : callable, optional
+        Gets a :class:`blocklp.search.SearchEvent` after every batch of nodes; True stops.
+    nodes : int
+        Nodes bounded so far.
+    status : Status
+        ``OPTIMAL`` until a part could not be solved.
+    """
+
+    deadline: float
+    callback: Callback | None
+    nodes: int = 0
+    status: Status = Status.OPTIMAL
+
+    def left(self) -> float:
+        """Seconds, never zero: that is for ``over`` to tell, and solvers refuse a limit of zero."""
+        return max(self.deadline - time.perf_counter(), 1e-6)
+
+    def over(self) -> bool:
+        """Whether to stop, by an interrupt or the deadline."""
+        if self.status is not Status.INTERRUPTED and time.perf_counter() >= self.deadline:
+            self.status = Status.TIME_LIMIT
+        return self.status in (Status.INTERRUPTED, Status.TIME_LIMIT)
+
+
 @dataclass(frozen=True)
 class ExactResult:
     """A solution, and whether it is proved to be the best.
@@ -52,12 +92,13 @@ class ExactResult:
     labels : Tensor
         ``(n,)`` int8: labels, or members of the set.
     energy : float
-        Value of the labels; of a set, its weight.
+        Value of the labels; of a set, its weight; rounded once.
     bound : float
-        No labels have a smaller energy, no set a larger weight.
+        No labels have a smaller energy, no set a larger weight, in exact arithmetic.
     proven : bool
-        Whether energy and bound agree: exactly if all values are multiples of a number that float64 resolves, else within a
-        few billionths of the sum of all magnitudes.
+        Whether energy and bound agree: but for their last digits if all coefficients are multiples of a common number, in binary or
+        in decimals, that their sum is not too large for, and else within two billionths of the sum of all magnitudes (of up to a
+        hundred thousand coefficients).
     nodes : int
         Nodes bounded.
     seconds : float

@@ -182,7 +182,7 @@ def _entry(row: Row, method: str) -> dict[str, Any]:
         **({} if row.proved is None else {"persistency": {"weak": row.proved[0], "strong": row.proved[1]}}),
         "solution": labels,
     }
-    if isinstance(row.found, QpboSolution) and row.found.rounds:
+    if not isinstance(row.found, MisSolution) and row.found.rounds:
         entry["rounds"] = [
             {"blocks": r.blocks, "added": r.added, "bound": _number(r.bound[0]), "seconds": r.seconds} for r in row.found.rounds
         ]

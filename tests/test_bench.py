@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+
+from blocklp.problems.mis import WeightedGraph
+from blocklp.problems.mrf import Mrf
+from blocklp.problems.qpbo import Qubo
 
 ROOT = Path(__file__).parents[1]
 QPBO = ROOT.parent / "shared" / "data" / "qpbo"
@@ -92,11 +101,99 @@ def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_p
 
 @pytest.mark.skipif(not QPBO.exists(), reason="the shared MRF data is not there")
 def test_a_quick_run_on_mrfs_has_no_bound_above_an_energy(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench", "run", "mrf_methods", "--quick", "--out", str(tmp_path)]
+    *records, counted = quick_run("mrf_methods", tmp_path)
+    for record in records:
+        cells = {name: cell for name, cell in record.items() if isinstance(cell, dict) and "energy" in cell}
+        least = min(cell["energy"] for cell in cells.values())
+        bounds = [record[f"{name} bound"]["value"] for name in ("LP", "tightened")]
+        assert len(cells) >= 8 and max(bounds) <= least + 1e-9 * abs(least)
+        assert all(cell["least"] for cell in cells.values() if cell["energy"] == least)
+    assert int(counted["LP"]["shown"]) <= len(records)
+
+
+@pytest.mark.skipif(not QPBO.exists(), reason="the shared QUBOs are not there")
+def test_a_quick_run_of_root_bounds_orders_them(tmp_path: Path) -> None:
+    records = quick_run("tightening", tmp_path, "--limit", "3")
+    assert (tmp_path / "tightening.png").exists()
+    for record in records:
+        assert record["faults"] is None and record["LP error"] <= 1e-6, record
+        assert record["tightened %"] <= record["max-flow %"] + 1e-6
+    dense = next(r for r in records if r["instance"] == "g05_60.0")
+    assert dense["semidefinite %"] < dense["tightened %"] < dense["max-flow %"]
+
+
+@pytest.mark.skipif(not QPBO.exists(), reason="the shared QUBOs and graphs are not there")
+def test_a_quick_run_of_exact_solvers_agrees(tmp_path: Path) -> None:
+    records = quick_run("exact", tmp_path, "--limit", "5")
+    assert (tmp_path / "exact.png").exists()
+    assert {r["instance"]: r["best"]["value"] for r in records}.items() >= {"bqp50-1": -2098, "myciel5": -23}.items()
+    for record in records:
+        assert record["disagrees"] is None, record
+        assert record["blocklp"]["done"] and record["nodes"] >= 0
+        assert "crashed" not in [cell["shown"] for cell in record.values() if isinstance(cell, dict)]
+
+
+def quick_run(case: str, folder: Path, *more: str) -> list[dict[str, Any]]:
+    """Records of a quick run, which all have the same keys."""
+    command = [sys.executable, "-m", "bench", "run", case, "--quick", "--out", str(folder), *more]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
-    records = json.loads((tmp_path / "mrf_methods.json").read_text())["records"]
+    records: list[dict[str, Any]] = json.loads((folder / f"{case}.json").read_text())["records"]
     assert len({tuple(r) for r in records}) == 1
-    for instance in {r["instance"] for r in records}:
-        first, *rows = (r for r in records if r["instance"] == instance)
-        assert len(rows) >= 6 and all(r["energy"] >= first["bound"] - 1e-9 * abs(first["bound"]) for r in rows)
-        assert min(r["above best"] for r in rows) == 0
+    return records
+
+
+@pytest.mark.parametrize("solver", ["toulbar2", "CP-SAT", "HiGHS", "Gurobi"])
+def test_an_exact_rival_gets_the_instance_that_is_meant(
+    solver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_labellings: Callable[[int], NDArray[np.int64]]
+) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    from bench.contest import judged, rival, value, write
+
+    draw = np.random.default_rng(3)
+    qubo = Qubo.from_matrix(np.triu(draw.integers(-9, 10, (8, 8))))
+    graph = WeightedGraph.from_edges(draw.random(8), [(i, j) for j in range(8) for i in range(j) if draw.random() < 0.4])
+    tables = draw.normal(size=(7, 2, 3))
+    tables[:4, 0, 2] = np.inf
+    counts = np.array([2, 3] * 4)
+    chain = [((i, i + 1), tables[i] if i % 2 == 0 else tables[i].T) for i in range(7)]
+    field = Mrf(counts, [*chain, ((1,), [0.0, np.inf, 0.5]), ((0, 3), draw.normal(size=(2, 3)))], 1.25)
+    for number, instance in enumerate((qubo, graph, field)):
+        points = all_labellings(8) if instance is not field else np.array(list(itertools.product(*map(range, counts))))
+        least = min(value(instance, point) for point in points)
+        file = tmp_path / f"{number}.npz"
+        write(instance, file)
+        answer = rival(solver, file, 20.0)
+        if answer.get("fault") == "missing":
+            pytest.skip(f"{solver} is not installed")
+        answers, best, wrong = judged(instance, {solver: answer}, None)
+        assert answers[solver]["done"] and not wrong
+        assert best == pytest.approx(least, abs=1e-5) and answers[solver]["bound"] == pytest.approx(least, abs=1e-4)
+
+
+def test_claims_that_cannot_be_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    from bench.contest import judged
+
+    qubo = Qubo(np.array([-1.0, -1.0]), [[0, 1]], [2.0])
+    honest = {"labels": [1, 0], "bound": -1.0, "nodes": 1, "seconds": 1.0, "done": True}
+    answers = {
+        "honest": dict(honest),
+        "open": {**honest, "bound": -2.0, "done": False},
+        "wrong": {**honest, "labels": [1, 1], "bound": -1.0},
+        "too high": {**honest, "bound": 0.0, "done": False},
+        "gone": {"fault": "crashed"},
+    }
+    found, best, wrong = judged(qubo, answers, None)
+    assert best == -1 and [text.partition(":")[0] for text in wrong] == ["wrong", "too high"]
+    assert [found[name]["shown"] for name in ("honest", "open", "gone")] == ["1.00 s", "50 %", "crashed"]
+
+
+def test_a_method_of_ours_that_dies_leaves_a_fault_and_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+    from bench.contest import Ours
+
+    with Ours() as ours:
+        assert ours(os._exit, 1) == {"fault": "crashed"}
+        assert ours(int, "no number")["fault"].startswith("failed")
+        assert ours(dict, [("bound", 1.0)]) == {"bound": 1.0}

@@ -1,105 +1,118 @@
-"""Energies of the nonconvex methods and expansion moves beside the LP bound, as in Tables 4 to 15 of Le-Huu & Paragios 2018."""
+"""Energies and bounds on Markov random fields, in the form of Tables 4 to 15 of Le-Huu & Paragios 2018."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from bench.qpbo_data import read
 from bench.registry import Record, case
-from blocklp.problems.mrf.heuristics import expand
-from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf import Mrf, expand, solve_mrf
 from blocklp.problems.mrf.nonconvex import METHODS, minimise
-from blocklp.problems.mrf.readers import read_mrf
-from blocklp.problems.mrf.relaxation import relax
 
-FOLDER = Path(__file__).parents[2].parent / "shared" / "data" / "qpbo" / "mrf"
-QUICK = ("tiny/example_1.uai", "Grids_11.uai", "ObjectDetection_11.uai")
+QUICK = ("tiny/example_1", "Grids_11", "ObjectDetection_11")
 OTHERS = (
-    "CSP_11.uai",
-    "DBN_11.uai",
-    "DBN_13.uai",
-    "DBN_15.uai",
-    "Grids_13.uai",
-    "Grids_14.uai",
-    "ObjectDetection_14.uai",
-    "ObjectDetection_28.uai",
-    "ObjectDetection_34.uai",
-    "Segmentation_11.uai",
-    "Segmentation_13.uai",
-    "Segmentation_15.uai",
-    "deer_rescaled_0034.K10.F100.model.uai",
-    "grids_wrap20/Grids_26.uai",
-    "grids_wrap20/Grids_28.uai",
-    "grids_wrap20/Grids_29.uai",
-    "multilabel/Segmentation_11.uai",
-    "multilabel/wcsp_15.uai",
+    "CSP_11",
+    "DBN_11",
+    "DBN_13",
+    "DBN_15",
+    "Grids_13",
+    "Grids_14",
+    "ObjectDetection_14",
+    "ObjectDetection_28",
+    "ObjectDetection_34",
+    "Segmentation_11",
+    "Segmentation_13",
+    "Segmentation_15",
+    "deer_rescaled_0034.K10.F100.model",
+    "grids_wrap20/Grids_26",
+    "grids_wrap20/Grids_28",
+    "grids_wrap20/Grids_29",
+    "multilabel/Segmentation_11",
+    "multilabel/wcsp_15",
 )
-STARTS = 10
-TIME_LIMIT = 60.0
-"""Seconds of a method on an instance."""
+STARTS, ROUNDS = 10, 12
+LIMIT = 10.0
 SPLITS = ("cyclic", "star", "symmetric")
+NONCONVEX = {name: {} for name in METHODS if name != "admm"} | {f"admm, {split}": {"decomposition": split} for split in SPLITS}
+NAMES = ("LP", "tightened", "expansion", *NONCONVEX)
 
 
 @case(
     "mrf_methods",
-    "MRFs: energies of the nonconvex methods, and the LP bound",
-    f"All shared UAI instances. `energy` is the least of {STARTS} starts (all labels alike, then random points), `mean` that of "
-    "those that keep the hard constraints, `kept` how many do, `above best` how far the energy is above the least of all methods in "
-    "percent, `seconds` for all starts together; default settings, on one thread, "
-    f"at most {TIME_LIMIT:.0f} s. `expansion` makes expansion moves from the best labels of the unary terms (pairwise models only). "
-    "`bound`, in the first row of an instance, is that of the local polytope at a tolerance of 1e-5, and `gap` the distance of the "
-    "energy to it in percent.",
+    "MRFs: energies and bounds",
+    f"All shared UAI instances. Cells are energies (and seconds, {LIMIT:.0f} at most unless `--limit` says otherwise), "
+    "the least of a row in bold; `hard` are labels that violate a hard constraint. The nonconvex methods (`bcd` to `admm`, "
+    f"default settings) show the best of {STARTS} starts, all labels alike, then random points, in one run. `expansion` makes "
+    "expansion moves from the best labels of the unary terms. `LP` solves the local polytope to 1e-5, `tightened` adds clusters of "
+    f"cycles in {ROUNDS} rounds at most; both end with rounding, descent and expansion moves, and they alone prove a `bound`. "
+    "`gap %` is the distance of the row's least energy to its largest bound, relative to the larger of the two. `cqp` and "
+    "`expansion` are for pairwise models. The last row counts the instances on which a method's energy is the least (to 1e-6).",
+    limit=LIMIT,
 )
-def run(quick: bool) -> list[Record]:
-    records: list[Record] = []
-    for name in QUICK if quick else QUICK + OTHERS:
-        path = FOLDER / name
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: this case needs the data set shared/data/qpbo")
-        mrf = read_mrf(path, log=name.startswith("tiny/"))
+def run(quick: bool, limit: float = LIMIT) -> Iterator[Record]:
+    names = QUICK if quick else QUICK + OTHERS
+    most = len(names) * len(NAMES) * limit
+    print(f"{len(names)} instances, some {most / 10:.0f} s, at most {most:.0f} s", file=sys.stderr, flush=True)
+    records = []
+    for name in names:
+        mrf = read(f"mrf/{name}.uai")
+        assert isinstance(mrf, Mrf)
+        record = _record(name, mrf, limit)
+        print({k: v["shown"] if isinstance(v, dict) else v for k, v in record.items()}, file=sys.stderr, flush=True)
+        records.append(record)
+        yield record
+    counts = {name: {"shown": str(sum(r[name] is not None and r[name]["least"] for r in records))} for name in NAMES}
+    yield dict.fromkeys(records[0]) | {"instance": f"least, of {len(records)}"} | counts
+
+
+def _record(name: str, mrf: Mrf, limit: float) -> Record:
+    cells: dict[str, Any] = dict.fromkeys(NAMES)
+    for method, rounds in (("LP", 0), ("tightened", ROUNDS)):
         began = time.perf_counter()
-        bound = relax(mrf).model.solve(tol=1e-5, time_limit=TIME_LIMIT).bound.item()
-        rows = [_row(name, mrf, "LP") | {"bound": bound, "seconds": time.perf_counter() - began}]
-        rows += [_minimised(name, mrf, method) for method in METHODS if method not in ("admm", "cqp")]
-        rows += [_minimised(name, mrf, "admm", split) for split in SPLITS]
-        if mrf.order <= 2:
-            rows += [_minimised(name, mrf, "cqp"), _expansion(name, mrf)]
-        best = min(row["energy"] for row in rows[1:])
-        for row in rows[1:]:
-            if np.isfinite(row["energy"]):
-                row["above best"] = 100 * (row["energy"] - best) / max(abs(best), 1e-12)
-                row["gap"] = 100 * (row["energy"] - bound) / max(abs(bound), 1e-12)
-            print(row, file=sys.stderr, flush=True)
-        records += rows
-    return records
-
-
-def _row(name: str, mrf: Mrf, method: str) -> Record:
-    figures = dict.fromkeys(("energy", "mean", "kept", "above best", "bound", "gap", "seconds"))
-    return {"instance": Path(name).with_suffix("").as_posix(), "n": mrf.n, "order": mrf.order, "method": method} | figures
-
-
-def _minimised(name: str, mrf: Mrf, method: str, split: str | None = None) -> Record:
-    options = {} if split is None else {"decomposition": split}
-    found = minimise(mrf, method, STARTS, time_limit=TIME_LIMIT, **options)
-    kept = found.energy[found.energy.isfinite()]
-    return _row(name, mrf, method if split is None else f"{method}, {split}") | {
-        "energy": found.energy.min().item(),
-        "mean": kept.mean().item() if len(kept) else None,
-        "kept": len(kept),
-        "seconds": found.seconds,
+        found = solve_mrf(mrf, rounds=rounds, tol=1e-5, time_limit=limit)
+        cells[method] = {"energy": found.energy, "bound": found.bound, "seconds": time.perf_counter() - began}
+    if mrf.order <= 2:
+        cells["expansion"] = _expansion(mrf, limit)
+    for method, options in NONCONVEX.items():
+        if method != "cqp" or mrf.order <= 2:
+            cells[method] = _minimised(mrf, method.partition(",")[0], limit, options)
+    best = min(cell["energy"] for cell in cells.values() if cell is not None)
+    bounds = {f"{method} bound": cells[method]["bound"] for method in ("LP", "tightened")}
+    bound = max(bounds.values())
+    for cell in filter(None, cells.values()):
+        cell["least"] = bool(np.isfinite(cell["energy"]) and cell["energy"] <= best + 1e-6 * max(1.0, abs(best)))
+        shown = f"{cell['energy']:.6g}" if np.isfinite(cell["energy"]) else "hard"
+        cell["shown"] = f"**{shown}**" if cell["least"] else shown
+        cell["shown"] += f" ({cell['seconds']:.2g} s)"
+    return {
+        "instance": name,
+        "n": mrf.n,
+        "labels": int(mrf.counts.max()),
+        "order": mrf.order,
+        **{name: {"shown": f"{value:.6g}", "value": value} for name, value in bounds.items()},
+        "gap %": 100 * max(0.0, best - bound) / max(1.0, abs(best), abs(bound)) if np.isfinite(best) else None,
+        **cells,
     }
 
 
-def _expansion(name: str, mrf: Mrf) -> Record:
+def _minimised(mrf: Mrf, method: str, limit: float, options: dict[str, Any]) -> dict[str, Any]:
+    found = minimise(mrf, method, STARTS, time_limit=limit, **options)
+    kept = found.energy[found.energy.isfinite()]
+    mean = kept.mean().item() if len(kept) else None
+    return {"energy": found.energy.min().item(), "mean": mean, "kept": len(kept), "seconds": found.seconds}
+
+
+def _expansion(mrf: Mrf, limit: float) -> dict[str, Any]:
     costs = np.zeros((mrf.n, int(mrf.counts.max())))
     costs[np.arange(costs.shape[1]) >= mrf.counts[:, None]] = np.inf
     for scope, table in mrf.factors:
         if len(scope) == 1:
             costs[scope[0], : len(table)] += table
     began = time.perf_counter()
-    energy = float(mrf.energy(expand(mrf, costs.argmin(1), TIME_LIMIT)))
-    return _row(name, mrf, "expansion") | {"energy": energy, "kept": int(np.isfinite(energy)), "seconds": time.perf_counter() - began}
+    energy = float(mrf.energy(expand(mrf, costs.argmin(1), limit)))
+    return {"energy": energy, "seconds": time.perf_counter() - began}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import networkx as nx
@@ -17,14 +18,16 @@ import torch
 from numpy.typing import NDArray
 
 from blocklp.errors import OptionError
-from blocklp.problems.exact import Callback, ExactResult, search_loops
+from blocklp.exact import rounded_down
+from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
+from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.reductions import Kernel
 from blocklp.problems.mis.relaxation import solve_mis
 from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
-from blocklp.problems.qpbo.exact import AFFORDABLE, Grid, solve_qpbo_exactly
-from blocklp.problems.qpbo.presolve import presolve
+from blocklp.problems.qpbo.exact import AFFORDABLE, solve_qpbo_exactly
+from blocklp.problems.qpbo.presolve import Part, presolve
 from blocklp.search import Expansion, Node, branch_and_bound
 from blocklp.status import Status
 
@@ -61,32 +64,34 @@ def solve_mis_exactly(graph: WeightedGraph, *, time_limit: float = math.inf, cal
     OptionError
         ``time_limit`` is not positive.
     ModelError
-        The graph states a clique problem; solve its ``complement()``.
+        The graph states a clique problem; solve its ``complement()``.  Or weights and penalties add up to more than float64 holds.
     """
     if not time_limit > 0:
         raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
     graph.require_independent_set()
     began = time.perf_counter()
-    run = _Run(began + time_limit, callback, Grid.of(graph.to_qubo()))
-    members, bound = run.solve(graph)
+    # With the penalties that edges have in the quadratic function.
+    total = total_of(np.concatenate([graph.weights, graph.weights[graph.edges].max(1, initial=0.0)]))
+    unit = Unit.of(graph.weights, total)
+    whole = unit.whole(graph.weights)
+    # No set weighs more than its integers stand for by more than all that rounding has lowered them.
+    _, charge = unit.rounding(graph.weights, whole)
+    integral = WeightedGraph(whole, graph.edges)
+    run = _Run(began + time_limit, in_units(callback, float(unit.size)), grid=Grid.of(whole, unit.near))
+    try:
+        members, most = run.solve(integral)
+    except KeyboardInterrupt:
+        run.status = Status.INTERRUPTED
+        members, most = _greedy(integral), float(whole.sum())
+    bound = 0.0 - rounded_down(-(unit.size * int(most) + charge))
+    labels, weight = torch.tensor(members.astype(np.int8)), math.fsum(graph.weights[members])
     seconds = time.perf_counter() - began
-    weight = float(graph.weight(members))
-    return ExactResult(
-        torch.tensor(members.astype(np.int8)),
-        weight,
-        max(bound, weight),
-        run.status is Status.OPTIMAL,
-        run.nodes,
-        seconds,
-        run.status,
-    )
+    return ExactResult(labels, weight, bound, run.status is Status.OPTIMAL, run.nodes, seconds, run.status)
 
 
-def local_search(graph: WeightedGraph, rounds: int) -> NDArray[np.bool_]:
-    """Return a heavy independent set by greedy construction and tabu search by swaps."""
-    weights = torch.tensor(graph.weights)
-    inside = swap_descent(graph, greedy_independent_set(graph, weights[None]).members).members[0].numpy().copy()
-    best = inside.copy()
+def local_search(graph: WeightedGraph, start: NDArray[np.bool_], rounds: int) -> NDArray[np.bool_]:
+    """Improve an independent set by tabu search by swaps."""
+    inside, best = start.copy(), start.copy()
     near = np.concatenate([graph.edges, graph.edges[:, ::-1]])
     near = near[np.argsort(near[:, 0], kind="stable")]
     first = np.concatenate([[0], np.cumsum(np.bincount(near[:, 0], minlength=graph.n))]).astype(np.int64)
@@ -94,69 +99,65 @@ def local_search(graph: WeightedGraph, rounds: int) -> NDArray[np.bool_]:
     return best
 
 
-@dataclass
-class _Run:
-    """One call: its limits, and what it has spent."""
+def _greedy(graph: WeightedGraph) -> NDArray[np.bool_]:
+    members = greedy_independent_set(graph, torch.tensor(graph.weights)[None]).members
+    return np.asarray(swap_descent(graph, members).members[0].numpy(), dtype=np.bool_)
 
-    deadline: float
-    callback: Callback | None
-    grid: Grid
-    nodes: int = 0
-    status: Status = Status.OPTIMAL
+
+@dataclass
+class _Run(Run):
+    """One call, on a graph of whole weights whose sums are exact."""
+
+    grid: Grid = field(kw_only=True)
 
     def solve(self, graph: WeightedGraph) -> tuple[NDArray[np.bool_], float]:
         """Members and bound."""
-        near: dict[int, set[int]] = {v: set() for v in range(graph.n)}
-        for a, b in graph.edges.tolist():
-            near[a].add(b)
-            near[b].add(a)
-        kernel = Kernel(dict(enumerate(graph.weights.tolist())), near)
-        kernel.reduce()
-        kernel.fix_by_flow()
+        kernel = _kernel(graph)
+        kernel.reduce(self.deadline)
+        most = kernel.won + sum(kernel.weights.values())
+        if not self.over():
+            left = kernel.fix_by_flow(self.deadline)
+            most = self.grid.lowered(kernel.won + left)
         inside: set[int] = set()
         bound = kernel.won
         for nodes in nx.connected_components(nx.from_dict_of_lists(kernel.near)) if kernel.weights else ():
-            mine, most = self._component(*_graph(kernel, sorted(nodes)))
+            mine, part = self._component(*_graph(kernel, sorted(nodes)))
             inside |= mine
-            bound += most
+            bound += part
         members = np.zeros(graph.n, dtype=bool)
         members[list(kernel.lift(inside))] = True
-        return members, bound + self.grid.tolerance
+        return members, min(bound, most)
 
     def _component(self, graph: WeightedGraph, nodes: list[int]) -> tuple[set[int], float]:
-        best = local_search(graph, int(min(200_000, 5e7 / graph.n)))
-        most = float(graph.weights.sum())
-        left = self.deadline - time.perf_counter()
-        if self.status is Status.INTERRUPTED or left <= 0:
-            self.status = Status.INTERRUPTED if self.status is Status.INTERRUPTED else Status.TIME_LIMIT
-            return {nodes[v] for v in np.flatnonzero(best)}, most
+        best, most = np.zeros(graph.n, dtype=bool), float(graph.weights.sum())
         try:
-            if len(graph.edges) < SPARSE * graph.n and _narrow(graph) <= AFFORDABLE:
-                # Minus the energy of the best labels is the weight of the set that they can be made to.
-                found = solve_qpbo_exactly(graph.to_qubo(), time_limit=left, callback=self.callback)
-                self.nodes += found.nodes
-                chosen = _independent(graph, found.labels.numpy())
-                if not found.proven:
-                    self.status = found.status
-                    best = max(best, chosen, key=lambda b: float(graph.weight(b)))
-                    return {nodes[v] for v in np.flatnonzero(best)}, -found.bound
-                return {nodes[v] for v in np.flatnonzero(chosen)}, -found.bound
-            search = _Branching(graph, best, self.grid)
-            result = branch_and_bound(
-                [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=left, callback=self.callback
-            )
-            self.nodes += search.nodes
-            if not result.proven:
-                self.status = result.status
-                most = -result.bound
-                if self.grid.spacing:
-                    most = math.floor(most / self.grid.spacing + 1e-9) * self.grid.spacing
-            else:
-                most = search.weight
-            return {nodes[v] for v in np.flatnonzero(search.best)}, most
+            best = _greedy(graph)
+            if not self.over():
+                best = local_search(graph, best, int(min(200_000, 5e7 / graph.n)))
+                best, most = self._searched(graph, best)
         except KeyboardInterrupt:
             self.status = Status.INTERRUPTED
-            return {nodes[v] for v in np.flatnonzero(best)}, most
+        return {nodes[v] for v in np.flatnonzero(best)}, most
+
+    def _searched(self, graph: WeightedGraph, best: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], float]:
+        if len(graph.edges) < SPARSE * graph.n and _is_function(graph, self.deadline):
+            # Minus the energy of the best labels is the weight of the set that they can be made to.
+            found = solve_qpbo_exactly(graph.to_qubo(), time_limit=self.left(), callback=self.callback)
+            self.nodes += found.nodes
+            chosen = _independent(graph, found.labels.numpy())
+            if not found.proven:
+                self.status = found.status
+            return max(best, chosen, key=lambda b: float(graph.weight(b))), -found.bound
+        search, tolerance = _Branching(graph, best, self.grid), self.grid.tolerance
+        result = branch_and_bound(
+            [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=self.left(), callback=self.callback
+        )
+        self.nodes += search.nodes
+        # Whatever was pruned is heavier by less than a step: by nothing, or by what does not matter.
+        if result.proven:
+            return search.best, self.grid.lowered(search.weight + tolerance)
+        self.status = result.status
+        return search.best, self.grid.lowered(min(float(graph.weights.sum()), -result.bound + tolerance))
 
 
 class _Branching:
@@ -169,11 +170,7 @@ class _Branching:
 
     def root(self) -> Node:
         """Return the node of all sets."""
-        near: dict[int, set[int]] = {v: set() for v in range(self.graph.n)}
-        for a, b in self.graph.edges.tolist():
-            near[a].add(b)
-            near[b].add(a)
-        return Node(-math.inf, 0, Kernel(dict(enumerate(self.graph.weights.tolist())), near))
+        return Node(-math.inf, 0, _kernel(self.graph))
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Branch on a node of most neighbours; what a child leaves is reduced and bounded, and solved if that is easy."""
@@ -189,7 +186,7 @@ class _Branching:
                     child.drop(v)
                 bound = self._bounded(child)
                 if bound is not None:
-                    children.append(Node(min(-bound, math.inf), node.depth + 1, child))
+                    children.append(Node(-bound, node.depth + 1, child))
         return Expansion(children, -self.weight, self.best)
 
     def _bounded(self, kernel: Kernel) -> float | None:
@@ -202,7 +199,7 @@ class _Branching:
             self._offer(kernel, set())
             return None
         goal = self.weight + self.grid.step
-        if bound + self.grid.tolerance < goal:
+        if bound < goal:
             return None
         graph, nodes = _graph(kernel, sorted(kernel.weights))
         if graph.n < DENSE:
@@ -210,9 +207,9 @@ class _Branching:
             adjacent[graph.edges[:, 0], graph.edges[:, 1]] = adjacent[graph.edges[:, 1], graph.edges[:, 0]] = True
             order = np.argsort(-adjacent.sum(1), kind="stable")
             bound = min(bound, kernel.won + float(_kernels().cover_bound(adjacent, graph.weights, order)))
-            if bound + self.grid.tolerance < goal:
+            if bound < goal:
                 return None
-        if len(graph.edges) < SPARSE * graph.n and _narrow(graph) <= LEAF:
+        if len(graph.edges) < SPARSE * graph.n and _narrow(presolve(graph.to_qubo()).parts, math.inf) <= LEAF:
             found = _by_elimination(graph)
             self._offer(kernel, {nodes[v] for v in np.flatnonzero(found)})
             return None
@@ -232,10 +229,11 @@ class _Branching:
             if relaxed.relaxation.status[0] is Status.INTERRUPTED:
                 raise KeyboardInterrupt
             self._offer(kernel, {nodes[v] for v in np.flatnonzero(relaxed.members.numpy())})
-            bound = min(bound, kernel.won + float(relaxed.relaxation.safe_bound[0]))
-            if bound + self.grid.tolerance < self.weight + self.grid.step:
+            # Rounded down before it is added: that sum is exact.
+            bound = min(bound, kernel.won + math.floor(min(float(relaxed.relaxation.safe_bound[0]), float(graph.weights.sum()))))
+            if bound < self.weight + self.grid.step:
                 return None
-        return bound + self.grid.tolerance
+        return bound
 
     def _offer(self, kernel: Kernel, inside: set[int]) -> None:
         members = np.zeros(self.graph.n, dtype=bool)
@@ -252,11 +250,25 @@ def _graph(kernel: Kernel, nodes: list[int]) -> tuple[WeightedGraph, list[int]]:
     return WeightedGraph.from_edges([kernel.weights[v] for v in nodes], np.array(edges, dtype=np.int64).reshape(-1, 2)), nodes
 
 
-def _narrow(graph: WeightedGraph) -> float:
-    """Work of elimination on what presolving the quadratic function leaves; infinite where that is too wide."""
+def _kernel(graph: WeightedGraph) -> Kernel:
+    near: dict[int, set[int]] = {v: set() for v in range(graph.n)}
+    for a, b in graph.edges.tolist():
+        near[a].add(b)
+        near[b].add(a)
+    return Kernel(dict(enumerate(graph.weights.tolist())), near)
+
+
+def _is_function(graph: WeightedGraph, deadline: float) -> bool:
+    """Whether to minimise a quadratic function instead: one that is stated by a graph of far more nodes, or one of small width."""
+    parts = presolve(graph.to_qubo()).parts
+    return sum(part.qubo.n for part in parts) <= graph.n / 2 or _narrow(parts, deadline) <= AFFORDABLE
+
+
+def _narrow(parts: Iterable[Part], deadline: float) -> float:
+    """Work of elimination on presolved functions; infinite where that is too wide, or to find out takes too long."""
     work = 0.0
-    for part in presolve(graph.to_qubo()).parts:
-        order = cheapest_order(part.qubo.n, part.qubo.edges)
+    for part in parts:
+        order = cheapest_order(part.qubo.n, part.qubo.edges, deadline)
         work += order.work if order.width <= WIDEST else math.inf
     return work
 

@@ -38,7 +38,8 @@ def read_graph(path: str | os.PathLike[str]) -> WeightedGraph:
     ------
     FormatError
         The file is truncated or malformed, holds a self-loop, numbers a node outside 1 .. n, weighs only some nodes,
-        or holds a weight that is negative, not finite or larger than float64 sums can bear.
+        or holds a weight that is negative, not finite, or such that sums in float64 lose it or
+        the others.
     """
     file = Path(path)
     lines = Lines.read(file)

@@ -12,6 +12,8 @@ Science 609 (2016).
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -56,7 +58,7 @@ class Kernel:
     Parameters
     ----------
     weights : dict of int to float
-        Weight of each node that is left.
+        Weight of each node that is left: whole numbers, or others where sums may be rounded.
     near : dict of int to set of int
         Neighbours.
     won : float
@@ -110,9 +112,9 @@ class Kernel:
             self.drop(u)
         self.drop(v)
 
-    def reduce(self) -> None:
-        """Apply all rules until none does anything."""
-        while self._changed:
+    def reduce(self, deadline: float = math.inf) -> None:
+        """Apply all rules until none does anything, or until the deadline (by ``time.perf_counter()``)."""
+        while self._changed and time.perf_counter() < deadline:
             v = self._changed.pop()
             if v in self.weights and any(
                 rule(v) for rule in (self._heavy, self._simplicial, self._path, self._dominated, self._twin)
@@ -184,8 +186,8 @@ class Kernel:
                 return True
         return False
 
-    def fix_by_flow(self) -> float:
-        """Fix what the roof dual decides, and reduce; return a bound on the weight of the kernel's sets.
+    def fix_by_flow(self, deadline: float = math.inf) -> float:
+        """Fix what the roof dual decides, and reduce until the deadline; return a bound on the weight of the kernel's sets.
 
         Weights that are not integers of a common multiple, or too large for the flow, are rounded up: they give a bound and fix
         nothing.
@@ -200,13 +202,13 @@ class Kernel:
                 scale = 2.0 ** np.floor(np.log2(FLOW / 2 / total))
             capacity = np.ceil(weights * scale).astype(np.int64)
             bound, ones = _roof(nodes, self.near, capacity)
-            if not exact or not ones:
+            if not exact or not ones or time.perf_counter() > deadline:
                 # One rounding in the scaling by a power of two and none in the sum of integers.
                 return bound / scale
             for v in ones:
                 if v in self.weights:
                     self.enter(v)
-            self.reduce()
+            self.reduce(deadline)
         return 0.0
 
 

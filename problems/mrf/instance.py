@@ -138,8 +138,11 @@ class Mrf:
     @cached_property
     def edges(self) -> IntArray:
         """Pairs of variables that some factor has in common: ``(m, 2)``, smaller first, sorted."""
-        pairs = {pair for scope, _ in self.factors for pair in itertools.combinations(scope, 2)}
-        return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+        pairs = [np.zeros((0, 2), dtype=np.int64)]
+        for group in self.groups:
+            pairs += [group.scopes[:, ends] for ends in itertools.combinations(range(group.order), 2)]
+        i, j = np.concatenate(pairs).T
+        return np.stack(np.divmod(np.unique(i * self.n + j), self.n), axis=1)
 
     def energy(self, labels: ArrayLike) -> FloatArray:
         """Return the value of each labelling.
@@ -284,13 +287,13 @@ class Mrf:
 def _checked(number: int, given: Sequence[int], values: ArrayLike, counts: IntArray) -> Factor:
     """Check a factor, sort its variables and transpose its table, as a copy."""
     scope = [int(i) for i in given]
-    if len(set(scope)) != len(scope) or any(not 0 <= i < len(counts) for i in scope):
+    if len(set(scope)) != len(scope) or (scope and not 0 <= min(scope) <= max(scope) < len(counts)):
         raise ScopeError(f"factor {number} has the scope {tuple(scope)}; name different variables of 0 .. {len(counts) - 1}")
     table = np.asarray(values, dtype=np.float64)
-    wanted = tuple(counts[scope].tolist())
+    wanted = tuple(int(counts[i]) for i in scope)
     if table.shape != wanted:
         raise ShapeError(f"factor {number} on {tuple(scope)} has a table of shape {table.shape}; its variables need {wanted}")
-    if not (table > -np.inf).all():
+    if not table.min() > -np.inf:  # NaN is not, either
         raise NonFiniteError(f"factor {number} on {tuple(scope)} holds NaN or -inf; entries are finite, or inf to forbid labels")
-    order = np.argsort(scope)
-    return tuple(sorted(scope)), np.ascontiguousarray(table.transpose(order)).copy()
+    order = sorted(range(len(scope)), key=scope.__getitem__)
+    return tuple(sorted(scope)), np.array(table.transpose(order), order="C")

@@ -198,7 +198,10 @@ def _uai(words: Words, name: str, log: bool) -> Mrf:
             )
             raise words.error(words.at - size + int(wrong.argmax()), f"give {allowed}")
         with np.errstate(divide="ignore"):
-            factors.append((scope, -(values if log else np.log(values)).reshape(shape)))
+            energies = -(values if log else np.log(values))
+        if not scope and np.isinf(energies).any():
+            raise words.error(words.at - 1, "this factor without variables forbids every labelling; leave it out")
+        factors.append((scope, energies.reshape(shape)))
     return Mrf(counts, factors, name=name)
 
 
@@ -245,6 +248,8 @@ def _qpbo(words: Words, name: str) -> Mrf:
     n, m = words.integers(2, "the number of variables or of coefficients", least=-(10**9))
     if n == 0:
         raise words.error(begin, "no variable; an instance needs at least one")
+    if abs(n) > LARGEST_TABLE:
+        raise words.error(begin, f"{abs(n)} variables are too many (more than {LARGEST_TABLE}); correct the number")
     # Label 0 is x = 0 over {0, 1}, and x = 1 over {1, -1}.
     values, sign = np.array([0.0, 1.0] if n > 0 else [1.0, -1.0]), 1.0 if m >= 0 else -1.0
     factors: list[tuple[list[int], FloatArray]] = []

@@ -14,9 +14,10 @@ constraints the relaxation of a binary pairwise model is that of roof duality, a
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -32,17 +33,12 @@ from blocklp.oracles.choice import Simplex
 from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
 from blocklp.problems.mrf.chains import edge_chains
-from blocklp.problems.mrf.heuristics import Conditionals, descend
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.polytope import rounded_tables
+from blocklp.problems.mrf.marginals import Marginals, Points, Scope, spread
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
 Decomposition = Literal["auto", "edges", "chains", "qubo"]
-
-REPAIR_ROUNDS = 20
-"""Rounds of descent at each check."""
-
-Scope = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,26 +51,19 @@ class Relaxation:
         The energy.
     model : Model
         Its relaxation.
-    views : dict of tuple of int to View
+    views : Marginals
         Variables, ascending, to their marginals (the last variable's label fastest); of the single variables and of all factors and
         clusters.  Empty for the decomposition ``"qubo"``.
-    members : dict of str to list of tuple of int
-        Names of the blocks of factors to the factors' variables.
     """
 
     mrf: Mrf
     model: bl.Model
-    views: dict[Scope, View] = field(default_factory=dict)
-    members: dict[str, list[Scope]] = field(default_factory=dict)
-
-    def upper(self, scope: Scope) -> Tensor:
-        """Upper bounds of the marginals of some variables, 0 for labels that a hard constraint forbids."""
-        return self.bounds[self.views[scope].index]
+    views: Marginals
 
     @cached_property
-    def bounds(self) -> Tensor:
-        """Upper bounds of all variables of the model, in a row."""
-        return torch.cat([v.upper.reshape(-1) for v in self.model.variables.values()])
+    def points(self) -> Points:
+        """Primal points of the model."""
+        return Points(self.views)
 
     def marginals(self, solution: bl.Solution) -> Tensor:
         """Marginals of the variables at a solution: ``(batch, n, most labels)``, 0 where there is no such label."""
@@ -82,8 +71,9 @@ class Relaxation:
             y = solution.x["y"]
             return torch.stack([1 - y, y], -1)
         found = torch.zeros(len(solution.bound), self.mrf.n, int(self.mrf.counts.max()), dtype=torch.float64)
-        for i, count in enumerate(self.mrf.counts.tolist()):
-            found[:, i, :count] = solution.x[self.views[i,]].cpu()
+        for shape, (nodes, first) in self.views.tables.items():
+            if len(shape) == 1:
+                found[:, nodes[:, 0], : shape[0]] = solution.raw_x[:, spread(first, shape[0])].cpu().to(torch.float64)
         return found
 
 
@@ -117,14 +107,14 @@ def relax(mrf: Mrf, decomposition: Decomposition = "auto", clusters: Iterable[Se
     groups = list(dict.fromkeys(_cluster(mrf, given) for given in clusters))
     qubo = mrf.to_qubo() if not groups and decomposition in ("auto", "qubo") else None
     if qubo is not None:
-        return Relaxation(mrf, roof_duality_model(qubo))
+        model = roof_duality_model(qubo)
+        return Relaxation(mrf, model, Marginals(mrf, model))
     if decomposition == "qubo":
         raise OptionError("decomposition='qubo' is for binary pairwise models without infinite entries or clusters; use 'edges'")
     relaxation = _variables(mrf, groups)
     chains = edge_chains(mrf) if decomposition == "chains" else []
     _add_chains(relaxation, chains)
-    covered = {frozenset(pair) for chain in chains for pair in itertools.pairwise(chain)}
-    _add_factors(relaxation, [scope for scope, _ in mrf.factors if len(scope) > 1 and frozenset(scope) not in covered])
+    _add_factors(relaxation, covered=bool(chains))
     _add_clusters(relaxation, groups)
     _add_simplices(relaxation)
     _state_repair(relaxation)
@@ -140,78 +130,99 @@ def _cluster(mrf: Mrf, given: Sequence[int]) -> Scope:
 
 def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
     """Declare the marginals, those of one shape as one array, and the objective."""
-    tables = dict(mrf.factors)
-    scopes: dict[Scope, None] = {(i,): None for i in range(mrf.n)}
-    scopes |= dict.fromkeys(scope for scope, _ in mrf.factors)
-    scopes |= dict.fromkeys(pair for c in clusters if len(c) == 3 for pair in itertools.combinations(c, 2))
+    scopes: dict[Scope, list[IntArray]] = {}
+    costs: dict[Scope, list[FloatArray]] = {}
+    place = np.zeros(mrf.n, dtype=np.int64)
+    for count in np.unique(mrf.counts).tolist():
+        members = np.flatnonzero(mrf.counts == count)
+        place[members] = np.arange(len(members))
+        scopes[count,], costs[count,] = [members[:, None]], [np.zeros((len(members), count))]
+    for group in mrf.groups:
+        if group.order == 1:
+            costs[group.shape][0][place[group.scopes[:, 0]]] += group.tables
+        else:
+            scopes[group.shape], costs[group.shape] = [group.scopes], [group.tables.reshape(len(group.tables), -1)]
+    factors = {scope for scope, _ in mrf.factors} if clusters else set()
     # The joint labels of a cluster belong to its block alone, unless a factor has them.
-    scopes |= dict.fromkeys(clusters)
-    by_shape: dict[tuple[int, ...], list[Scope]] = defaultdict(list)
-    for scope in scopes:
-        by_shape[tuple(mrf.counts[list(scope)].tolist())].append(scope)
+    new = dict.fromkeys(pair for c in clusters if len(c) == 3 for pair in itertools.combinations(c, 2)) | dict.fromkeys(clusters)
+    for scope in new:
+        if scope not in factors:
+            shape = tuple(mrf.counts[list(scope)].tolist())
+            scopes.setdefault(shape, []).append(np.array([scope]))
+            costs.setdefault(shape, []).append(np.zeros((1, math.prod(shape))))
     model = bl.Model()
-    views: dict[Scope, View] = {}
+    views = Marginals(mrf, model)
     objective: bl.Expression | float = mrf.constant
-    for shape, members in by_shape.items():
-        size = int(np.prod(shape))
-        none = np.zeros(shape)
-        costs = np.stack([tables.get(scope, none) for scope in members]).reshape(-1, size)
-        allowed = np.isfinite(costs)
-        upper = torch.tensor(allowed.astype(np.float64))
-        name = "x" if len(shape) == 1 else "p"
-        array = model.variable(f"{name}{'x'.join(map(str, shape))}", (len(members), size), lower=0, upper=upper)
-        objective = (torch.tensor(np.where(allowed, costs, 0.0)) * array).sum() + objective
-        views |= {scope: array[row] for row, scope in enumerate(members)}
+    for shape, parts in scopes.items():
+        values = np.concatenate(costs[shape])
+        allowed = np.isfinite(values)
+        name = f"{'x' if len(shape) == 1 else 'p'}{'x'.join(map(str, shape))}"
+        array = model.variable(name, values.shape, lower=0, upper=torch.tensor(allowed.astype(np.float64)))
+        objective = (torch.tensor(np.where(allowed, values, 0.0)) * array).sum() + objective
+        views.append(np.concatenate(parts), array.index[:, 0])
     assert isinstance(objective, bl.Expression)
     model.minimize(objective)
     return Relaxation(mrf, model, views)
 
 
-def _stacked(relaxation: Relaxation, blocks: list[list[View]]) -> View:
-    """One view ``(blocks, dim)`` of the variables of blocks of one type."""
-    return View(relaxation.model, "blocks", torch.stack([torch.cat([v.index for v in views]) for views in blocks]))
+def _add_factors(relaxation: Relaxation, covered: bool) -> None:
+    """One block a factor; those of three or more variables share the marginals of the factors inside.
+
+    Chains may have ``covered`` the pairs.
+    """
+    known = {scope for scope, _ in relaxation.mrf.factors} if relaxation.mrf.order > 2 else set()
+    for group in relaxation.mrf.groups:
+        kinds: dict[tuple[Scope, ...], list[Scope]] = defaultdict(list)
+        if group.order == 2 and not covered:
+            _add_kind(relaxation, Pairwise(*group.shape), group.scopes, ((0,), (1,)))
+        for scope in map(tuple, group.scopes.tolist() if group.order > 2 else ()):
+            parts = tuple(
+                part
+                for order in range(1, group.order)
+                for part in itertools.combinations(range(group.order), order)
+                if order == 1 or tuple(scope[k] for k in part) in known
+            )
+            kinds[parts].append(scope)
+        for parts, members in kinds.items():
+            _add_kind(relaxation, Joint(group.shape, parts), np.array(members), parts)
 
 
-def _add_factors(relaxation: Relaxation, scopes: list[Scope]) -> None:
-    """One block a factor; those of three or more variables share the marginals of the factors inside."""
-    known, counts = {scope for scope, _ in relaxation.mrf.factors}, relaxation.mrf.counts
-    kinds: dict[tuple[tuple[int, ...], tuple[Scope, ...]], list[Scope]] = defaultdict(list)
-    for scope in scopes:
-        positions = range(len(scope))
-        parts = tuple(
-            part
-            for order in range(1, len(scope))
-            for part in itertools.combinations(positions, order)
-            if order == 1 or tuple(scope[k] for k in part) in known
-        )
-        kinds[tuple(counts[list(scope)].tolist()), parts].append(scope)
-    for (shape, parts), members in kinds.items():
-        kind = Pairwise(*shape) if len(shape) == 2 else Joint(shape, parts)
-        relaxation.model.add(kind, _with_parts(relaxation, members, parts), name=f"factors {shape} {parts}")
-        relaxation.members[f"factors {shape} {parts}"] = members
+def _add_kind(relaxation: Relaxation, kind: bl.BlockType, scopes: IntArray, parts: tuple[Scope, ...]) -> None:
+    shape = tuple(relaxation.mrf.counts[scopes[0]].tolist())
+    relaxation.model.add(kind, _with_parts(relaxation, scopes, parts), name=f"factors {shape} {parts}")
 
 
 def _add_clusters(relaxation: Relaxation, clusters: list[Scope]) -> None:
     """One block a cluster, with its single variables and those of its pairs that have marginals of their own."""
-    kinds: dict[tuple[tuple[int, ...], tuple[Scope, ...]], list[Scope]] = defaultdict(list)
-    factors = {scope for scope, _ in relaxation.mrf.factors}
+    for (shape, parts), members in cluster_kinds(relaxation.mrf, clusters).items():
+        relaxation.model.add(Joint(shape, parts), _with_parts(relaxation, np.array(members), parts), name=cluster_name(shape, parts))
+
+
+def cluster_kinds(mrf: Mrf, clusters: list[Scope]) -> dict[tuple[Scope, tuple[Scope, ...]], list[Scope]]:
+    """Clusters by the label counts of their variables and the positions that have marginals: all pairs of triplets, else factors."""
+    kinds: dict[tuple[Scope, tuple[Scope, ...]], list[Scope]] = defaultdict(list)
+    factors = {scope for scope, _ in mrf.factors}
     for scope in clusters:
         pairs = [p for p in itertools.combinations(range(len(scope)), 2) if len(scope) == 3 or (scope[p[0]], scope[p[1]]) in factors]
         parts = (*((k,) for k in range(len(scope))), *pairs)
-        kinds[tuple(relaxation.mrf.counts[list(scope)].tolist()), parts].append(scope)
-    for (shape, parts), members in kinds.items():
-        relaxation.model.add(Joint(shape, parts), _with_parts(relaxation, members, parts), name=f"clusters {shape} {parts}")
+        kinds[tuple(mrf.counts[list(scope)].tolist()), parts].append(scope)
+    return kinds
 
 
-def _with_parts(relaxation: Relaxation, members: list[Scope], parts: tuple[Scope, ...]) -> View:
-    """Marginals of parts of each scope, then its own: ``(blocks, dim)``."""
-    views = relaxation.views
-    return _stacked(relaxation, [[*(views[tuple(s[k] for k in part)] for part in parts), views[s]] for s in members])
+def cluster_name(shape: Scope, parts: tuple[Scope, ...]) -> str:
+    """The handle of clusters of one kind."""
+    return f"clusters {shape} {parts}"
+
+
+def _with_parts(relaxation: Relaxation, scopes: IntArray, parts: tuple[Scope, ...]) -> View:
+    """Marginals of parts of each scope ``(blocks, order)``, then its own: ``(blocks, dim)``."""
+    columns = [relaxation.views.columns(scopes[:, part]) for part in parts]
+    return View(relaxation.model, "blocks", torch.cat([*columns, relaxation.views.columns(scopes)], 1))
 
 
 def _add_chains(relaxation: Relaxation, chains: list[list[int]]) -> None:
     """One block a chain; tables are turned to follow it."""
-    counts = relaxation.mrf.counts
+    counts, views = relaxation.mrf.counts, relaxation.views
     by_shape: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     for chain in chains:
         by_shape[tuple(counts[chain].tolist())].append(chain)
@@ -220,10 +231,10 @@ def _add_chains(relaxation: Relaxation, chains: list[list[int]]) -> None:
         for chain in members:
             tables = []
             for i, j in itertools.pairwise(chain):
-                view = relaxation.views[min(i, j), max(i, j)]
-                tables.append(view if i < j else view.reshape(int(counts[j]), int(counts[i])).T.reshape(-1))
-            blocks.append([*(relaxation.views[i,] for i in chain), *tables])
-        relaxation.model.add(Chain(shape), _stacked(relaxation, blocks), name=f"chains {shape}")
+                index = views[min(i, j), max(i, j)].index
+                tables.append(index if i < j else index.reshape(int(counts[j]), int(counts[i])).T.reshape(-1))
+            blocks.append(torch.cat([*(views[i,].index for i in chain), *tables]))
+        relaxation.model.add(Chain(shape), View(relaxation.model, "blocks", torch.stack(blocks)), name=f"chains {shape}")
 
 
 def _add_simplices(relaxation: Relaxation) -> None:
@@ -231,69 +242,18 @@ def _add_simplices(relaxation: Relaxation) -> None:
     alone = torch.ones(relaxation.model.size, dtype=torch.bool)
     for blocks in relaxation.model.blocks:
         alone[blocks.scope] = False
-    by_size: dict[int, list[View]] = defaultdict(list)
-    for i in range(relaxation.mrf.n):
-        view = relaxation.views[i,]
-        if alone[view.index[0]]:
-            by_size[len(view)].append(view)
-    for size, views in by_size.items():
-        relaxation.model.add(Simplex(size), _stacked(relaxation, [[v] for v in views]), name=f"nodes {size}")
+    for shape, (_, first) in relaxation.views.tables.items():
+        if len(shape) == 1 and bool(alone[first].any()):
+            columns = spread(first[alone[first]], shape[0])
+            relaxation.model.add(Simplex(shape[0]), View(relaxation.model, "blocks", columns), name=f"nodes {shape[0]}")
 
 
 def _state_repair(relaxation: Relaxation) -> None:
-    """Offer a labelling near the iterate and, in pairwise models, the iterate with tables rounded to its nodes.
-
-    The cheaper one counts.
-    """
-    mrf, model = relaxation.mrf, relaxation.model
-    scopes = list(relaxation.views)
-    columns = [relaxation.views[scope].index for scope in scopes]
-    forbidden = relaxation.bounds == 0
-    assert model.objective is not None
-    cost = model.objective.evaluate()[0][0]
-    pairs = max(map(len, scopes)) <= 2
-    rows: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for k, scope in enumerate(scopes):
-        rows[tuple(mrf.counts[list(scope)].tolist())].append(k)
-    conditionals: dict[torch.device, Conditionals] = {}
-
-    def labelled(x: Tensor) -> Tensor:
-        marginals = x.new_zeros(len(x), mrf.n, int(mrf.counts.max())).to(torch.float64)
-        for shape, members in rows.items():
-            if len(shape) == 1:
-                nodes = torch.tensor([scopes[k][0] for k in members])
-                marginals[:, nodes, : shape[0]] = x[:, torch.stack([columns[k] for k in members])].to(torch.float64)
-        if x.device not in conditionals:
-            conditionals[x.device] = Conditionals(mrf, x.device)
-        labels = descend(mrf, marginals.argmax(-1), REPAIR_ROUNDS, conditionals[x.device]).labels
-        point = torch.zeros_like(x)
-        for shape, members in rows.items():
-            nodes = torch.tensor([scopes[k] for k in members])
-            position = labels[:, nodes[:, 0]]
-            for axis in range(1, len(shape)):
-                position = position * shape[axis] + labels[:, nodes[:, axis]]
-            first = torch.stack([columns[k] for k in members])
-            point.scatter_(1, first.to(x.device)[torch.arange(len(members)), position], 1.0)
-        return point
-
-    def fractional(x: Tensor) -> Tensor:
-        point = x.clamp(0, 1)
-        point[:, forbidden] = 0
-        for shape, members in sorted(rows.items(), key=lambda item: len(item[0])):
-            index = torch.stack([columns[k] for k in members])
-            if len(shape) == 1:
-                point[:, index] = point[:, index] / point[:, index].sum(-1, keepdim=True).clamp(min=1e-30)
-                continue
-            ends = [torch.stack([relaxation.views[scopes[k][axis],].index for k in members]) for axis in (0, 1)]
-            table = point[:, index].reshape(len(point), -1, *shape)
-            point[:, index] = rounded_tables(table, point[:, ends[0]], point[:, ends[1]]).flatten(-2)
-        return point
+    """Offer :meth:`Points.repaired` to the model."""
+    points, model = relaxation.points, relaxation.model
 
     def repair(given: dict[str, Tensor]) -> dict[str, Tensor]:
-        x = torch.cat([given[v].flatten(1) for v in model.variables], 1)
-        candidates = [labelled(x), fractional(x)] if pairs else [labelled(x)]
-        values = torch.stack([(c @ cost.to(c)).masked_fill((c[:, forbidden] > 1e-9).any(1), torch.inf) for c in candidates])
-        best = torch.stack(candidates)[values.argmin(0), torch.arange(len(x))]
-        return {name: best[:, v.index.to(best.device)] for name, v in model.variables.items()}
+        x = points.repaired(torch.cat([given[v].flatten(1) for v in model.variables], 1))
+        return {name: x[:, v.index.to(x.device)] for name, v in model.variables.items()}
 
     model.repair_with(repair)

@@ -6,13 +6,18 @@ other blocks).  If a cluster c takes over those of its edges, the bound grows by
 .. math:: d(c) = \min_{x_c} \sum_{e \subset c} b_e(x_e) - \sum_{e \subset c} \min_{x_e} b_e(x_e) \ge 0
 
 (D. Sontag, T. Meltzer, A. Globerson, T. Jaakkola and Y. Weiss, Tightening LP relaxations for MAP using message passing, UAI 2008).
-Candidates are the chordless cycles of the graph of pair factors.
+Candidates are the chordless cycles of the graph of pair factors.  Binary pairwise models without infinite entries are tightened as
+QPBO instances, whose search knows longer cycles and cliques (:mod:`blocklp.problems.qpbo.clusters`).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import networkx
 import numpy as np
@@ -20,9 +25,15 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.oracles.joint import Joint
+from blocklp.oracles.pairwise import Pairwise
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.relaxation import Relaxation, Scope
+from blocklp.problems.mrf.marginals import Scope
+from blocklp.problems.mrf.relaxation import Relaxation, cluster_kinds, cluster_name
+from blocklp.problems.mrf.rounding import rounded
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+from blocklp.problems.tightening import Labelled, Problem, tightened
+from blocklp.tightening import Budget, Clusters, Tightened
 
 MOST_CANDIDATES = 200_000
 """Cycles looked at, shorter ones first."""
@@ -55,19 +66,20 @@ def cycles(mrf: Mrf, longest: int = 4) -> list[Scope]:
 def edge_values(relaxation: Relaxation, solution: bl.Solution) -> dict[Scope, Tensor]:
     """Values :math:`b_e` of the edge blocks by their variables, each of the shape of its table."""
     values: dict[Scope, Tensor] = {}
+    owner, upper = relaxation.views.owner, relaxation.views.upper
     for blocks in relaxation.model.blocks:
-        scopes = relaxation.members.get(blocks.name, [])
-        if scopes and len(scopes[0]) == 2:
-            shape = tuple(relaxation.mrf.counts[list(scopes[0])].tolist())
-            costs = solution.duals[blocks][0].cpu()
-            first, second, pair = torch.split(costs, [shape[0], shape[1], shape[0] * shape[1]], -1)
+        if isinstance(blocks.type, Pairwise):
+            shape = blocks.type.first, blocks.type.second
+            parts = [*shape, shape[0] * shape[1]]
+            first, second, pair = torch.split(solution.duals[blocks][0].cpu(), parts, -1)
             sums = first[:, :, None] + second[:, None, :] + pair.reshape(-1, *shape)
-            upper = torch.stack([relaxation.upper(scope) for scope in scopes]).reshape(-1, *shape)
-            values |= zip(scopes, sums.masked_fill(upper == 0, torch.inf), strict=True)
+            allowed = upper[torch.split(blocks.scope, parts, -1)[2]].reshape(-1, *shape)
+            scopes = owner[blocks.scope[:, [0, shape[0]]]].tolist()
+            values |= zip(map(tuple, scopes), sums.masked_fill(allowed == 0, torch.inf), strict=True)
     return values
 
 
-def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: list[Scope]) -> FloatArray:
+def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: Sequence[Scope]) -> FloatArray:
     """Gain :math:`d(c)` of each cluster: ``(clusters,)``."""
     found = np.zeros(len(clusters))
     kinds: dict[tuple[tuple[int, ...], tuple[Scope, ...]], list[int]] = defaultdict(list)
@@ -88,9 +100,9 @@ def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: list[Scope]) -> Floa
 
 
 def violated_clusters(
-    relaxation: Relaxation, solution: bl.Solution, candidates: list[Scope], most: int, least: float = 1e-6
-) -> list[Scope]:
-    """Return the candidates of largest gain, the best first.
+    relaxation: Relaxation, solution: bl.Solution, candidates: Sequence[Scope], most: int, least: float = 1e-6
+) -> list[Clusters]:
+    """Propose the candidates of largest gain that the model has not got.
 
     Parameters
     ----------
@@ -98,14 +110,83 @@ def violated_clusters(
         Of the decomposition ``"edges"``.
     solution : Solution
         Of its model.
-    candidates : list of tuple of int
+    candidates : sequence of tuple of int
         Such as :func:`cycles`.
     most : int
         Number of clusters at most.
     least : float
         Least gain, relative to the size of the bound.
+
+    Returns
+    -------
+    list of Clusters
+        With the gain as score.
     """
+    relaxation.views.learn()
+    candidates = [c for c in candidates if c not in relaxation.views]
     gains = scores(relaxation.mrf, edge_values(relaxation, solution), candidates)
     enough = least * max(1.0, abs(float(solution.bound[0])))
     order: IntArray = np.argsort(-gains, kind="stable")
-    return [candidates[k] for k in order[:most].tolist() if gains[k] > enough]
+    return proposed(relaxation, {candidates[k]: float(gains[k]) for k in order[:most].tolist() if gains[k] > enough})
+
+
+def proposed(relaxation: Relaxation, gains: dict[Scope, float]) -> list[Clusters]:
+    """State clusters, with new variables for their joint labels and for those of pairs that have no marginals yet."""
+    counts, views = relaxation.mrf.counts, relaxation.views
+    made: dict[Scope, Tensor] = {}
+    size = relaxation.model.size
+
+    def columns(scope: Scope) -> Tensor:
+        nonlocal size
+        if scope in views:
+            return views[scope].index
+        if scope not in made:
+            made[scope] = torch.arange(size, size + int(np.prod(counts[list(scope)])))
+            size += len(made[scope])
+        return made[scope]
+
+    found = []
+    for (shape, parts), members in cluster_kinds(relaxation.mrf, list(gains)).items():
+        rows = [torch.cat([*(columns(tuple(scope[k] for k in part)) for part in parts), columns(scope)]) for scope in members]
+        score = torch.tensor([gains[scope] for scope in members], dtype=torch.float64)
+        found.append(Clusters(cluster_name(shape, parts), Joint(shape, parts), torch.stack(rows), score))
+    return found
+
+
+def tightened_local_polytope(
+    relaxation: Relaxation, best: Labelled, budget: Budget, *, time_limit: float = math.inf, **options: Any
+) -> tuple[Tightened, Labelled]:
+    """Tighten a relaxation by edges until its bound meets the best labelling found.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        Of the decomposition ``"edges"``; its model grows.
+    best : Labelled
+        A labelling to begin with.
+    budget : Budget
+        How far to go.
+    time_limit : float
+        Seconds.
+    **options
+        The others of :func:`blocklp.problems.tightening.tightened`.
+
+    Returns
+    -------
+    Tightened, Labelled
+        As there; labels are int64.
+    """
+    began = time.perf_counter()
+    problem = tightening_of(relaxation, budget.blocks, lambda: time_limit - (time.perf_counter() - began))
+    return tightened(problem, best, budget, time_limit=time_limit, **options)
+
+
+def tightening_of(relaxation: Relaxation, most: int, left: Callable[[], float]) -> Problem:
+    """State how a relaxation by edges is tightened, by at most so many clusters in a round; ``left`` gives seconds for rounding."""
+    candidates = cycles(relaxation.mrf)
+    return Problem(
+        relaxation.model,
+        search=lambda solution: violated_clusters(relaxation, solution, candidates, most),
+        rounded=lambda solution: rounded(relaxation, solution, left()),
+        lifted=lambda solution, labels: relaxation.points.of_labels(labels[None].to(solution.raw_x.device)),
+    )

@@ -24,9 +24,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
+from blocklp.compiled import loops
 from blocklp.model import Model
 from blocklp.oracles.products import FourClique, FourCycle, Triangle, pentagonal
-from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.heuristics import Adjacency
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.solution import Solution
@@ -42,6 +42,9 @@ FEW = 0.1
 
 LEAST = 1e-3
 """Violations below this are left to later rounds: they may be no more than what the LP leaves open."""
+
+LONGEST, TIE = 64, 1e-9
+"""Most pairs of a cycle, and what each adds to its length: short paths stay ahead of longer ones, and zeros in sparse matrices."""
 
 WEDGES = 20_000_000
 """Most paths of two pairs that are looked at for 4-cycles; dense instances with more have hardly any without a chord."""
@@ -92,6 +95,11 @@ class Pairs:
         """Neighbour lists."""
         return Adjacency.build(self.n, self.ends.cpu().numpy(), self.key.device)
 
+    def cut(self, x: Tensor) -> Tensor:
+        """By how much a point ``(variables,)`` cuts each pair: ``(pairs,)`` in [0, 1]."""
+        i, j = self.ends.T
+        return (x[i] + x[j] - 2 * x[self.column]).clamp(0, 1)
+
     def find(self, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
         """Look pairs up: their numbers, and whether they are there."""
         key = torch.minimum(i, j) * self.n + torch.maximum(i, j)
@@ -133,8 +141,7 @@ def violated_cycles(qubo: Qubo, solution: Solution, most: int) -> list[Clusters]
         return []
     pairs = Pairs.of(qubo, solution)
     x = solution.raw_x[0]
-    i, j = pairs.ends.T
-    cut = (x[i] + x[j] - 2 * x[pairs.column]).clamp(0, 1)
+    cut = pairs.cut(x)
     model = solution.solver.models[0]
     found = [_triangles(model, pairs, cut, most), _four_cycles(model, pairs, cut, most)]
     found.append(_four_cliques(model, pairs, x, cut, most))
@@ -242,31 +249,47 @@ def _largest(violation: Tensor, most: int) -> Tensor:
 
 
 def _long_cycles(pairs: Pairs, cut: Tensor, most: int, new: int) -> Clusters:
-    """Cycles from shortest paths between the copies of each node, cut into triangles; ``new`` is the first free column."""
-    n = pairs.n
-    i, j = pairs.ends.cpu().numpy().T
-    s = cut.cpu().numpy()
-    # The tiny length keeps short paths ahead of longer ones, and zeros in the sparse matrix.
-    length = np.concatenate([s, s, 1 - s, 1 - s]) + 1e-9
-    row, column = np.concatenate([i, i + n, i, i + n]), np.concatenate([j, j + n, j + n, j])
-    graph = csr_array((length, (row, column)), shape=(2 * n, 2 * n))
+    """Cycles from shortest paths between the copies of nodes, cut into triangles; ``new`` is the first free column."""
+    s = cut.cpu()
+    # Where all pairs of a node are cut or not, it is only on a cycle that is violated if others are, or if nothing is fractional.
+    fractional = (s > LEAST) & (s < 1 - LEAST)
+    starts = torch.unique(pairs.ends.cpu()[fractional]) if bool(fractional.any()) else torch.arange(pairs.n)
+    kernels = loops("blocklp.problems.qpbo.cycle_kernels")
+    if kernels is None:
+        distance, paths = _by_scipy(pairs, s, starts)
+    else:
+        near = pairs.adjacency
+        first = torch.cat([near.first, near.degree.sum()[None]]).cpu()
+        distance, paths = torch.empty(len(starts), dtype=torch.float64), torch.empty(len(starts), LONGEST, dtype=torch.int32)
+        graph = (starts, first, near.neighbour.cpu(), s[near.edge.cpu()])
+        kernels.odd_cycles(len(starts), *graph, 1 - LEAST, TIE, distance, paths)
     cycles: dict[frozenset[int], tuple[float, list[int]]] = {}
-    distance, before = dijkstra(graph, directed=False, indices=np.arange(n), return_predecessors=True, limit=1 - LEAST)
-    for node in np.flatnonzero(np.isfinite(distance[np.arange(n), np.arange(n) + n])):
-        path = _path(before[node], int(node) + n, n)
+    for row in distance.isfinite().nonzero()[:, 0].tolist():
+        path = [node for node in paths[row].tolist() if node >= 0]
         if len(set(path)) == len(path) >= 4:
-            cycles[frozenset(path)] = (1 - float(distance[node, node + n]), path)
+            cycles[frozenset(path)] = (1 - float(distance[row]), path)
     return _cut_up(pairs, sorted(cycles.values(), key=lambda c: -c[0])[:most], new)
 
 
-def _path(before: IntArray, end: int, n: int) -> list[int]:
-    """The nodes of a shortest path, without its last one, which is the first again."""
-    path = []
-    at = int(before[end])
-    while at >= 0:
-        path.append(at % n)
-        at = int(before[at])
-    return path
+def _by_scipy(pairs: Pairs, same: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """What :func:`blocklp.problems.qpbo.cycle_kernels.odd_cycles` writes, without compiled loops."""
+    n, s = pairs.n, same.numpy()
+    i, j = pairs.ends.cpu().numpy().T
+    length = np.concatenate([s, s, 1 - s, 1 - s]) + TIE
+    row, column = np.concatenate([i, i + n, i, i + n]), np.concatenate([j, j + n, j + n, j])
+    graph = csr_array((length, (row, column)), shape=(2 * n, 2 * n))
+    distances, paths = np.full(len(starts), np.inf), np.full((len(starts), LONGEST), -1, dtype=np.int32)
+    for begin in range(0, len(starts), CHUNK):
+        sources = starts[begin : begin + CHUNK].numpy()
+        found, before = dijkstra(graph, directed=False, indices=sources, return_predecessors=True, limit=1 - LEAST)
+        for k, source in enumerate(sources.tolist()):
+            path, at = [], source + n
+            while at != source and np.isfinite(found[k, source + n]):
+                path.append(at % n)
+                at = int(before[k, at])
+            if 0 < len(path) <= LONGEST:
+                distances[begin + k], paths[begin + k, : len(path)] = found[k, source + n], path
+    return torch.tensor(distances), torch.tensor(paths)
 
 
 def _cut_up(pairs: Pairs, cycles: list[tuple[float, list[int]]], new: int) -> Clusters:

@@ -46,8 +46,15 @@ class Subproblem:
     outer: SpinArray
 
     def function(self) -> Spins:
-        """Fold what is fixed since ``outer``."""
-        return self.inherited.fixed(self.fixed[self.outer == 0])
+        """Fold what is fixed since ``outer``.
+
+        Products with spins are exact.  So a sum of N of them has an error below ``N EPS / 2`` times their magnitudes; entries of the
+        folded row and column are such sums, the new constant is one of such sums, added to the old one.
+        """
+        folded = self.inherited.fixed(self.fixed[self.outer == 0])
+        size = float(np.abs(self.inherited.coupling).sum())
+        charge = EPS * ((len(self.inherited.coupling) + 3) * size + abs(self.inherited.constant))
+        return Spins(folded.coupling, folded.constant - charge)
 
 
 class ConvexSearch:
@@ -92,6 +99,17 @@ class ConvexSearch:
         return Expansion([*children, *late], self.value, self.best)
 
     def _search(self, below: list[tuple[Node, Underestimator]]) -> list[Node]:
+        r"""Search below nodes by depth-first search; return what it leaves open.
+
+        The charge for rounding, with u = EPS / 2, S sweeps, and ``R_j = |g_j| + 2 sum_i |h_ij|``, whose sum is at most 2 |z|, where
+        |z| is the sum of magnitudes of the underestimator.  All points are in the box.  A slope is a running sum, never above R_j:
+        every addition errs by u R_j, every product by ``8 u |h_ij|`` (a move is at most 2, and rounded itself).  After n products
+        at first and as many in each of S - 1 more sweeps the slopes are off by at most e_j, of sum ``u S (n + 5) 2 |z|``.  The
+        value errs by half that and ``u (n + 3) (|c| + 2 |z|)`` in its own sum, the drop below it by twice that and
+        ``u (n + 3) 4 |z|``.  Together that is less than ``u (n + 5) (5 S + 6) (|z| + |c|)``; charged is
+        ``u (n + 4) (8 S + 16) (|z| + |c|)``.  The test that fixes a spin adds twice a slope where the drop took it: the same errors,
+        and one more rounding.
+        """
         sizes = np.array([len(under.spins.coupling) - 1 for _, under in below])
         count, n = len(below), int(sizes.max())
         h, g = np.zeros((count, n, n)), np.zeros((count, n))
@@ -105,14 +123,14 @@ class ConvexSearch:
             h[k, :size, :size], g[k, :size] = z[1:, 1:], 2 * z[0, 1:]
             constant[k] = under.spins.constant + z[0, 0]
             true[k, : size + 1, : size + 1], true_constant[k] = own.coupling, own.constant
-            # A slope is a sum of n products, updated by as many in every sweep; none is larger than its row of z, twice.
             charge[k] = 4 * (SWEEPS + 2) * (n + 4) * EPS * (np.abs(z).sum() + abs(constant[k]))
             bounds[k, 0] = max(node.bound, under.bound)
-            points[k, 0, :size] = 0.9 * under.correlations[0, 1:]
+            points[k, 0, :size] = 0.9 * np.clip(np.nan_to_num(under.correlations[0, 1:]), -1, 1)
+        budget = int(min(BUDGET, WORK / max(n, 1) ** 2))
         best, value = np.zeros((count, n), dtype=np.int8), np.full(count, np.inf)
         opened, bounded = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         search_loops("blocklp.problems.qpbo.search_kernels").explore(
-            count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, SWEEPS, int(min(BUDGET, WORK / n**2)),
+            count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, SWEEPS, budget,
             fixed, points, bounds, opened, best, value, bounded,
         )  # fmt: skip
         self.bounded += int(bounded.sum())

@@ -19,6 +19,7 @@ The multipliers u come from an interior-point method (C. Helmberg, F. Rendl, R. 
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -84,7 +85,7 @@ class Underestimator:
     Parameters
     ----------
     spins : Spins
-        ``coupling`` positive semidefinite up to a rounding error that ``constant`` has been charged for.
+        ``coupling`` is positive semidefinite, in exact arithmetic.
     bound : float
         Its value as a semidefinite bound: a lower bound of the given function.
     correlations : numpy.ndarray, shape (n + 1, n + 1), float64
@@ -110,14 +111,12 @@ def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: 
     deadline : float
         By ``time.perf_counter()``: no more rounds after that.
     """
-    diagonal, correlations = _semidefinite(given.coupling)
-    best = diagonal
-    triangles, signs = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3))
-    prices = np.zeros(0)
     n = len(given.coupling)
-    level = abs(diagonal.sum()) / n / n
+    diagonal, correlations = _semidefinite(given.coupling)
+    best, level = diagonal, max(abs(diagonal.sum()), np.finfo(np.float64).tiny) / n / n
     bound = diagonal.sum() + given.constant
-    coupling, paid = given.coupling, 0.0
+    triangles, signs, prices = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3)), np.zeros(0)
+    chosen = _priced(given.coupling, triangles, signs, prices)
     for k in range(rounds):
         if n < 3 or bound >= threshold or time.perf_counter() > deadline:
             break
@@ -130,28 +129,50 @@ def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: 
         smoothing = level * 0.4 * 0.75**k
         diagonal, prices, correlations = _regularised(given.coupling, triangles, signs, diagonal, prices, smoothing)
         priced = _priced(given.coupling, triangles, signs, prices)
-        exact, _ = _semidefinite(priced)
-        value = exact.sum() - prices.sum() + given.constant
+        exact, _ = _semidefinite(priced.coupling)
+        value = exact.sum() - priced.paid + given.constant
         if value > bound:
             gained, bound = value - bound, value
-            coupling, best, paid = priced, exact, float(prices.sum())
+            chosen, best = priced, exact
             if np.isfinite(threshold) and gained < 0.01 * (threshold - bound):
                 break
-    return _safe(coupling, best, paid, given.constant, correlations)
+    return _safe(chosen, best, given.constant, correlations)
 
 
-def _safe(coupling: FloatArray, diagonal: FloatArray, prices: float, constant: float, correlations: FloatArray) -> Underestimator:
-    """Shift the diagonal until the matrix is surely positive semidefinite; charge the rounding of what was summed."""
-    n = len(coupling)
+def _safe(priced: _Priced, diagonal: FloatArray, constant: float, correlations: FloatArray) -> Underestimator:
+    r"""Shift the diagonal until the matrix is proved to be positive semidefinite; charge all that it costs.
+
+    *Semidefinite.*  If Cholesky factorisation in floating point runs to its end on a symmetric n x n matrix M, its factor R satisfies
+    :math:`R^\top R = M + \Delta` with :math:`\|\Delta\|_2 \le \gamma_{n+1} / (1 - \gamma_{n+1}) \operatorname{tr} M`, where
+    :math:`\gamma_k = k u / (1 - k u)` and u = EPS / 2, whatever the order of its sums (N. Higham, Accuracy and Stability of
+    Numerical Algorithms, Theorem 10.3; S. Rump, BIT 46 (2006)): columns of R have squared norms of at most
+    :math:`M_{jj} / (1 - \gamma_{n+1})`, and the entries of :math:`\Delta` are below :math:`\gamma_{n+1}` times their products.  So no
+    eigenvalue of M is below minus that, and (n + 4) EPS times the trace is more than that for all n below a million, with divisions
+    by reciprocals and the rounding of the trace in it.  (Underflow is far away: couplings are whole numbers over eight.)  Twice
+    that much is added to the diagonal, whose entries are then rounded once, by EPS / 2 of the trace at most.
+
+    *Value.*  For spins :math:`s^\top P s - s^\top M s = \sum_i (P_{ii} - M_{ii})` for whatever the diagonal of M has become, because
+    all other entries are those of P; the sum is rounded once.
+    """
+    coupling, n = priced.coupling, len(priced.coupling)
     matrix = coupling - np.diag(diagonal)
     size = float(np.abs(matrix).sum(1).max())
-    least = float(eigh(matrix, eigvals_only=True, subset_by_index=[0, 0])[0])
-    # The error of a symmetric eigenvalue is a small multiple of n eps times the norm.
-    shift = max(0.0, -least) + 32 * n * EPS * size
-    matrix = matrix + shift * np.eye(n)
-    given = float(diagonal.sum()) - n * shift - prices + constant
-    charge = 8 * n * EPS * (float(np.abs(matrix).sum()) + float(np.abs(diagonal).sum()) + abs(prices) + abs(constant))
-    return Underestimator(Spins(matrix, given - charge), given - charge, correlations)
+    shift = max(0.0, -float(eigh(matrix, eigvals_only=True, subset_by_index=[0, 0])[0])) + 32 * n * EPS * size + 1e-200
+    while not _factors(shifted := matrix + shift * np.eye(n)):
+        shift *= 2
+    matrix = shifted + 2 * (n + 4) * EPS * float(np.trace(shifted)) * np.eye(n)
+    terms = [constant, -priced.paid, -priced.error, *np.diag(coupling), *-np.diag(matrix)]
+    bound = math.nextafter(math.fsum(terms), -math.inf)
+    return Underestimator(Spins(matrix, bound), bound, correlations)
+
+
+def _factors(matrix: FloatArray) -> bool:
+    """Whether Cholesky factorisation runs to its end."""
+    try:
+        cholesky(matrix, check_finite=False)
+    except LinAlgError:
+        return False
+    return True
 
 
 def _semidefinite(coupling: FloatArray, digits: float = 1e-6) -> tuple[FloatArray, FloatArray]:
@@ -162,11 +183,16 @@ def _semidefinite(coupling: FloatArray, digits: float = 1e-6) -> tuple[FloatArra
     z = coupling - np.diag(u)
     mu = float((z * x).sum()) / (2 * n)
     for _ in range(60):
-        inverse = np.linalg.inv(z)
-        inverse = (inverse + inverse.T) / 2
-        du = np.linalg.solve(inverse * x, 1 - mu * np.diag(inverse))
+        try:
+            inverse = np.linalg.inv(z)
+            inverse = (inverse + inverse.T) / 2
+            du = np.linalg.solve(inverse * x, 1 - mu * np.diag(inverse))
+        except LinAlgError:
+            break  # so near the boundary that no digit is left: the last point will do
         dx = mu * inverse - x + (inverse * du) @ x
         dx = (dx + dx.T) / 2
+        if not np.isfinite(dx).all():
+            break
         primal, dual = _step(x, dx), _step(z, -np.diag(du))
         x, u = x + primal * dx, u + dual * du
         z = coupling - np.diag(u)
@@ -184,12 +210,9 @@ def _step(matrix: FloatArray, direction: FloatArray) -> float:
     """A step that keeps a matrix positive definite."""
     length = 1.0
     for _ in range(80):
-        try:
-            cholesky(matrix + length * direction, check_finite=False)
-        except LinAlgError:
-            length *= 0.8
-        else:
+        if _factors(matrix + length * direction):
             return length if length == 1.0 else 0.95 * length
+        length *= 0.8
     return 0.0
 
 
@@ -215,7 +238,44 @@ def _pairs(triangles: IntArray) -> tuple[IntArray, IntArray]:
     return triangles[:, [0, 0, 1]], triangles[:, [1, 2, 2]]
 
 
-def _priced(coupling: FloatArray, triangles: IntArray, signs: FloatArray, prices: FloatArray) -> FloatArray:
+@dataclass(frozen=True)
+class _Priced:
+    """A function less priced triangle inequalities.
+
+    Parameters
+    ----------
+    coupling : numpy.ndarray, shape (n + 1, n + 1), float64
+        What is left.
+    paid : float
+        Sum of the prices, rounded up.
+    error : float
+        No spins have a value that all rounding changes by more.
+    """
+
+    coupling: FloatArray
+    paid: float
+    error: float
+
+
+def _priced(coupling: FloatArray, triangles: IntArray, signs: FloatArray, prices: FloatArray) -> _Priced:
+    r"""Subtract triangle inequalities.
+
+    The charge of an entry is a sum of k halves of prices (exact) whose magnitudes add up to A: its error is below
+    :math:`\gamma_{k-1} A`, that of the difference below :math:`u (|C| + A (1 + \gamma_k))`, with u = EPS / 2.  A price is in three
+    entries, so that over all of them, each counted for both of its places, the magnitudes A add up to three times the sum of the
+    prices.  Twice as much is charged, for the products of rounding errors and the rounding of these sums.
+    """
+    paid = math.fsum(prices)
+    if not paid:
+        return _Priced(coupling, 0.0, 0.0)
+    first, second = _pairs(triangles)
+    count = np.zeros(coupling.shape, dtype=np.int64)
+    np.add.at(count, (first, second), 1)
+    error = EPS * (3 * (int(count.max()) + 1) * paid + float(np.abs(coupling).sum()))
+    return _Priced(_subtracted(coupling, triangles, signs, prices), math.nextafter(paid, math.inf), error)
+
+
+def _subtracted(coupling: FloatArray, triangles: IntArray, signs: FloatArray, prices: FloatArray) -> FloatArray:
     first, second = _pairs(triangles)
     charged = np.zeros_like(coupling)
     np.add.at(charged, (first, second), prices[:, None] * signs / 2)
@@ -232,7 +292,7 @@ def _regularised(
 
     def negative(point: FloatArray) -> tuple[float, FloatArray]:
         u, gamma = point[:n], point[n:]
-        values, vectors = eigh(_priced(coupling, triangles, signs, gamma) - np.diag(u), check_finite=False, driver="evd")
+        values, vectors = eigh(_subtracted(coupling, triangles, signs, gamma) - np.diag(u), check_finite=False, driver="evd")
         below = values < 0
         part = vectors[:, below]
         x = (part * (-values[below] / smoothing)) @ part.T
@@ -255,4 +315,5 @@ def _regularised(
     )
     point = answer.x * scale
     negative(point)
-    return point[:n], point[n:], last[0]
+    # Inequalities have no negative prices, whatever the step of the last iteration was.
+    return point[:n], np.maximum(point[n:], 0.0), last[0]

@@ -6,6 +6,7 @@ Artificial Intelligence 113 (1999)).
 
 from __future__ import annotations
 
+import heapq
 import time
 from dataclasses import dataclass
 
@@ -40,17 +41,20 @@ class Order:
     work: float
 
 
-def cheapest_order(n: int, edges: IntArray) -> Order:
-    """Return the cheaper of the orders by least degree, by least fill, and by bandwidth; widths above 40 are not pursued."""
+def cheapest_order(n: int, edges: IntArray, deadline: float = np.inf) -> Order:
+    """Return the cheapest of the orders by least degree, by least fill, and by bandwidth.
+
+    One whose width exceeds 40, or that is not ready at the deadline (by ``time.perf_counter()``), has infinite work.
+    """
     graph = coo_array((np.ones(len(edges)), edges.T), shape=(n, n)).tocsr()
     banded = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True).tolist()
-    orders = [_eliminated(n, edges, "degree", None), _eliminated(n, edges, "given", banded)]
+    orders = [_eliminated(n, edges, "degree", None, deadline), _eliminated(n, edges, "given", banded, deadline)]
     if n <= 2000:
-        orders.append(_eliminated(n, edges, "fill", None))
+        orders.append(_eliminated(n, edges, "fill", None, deadline))
     return min(orders, key=lambda order: order.work)
 
 
-def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None) -> Order:
+def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, deadline: float) -> Order:
     near: list[set[int]] = [set() for _ in range(n)]
     for a, b in edges.tolist():
         near[a].add(b)
@@ -61,15 +65,23 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None) -> 
         return len(around) * (len(around) - 1) - sum(len(near[a] & around) for a in around)
 
     score = [fill(v) if rule == "fill" else len(near[v]) for v in range(n)]
+    # Scores that have changed since are passed over.
+    heap = [(s, v) for v, s in enumerate(score)]
+    heapq.heapify(heap)
     order: list[int] = []
     left, width, work = set(range(n)), 0, 0.0
     while left:
-        v = given[len(order)] if given is not None else min(left, key=lambda u: (score[u], u))
+        if given is not None:
+            v = given[len(order)]
+        else:
+            least, v = heapq.heappop(heap)
+            if v not in left or least != score[v]:
+                continue
         around = near[v]
         left.discard(v)
         order.append(v)
         width, work = max(width, len(around)), work + 2.0 ** (len(around) + 1)
-        if width > 40:
+        if width > 40 or time.perf_counter() > deadline:
             return Order([], width, np.inf)
         for a in around:
             near[a] |= around
@@ -79,6 +91,7 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None) -> 
             touched = touched.union(*(near[a] for a in around)) if around else touched
         for a in touched & left:
             score[a] = fill(a) if rule == "fill" else len(near[a])
+            heapq.heappush(heap, (score[a], a))
     return Order(order, width, work)
 
 

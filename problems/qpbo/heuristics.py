@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.compiled import loops
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.instance import Qubo
@@ -57,6 +58,8 @@ class Adjacency:
     neighbour : Tensor, shape (2 m,), int64
     edge : Tensor, shape (2 m,), int64
         The edge to that neighbour.
+    owner : Tensor, shape (2 m,), int64
+        The node whose neighbour it is.
     rank : Tensor, shape (n,), int64
         A scattered permutation of 0 .. n-1 that orders equals.
     """
@@ -65,6 +68,7 @@ class Adjacency:
     degree: Tensor
     neighbour: Tensor
     edge: Tensor
+    owner: Tensor
     rank: Tensor
 
     @classmethod
@@ -80,6 +84,7 @@ class Adjacency:
             degree,
             np.concatenate([edges[:, 1], edges[:, 0]])[order],
             order % max(1, len(edges)),
+            near[order],
             np.argsort(np.argsort(scattered)),
         )
         return cls(*(torch.tensor(part, device=device) for part in parts))
@@ -161,13 +166,9 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labelli
     if max_rounds < 0:
         raise OptionError(f"max_rounds is {max_rounds}; give 0 or more")
     adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
-    coupling = torch.tensor(qubo.quadratic, device=y.device)[adjacency.edge]
-    linear = torch.tensor(qubo.linear, device=y.device)
     labels = y.to(torch.float64, copy=True)
-    near = torch.repeat_interleave(torch.arange(qubo.n, device=y.device), adjacency.degree)
-    pull = labels[:, adjacency.neighbour] * coupling
-    field = linear + torch.zeros_like(labels).index_add_(1, near, pull)
-    noise = NOISE * linear.abs().index_add(0, near, coupling.abs())
+    linear, coupling, field = _fields(qubo, adjacency, labels)
+    noise = NOISE * linear.abs().index_add(0, adjacency.owner, coupling.abs())
     for _ in range(max_rounds):
         gain = (2 * labels - 1) * field
         eligible = gain > noise
@@ -183,6 +184,14 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labelli
     # sum_i y_i (linear_i + field_i) counts every pair twice and every linear term twice.
     energy = qubo.offset + 0.5 * (labels * (linear + field)).sum(dim=1)
     return Labellings(labels.to(torch.int8), energy)
+
+
+def _fields(qubo: Qubo, adjacency: Adjacency, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Linear coefficients ``(n,)``, those of the pairs by neighbour ``(2 m,)``, and the fields ``(batch, n)`` of labels."""
+    coupling = torch.tensor(qubo.quadratic, device=labels.device)[adjacency.edge]
+    linear = torch.tensor(qubo.linear, device=labels.device)
+    pull = labels[:, adjacency.neighbour] * coupling
+    return linear, coupling, linear + torch.zeros_like(labels).index_add_(1, adjacency.owner, pull)
 
 
 def round_fractional(qubo: Qubo, y: Tensor, thresholds: Sequence[float] = THRESHOLDS) -> Labellings:
@@ -248,7 +257,7 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None) -> Labellings:
     Parameters
     ----------
     qubo : Qubo
-        The function; its pairs are laid out as a matrix ``(n, n)``.
+        The function.
     y : Tensor, shape (batch, n), any dtype
         Labels 0 or 1, on the device to work on.
     moves : int, optional
@@ -270,18 +279,31 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None) -> Labellings:
     moves = 20 * qubo.n if moves is None else moves
     if moves < 0:
         raise OptionError(f"moves is {moves}; give 0 or more")
-    i, j = torch.tensor(qubo.edges, device=y.device).T
-    coupling = torch.zeros(qubo.n, qubo.n, dtype=torch.float64, device=y.device)
-    coupling[i, j] = coupling[j, i] = torch.tensor(qubo.quadratic, device=y.device)
-    linear = torch.tensor(qubo.linear, device=y.device)
-    side = 2.0 * y.to(torch.float64) - 1  # -1 and 1
-    field = linear + (side + 1) / 2 @ coupling
-    rows = torch.arange(len(y), device=y.device)
-    # Lanes forbid a flip for different times, so that equal starts part.
-    tenure = min(20, qubo.n // 4) + rows % 10
-    until = torch.zeros(y.shape, dtype=torch.long, device=y.device)
-    value = torch.zeros(len(y), dtype=torch.float64, device=y.device)
-    best, found = value.clone(), side.clone()
+    adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
+    labels = y.to(torch.float64)
+    _, coupling, field = _fields(qubo, adjacency, labels)
+    side = 2 * labels - 1  # -1 and 1
+    found, tenure = side.clone(), min(20, qubo.n // 4)
+    kernels = loops("blocklp.problems.qpbo.search_kernels") if y.device.type == "cpu" else None
+    if kernels is not None:
+        lists = (adjacency.first, adjacency.degree, adjacency.neighbour)
+        kernels.flips(len(y), *lists, coupling, tenure, moves, side, field, found)
+    else:
+        _flips(adjacency, coupling, tenure, moves, side, field, found)
+    # Energies are summed anew: rounding has added up on the way.
+    last = one_flip_descent(qubo, (found + 1) / 2)
+    start = one_flip_descent(qubo, y)
+    better = last.energy <= start.energy
+    return Labellings(torch.where(better[:, None], last.y, start.y), torch.where(better, last.energy, start.energy))
+
+
+def _flips(adjacency: Adjacency, coupling: Tensor, tenure: int, moves: int, side: Tensor, field: Tensor, found: Tensor) -> None:
+    """Tabu moves of all lanes at once; the compiled loop of the same name makes the same flips."""
+    lanes, n = side.shape
+    rows = torch.arange(lanes, device=side.device)
+    until = torch.zeros(side.shape, dtype=torch.long, device=side.device)
+    value = torch.zeros(lanes, dtype=torch.float64, device=side.device)
+    best = value.clone()
     for move in range(1, moves + 1):
         gain = side * field
         allowed = (until < move) | (gain > (value - best + 1e-9 * value.abs())[:, None])
@@ -289,13 +311,11 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None) -> Labellings:
         value = value - gain[rows, chosen]
         change = -side[rows, chosen]
         side[rows, chosen] = change
-        field += change[:, None] * coupling[chosen]
-        until[rows, chosen] = move + tenure
+        position, entry = adjacency.expand(chosen)
+        # A lane flips one variable, so no field is named twice.
+        field.view(-1).index_add_(0, position * n + adjacency.neighbour[entry], change[position] * coupling[entry])
+        # Lanes forbid a flip for different times, so that equal starts part.
+        until[rows, chosen] = move + tenure + rows % 10
         better = value < best
         best = torch.where(better, value, best)
-        found = torch.where(better[:, None], side, found)
-    # Energies are summed anew: rounding has added up on the way.
-    last = one_flip_descent(qubo, (found + 1) / 2)
-    start = one_flip_descent(qubo, y)
-    better = last.energy <= start.energy
-    return Labellings(torch.where(better[:, None], last.y, start.y), torch.where(better, last.energy, start.energy))
+        found.copy_(torch.where(better[:, None], side, found))

@@ -35,11 +35,13 @@ def roof_dual_labels(qubo: Qubo) -> NDArray[np.int8]:
     # Literals: y_i is node i, its complement n + i, then "true" and "false".  A term a u v (a > 0) makes arcs u -> not v and v -> not
     # u.
     n, (first, second), q = qubo.n, qubo.edges.T, qubo.quadratic
-    total = np.abs(qubo.linear).sum() + 2 * np.abs(q).sum()
+    # Halves twice, and powers instead of quotients: neither the sum nor a factor overflows.  A power of two keeps whole coefficients,
+    # and their ties, as they are.
+    total = np.abs(qubo.linear / 4).sum() + np.abs(q / 2).sum()
     if total == 0:
         return np.full(n, -1, dtype=np.int8)
-    scale = 2.0 ** np.floor(np.log2(CAPACITY / 2 / total))  # a power of two keeps whole coefficients, and their ties, as they are
-    quadratic, linear = np.rint(q * scale).astype(np.int64), np.rint(qubo.linear * scale).astype(np.int64)
+    power = int(np.floor(np.log2(CAPACITY / 8) - np.log2(total)))
+    quadratic, linear = (np.rint(np.ldexp(c, power)).astype(np.int64) for c in (q, qubo.linear))
     # For q < 0: q y_i y_j = q y_i + |q| y_i (1 - y_j).
     np.add.at(linear, first, np.minimum(quadratic, 0))
     tail = np.concatenate([np.where(linear > 0, np.arange(n), np.arange(n, 2 * n)), first])

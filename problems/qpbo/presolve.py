@@ -76,7 +76,11 @@ class Presolved:
 
 
 def presolve(qubo: Qubo) -> Presolved:
-    """Minimise out variables of degree at most two until none is left, and split into components."""
+    r"""Minimise out variables of degree at most two until none is left, and split into components.
+
+    The sum of the magnitudes of linear and quadratic coefficients never grows: on two neighbours :math:`\min(0, a + p y + q z)` has
+    coefficients whose magnitudes add up to at most :math:`|a| + |p| + |q|`, whatever their signs.
+    """
     near: list[dict[int, float]] = [{} for _ in range(qubo.n)]
     for (a, b), p in zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True):
         if p:

@@ -31,6 +31,9 @@ Format = Literal["sparse", "maxcut"]
 # Float64 sums of coefficients that spread further than this lose the small ones altogether.
 LARGEST_SPREAD = 1e15
 
+# Methods square what they add up.
+LARGEST = 1e150
+
 GRAPH_SUFFIXES = (".clq", ".col", ".mis", ".mwvc")
 
 
@@ -94,7 +97,7 @@ class Lines:
         return np.array(list(map(int, texts)), dtype=np.int64)
 
     def floats(self, column: int) -> FloatArray:
-        """Parse a column of finite numbers whose magnitudes spread less than ``LARGEST_SPREAD``."""
+        """Parse a column of finite numbers of at most ``LARGEST``, whose magnitudes spread at most by ``LARGEST_SPREAD``."""
         texts = [fields[column] for fields in self.fields]
         try:
             values = np.array(list(map(_number, texts)), dtype=np.float64)
@@ -111,12 +114,16 @@ class Lines:
         if not magnitudes.any():
             return
         row, smallest = int(magnitudes.argmax()), float(magnitudes[magnitudes > 0].min())
-        if magnitudes[row] >= LARGEST_SPREAD or magnitudes[row] > LARGEST_SPREAD * smallest:
+        # Relative to each other only: sums of numbers that are all large are as good as sums of small ones.
+        if magnitudes[row] > LARGEST_SPREAD * smallest:
             raise self.error(
                 row,
-                f"magnitude {magnitudes[row]:g} is beyond {LARGEST_SPREAD:g} or beyond {LARGEST_SPREAD:g} times the "
-                f"smallest one ({smallest:g}), so sums in float64 are meaningless; rescale the file, "
-                "or state big-M entries as hard constraints",
+                f"magnitude {magnitudes[row]:g} is beyond {LARGEST_SPREAD:g} times the smallest one ({smallest:g}), which sums in "
+                "float64 would lose; state big-M entries as hard constraints, or drop the small ones",
+            )
+        if magnitudes[row] > LARGEST:
+            raise self.error(
+                row, f"magnitude {magnitudes[row]:g} is beyond {LARGEST:g}, so squares and sums of squares overflow; rescale the file"
             )
 
     def nodes(self, column: int, n: int) -> IntArray:
@@ -165,7 +172,7 @@ def read_qubo(path: str | os.PathLike[str], format: Format | None = None) -> Qub
     ------
     FormatError
         The file is truncated or malformed, repeats a pair, numbers a node outside 1 .. n, or holds a coefficient
-        that is not finite or larger than float64 sums can bear.
+        that is not finite, or that sums in float64 cannot bear beside the others.
     OptionError
         ``format`` is unknown.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -17,10 +18,11 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.oracles.products import Edge
-from blocklp.problems.qpbo.heuristics import Labellings, round_fractional
+from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.persistency import Persistency, verified_persistency
-from blocklp.problems.qpbo.tightening import Told, tighten_all
+from blocklp.problems.qpbo.tightening import tightened_roof_duality
+from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_turn
 from blocklp.problems.together import solve_together
 from blocklp.tightening import Budget, Round, Tightened
 
@@ -112,7 +114,8 @@ def solve_qpbo(
         solutions = solve_together(models, **options)
         return [_finish(qubo, solution) for qubo, solution in zip(qubos, solutions, strict=True)]
     budget = None if tighten is True else tighten
-    found = tighten_all(models, qubos, budget, told=told, **options)
+    calls = [partial(tightened_roof_duality, model, qubo, budget) for model, qubo in zip(models, qubos, strict=True)]
+    found = tighten_in_turn(calls, told=told, **options)
     return [_tightened(qubo, *result) for qubo, result in zip(qubos, found, strict=True)]
 
 
@@ -120,16 +123,15 @@ def _finish(qubo: Qubo, relaxation: bl.Solution) -> QpboSolution:
     y = relaxation.x["y"]
     rounded = round_fractional(qubo, y)
     persistency = verified_persistency(qubo, y[0].cpu().numpy())
-    return _between(relaxation, rounded, persistency)
+    return _between(relaxation, Labelled(rounded.y[0], float(rounded.energy[0])), persistency)
 
 
-def _tightened(qubo: Qubo, found: Tightened, labels: Labellings) -> QpboSolution:
-    persistency = verified_persistency(qubo, labels.y[0].cpu().numpy())
-    return replace(_between(found.solution, labels, persistency), rounds=found.rounds)
+def _tightened(qubo: Qubo, found: Tightened, best: Labelled) -> QpboSolution:
+    persistency = verified_persistency(qubo, best.labels.cpu().numpy())
+    return replace(_between(found.solution, best, persistency), rounds=found.rounds)
 
 
-def _between(relaxation: bl.Solution, labels: Labellings, persistency: Persistency) -> QpboSolution:
+def _between(relaxation: bl.Solution, best: Labelled, persistency: Persistency) -> QpboSolution:
     """What is proved between a bound and a labelling."""
-    energy, bound = float(labels.energy[0]), float(relaxation.bound[0])
-    gap = max(0.0, energy - bound) / max(1.0, abs(energy), abs(bound))
-    return QpboSolution(relaxation, labels.y[0], energy, gap, persistency)
+    gap = gap_between(best.energy, float(relaxation.bound[0]))
+    return QpboSolution(relaxation, best.labels, best.energy, gap, persistency)

@@ -143,61 +143,50 @@ def explore(
 
 
 @kernel()
-def tabu(
-    first: int,
-    last: int,
-    c: Any,
-    spins: Any,
-    rounds: int,
+def flips(
+    begin: int,
+    end: int,
+    first: Any,
+    degree: Any,
+    neighbour: Any,
+    coupling: Any,
     tenure: int,
-    seed: int,
-    best: Any,
-    best_value: Any,
+    moves: int,
+    side: Any,
+    field: Any,
+    found: Any,
 ) -> None:
-    """One-flip tabu search from some starts (F. Glover, Z. Lu, J.-K. Hao, 4OR 8 (2010)).
+    """The moves of :func:`blocklp.problems.qpbo.heuristics.tabu_search`, flip for flip those of its tensor operations.
 
     Parameters
     ----------
-    c : (n + 1, n + 1)
-        The function ``s' c s`` of spins, node 0 being 1.
-    spins : (starts, n)
-        Starts, overwritten.
-    rounds, tenure, seed : int
-        Flips of each start, for how long a spin then stays (and up to ten more), where random numbers begin.
-    best, best_value : (starts, n), (starts,)
-        The best spins and their values, less the trace of c.
+    first, degree, neighbour, coupling : (n,), (n,), (2 m,), (2 m,)
+        Neighbour lists with the coefficients of the pairs.
+    tenure, moves : int
+        For how many moves a variable of the first lane stays, and how many there are.
+    side, field : (lanes, n)
+        Labels as -1 and 1 and their fields, overwritten.
+    found : (lanes, n)
+        The best labels met.
     """
-    n = c.shape[0] - 1
-    for k in range(first, last):
-        state = np.uint64(seed + 1) * np.uint64(2862933555777941757) + np.uint64(k + 1) * np.uint64(3037000493)
-        field = np.empty(n)
-        for i in range(n):
-            field[i] = c[i + 1, 0]
-            for j in range(n):
-                if j != i:
-                    field[i] += c[i + 1, j + 1] * spins[k, j]
-        value = 0.0
-        for i in range(n):
-            value += spins[k, i] * (field[i] + c[i + 1, 0])
-        best_value[k] = value
-        best[k] = spins[k]
+    n = side.shape[1]
+    for k in range(begin, end):
         until = np.zeros(n, dtype=np.int64)
-        for t in range(rounds):
-            chosen, least = -1, np.inf
+        value = best = 0.0
+        found[k] = side[k]
+        for move in range(1, moves + 1):
+            goal = value - best + 1e-9 * abs(value)
+            chosen, most = 0, -np.inf
             for i in range(n):
-                # Flipping changes the value by -4 s_i field_i.
-                change = -4.0 * spins[k, i] * field[i]
-                if change < least and (until[i] <= t or value + change < best_value[k]):
-                    chosen, least = i, change
-            if chosen < 0:
-                continue
-            value += least
-            spins[k, chosen] = -spins[k, chosen]
-            for j in range(n):
-                if j != chosen:
-                    field[j] += 2.0 * c[j + 1, chosen + 1] * spins[k, chosen]
-            state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-            until[chosen] = t + tenure + np.int64((state >> np.uint64(33)) % np.uint64(10))
-            if value < best_value[k]:
-                best_value[k] = value
-                best[k] = spins[k]
+                gain = side[k, i] * field[k, i]
+                if gain > most and (until[i] < move or gain > goal):
+                    chosen, most = i, gain
+            value -= side[k, chosen] * field[k, chosen]
+            change = -side[k, chosen]
+            side[k, chosen] = change
+            for e in range(first[chosen], first[chosen] + degree[chosen]):
+                field[k, neighbour[e]] += change * coupling[e]
+            until[chosen] = move + tenure + k % 10
+            if value < best:
+                best = value
+                found[k] = side[k]

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.errors import OptionError
 from blocklp.problems.qpbo.clusters import Pairs, violated_cycles
 from blocklp.problems.qpbo.heuristics import Labellings, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
-from blocklp.solution import Values
-from blocklp.tightening import Budget, Clusters, Round, Tightened, tighten
+from blocklp.problems.tightening import Labelled, Problem, tightened
+from blocklp.tightening import Budget, Tightened
 
 STARTS, TABU_NODES = 32, 2000
 """Labellings from which tabu search starts, and the largest instance that it takes."""
 
-Told = Callable[[Round, float], Any]
 
-
-def tightened(
-    model: bl.Model,
-    qubo: Qubo,
-    budget: Budget | None = None,
-    *,
-    tol: float = 1e-4,
-    cutoff: float = math.inf,
-    told: Told | None = None,
-    **options: Any,
-) -> tuple[Tightened, Labellings]:
+def tightened_roof_duality(model: bl.Model, qubo: Qubo, budget: Budget | None = None, **options: Any) -> tuple[Tightened, Labelled]:
     """Tighten a roof-duality model until its bound meets the best labelling found.
 
     Parameters
@@ -45,63 +32,74 @@ def tightened(
         The instance.
     budget : Budget, optional
         How far to go.
-    tol : float
-        Relative gap between bound and labelling, or of the LP, at which to stop.
-    cutoff : float
-        Stop once the bound reaches this value.
-    told : callable, optional
-        Gets every :class:`blocklp.tightening.Round` and the energy of the best labelling; True ends the work.
     **options
-        Those of :func:`blocklp.tightening.tighten`.
+        Those of :func:`blocklp.problems.tightening.tightened`.
 
     Returns
     -------
-    Tightened, Labellings
-        The labelling, the best one, is a primal point of the solution; the status is ``OPTIMAL`` where bound and labelling meet.
+    Tightened, Labelled
+        As there; labels are int8.
     """
-    if not isinstance(tol, int | float) or not isinstance(cutoff, int | float):
-        raise OptionError(f"{tol=}, {cutoff=}; tightening takes one number for all instances")
     budget = budget or Budget()
-    best = incumbent(qubo)
-
-    def goal() -> float:
-        energy = float(best.energy[0])
-        return min(cutoff, energy - tol * max(1.0, abs(energy)))
-
-    def look(round: Round, solution: bl.Solution) -> bool:
-        nonlocal best
-        rounded = round_fractional(qubo, solution.x["y"])
-        if bool(rounded.energy[0] < best.energy[0]):
-            best = rounded
-        stop = told is not None and told(round, float(best.energy[0]))
-        return bool(stop) or float(round.bound[0]) >= goal()
-
-    def search(solution: bl.Solution) -> list[Clusters]:
-        return violated_cycles(qubo, solution, budget.blocks)
-
-    found = tighten(model, search, budget, tol=tol, cutoff=goal(), told=look, **options)
-    return replace(found, solution=_with_labelling(qubo, found.solution, best, tol)), best
+    return tightened(tightening_of(model, qubo, budget.blocks), incumbent(qubo), budget, **options)
 
 
-def incumbent(qubo: Qubo) -> Labellings:
+def tightening_of(model: bl.Model, qubo: Qubo, most: int) -> Problem:
+    """State how the roof-duality model of an instance is tightened, by at most so many clusters of a kind in a round."""
+    return Problem(
+        model,
+        search=lambda solution: violated_cycles(qubo, solution, most),
+        rounded=lambda solution: rounded(qubo, solution),
+        lifted=lambda solution, y: lifted(qubo, solution, y[None].to(solution.raw_x)),
+    )
+
+
+def rounded(qubo: Qubo, solution: bl.Solution) -> Labelled:
+    """The best of labellings from the point at several thresholds, and one along the pairs that are cut, or not, most clearly.
+
+    Where a function has symmetries its point says nothing about variables, but much about pairs.
+    """
+    y = solution.x["y"]
+    found = best_of(round_fractional(qubo, y))
+    if not len(qubo.edges):
+        return found
+    along = best_of(round_fractional(qubo, _along_tree(qubo, solution)[None].to(y), [0.5]))
+    return min(found, along, key=lambda labelled: labelled.energy)
+
+
+def _along_tree(qubo: Qubo, solution: bl.Solution) -> Tensor:
+    """Labels ``(n,)`` along a spanning tree of the pairs that the point cuts, or not, most clearly.
+
+    The root is a variable that is always 0, of which every y is the cut.  So F. Barahona, M. Grötschel, M. Jünger and G. Reinelt
+    round points of the cut polytope (An application of combinatorial optimization to statistical physics and circuit layout
+    design, Operations Research 36 (1988)).
+    """
+    n, pairs, x = qubo.n, Pairs.of(qubo, solution), solution.raw_x[0]
+    s = torch.cat([pairs.cut(x), x[:n].clamp(0, 1)]).double().cpu().numpy()
+    row, column = torch.cat([pairs.ends.T.cpu(), torch.stack([torch.arange(n), torch.full((n,), n)])], 1).numpy()
+    # Zeros would be no entries.
+    tree = minimum_spanning_tree(csr_array((1 + np.minimum(s, 1 - s), (row, column)), shape=(n + 1, n + 1)))
+    order, before = breadth_first_order(tree, n, directed=False)
+    across = csr_array((1 + (s > 0.5), (row, column)), shape=(n + 1, n + 1))
+    across = across + across.T
+    labels = np.zeros(n + 1, dtype=np.int8)
+    sides = across[order[1:], before[order[1:]]] - 1
+    for node, parent, side in zip(order[1:].tolist(), before[order[1:]].tolist(), np.asarray(sides).ravel().tolist(), strict=True):
+        labels[node] = labels[parent] ^ side
+    return torch.tensor(labels[:n])
+
+
+def incumbent(qubo: Qubo) -> Labelled:
     """Return a good labelling, found without a relaxation: the best of tabu searches, or of descents for large instances."""
     starts = torch.rand(STARTS, qubo.n, generator=torch.Generator().manual_seed(0)) < torch.linspace(0, 1, STARTS)[:, None]
     found = tabu_search(qubo, starts) if qubo.n <= TABU_NODES else round_fractional(qubo, starts.double(), [0.5])
-    best = found.energy.argmin()[None]
-    return Labellings(found.y[best], found.energy[best])
+    return best_of(found)
 
 
-def _with_labelling(qubo: Qubo, solution: bl.Solution, labels: Labellings, tol: float) -> bl.Solution:
-    """Offer a labelling and its products as a primal point of the LP, which they are."""
-    energy = labels.energy.to(solution.bound)
-    if not bool(energy[0] < solution.primal[0]) and bool(torch.isfinite(solution.primal[0])):
-        return solution
-    gap = (energy - solution.bound).clamp(min=0) / torch.maximum(energy.abs(), solution.bound.abs()).clamp(min=1)
-    x = lifted(qubo, solution, labels.y.to(solution.raw_x))
-    stopped = bl.Status.INTERRUPTED in solution.status
-    status = solution.status if stopped or bool(gap[0] > tol) else (bl.Status.OPTIMAL,)
-    values = Values(x, solution.solver.models[0].variables)
-    return replace(solution, primal=energy, gap=gap, raw_x=x, x=values, status=status)
+def best_of(found: Labellings) -> Labelled:
+    """The best of several labellings, the first one on ties."""
+    best = int(found.energy.argmin())
+    return Labelled(found.y[best], float(found.energy[best]))
 
 
 def lifted(qubo: Qubo, solution: bl.Solution, y: Tensor) -> Tensor:
@@ -113,17 +111,3 @@ def lifted(qubo: Qubo, solution: bl.Solution, y: Tensor) -> Tensor:
         i, j = pairs.ends.T
         x[:, pairs.column] = y[:, i] * y[:, j]
     return x
-
-
-def tighten_all(
-    models: Sequence[bl.Model], qubos: Sequence[Qubo], budget: Budget | None, *, time_limit: float = math.inf, **options: Any
-) -> list[tuple[Tightened, Labellings]]:
-    """:func:`tightened` for several instances in turn, since each gets clusters of its own; ``time_limit`` is for all."""
-    began = time.perf_counter()
-    found: list[tuple[Tightened, Labellings]] = []
-    for model, qubo in zip(models, qubos, strict=True):
-        left = max(time_limit - (time.perf_counter() - began), 1e-9) if found else time_limit
-        found.append(tightened(model, qubo, budget, time_limit=left, **options))
-        if bl.Status.INTERRUPTED in found[-1][0].solution.status:
-            options |= {"told": lambda *_: True, "passes": 1}
-    return found

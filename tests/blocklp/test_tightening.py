@@ -135,6 +135,18 @@ def test_an_interrupted_search_returns_the_best_so_far():
 
     found = bl.tighten(packing(), search, tol=1e-6)
     assert found.solution.bound.item() == pytest.approx(10.5, abs=1e-3)
+    assert found.solution.status == (bl.Status.INTERRUPTED,)
+
+
+def test_a_solution_counts_as_the_first_solve():
+    model = packing()
+    begun = model.solve(method="min-marginals", passes=30, history=True)
+    found = bl.tighten(model, triples, bl.Budget(rounds=1, passes=20), tol=1e-9, passes=50, warm_start=begun, history=True)
+    first, second = found.rounds
+    assert (first.bound, first.added) == (begun.bound, 0) and second.added > 0
+    assert found.solution.history[: len(begun.history)] == begun.history
+    assert found.solution.history[-1].passes > int(begun.passes) and int(found.solution.passes) <= 50 + len(found.rounds)
+    assert second.bound.item() <= first.bound.item() + 1e-12
 
 
 def test_history_goes_on_over_rounds():

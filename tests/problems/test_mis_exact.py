@@ -3,6 +3,8 @@
 import networkx as nx
 import numpy as np
 import pytest
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
 
 import blocklp as bl
 from blocklp.errors import ModelError, OptionError
@@ -87,6 +89,17 @@ def test_optima_of_the_manifest(shared_qpbo, name, optimum):
     found = solve_mis_exactly(graph)
     assert found.proven and graph.independent(found.labels.numpy())
     assert found.energy == pytest.approx(optimum, abs=1e-3)
+
+
+def test_weights_of_1e20_are_no_obstacle(shared_qpbo):
+    graph = read_graph(shared_qpbo / "mis" / "mwvc" / "sat-grid-pbl-0010.cnf.mwvc")
+    found = solve_mis_exactly(graph)
+    ends = coo_array((np.ones(2 * len(graph.edges)), (np.repeat(np.arange(len(graph.edges)), 2), graph.edges.ravel())))
+    small = graph.weights / 1e20  # whole numbers, which HiGHS solves
+    other = milp(-small, constraints=LinearConstraint(ends, ub=1), integrality=np.ones(graph.n), bounds=Bounds(0, 1))
+    assert found.proven and graph.independent(found.labels.numpy())
+    assert small @ found.labels.numpy() == round(-other.fun)
+    assert found.energy == 1e20 * round(-other.fun) <= found.bound <= np.nextafter(found.energy, np.inf)
 
 
 def test_limits_return_a_bracket(shared_qpbo):

@@ -105,6 +105,10 @@ def test_heaviest_clique_is_the_published_one(shared_qpbo, name, optimum):
     assert graph.complement().independent(np.isin(np.arange(graph.n), clique))
 
 
-def test_weights_beyond_float64_sums_are_refused(shared_qpbo):
-    with pytest.raises(FormatError, match=r"sat-grid-pbl-0010\.cnf\.mwvc, line \d+ .*8e\+20.*rescale"):
-        read_graph(shared_qpbo / "mis" / "mwvc" / "sat-grid-pbl-0010.cnf.mwvc")
+def test_large_weights_are_read_where_they_are_large_alike(shared_qpbo, tmp_path):
+    graph = read_graph(shared_qpbo / "mis" / "mwvc" / "sat-grid-pbl-0010.cnf.mwvc")
+    assert graph.weights.min() == 1e20 and graph.weights.max() == 8e20
+    path = tmp_path / "spread.mwvc"
+    path.write_text("p edges 2 1\nn 1 1e20\nn 2 1\ne 1 2\n")
+    with pytest.raises(FormatError, match=r"spread\.mwvc, line 2 .*1e\+20.*hard constraints"):
+        read_graph(path)

@@ -83,6 +83,19 @@ def test_flow_labels_what_roof_duality_decides(seed, all_labellings):
             assert value == pytest.approx(optimum, abs=1e-6)
 
 
+@pytest.mark.parametrize("power", [-1060, -600, 40, 1010])
+def test_flow_labels_do_not_depend_on_the_scale(power):
+    rng = np.random.default_rng(0)
+    decided = 0
+    for _ in range(20):
+        qubo = Qubo.from_matrix(rng.integers(-9, 10, (8, 8)) * (rng.random((8, 8)) < 0.3))
+        scaled = Qubo(np.ldexp(qubo.linear, power), qubo.edges, np.ldexp(qubo.quadratic, power))
+        labels = roof_dual_labels(qubo)
+        decided += int((labels >= 0).sum())
+        assert (roof_dual_labels(scaled) == labels).all()
+    assert decided > 40
+
+
 @pytest.mark.parametrize("hard", [0.0, 0.15])
 @pytest.mark.parametrize("seed", range(4))
 def test_fusions_never_raise_the_energy(seed, hard):

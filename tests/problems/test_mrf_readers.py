@@ -94,6 +94,8 @@ def test_evidence_of_both_conventions(write, text, found):
         ("a.wcsp", WCSP.replace("0 4 0", "0 100 0"), "no labelling"),
         ("a.qpbo", "2 1\n0 1 3\n", "line 2.*1 .. 2"),
         ("a.qpbo", "2 1\n1 2 inf\n", "line 2.*finite"),
+        ("a.qpbo", "99999999999 1\n1 2 1\n", "line 1.*too many"),
+        ("a.uai", "MARKOV\n1\n2\n1\n0\n1\n0\n", "line 7.*forbids every labelling"),
         ("a.txt", UAI, "format="),
     ],
 )

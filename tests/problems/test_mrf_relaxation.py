@@ -9,6 +9,8 @@ from blocklp.errors import OptionError, ScopeError
 from blocklp.problems.mrf import Mrf, cycles, read_mrf, relax, solve_mrf, violated_clusters
 from blocklp.problems.mrf.chains import edge_chains
 from blocklp.problems.mrf.polytope import rounded_tables
+from blocklp.problems.mrf.rounding import incumbent
+from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.reference import reference
 
 from .random_mrfs import labellings, random_mrf
@@ -68,13 +70,13 @@ def test_rows_and_columns_of_a_grid_are_chains():
     assert sorted(edge_chains(Mrf.from_arrays(np.zeros((25, 2)), edges, np.zeros((2, 2))))) == sorted(lines)
 
 
-@pytest.mark.parametrize("rounds", [0, 2])
-def test_models_without_a_labelling(rounds):
+@pytest.mark.parametrize("tighten", [False, True])
+def test_models_without_a_labelling(tighten):
     """Two of three must differ and all agree: the local polytope does not see it, the cluster does."""
     same, differ = np.where(np.eye(2) > 0, 0, np.inf), np.where(np.eye(2) > 0, np.inf, 0)
-    found = solve_mrf(Mrf([2, 2, 2], [((0, 1), same), ((1, 2), same), ((0, 2), differ)]), rounds=rounds)
+    found = solve_mrf(Mrf([2, 2, 2], [((0, 1), same), ((1, 2), same), ((0, 2), differ)]), tighten=tighten)
     assert (found.energy, found.gap) == (np.inf, np.inf)
-    assert (found.relaxation.status[0] == bl.Status.INFEASIBLE) == (rounds > 0)
+    assert (found.relaxation.status[0] == bl.Status.INFEASIBLE) == tighten
 
 
 def test_rounded_tables_fit_their_ends_and_keep_tables_that_fit():
@@ -105,7 +107,8 @@ def test_the_gain_of_a_cluster_is_what_its_block_adds():
     mrf = Mrf([2, 2, 2], [((0, 1), differ), ((1, 2), differ), ((0, 2), differ)])
     relaxation = relax(mrf, "edges")
     solution = relaxation.model.solve(tol=1e-9, passes=1)
-    assert violated_clusters(relaxation, solution, cycles(mrf), most=5) == [(0, 1, 2)]
+    [found] = violated_clusters(relaxation, solution, cycles(mrf), most=5)
+    assert found.score.tolist() == [pytest.approx(1)] and found.type.sizes == (2, 2, 2)
     tight = relax(mrf, "edges", [(0, 1, 2)])
     warm = tight.model.solve(warm_start=solution.state, passes=1)
     assert warm.bound.item() >= solution.bound.item() - 1e-12
@@ -113,6 +116,67 @@ def test_the_gain_of_a_cluster_is_what_its_block_adds():
     agreeable = Mrf([2, 2, 2], [((0, 1), same), ((1, 2), same), ((0, 2), same)])
     relaxation = relax(agreeable, "edges")
     assert violated_clusters(relaxation, relaxation.model.solve(), cycles(agreeable), most=5) == []
+
+
+@pytest.mark.parametrize(("least", "hard", "order"), [(2, 0.0, 2), (3, 0.0, 2), (2, 0.1, 2), (2, 0.0, 3), (1, 0.05, 3)])
+@pytest.mark.parametrize("seed", range(3))
+def test_tightened_bounds_are_those_of_the_clusters_that_joined(seed, least, hard, order):
+    mrf = random_mrf(seed + 10, n=6, least=least, hard=hard, order=order)
+    best = mrf.energy(labellings(mrf)).min()
+    relaxation = relax(mrf, "edges")
+    local = float(reference(relaxation.model).objective[0])
+    told = []
+    found, labelled = tightened_local_polytope(
+        relaxation, incumbent(mrf), bl.Budget(passes=100), tol=1e-5, told=lambda r, energy: told.append((r, energy))
+    )
+    relaxation.views.learn()
+    clusters = [scope for scope in relaxation.views if len(scope) > 2 and scope not in dict(mrf.factors)]
+    tight = float(reference(relaxation.model).objective[0])
+    assert tight == pytest.approx(lp(mrf, "edges", clusters), abs=1e-6)
+    bounds = [float(r.bound[0]) for r in found.rounds]
+    assert bounds == sorted(bounds) and [r for r, _ in told] == list(found.rounds)
+    assert local - 1e-3 * max(1, abs(local)) <= found.solution.bound.item() <= tight + 1e-7 <= best + 2e-7
+    assert labelled.energy == mrf.energy(labelled.labels.numpy()) >= best
+    point = relaxation.points.of_labels(labelled.labels[None])
+    assert np.isinf(labelled.energy) or found.solution.primal.item() <= labelled.energy + 1e-9
+    for blocks in relaxation.model.blocks:
+        assert float(blocks.type.constraints().violation(point[:, blocks.scope]).max()) < 1e-9
+    solved = solve_mrf(mrf, "edges", tighten=bl.Budget(passes=100), tol=1e-5)
+    assert solved.bound <= best + 1e-7 and solved.energy >= best and solved.rounds
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_model_is_bracketed(seed):
+    """Scopes of none to four variables, single labels, forbidden entries, evidence, scales from 1e-3 to 1e6, either precision."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 4, rng.integers(1, 7))
+    factors = []
+    for _ in range(rng.integers(0, 10)):
+        scope = rng.permutation(len(counts))[: rng.choice([0, 1, 2, 2, 2, 3, 4])]
+        table = rng.normal(size=counts[scope]) * 10.0 ** rng.integers(-3, 7)
+        factors.append((scope.tolist(), np.where(rng.random(table.shape) < 0.1, np.inf, table) if len(scope) and seed % 2 else table))
+    mrf = Mrf(counts, factors)
+    if seed % 3 == 0:
+        mrf = mrf.condition({0: 0})
+    best = mrf.energy(labellings(mrf)).min()
+    for decomposition, tighten, dtype in (
+        ("edges", True, torch.float64),
+        ("auto", True, torch.float32),
+        ("chains", False, torch.float32),
+    ):
+        found = solve_mrf(mrf, decomposition, tighten=tighten, dtype=dtype, passes=300)
+        assert found.bound <= best + 1e-9 * max(1, abs(best)) and found.relaxation.safe_bound.item() <= best
+        assert found.energy == mrf.energy(found.labels.numpy()) >= best
+        assert np.isfinite(found.energy) or found.relaxation.status == (bl.Status.INFEASIBLE,) or np.isfinite(best)
+
+
+def test_binary_models_are_tightened_as_qubos():
+    mrf = random_mrf(3, n=8, least=2, most=2)
+    best = mrf.energy(labellings(mrf)).min()
+    found = solve_mrf(mrf, tighten=True, tol=1e-6)
+    assert (found.energy, found.bound) == (best, pytest.approx(best, abs=1e-3))
+    assert found.bound <= best + 1e-9 and found.labels.dtype == torch.long
+    assert {b.name for b in found.relaxation.solver.models[0].blocks} <= {"Edge", "triangles", "four-cycles", "four-cliques"}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +189,7 @@ def test_tiny_instances_of_srmp(shared_qpbo, name, cost):
     plain = solve_mrf(mrf, tol=1e-6)
     assert plain.energy == cost
     assert plain.bound == pytest.approx(float(answer[1]), abs=1e-4)  # SRMP's bound, that of the local polytope
-    tight = solve_mrf(mrf, rounds=3, tol=1e-6)
+    tight = solve_mrf(mrf, tighten=bl.Budget(rounds=3), tol=1e-6)
     assert tight.bound == pytest.approx(cost, abs=1e-4)
     assert tight.relaxation.status == (bl.Status.OPTIMAL,)
 
@@ -155,7 +219,7 @@ def test_real_instances(shared_qpbo, file, bound, minimum, found):
 def test_rounds_close_most_of_the_gap_of_a_grid(shared_qpbo):
     mrf = read_mrf(shared_qpbo / "mrf" / "Grids_11.uai")
     local, minimum = -480.898503, -387.8948
-    solution = solve_mrf(mrf, rounds=8, time_limit=30)
+    solution = solve_mrf(mrf, tighten=bl.Budget(rounds=8), time_limit=30)
     assert (minimum - local) * 0.9 <= solution.bound - local <= minimum + 1e-4 - local
 
 
@@ -174,8 +238,10 @@ def test_bad_options_are_refused():
         relax(mrf, "trees")
     with pytest.raises(OptionError, match="qubo"):
         relax(mrf, "qubo")
-    with pytest.raises(OptionError, match="rounds"):
-        solve_mrf(mrf, rounds=-1)
+    with pytest.raises(OptionError, match="chains"):
+        solve_mrf(mrf, "chains", tighten=True)
+    with pytest.raises(OptionError, match="one number for all"):
+        solve_mrf(mrf, tighten=True, tol=torch.ones(1))
     for cluster in ((0, 1), (0, 1, 1), (0, 1, 99)):
         with pytest.raises(ScopeError, match="cluster"):
             relax(mrf, "edges", [cluster])

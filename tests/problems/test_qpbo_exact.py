@@ -1,5 +1,7 @@
 """Exact minimisation against enumeration and the manifest's optima."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -41,6 +43,20 @@ def test_random_functions_against_enumeration(seed, searched, all_labellings, mo
         assert least - 1e-5 <= found.bound <= least
 
 
+def magnitude(qubo):
+    return np.abs(qubo.linear).sum() + np.abs(qubo.quadratic).sum()
+
+
+def test_minimising_out_a_variable_never_raises_the_magnitude():
+    # Every variable but the first has three neighbours or more, so that it alone goes.
+    rest = [(i, j) for i in range(1, 6) for j in range(i) if j > 0]
+    for alone, a, b in product(range(-7, 8), repeat=3):
+        linear, quadratic = np.zeros(6), np.full(len(rest), 100.0)
+        linear[0] = alone
+        (part,) = presolve(Qubo.from_terms(linear, [(0, 1), (0, 2), *rest], [a, b, *quadratic])).parts
+        assert magnitude(part.qubo) - quadratic.sum() <= abs(alone) + abs(a) + abs(b)
+
+
 def test_presolve_keeps_the_minimum_and_lifts(all_labellings):
     rng = np.random.default_rng(7)
     gone = 0
@@ -54,6 +70,8 @@ def test_presolve_keeps_the_minimum_and_lifts(all_labellings):
             minima.append(every[part.qubo.energy(every).argmin()].astype(np.int8))
         value = reduced.offset + sum(float(p.qubo.energy(y)) for p, y in zip(reduced.parts, minima, strict=True))
         least = qubo.energy(all_labellings(qubo.n)).min()
+        # Integers stay small enough for exact sums.
+        assert sum(map(magnitude, (part.qubo for part in reduced.parts))) <= magnitude(qubo) + 1e-9
         assert value == pytest.approx(least, abs=1e-9)
         assert qubo.energy(reduced.lift(minima)) == pytest.approx(least, abs=1e-9)
     assert gone > 1000

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
-from blocklp.problems.qpbo import Qubo, one_flip_descent, read_qubo, round_fractional
+from blocklp.problems.qpbo import Qubo, heuristics, one_flip_descent, read_qubo, round_fractional, tabu_search
 from blocklp.problems.qpbo.heuristics import Adjacency
 
 
@@ -132,3 +132,13 @@ def test_descent_on_the_gpu_agrees_on_integer_data():
     qubo = random_qubo(60, 0.3, seed=11, integer=True)
     y = starts(qubo, 8)
     assert torch.equal(one_flip_descent(qubo, y.cuda()).y.cpu(), one_flip_descent(qubo, y).y)
+
+
+@pytest.mark.parametrize("moves", [0, 1, 7, 400])
+def test_tabu_moves_are_the_same_with_and_without_compiled_loops(qubo, moves, monkeypatch):
+    pytest.importorskip("numba")
+    y = torch.cat([starts(qubo, 12), torch.zeros(12, qubo.n)])
+    compiled = tabu_search(qubo, y, moves)
+    monkeypatch.setattr(heuristics, "loops", lambda module: None)
+    tensors = tabu_search(qubo, y, moves)
+    assert torch.equal(compiled.y, tensors.y) and torch.equal(compiled.energy, tensors.energy)

@@ -1,15 +1,20 @@
 """Proofs hold for minimisers, and forged ones are rejected."""
 
+import ast
 import math
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from blocklp.errors import FormatError, OptionError, ShapeError
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
-from blocklp.problems.qpbo import Qubo, solve_qpbo_exactly
-from blocklp.problems.qpbo.proof import Branch, Leaf, check_proof, proof_from_json, proof_to_json, prove_minimum
+from blocklp.problems.qpbo import Qubo, proving, solve_qpbo_exactly
+from blocklp.problems.qpbo import proof as checker
+from blocklp.problems.qpbo.proof import Branch, Leaf, check_proof, proof_from_json, proof_to_json
+from blocklp.problems.qpbo.proving import prove_minimum
 
 pytest.importorskip("numba")
 
@@ -80,16 +85,134 @@ def test_forged_proofs_are_rejected():
         check_proof(qubo, labels, "trust me")
     with pytest.raises(ShapeError):
         check_proof(qubo, labels[:-1], proof)
-    for text in ("{}", "[1, 2]", "nonsense", '{"multipliers": [[1, 2]]}'):
+    for text in (
+        "{}",
+        "[]",
+        "3",
+        "[1, 2]",
+        "nonsense",
+        "[[[1, 2]]]",
+        "[0.0, [], []]",
+        "[true, [], []]",
+        "[[], []]",
+        f"[[[0, 0, {10**400}]]]",
+    ):
         with pytest.raises(FormatError):
             proof_from_json(text)
 
 
-def test_proofs_of_independent_sets():
-    graph = WeightedGraph.from_edges([2.0, 3.0, 2.0, 3.0, 4.0], [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)])
-    found = solve_mis_exactly(graph)
-    verdict = check_proof(graph.to_qubo(), found.labels, prove_minimum(graph.to_qubo(), found.labels))
-    assert verdict.optimal and -float(verdict.energy) == found.energy == 7
+def nodes_of(proof):
+    """All nodes with their paths from the root."""
+    work = [((), proof)]
+    while work:
+        path, node = work.pop()
+        yield path, node
+        if isinstance(node, Branch):
+            work += [((*path, "zero"), node.zero), ((*path, "one"), node.one)]
+
+
+def grafted(proof, path, new):
+    """The proof with another node at the end of a path."""
+    return replace(proof, **{path[0]: grafted(getattr(proof, path[0]), path[1:], new)}) if path else new
+
+
+def exact_minimum(qubo, all_labellings):
+    rational = checker.Rational(qubo)
+    return min(map(rational.energy, all_labellings(qubo.n)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e20])
+def test_no_tampering_proves_too_much(scale, all_labellings):
+    qubo, labels, proof = a_branched_proof()
+    qubo = Qubo(qubo.linear * scale, qubo.edges, qubo.quadratic * scale, offset=qubo.offset)
+    least, rng, weaker = exact_minimum(qubo, all_labellings), np.random.default_rng(1), 0
+    nodes = list(nodes_of(proof))
+    leaves = [(path, node) for path, node in nodes if isinstance(node, Leaf)]
+    forged = []
+    for path, leaf in leaves:
+        for size in (1e-9, 1.0, 1e9):
+            moved = np.array(leaf.multipliers).reshape(-1, 3)
+            forged.append((path, Leaf(tuple(map(tuple, (moved * scale + size * rng.normal(size=moved.shape)).tolist())))))
+        forged += [
+            (path, Leaf(())),
+            (path, Leaf(leaf.multipliers[:-1])),
+            (path, rng.choice(np.array([n for _, n in nodes], dtype=object))),
+        ]
+    for path, node in nodes:
+        if isinstance(node, Branch):
+            forged.append((path, Branch(node.variable, node.one, node.zero)))
+            forged.append((path, Branch((node.variable + 1) % qubo.n, node.zero, node.one)))
+            forged.append((path, node.zero))
+    for path, new in forged:
+        try:
+            verdict = check_proof(qubo, labels, grafted(proof, path, new))
+        except FormatError:
+            continue
+        weaker += 1
+        assert verdict.bound <= least
+        assert verdict.optimal == (verdict.bound == verdict.energy == least)
+    assert weaker > len(leaves)
+
+
+def test_random_trees_never_prove_too_much(all_labellings):
+    rng = np.random.default_rng(4)
+
+    def tree(free, depth):
+        if depth == 0 or not free:
+            pairs = sum(a in free and b in free for a, b in qubo.edges.tolist())
+            return Leaf(tuple(map(tuple, (rng.normal(size=(pairs, 3)) * 3).tolist())))
+        v = int(rng.choice(sorted(free)))
+        return Branch(v, tree(free - {v}, depth - 1), tree(free - {v}, depth - 1))
+
+    for seed in range(100):
+        qubo = frustrated(seed, 6)
+        qubo = Qubo(qubo.linear + rng.normal(size=6), qubo.edges, qubo.quadratic * rng.choice([1.0, 0.1]), offset=0.1)
+        proof = tree(set(range(6)), int(rng.integers(0, 7)))
+        assert proof_from_json(proof_to_json(proof)) == proof
+        assert check_proof(qubo, np.zeros(6), proof).bound <= exact_minimum(qubo, all_labellings)
+
+
+def test_the_checker_uses_nothing_of_the_solver():
+    tree = ast.parse(Path(checker.__file__).read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in modules if name.startswith("blocklp")} == {"blocklp.errors", "blocklp.problems.qpbo.instance"}
+
+
+def test_proofs_deeper_than_the_stack_are_written_read_and_checked():
+    n = 3000
+    qubo = Qubo(np.ones(n), np.zeros((0, 2), dtype=int), [])
+    proof = Leaf(())
+    for v in range(n):
+        proof = Branch(v, proof, Leaf(()))
+    assert check_proof(qubo, np.zeros(n), proof_from_json(proof_to_json(proof))).optimal
+
+
+def test_an_interrupt_ends_the_search_for_a_proof(monkeypatch):
+    qubo, labels, _ = a_branched_proof()
+    given = proving.roof_duality_model
+
+    class Stopped:
+        def __init__(self, model):
+            self.model = model
+
+        def solve(self, **options):
+            return self.model.solve(**options, callback=lambda *_: True)
+
+    monkeypatch.setattr(proving, "roof_duality_model", lambda qubo: Stopped(given(qubo)))
+    with pytest.raises(KeyboardInterrupt):
+        prove_minimum(qubo, labels)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_proofs_of_independent_sets(seed, all_labellings):
+    rng = np.random.default_rng(seed)
+    edges = [(i, j) for i in range(10) for j in range(i) if rng.random() < 0.4]
+    graph = WeightedGraph.from_edges(rng.integers(1, 9, 10) * rng.choice([1.0, 0.5, 1e20]), edges)
+    found, qubo = solve_mis_exactly(graph), graph.to_qubo()
+    verdict = check_proof(qubo, found.labels, prove_minimum(qubo, found.labels))
+    every = all_labellings(10)
+    assert verdict.optimal and graph.independent(found.labels.numpy())
+    assert -verdict.bound == max(map(Fraction, graph.weight(every)[graph.independent(every)].tolist()))
 
 
 def test_a_proof_that_is_too_long_is_refused():

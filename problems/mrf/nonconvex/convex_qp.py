@@ -27,10 +27,8 @@ def convex_qp(run: Run, *, steps: int = 200, tolerance: float = 1e-6) -> None:
     ----------
     run : Run
         The run.
-    steps : int
-        Most steps, at least 1.
-    tolerance : float
-        A point counts as optimal, and stays, once the Frank-Wolfe gap is at most this share of the value.
+    steps, tolerance
+        As in :func:`~blocklp.problems.mrf.nonconvex.frank_wolfe.frank_wolfe`, for the relaxation.
 
     Raises
     ------

@@ -26,11 +26,8 @@ def projected_gradient(run: Run, *, rate: float = 1.0, steps: int = 200, toleran
     rate : float
         :math:`\beta_i` times the difference of the largest and the least entry of :math:`\partial E / \partial x_i`: how far a step
         goes before the projection.
-    steps : int
-        Most steps, at least 1.
-    tolerance : float
-        A point counts as stationary, and stays, once :math:`\langle \nabla E(x), x - s \rangle` is at most this share of
-        :math:`|E(x)|`.
+    steps, tolerance
+        As in :func:`~blocklp.problems.mrf.nonconvex.frank_wolfe.frank_wolfe`.
 
     Raises
     ------

@@ -1,0 +1,96 @@
+"""Minimisation of a discrete energy by eliminating variables: exact, in time and memory exponential in the width of the order.
+
+As :mod:`blocklp.problems.qpbo.elimination`, for tables of any shape (bucket elimination: R. Dechter, Artificial Intelligence 113
+(1999)).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+
+WIDEST = 24
+"""Variables of a table."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of elimination, and the entries of all tables that it makes; infinite, and cut short, where that is too many."""
+
+    variables: list[int]
+    work: float
+
+
+def cheapest_order(mrf: Mrf, affordable: float) -> Order:
+    """Eliminate the variable of the least table next.
+
+    Parameters
+    ----------
+    mrf : Mrf
+    affordable : float
+        Entries above which an order is not pursued.
+    """
+    near: list[set[int]] = [set() for _ in range(mrf.n)]
+    for a, b in mrf.edges.tolist():
+        near[a].add(b)
+        near[b].add(a)
+    logs = np.log(mrf.counts)
+
+    def size(i: int) -> float:
+        return float(logs[i] + sum(logs[j] for j in near[i]))
+
+    sizes = {i: size(i) for i in range(mrf.n)}
+    order: list[int] = []
+    work = 0.0
+    while sizes:
+        i = min(sizes, key=lambda j: (sizes[j], j))
+        work += float(np.exp(sizes.pop(i)))
+        if work > affordable or len(near[i]) >= WIDEST:
+            return Order(order, np.inf)
+        order.append(i)
+        for j in near[i]:
+            near[j] |= near[i]
+            near[j] -= {i, j}
+        for j in near[i]:
+            sizes[j] = size(j)
+    return Order(order, work)
+
+
+def minimise_by_elimination(mrf: Mrf, order: Order, deadline: float) -> IntArray | None:
+    """Return a minimiser, or None after the deadline (by ``time.perf_counter()``).
+
+    Its energy is infinite where no labelling respects the hard constraints.
+    """
+    place = np.empty(mrf.n, dtype=np.int64)
+    place[order.variables] = np.arange(mrf.n)
+    buckets: list[list[tuple[tuple[int, ...], FloatArray]]] = [[] for _ in range(mrf.n)]
+
+    def put(scope: tuple[int, ...], table: FloatArray) -> None:
+        """Into the bucket of its first variable in the order, its axes in that order too."""
+        by_place = np.argsort(place[list(scope)])
+        scope = tuple(scope[k] for k in by_place)
+        buckets[scope[0]].append((scope, table.transpose(by_place)))
+
+    for scope, table in mrf.factors:
+        put(scope, table)
+    choices: list[tuple[int, tuple[int, ...], IntArray]] = []
+    for i in order.variables:
+        if time.perf_counter() > deadline:
+            return None
+        scope = tuple(sorted({i}.union(*(mine for mine, _ in buckets[i])), key=lambda j: place[j]))
+        total = np.zeros([mrf.counts[j] for j in scope])
+        for mine, table in buckets[i]:
+            total += table.reshape([mrf.counts[j] if j in mine else 1 for j in scope])
+        buckets[i] = []
+        choices.append((i, scope[1:], total.argmin(0).astype(np.uint16)))
+        if len(scope) > 1:
+            put(scope[1:], total.min(0))
+    labels = np.zeros(mrf.n, dtype=np.int64)
+    for i, others, best in reversed(choices):
+        labels[i] = best[tuple(labels[list(others)])]
+    return labels

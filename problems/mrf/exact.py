@@ -1,0 +1,195 @@
+"""Exact minimisation of discrete energies.
+
+Labels that cannot matter and variables of few neighbours go first; what is left falls into components.  A component of small width is
+minimised by elimination, a binary pairwise one as a quadratic function, another by branch and bound on tightened relaxations.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.errors import OptionError
+from blocklp.exact import rounded_down
+from blocklp.expression import View
+from blocklp.problems.exact import Callback, ExactResult, Run, in_units
+from blocklp.problems.integers import Grid, Unit, total_of
+from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
+from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.reductions import Part, reduced
+from blocklp.problems.mrf.relaxation import relax
+from blocklp.problems.mrf.rounding import improved, incumbent
+from blocklp.problems.mrf.tightening import tightening_of
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+from blocklp.problems.qpbo.exact import minimised as minimised_function
+from blocklp.problems.tightened_search import BUDGET, Branching, Fixings, search_tightened
+from blocklp.problems.tightening import Labelled
+from blocklp.status import Status
+
+AFFORDABLE = 5e7
+"""Entries of all tables of an elimination."""
+
+AS_FUNCTION = 16
+"""Sums of so many times the entries come up where tables are stated as quadratic functions."""
+
+
+def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callback | None = None) -> ExactResult:
+    """Minimise a discrete energy, with proof.
+
+    Parameters
+    ----------
+    mrf : Mrf
+        The energy.
+    time_limit : float
+        Seconds; then, and after an interrupt, the best labelling and a valid bound are returned.
+    callback : callable, optional
+        Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
+
+    Returns
+    -------
+    ExactResult
+        Labels are int64.  Where no labelling respects the hard constraints energy and bound are infinite, and that is proved.
+
+    Raises
+    ------
+    OptionError
+        ``time_limit`` is not positive.
+    ModelError
+        The magnitudes of the finite entries add up to more than float64 holds.
+
+    Examples
+    --------
+    >>> from blocklp.problems.mrf import Mrf, solve_mrf_exactly
+    >>> found = solve_mrf_exactly(Mrf([3, 3], [((0,), [0, 2, 3]), ((0, 1), [[5, 4, 5], [1, 5, 5], [5, 5, 0]])]))
+    >>> found.labels.tolist(), found.energy, found.bound, found.proven
+    ([1, 0], 3.0, 3.0, True)
+    """
+    if not time_limit > 0:
+        raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
+    began = time.perf_counter()
+    tables = [table for _, table in mrf.factors]
+    finite = [table[np.isfinite(table)] for table in tables]
+    sizes = np.array([np.abs(values).max(initial=0.0) for values in finite])
+    total_of(np.append(sizes, mrf.constant) * AS_FUNCTION)
+    unit = Unit.of(np.concatenate([*finite, np.zeros(1)]), AS_FUNCTION * total_of(sizes))
+    whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
+    integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
+    run = Run(began + time_limit, in_units(callback, float(unit.size)))
+    near = unit.near / AS_FUNCTION
+    try:
+        labels, below = _minimised(integral, near, run)
+    except KeyboardInterrupt:
+        run.status = Status.INTERRUPTED
+        labels, below = np.zeros(mrf.n, dtype=np.int64), _trivial(integral)
+    energy = _energy(mrf, labels)
+    if below == math.inf:
+        bound, run.status = math.inf, Status.INFEASIBLE
+    else:
+        bound = min(energy, rounded_down(Fraction(mrf.constant) + unit.size * int(below) - _charge(unit, finite, whole, sizes)))
+    seconds = time.perf_counter() - began
+    proven = run.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status)
+
+
+def _charge(unit: Unit, values: list[FloatArray], whole: list[FloatArray], sizes: FloatArray) -> Fraction:
+    """By how much the integers of a labelling can stand for more than its entries: the worst entry of every factor."""
+    if unit.exact:
+        return Fraction(0)
+    size = float(unit.size)
+    # The unit, a product with it and a difference are rounded: three parts in 2^53 of the entry.
+    excess = [(w[np.isfinite(w)] * size - v).max(initial=0.0) + 2.0**-51 * s for v, w, s in zip(values, whole, sizes, strict=True)]
+    return Fraction(math.fsum(excess)) * (1 + Fraction(1, 2**52))
+
+
+def _energy(mrf: Mrf, labels: IntArray) -> float:
+    """The energy, rounded once."""
+    return math.fsum([mrf.constant, *(table[tuple(labels[list(scope)])] for scope, table in mrf.factors)])
+
+
+def _trivial(mrf: Mrf) -> float:
+    """The sum of the least entries."""
+    return sum((float(table.min()) for _, table in mrf.factors), mrf.constant)
+
+
+def _minimised(mrf: Mrf, near: float, run: Run) -> tuple[IntArray, float]:
+    """Labels and bound of an energy of integers, the constant included."""
+    left = reduced(mrf)
+    if left.constant == math.inf:
+        return np.zeros(mrf.n, dtype=np.int64), math.inf
+    found = [_component(part, near, run) for part in left.parts]
+    if any(bound == math.inf for _, bound in found):
+        return np.zeros(mrf.n, dtype=np.int64), math.inf
+    return left.lift([labels for labels, _ in found]), left.constant + sum(bound for _, bound in found)
+
+
+def _component(part: Part, near: float, run: Run) -> tuple[IntArray, float]:
+    """Labels and bound of a connected energy without a constant; the bound is infinite where no labelling is feasible."""
+    mrf = part.mrf
+    labels, bound = np.zeros(mrf.n, dtype=np.int64), _trivial(mrf)
+    try:
+        if run.over():
+            return labels, bound
+        order = cheapest_order(mrf, AFFORDABLE)
+        if order.work <= AFFORDABLE:
+            found = minimise_by_elimination(mrf, order, run.deadline)
+            if found is None:
+                run.status = Status.TIME_LIMIT
+                return labels, bound
+            run.nodes += 1
+            return found, float(mrf.energy(found))
+        grid = _grid(mrf, near)
+        if (qubo := mrf.to_qubo()) is not None:
+            y, below = minimised_function(qubo, grid, run)
+            return y.astype(np.int64), max(bound, below)
+        best, below = _searched(mrf, near, grid, run)
+        return best.labels.numpy(), max(bound, below)
+    except KeyboardInterrupt:
+        run.status = Status.INTERRUPTED
+        return labels, bound
+
+
+def _grid(mrf: Mrf, near: float) -> Grid:
+    """What energies can be."""
+    finite = [table[np.isfinite(table)] for _, table in mrf.factors]
+    return Grid.of(np.concatenate(finite), near, sum(float(np.abs(values).max(initial=0.0)) for values in finite))
+
+
+def _searched(mrf: Mrf, near: float, grid: Grid, run: Run) -> tuple[Labelled, float]:
+    """Branch and bound by labels."""
+    best = incumbent(mrf, run.left())
+    relaxation = relax(mrf, "edges")
+    columns = [relaxation.views[i,].index for i in range(mrf.n)]
+    ends = np.cumsum([0, *(len(c) for c in columns)])
+
+    def kept(fixings: Fixings) -> list[IntArray]:
+        """The labels that are left."""
+        own = [fixings[ends[i] : ends[i + 1]] for i in range(mrf.n)]
+        return [np.flatnonzero(f == 1) if (f == 1).any() else np.flatnonzero(f != 0) for f in own]
+
+    def rest(fixings: Fixings) -> tuple[Labelled, float]:
+        labels = kept(fixings)
+        if not all(len(k) for k in labels):
+            return best, math.inf
+        counts = np.array([len(k) for k in labels])
+        factors = [(scope, table[np.ix_(*(labels[i] for i in scope))]) for scope, table in mrf.factors]
+        mine, below = _minimised(Mrf(counts, factors), near, run)
+        whole = np.array([k[label] for k, label in zip(labels, mine.tolist(), strict=True)])
+        return Labelled(torch.tensor(whole), float(mrf.energy(whole))), below
+
+    def rounded(points: Tensor) -> Labelled:
+        starts = torch.stack([points[:, ends[i] : ends[i + 1]].argmax(1) for i in range(mrf.n)], 1)
+        return improved(mrf, starts, run.left())
+
+    branching = Branching(
+        tightening_of(relaxation, BUDGET.blocks, run.left),
+        View(relaxation.model, "labels", torch.cat(columns)),
+        size=lambda fixings: sum(len(k) - 1 for k in kept(fixings)),
+        rounded=rounded,
+        rest=rest,
+    )
+    return search_tightened(branching, best, grid, run)

@@ -1,0 +1,82 @@
+"""Labellings from relaxed points."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.problems.mrf.heuristics import descend, expand, fuse
+from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.relaxation import Relaxation
+from blocklp.problems.qpbo.heuristics import round_fractional
+from blocklp.problems.tightening import Labelled
+
+DRAWN = 62
+"""Labellings drawn from the marginals."""
+
+FUSED = 20
+"""Labellings, the best first, that are fused."""
+
+
+def rounded(relaxation: Relaxation, solution: bl.Solution, time_limit: float = math.inf) -> Labelled:
+    """Round the point of a solved relaxation and improve it.
+
+    Starts are the likeliest label of each variable, its label of least cost, and labels drawn by their marginals with a fixed seed;
+    binary models without hard constraints add those of :func:`blocklp.problems.qpbo.round_fractional`.  All descend together.  In
+    pairwise models the best one is improved by expansion moves and fused with the next ones.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        Of one instance.
+    solution : Solution
+        Of its model.
+    time_limit : float
+        Seconds for expansion moves.
+
+    Returns
+    -------
+    Labelled
+        Labels are int64; the energy is infinite where none was found that respects the hard constraints.
+    """
+    mrf, marginals = relaxation.mrf, relaxation.marginals(solution).cpu().to(torch.float64)[0]
+    starts = [marginals.argmax(-1)[None], alone(mrf)[None], drawn(mrf, marginals)]
+    if not relaxation.views and (qubo := mrf.to_qubo()) is not None:
+        starts.append(round_fractional(qubo, solution.x["y"].cpu()).y.long())
+    return improved(mrf, torch.cat(starts), time_limit)
+
+
+def incumbent(mrf: Mrf, time_limit: float = math.inf) -> Labelled:
+    """A labelling found without a relaxation: from the labels of least cost and from random ones; as :func:`rounded`."""
+    return improved(mrf, torch.cat([alone(mrf)[None], drawn(mrf, torch.zeros(mrf.n, int(mrf.counts.max())).double())]), time_limit)
+
+
+def alone(mrf: Mrf) -> Tensor:
+    """The label of least cost of each variable: ``(n,)`` int64."""
+    labels = torch.zeros(mrf.n, dtype=torch.long)
+    for group in mrf.groups:
+        if group.order == 1:
+            labels[torch.tensor(group.scopes[:, 0])] = torch.tensor(group.tables.argmin(1))
+    return labels
+
+
+def drawn(mrf: Mrf, marginals: Tensor) -> Tensor:
+    """Labels drawn by marginals ``(n, most labels)`` with a fixed seed: ``(drawn, n)`` int64."""
+    # Far from convergence a variable may have no weight at all, or a little below zero.
+    exists = torch.arange(marginals.shape[-1]) < torch.tensor(mrf.counts)[:, None]
+    weights = marginals.clamp(min=0) + 1e-3 * exists
+    return torch.multinomial(weights, DRAWN, replacement=True, generator=torch.Generator().manual_seed(0)).T
+
+
+def improved(mrf: Mrf, starts: Tensor, time_limit: float) -> Labelled:
+    """The best labelling that descent, and moves by flow in pairwise models, lead to from ``(batch, n)``."""
+    reached = descend(mrf, starts)
+    ranked = reached.labels[reached.energy.argsort(stable=True)]
+    labels = ranked[0]
+    if mrf.order <= 2:
+        expanded = expand(mrf, labels.numpy(), time_limit)
+        labels = torch.tensor(expand(mrf, fuse(mrf, expanded, ranked[1:FUSED].numpy()), time_limit))
+    return Labelled(labels, float(mrf.energy(labels.numpy())))

@@ -1,0 +1,187 @@
+"""Branch and bound below a tightened relaxation, for sparse problems too wide for elimination.
+
+The relaxation is tightened until its bound meets the best labelling, or rounds no longer pay.  Reduced costs then fix what no better
+labelling has.  Where that leaves much less, the rest is a problem of its own: it is reduced again, falls into parts, and gets a
+relaxation tightened anew.  Otherwise nodes are bounded over the root's model (:class:`blocklp.Nodes`), many at a time, until they
+have shrunk so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.expression import View
+from blocklp.problems.exact import Run
+from blocklp.problems.integers import Grid
+from blocklp.problems.tightening import Labelled, Problem, tightened
+from blocklp.search import Expansion, Node, SearchEvent, branch_and_bound
+from blocklp.status import Status
+from blocklp.tightening import Budget, Round
+
+Fixings = NDArray[np.int8]
+
+BUDGET = Budget(rounds=100, blocks=3000, passes=300)
+PASSES = 30_000
+"""Passes of the root at most."""
+CLOSING, LOOKED_BACK = 0.2, 2
+"""Share of the gap that so many rounds must close to be followed by others."""
+SHRUNK = 0.7
+"""Share of the labels of the root at which what is left of a node is a problem of its own."""
+BATCH, SWEEPS = 32, 32
+"""Nodes that are bounded at once, and their sweeps."""
+MEMORY = 2e9
+"""Bytes of multipliers of open nodes above which the deepest nodes come first."""
+
+
+@dataclass(frozen=True)
+class Branching:
+    """What the search has to know of a problem with integer values besides its relaxation.
+
+    Attributes
+    ----------
+    problem : Problem
+        Its relaxation.
+    variables : View
+        The 0/1 variables of the model to branch on.
+    size : callable
+        Takes fixings of these, ``(k,)`` of 0, 1 and -1 for free, to the number of labels that are left to choose from.
+    rounded : callable
+        Takes points ``(nodes, k)`` to a labelling.
+    rest : callable
+        Solves what fixings leave: a labelling of the whole problem, and a bound on all that have the fixings.
+    """
+
+    problem: Problem
+    variables: View
+    size: Callable[[Fixings], int]
+    rounded: Callable[[Tensor], Labelled]
+    rest: Callable[[Fixings], tuple[Labelled, float]]
+
+
+def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run) -> tuple[Labelled, float]:
+    """Minimise, from a labelling ``best`` on; ``run.status`` tells whether the bound returned meets the labelling.
+
+    Parameters
+    ----------
+    branching : Branching
+        The problem.
+    best : Labelled
+        A labelling to begin with.
+    grid : Grid
+        What its values can be.
+    run : Run
+        Limits.
+
+    Returns
+    -------
+    Labelled, float
+        The best labelling and a bound.
+    """
+    search = _Search(branching, best, grid, run)
+    bound = search.tighten()
+    if bound < search.goal() and not run.over():
+        bound = max(bound, search.branch(bound))
+    if bound >= search.goal():
+        bound = search.best.energy - grid.tolerance
+    return search.best, min(search.best.energy, grid.raised(bound))
+
+
+class _Search:
+    """The state of a search: its incumbent, and the nodes of its root's model."""
+
+    def __init__(self, branching: Branching, best: Labelled, grid: Grid, run: Run) -> None:
+        self.branching, self.best, self.grid, self.run = branching, best, grid, run
+
+    def goal(self) -> float:
+        """A bound that leaves no labelling that matters."""
+        return self.best.energy - 0.999 * self.grid.step
+
+    def offer(self, found: Labelled) -> None:
+        """Keep the better labelling."""
+        if found.energy < self.best.energy:
+            self.best = found
+
+    def tighten(self) -> float:
+        """The bound of the root; its multipliers are kept."""
+        gaps: list[float] = []
+
+        def told(round: Round, energy: float) -> bool:
+            bound = float(round.bound[0])
+            gaps.append(energy - bound)
+            event = SearchEvent(self.run.nodes, 1, bound, energy, round.seconds)
+            if self.run.callback is not None and self.run.callback(event):
+                self.run.status = Status.INTERRUPTED
+                return True
+            return len(gaps) > 2 * LOOKED_BACK and gaps[-1] > (1 - CLOSING) * gaps[-1 - LOOKED_BACK]
+
+        tol = max(0.1 * self.grid.step / max(1.0, abs(self.best.energy)), 1e-12)
+        limits = {"tol": tol, "passes": PASSES, "time_limit": self.run.left()}
+        found, best = tightened(self.branching.problem, self.best, BUDGET, cutoff=self.goal(), told=told, **limits)
+        self.offer(best)
+        self.run.nodes += 1
+        if found.solution.status[0] is Status.INTERRUPTED:
+            self.run.status = Status.INTERRUPTED
+        self.multipliers = found.solution.state
+        return float(found.solution.safe_bound[0])
+
+    def branch(self, bound: float) -> float:
+        """The bound after a search among the nodes of the root."""
+        self.nodes = bl.Nodes(self.branching.problem.model, self.branching.variables)
+        free = torch.full((1, len(self.nodes.columns)), -1, dtype=torch.int8)
+        self.size = self.branching.size(free[0].numpy())
+        root = self.nodes.solve(free, self.multipliers, sweeps=0, passes=0).multipliers
+        result = branch_and_bound(
+            [_node(bound, 0, free, root)],
+            self.expand,
+            batch=BATCH,
+            tol=0.999 * self.grid.step,
+            cutoff=self.goal(),
+            time_limit=self.run.left(),
+            memory=MEMORY,
+            callback=self.run.callback,
+        )
+        if not result.proven and self.run.status is Status.OPTIMAL:
+            self.run.status = result.status
+        return result.bound
+
+    def expand(self, nodes: list[Node]) -> Expansion:
+        """Bound nodes, solve those that are small, and split the others."""
+        fixings, multipliers = (torch.cat([node.state[k] for node in nodes]) for k in (0, 1))
+        found = self.nodes.solve(fixings, multipliers, cutoff=self.goal(), sweeps=SWEEPS, time_limit=self.run.left())
+        self.run.nodes += len(nodes)
+        if int(Status.INTERRUPTED) in found.status.tolist():
+            raise KeyboardInterrupt
+        if bool(found.open.any()):
+            self.offer(self.branching.rounded(torch.where(found.fixings < 0, found.x, found.fixings.double())[found.open]))
+        children: list[Node] = []
+        unresolved: list[Node] = []
+        bounds, scores, fixings = torch.maximum(found.bound, torch.tensor([n.bound for n in nodes])), found.scores, found.fixings
+        for k, node in enumerate(nodes):
+            bound = float(bounds[k])
+            if not bool(found.open[k]):
+                children.append(Node(bound))
+            elif self.run.over():
+                unresolved.append(Node(bound))
+            elif self.branching.size(fixings[k].numpy()) <= SHRUNK * self.size:
+                labels, below = self.branching.rest(fixings[k].numpy())
+                self.offer(labels)
+                if below < min(self.goal(), labels.energy - self.grid.step):
+                    unresolved.append(Node(max(bound, below)))
+            else:
+                column = int(scores[k].argmax())
+                for value, side in ((0, found.if_zero), (1, found.if_one)):
+                    child = fixings[k : k + 1].clone()
+                    child[0, column] = value
+                    children.append(_node(max(bound, float(side[k, column])), node.depth + 1, child, found.multipliers[k : k + 1]))
+        return Expansion(children, self.best.energy, self.best, unresolved)
+
+
+def _node(bound: float, depth: int, fixings: Tensor, multipliers: Tensor) -> Node:
+    return Node(bound, depth, (fixings, multipliers), multipliers.nbytes + fixings.nbytes)

@@ -1,0 +1,141 @@
+"""Tighten the LP of a labelling problem until its bound meets the best labelling found."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.errors import OptionError
+from blocklp.solution import Values
+from blocklp.tightening import Budget, Round, Search, Tightened, tighten
+
+T = TypeVar("T")
+
+Told = Callable[[Round, float], Any]
+"""Gets every round and the energy of the best labelling; True ends the work."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelling ``(n,)`` and its energy, to be minimised."""
+
+    labels: Tensor
+    energy: float
+
+
+def gap_between(energy: float, bound: float) -> float:
+    """How far a labelling can be from the minimum, relative to its size; infinite where it violates a hard constraint."""
+    return max(0.0, energy - bound) / max(1.0, abs(energy), abs(bound)) if math.isfinite(energy) else math.inf
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What tightening has to know of a labelling problem.
+
+    Attributes
+    ----------
+    model : Model
+        Its relaxation; it grows.
+    search : callable
+        That of :func:`blocklp.tighten`.
+    rounded : callable
+        Takes a solution to a labelling.
+    lifted : callable
+        Takes a solution and labels to the point ``(1, variables)`` of its model that they are.
+    """
+
+    model: bl.Model
+    search: Search
+    rounded: Callable[[bl.Solution], Labelled]
+    lifted: Callable[[bl.Solution, Tensor], Tensor]
+
+
+def tightened(
+    problem: Problem,
+    best: Labelled,
+    budget: Budget,
+    *,
+    tol: float = 1e-4,
+    cutoff: float = math.inf,
+    told: Told | None = None,
+    **options: Any,
+) -> tuple[Tightened, Labelled]:
+    """Tighten a relaxation until its bound comes within ``tol`` of the best labelling, or reaches the cutoff.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    best : Labelled
+        A labelling to begin with.
+    budget : Budget
+        How far to go.
+    tol : float
+        Relative gap between bound and labelling, or of the LP, at which to stop.
+    cutoff : float
+        Stop once the bound reaches this value.
+    told : callable, optional
+        As :data:`Told`.
+    **options
+        Those of :func:`blocklp.tightening.tighten`.
+
+    Returns
+    -------
+    Tightened, Labelled
+        The labelling, the best one, is a primal point of the solution; the status is ``OPTIMAL`` where bound and labelling meet.
+
+    Raises
+    ------
+    OptionError
+        ``tol`` or ``cutoff`` is no single number.
+    """
+    if not isinstance(tol, int | float) or not isinstance(cutoff, int | float):
+        raise OptionError(f"{tol=}, {cutoff=}; tightening takes one number for all instances")
+
+    def goal() -> float:
+        return min(cutoff, best.energy - tol * max(1.0, abs(best.energy))) if math.isfinite(best.energy) else cutoff
+
+    def look(round: Round, solution: bl.Solution) -> bool:
+        nonlocal best
+        found = problem.rounded(solution)
+        if found.energy < best.energy:
+            best = found
+        stop = told is not None and told(round, best.energy)
+        return bool(stop) or float(round.bound[0]) >= goal()
+
+    found = tighten(problem.model, problem.search, budget, tol=tol, cutoff=goal(), told=look, **options)
+    return replace(found, solution=_with_labelling(problem, found.solution, best, tol)), best
+
+
+def _with_labelling(problem: Problem, solution: bl.Solution, best: Labelled, tol: float) -> bl.Solution:
+    """Offer a labelling as a primal point of the LP, which it is."""
+    if not best.energy < float(solution.primal[0]):
+        return solution
+    energy = torch.full_like(solution.primal, best.energy)
+    gap = (energy - solution.bound).clamp(min=0) / torch.maximum(energy.abs(), solution.bound.abs()).clamp(min=1)
+    x = problem.lifted(solution, best.labels)
+    stopped = bl.Status.INTERRUPTED in solution.status
+    status = solution.status if stopped or bool(gap[0] > tol) else (bl.Status.OPTIMAL,)
+    values = Values(x, solution.solver.models[0].variables)
+    return replace(solution, primal=energy, gap=gap, raw_x=x, x=values, status=status)
+
+
+def tighten_in_turn(
+    calls: Sequence[Callable[..., tuple[Tightened, T]]], *, time_limit: float = math.inf, **options: Any
+) -> list[tuple[Tightened, T]]:
+    """Tighten several instances one after another, since each gets clusters of its own; ``time_limit`` is for all."""
+    began = time.perf_counter()
+    found: list[tuple[Tightened, T]] = []
+    for call in calls:
+        left = max(time_limit - (time.perf_counter() - began), 1e-9) if found else time_limit
+        found.append(call(time_limit=left, **options))
+        if bl.Status.INTERRUPTED in found[-1][0].solution.status:
+            options |= {"told": lambda *_: True, "passes": 1}
+    return found

@@ -1,0 +1,306 @@
+"""Exact solvers against enumeration in rational numbers: at every scale, and wherever they are stopped."""
+
+import itertools
+import math
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import blocklp as bl
+from blocklp.errors import ModelError
+from blocklp.problems.integers import LARGEST, Grid, Unit
+from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
+from blocklp.problems.mis import exact as mis_module
+from blocklp.problems.mis.reductions import Kernel
+from blocklp.problems.qpbo import Qubo, convex_search, solve_qpbo_exactly
+from blocklp.problems.qpbo import exact as qpbo_module
+from blocklp.problems.qpbo.convexify import Spins
+
+pytest.importorskip("numba")
+
+KINDS = {
+    "integers": lambda rng, k: rng.integers(-9, 10, k).astype(float),
+    "ties": lambda rng, k: rng.choice([-1.0, 0.0, 1.0], k),
+    "tenths": lambda rng, k: rng.integers(-20, 21, k) / 10,
+    "thirds": lambda rng, k: rng.integers(-4, 5, k) / 3,
+    "normal": lambda rng, k: rng.normal(size=k),
+    "huge": lambda rng, k: rng.normal(size=k) * 1e200,
+    "tiny": lambda rng, k: rng.normal(size=k) * 1e-200,
+    "subnormal integers": lambda rng, k: rng.integers(-9, 10, k) * 5e-324,
+    "subnormal": lambda rng, k: rng.normal(size=k) * 1e-308,
+    "common divisor": lambda rng, k: rng.integers(-2000, 2001, k) * float(10**12 + 39),
+    "big decimals": lambda rng, k: rng.integers(-8, 9, k) * 1e23,
+    "spread": lambda rng, k: rng.integers(-3, 4, k) * 10.0 ** rng.integers(-12, 13, k),
+}
+OFFSETS = (0.0, 0.25, 0.1, -3e17, 1e20)
+
+
+def random_pairs(rng, n):
+    density = rng.choice([0.3, 0.6, 1.0])
+    return np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < density], dtype=np.int64).reshape(-1, 2)
+
+
+def random_qubo(rng, kind, most=10):
+    n = int(rng.integers(1, most + 1))
+    pairs = random_pairs(rng, n)
+    return Qubo.from_terms(KINDS[kind](rng, n), pairs, KINDS[kind](rng, len(pairs)), offset=float(rng.choice(OFFSETS)))
+
+
+def random_graph(rng, kind, most=11):
+    n = int(rng.integers(1, most + 1))
+    return WeightedGraph.from_edges(np.abs(KINDS[kind](rng, n)), random_pairs(rng, n))
+
+
+def exact_energies(qubo, labellings):
+    """Values as integers times a power of two, from Fractions: no rounding."""
+    given = [Fraction(c) for c in (qubo.offset, *qubo.linear.tolist(), *qubo.quadratic.tolist())]
+    common = math.lcm(*(c.denominator for c in given))
+    whole = np.array([int(c * common) for c in given], dtype=object)
+    y = labellings.astype(object)
+    terms = np.concatenate([np.ones((len(y), 1), dtype=object), y, y[:, qubo.edges[:, 0]] * y[:, qubo.edges[:, 1]]], axis=1)
+    return [Fraction(v, common) for v in terms @ whole]
+
+
+def check_minimum(qubo, found, labellings):
+    energies = exact_energies(qubo, labellings)
+    (mine,) = exact_energies(qubo, found.labels.numpy()[None])
+    size = sum(abs(Fraction(c)) for c in (*qubo.linear.tolist(), *qubo.quadratic.tolist()))
+    rounding = abs(mine) / 2**52 + Fraction(5e-324)
+    assert Fraction(found.bound) <= min(energies)
+    assert abs(Fraction(found.energy) - mine) <= rounding
+    if found.proven:
+        assert mine - Fraction(found.bound) <= size * Fraction(2, 10**9) + rounding
+
+
+def check_heaviest(graph, found, labellings):
+    weights = [Fraction(w) for w in graph.weights.tolist()]
+    sets = labellings[graph.independent(labellings)]
+    most = max(sum((w for w, inside in zip(weights, y, strict=True) if inside), Fraction(0)) for y in sets.tolist())
+    mine = sum((w for w, inside in zip(weights, found.labels.tolist(), strict=True) if inside), Fraction(0))
+    rounding = mine / 2**52 + Fraction(5e-324)
+    assert graph.independent(found.labels.numpy())
+    assert Fraction(found.bound) >= most
+    assert abs(Fraction(found.energy) - mine) <= rounding
+    if found.proven:
+        assert Fraction(found.bound) - mine <= sum(weights) * Fraction(2, 10**9) + rounding
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("searched", [False, True])
+def test_minima_at_every_scale(kind, searched, all_labellings, monkeypatch):
+    if searched:  # by convex underestimators, in many small pieces
+        monkeypatch.setattr(qpbo_module, "EASY", 0)
+        monkeypatch.setattr(qpbo_module, "AFFORDABLE", 0)
+        monkeypatch.setattr(convex_search, "BUDGET", 3)
+    rng = np.random.default_rng(searched)
+    for _ in range(20):
+        qubo = random_qubo(rng, kind)
+        found = solve_qpbo_exactly(qubo)
+        assert found.proven
+        check_minimum(qubo, found, all_labellings(qubo.n))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("without", [(), ("LEAF", "AFFORDABLE", "DENSE")])
+def test_heaviest_sets_at_every_scale(kind, without, all_labellings, monkeypatch):
+    for name in without:
+        monkeypatch.setattr(mis_module, name, 0)
+    rng = np.random.default_rng(len(without))
+    for _ in range(20):
+        graph = random_graph(rng, kind)
+        found = solve_mis_exactly(graph)
+        assert found.proven
+        check_heaviest(graph, found, all_labellings(graph.n))
+
+
+def test_bound_and_value_are_equal_where_float64_holds_them(all_labellings):
+    rng = np.random.default_rng(2)
+    for kind in ("integers", "ties", "subnormal integers"):
+        for _ in range(20):
+            qubo = random_qubo(rng, kind)
+            qubo = Qubo(qubo.linear, qubo.edges, qubo.quadratic)
+            found = solve_qpbo_exactly(qubo)
+            assert found.energy == found.bound == min(exact_energies(qubo, all_labellings(qubo.n)))
+
+
+def test_sums_that_overflow_are_refused():
+    with pytest.raises(ModelError, match="divide all"):
+        solve_qpbo_exactly(Qubo([1e308, -1e308, 1.0], [[0, 1]], [1e308]))
+    with pytest.raises(ModelError, match="divide all"):
+        solve_qpbo_exactly(Qubo([1e308], np.zeros((0, 2), dtype=int), [], offset=-1.5e308))
+    with pytest.raises(ModelError, match="divide all"):
+        solve_mis_exactly(WeightedGraph.from_edges([1e308, 1e308], [(0, 1)]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_integers_stand_for_the_values(kind):
+    rng = np.random.default_rng(3)
+    for k in (1, 2, 7, 40):
+        values = KINDS[kind](rng, k)
+        total = float(np.abs(values).sum())
+        unit = Unit.of(values, total)
+        whole = unit.whole(values)
+        assert (whole == np.rint(whole)).all() and np.abs(whole).sum() <= LARGEST
+        errors = [Fraction(v) - unit.size * int(i) for v, i in zip(values.tolist(), whole.tolist(), strict=True)]
+        assert unit.rounding(values, whole) == (-sum(e for e in errors if e < 0), sum(e for e in errors if e > 0))
+        assert not unit.exact or not any(errors)
+        assert sum(map(abs, errors)) <= Fraction(total) * (k + 1) / 2**46
+        # Of decimals nothing is lost but what float64 loses itself.
+        if unit.near == 0:
+            assert all(abs(e) <= abs(Fraction(v)) / 2**49 for e, v in zip(errors, values.tolist(), strict=True))
+    assert (Unit.of(np.array([0.1, 0.25, -3.0]), 3.35).near, Unit.of(np.array([1e20, 6e20]), 7e20).size) == (0, 10**20)
+
+
+def test_a_grid_rounds_to_its_multiples():
+    grid = Grid.of(np.array([6.0, -9.0, 0.0]), 0.0)
+    assert (grid.spacing, grid.step, grid.raised(-4.5), grid.raised(3.0), grid.lowered(-4.5), grid.lowered(3.0)) == (
+        3,
+        3,
+        -3,
+        3,
+        -6,
+        3,
+    )
+    loose = Grid.of(np.array([2.0**40, 1.0]), 1e-9)
+    assert loose.step == loose.tolerance == math.floor((2**40 + 1) * 1e-9)
+
+
+def frustrated(seed):
+    """Two components, the first with a variable whose label is persistent."""
+    rng = np.random.default_rng(seed)
+    pairs = np.array([(i, j) for i in range(12) for j in range(i) if (i < 6) == (j < 6)])
+    linear = rng.integers(-6, 3, 12).astype(float)
+    linear[0] = 40.0
+    return Qubo.from_terms(linear, pairs, rng.integers(-5, 10, len(pairs)))
+
+
+def interrupt(monkeypatch, owner, name, after):
+    """Press Ctrl-C, once, in the call of a function that comes after so many; return a list that says whether it was."""
+    given, left, pressed = getattr(owner, name), after, []
+
+    def interrupted(*args, **options):
+        nonlocal left
+        left -= 1
+        if left == -1:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        return given(*args, **options)
+
+    monkeypatch.setattr(owner, name, staticmethod(interrupted) if owner is Spins else interrupted)
+    return pressed
+
+
+@pytest.mark.parametrize(
+    "owner, name",
+    [
+        *((qpbo_module, name) for name in ("presolve", "_descended", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
+        *((qpbo_module, name) for name in ("minimise_by_elimination", "search_convex")),
+        *((convex_search, name) for name in ("convexified", "branch_and_bound")),
+        (Spins, "of"),
+    ],
+)
+def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_labellings, monkeypatch):
+    qubo, every = frustrated(0), all_labellings(12)
+    if name != "minimise_by_elimination":
+        monkeypatch.setattr(qpbo_module, "EASY", 0)
+        monkeypatch.setattr(qpbo_module, "AFFORDABLE", 0)
+    for after in range(3):
+        with monkeypatch.context() as patch:
+            pressed = interrupt(patch, owner, name, after)
+            found = solve_qpbo_exactly(qubo)
+        check_minimum(qubo, found, every)
+        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
+        assert pressed or after
+
+
+def crowded(seed):
+    """Two components that no reduction empties."""
+    rng = np.random.default_rng(seed)
+    return WeightedGraph.from_edges(
+        rng.integers(20, 29, 14), [(i, j) for i in range(14) for j in range(i) if (i - j) % 7 in (1, 2, 5, 6)]
+    )
+
+
+@pytest.mark.parametrize(
+    "owner, name",
+    [
+        *((mis_module, name) for name in ("_greedy", "_kernel", "local_search", "_narrow", "solve_qpbo_exactly", "branch_and_bound")),
+        (mis_module, "_graph"),
+        *((Kernel, name) for name in ("reduce", "fix_by_flow", "lift", "drop")),
+    ],
+)
+def test_an_interrupt_anywhere_leaves_a_bracket_of_the_heaviest_set(owner, name, all_labellings, monkeypatch):
+    graph, every = crowded(0), all_labellings(14)
+    if name != "solve_qpbo_exactly":
+        monkeypatch.setattr(mis_module, "AFFORDABLE", 0)
+        monkeypatch.setattr(mis_module, "LEAF", 0)
+        monkeypatch.setattr(mis_module, "DENSE", 0)
+    for after in (0, 1, 5):
+        with monkeypatch.context() as patch:
+            pressed = interrupt(patch, owner, name, after)
+            found = solve_mis_exactly(graph)
+        check_heaviest(graph, found, every)
+        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
+        assert pressed or after
+
+
+def clock(monkeypatch):
+    """A clock that goes on by one second whenever it is looked at."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 50, 80, 150, 300, 1000])
+def test_whenever_the_time_is_over_there_is_a_bracket(limit, all_labellings, monkeypatch):
+    qubo, graph = frustrated(1), crowded(1)
+    for name in ("EASY", "AFFORDABLE"):
+        monkeypatch.setattr(qpbo_module, name, 0)
+    monkeypatch.setattr(convex_search, "BUDGET", 3)
+    for name in ("AFFORDABLE", "LEAF", "DENSE"):
+        monkeypatch.setattr(mis_module, name, 0)
+    for solve, given, check in ((solve_qpbo_exactly, qubo, check_minimum), (solve_mis_exactly, graph, check_heaviest)):
+        with monkeypatch.context() as patch:
+            clock(patch)
+            found = solve(given, time_limit=limit)
+        check(given, found, all_labellings(len(found.labels)))
+        assert found.status is (bl.Status.OPTIMAL if found.proven else bl.Status.TIME_LIMIT)
+        assert limit > 1 or not found.proven
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_relaxation_that_is_stopped_at_once_still_leaves_a_bracket(stopped, all_labellings, monkeypatch):
+    ended = {"callback": lambda *_: True} if stopped else {"time_limit": 1e-9}
+    for module, name in ((qpbo_module, "solve_qpbo"), (mis_module, "solve_mis")):
+        given = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, given=given, **options: given(*args, **{**options, **ended}))
+    for name in ("EASY", "AFFORDABLE"):
+        monkeypatch.setattr(qpbo_module, name, 0)
+    for name in ("AFFORDABLE", "LEAF", "DENSE"):
+        monkeypatch.setattr(mis_module, name, 0)
+    qubo, graph = frustrated(2), paley()
+    found = solve_qpbo_exactly(qubo)
+    check_minimum(qubo, found, all_labellings(qubo.n))
+    heaviest = solve_mis_exactly(graph)
+    check_heaviest(graph, heaviest, all_labellings(graph.n))
+    assert stopped == (found.status is bl.Status.INTERRUPTED) == (heaviest.status is bl.Status.INTERRUPTED)
+
+
+def paley():
+    """The Paley graph of 17 nodes, which neither reductions nor half-integral points get a hold of."""
+    squares = {k * k % 17 for k in range(1, 17)}
+    return WeightedGraph.from_edges(np.full(17, 0.3), [(i, j) for i in range(17) for j in range(i) if (i - j) % 17 in squares])
+
+
+def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(all_labellings, monkeypatch):
+    for name in ("EASY", "AFFORDABLE"):
+        monkeypatch.setattr(qpbo_module, name, 0)
+    monkeypatch.setattr(convex_search, "BUDGET", 1)
+    rng = np.random.default_rng(5)
+    pairs = [(i, j) for i in range(10) for j in range(i)]
+    qubo = Qubo.max_cut(10, pairs, rng.integers(1, 10, 45) * 0.3)  # of which roof duality says nothing
+    least, events = qubo.energy(all_labellings(10)).min(), []
+    solve_qpbo_exactly(qubo, callback=events.append)
+    assert events and all(event.bound <= least + 1e-9 and event.incumbent >= least - 1e-9 for event in events)
+    assert events[-1].incumbent == pytest.approx(least, abs=1e-9)

@@ -1,0 +1,131 @@
+"""Exact minimisation of discrete energies."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="tightened searches bound nodes in compiled loops")
+
+from blocklp.problems import tightened_search
+from blocklp.problems.mrf import Mrf, reductions, solve_mrf_exactly
+from blocklp.problems.mrf import exact as mrf_exact
+from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
+from blocklp.problems.mrf.reductions import reduced
+from blocklp.status import Status
+
+
+def random_energy(rng, n=7, most=3, order=3, hard=0.0, scale=1.0, whole=False) -> Mrf:
+    counts = rng.integers(1, most + 1, n)
+    factors = []
+    for _ in range(rng.integers(n, 3 * n)):
+        scope = rng.choice(n, rng.integers(0, min(order, n) + 1), replace=False)
+        table = rng.integers(-9, 10, counts[scope]) if whole else rng.normal(size=counts[scope]) * scale
+        factors.append((scope.tolist(), np.where(rng.random(table.shape) < (hard if len(scope) else 0), np.inf, table)))
+    return Mrf(counts, factors, constant=float(rng.normal()) * scale)
+
+
+def minimum(mrf: Mrf) -> float:
+    return float(mrf.energy(np.array(list(itertools.product(*map(range, mrf.counts))))).min())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_minima_of_random_energies(seed):
+    rng = np.random.default_rng(seed)
+    kind = {"hard": [0, 0.2, 0.6][seed % 3], "scale": [1.0, 1e-9, 1e9][seed // 3 % 3], "whole": seed % 2 == 0, "order": 2 + seed % 3}
+    mrf = random_energy(rng, **kind)
+    best, found = minimum(mrf), solve_mrf_exactly(mrf)
+    size = sum(np.abs(t[np.isfinite(t)]).max(initial=0) for _, t in mrf.factors) + abs(mrf.constant)
+    assert found.proven
+    if best == math.inf:
+        assert found.status is Status.INFEASIBLE and found.energy == found.bound == math.inf
+    else:
+        assert found.energy == pytest.approx(best, abs=1e-12 * size)
+        assert float(mrf.energy(found.labels.numpy())) == pytest.approx(found.energy, abs=1e-12 * size)
+        assert best - 3e-9 * size <= found.bound <= best + 1e-15 * size
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_minima_of_random_energies_by_search(seed, monkeypatch):
+    """No elimination, and rests are problems of their own late: the tree does the work."""
+    monkeypatch.setattr(mrf_exact, "AFFORDABLE", 0.0)
+    monkeypatch.setattr(mrf_exact.Mrf, "to_qubo", lambda self: None)
+    monkeypatch.setattr(tightened_search, "PASSES", 40)
+    monkeypatch.setattr(tightened_search, "SHRUNK", [0.9, 0.5, 0.0][seed % 3])
+    rng = np.random.default_rng(seed)
+    mrf = random_energy(rng, hard=[0, 0.15][seed % 2], order=2 + seed // 2 % 2, n=8, whole=seed % 4 > 1)
+    best, found = minimum(mrf), solve_mrf_exactly(mrf)
+    assert found.proven
+    assert found.energy == pytest.approx(best, abs=1e-9)
+    assert best == math.inf or best - 1e-6 <= found.bound <= best + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_reductions_keep_the_minimum(seed):
+    rng = np.random.default_rng(seed)
+    mrf = random_energy(rng, n=8, hard=[0, 0.3][seed % 2], order=2 + seed // 2 % 2, whole=True)
+    mrf = Mrf(mrf.counts, mrf.factors)
+    left = reduced(mrf)
+    labels, total = [], left.constant
+    for part in left.parts:
+        every = np.array(list(itertools.product(*map(range, part.mrf.counts))))
+        values = part.mrf.energy(every)
+        labels.append(every[values.argmin()])
+        total += values.min()
+    assert total == minimum(mrf)
+    if total < math.inf:
+        assert mrf.energy(left.lift(labels)) == total
+
+
+def test_labels_that_are_equal_everywhere_are_not_both_dropped():
+    mrf = Mrf([2, 2, 2, 2], [(pair, np.ones((2, 2))) for pair in itertools.combinations(range(4), 2)])
+    left = reduced(mrf)
+    assert left.constant == 6 and not left.parts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_elimination(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    mrf = random_energy(rng, n=8, hard=[0, 0.2][seed % 2], whole=True)
+    order = cheapest_order(mrf, math.inf)
+    assert sorted(order.variables) == list(range(8))
+    found = minimise_by_elimination(mrf, order, math.inf)
+    assert float(mrf.energy(found)) == minimum(mrf)
+    assert minimise_by_elimination(mrf, order, -math.inf) is None
+    assert cheapest_order(mrf, 1.0).work == math.inf
+
+
+@pytest.mark.parametrize("hard", [0.0, 0.1])
+def test_a_deadline_leaves_a_bracket(hard, monkeypatch):
+    monkeypatch.setattr(reductions, "LARGEST_TABLE", 0)
+    rng = np.random.default_rng(1)
+    edges = list(itertools.combinations(range(14), 2))
+    mrf = Mrf(np.full(14, 3), [(e, np.where(rng.random((3, 3)) < hard, np.inf, rng.normal(size=(3, 3)))) for e in edges])
+    exact = solve_mrf_exactly(mrf)
+    assert exact.proven
+    for limit in (1e-9, 0.05, 0.3):
+        found = solve_mrf_exactly(mrf, time_limit=limit)
+        assert found.bound <= exact.energy + 1e-9 and found.energy >= exact.energy - 1e-9
+        assert found.proven or found.status is Status.TIME_LIMIT
+
+
+def test_an_interrupt_leaves_a_bracket(monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    rng = np.random.default_rng(2)
+    mrf = Mrf(np.full(9, 3), [(e, rng.normal(size=(3, 3))) for e in itertools.combinations(range(9), 2)])
+    best = minimum(mrf)
+    monkeypatch.setattr(mrf_exact, "AFFORDABLE", 0.0)
+    for place, name in (
+        (mrf_exact, "reduced"),
+        (mrf_exact, "cheapest_order"),
+        (mrf_exact, "incumbent"),
+        (tightened_search, "tightened"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, stop)
+            found = solve_mrf_exactly(mrf)
+        assert found.status is Status.INTERRUPTED and not found.proven, name
+        assert found.bound <= best <= found.energy, name
