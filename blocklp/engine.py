@@ -77,6 +77,7 @@ class Limits:
     check_every: int
     feasibility_tol: float
     patience: int
+    mend: bool = True
 
     @classmethod
     def of(cls, like: Tensor, *, tol: object, cutoff: object, **others: Any) -> Limits:
@@ -383,7 +384,7 @@ class _Lane:
         known = tolerance, self.best_bound, out.primal[self.rows], out.x[self.rows]
         if self.repair is None:
             found = offer(self.problem, points, *known)
-            found = self._mended(*found)
+            found = self._mended(*found) if self.limits.mend else found
         else:
             found = prefer(self.problem, self.repair(self.problem.mean(points.double()), self.rows), None, *known)
         out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point

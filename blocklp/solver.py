@@ -110,6 +110,7 @@ class Solver:
         check_every: int = 10,
         feasibility_tol: float = 1e-6,
         patience: int = 1000,
+        mend: bool = True,
     ) -> Solution:
         """Solve all instances; return the best so far at a limit or an interrupt.
 
@@ -141,6 +142,8 @@ class Solver:
             Largest violation of a block, relative to the magnitude of the point, in a primal point.
         patience : int
             Passes without progress after which an instance is stalled.
+        mend : bool
+            Whether a point that is almost feasible is projected; without, primal points come later, and checks are cheaper.
 
         Raises
         ------
@@ -159,6 +162,7 @@ class Solver:
             check_every=check_every,
             feasibility_tol=feasibility_tol,
             patience=patience,
+            mend=mend,
         )
         if warm_start is None:
             duals, eta = problem.cost.new_zeros(problem.batch, problem.copies), None

@@ -209,6 +209,7 @@ def tighten(
             passes=max(1, min(left, most) if growing else left),
             time_limit=time_limit if best is None else max(time_limit - seconds, 1e-9),
             warm_start=start,
+            mend=not growing,  # between rounds a bound is wanted, and a point that violates something
             **options,
         )
 

@@ -8,8 +8,10 @@ have shrunk so far.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +32,10 @@ Fixings = NDArray[np.int8]
 BUDGET = Budget(rounds=100, blocks=3000, passes=300)
 PASSES = 30_000
 """Passes of the root at most."""
-CLOSING, LOOKED_BACK = 0.2, 2
+CLOSING, LOOKED_BACK = 0.1, 4
 """Share of the gap that so many rounds must close to be followed by others."""
+RETRIED = 0.5
+"""Share of the gap at the last attempt to fix labels at which they are tried again."""
 SHRUNK = 0.7
 """Share of the labels of the root at which what is left of a node is a problem of its own."""
 BATCH, SWEEPS = 32, 32
@@ -87,7 +91,7 @@ def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run)
     search = _Search(branching, best, grid, run)
     bound = search.tighten()
     if bound < search.goal() and not run.over():
-        bound = max(bound, search.branch(bound))
+        bound = search.branch(bound)
     if bound >= search.goal():
         bound = search.best.energy - grid.tolerance
     return search.best, min(search.best.energy, grid.raised(bound))
@@ -98,6 +102,7 @@ class _Search:
 
     def __init__(self, branching: Branching, best: Labelled, grid: Grid, run: Run) -> None:
         self.branching, self.best, self.grid, self.run = branching, best, grid, run
+        self.gap = math.inf
 
     def goal(self) -> float:
         """A bound that leaves no labelling that matters."""
@@ -109,36 +114,44 @@ class _Search:
             self.best = found
 
     def tighten(self) -> float:
-        """The bound of the root; its multipliers are kept."""
+        """The bound of the root; its multipliers and what they fix are kept."""
         gaps: list[float] = []
 
-        def told(round: Round, energy: float) -> bool:
-            bound = float(round.bound[0])
-            gaps.append(energy - bound)
-            event = SearchEvent(self.run.nodes, 1, bound, energy, round.seconds)
-            if self.run.callback is not None and self.run.callback(event):
-                self.run.status = Status.INTERRUPTED
+        def told(round: Round, energy: float) -> Any:
+            event = SearchEvent(self.run.nodes, 1, float(round.bound[0]), energy, round.seconds)
+            return self.run.callback is not None and self.run.callback(event)
+
+        def enough(solution: bl.Solution, best: Labelled) -> bool:
+            self.offer(best)
+            gaps.append(best.energy - float(solution.bound[0]))
+            if gaps[-1] <= RETRIED * self.gap and self.fixed(solution) <= SHRUNK:
                 return True
-            return len(gaps) > 2 * LOOKED_BACK and gaps[-1] > (1 - CLOSING) * gaps[-1 - LOOKED_BACK]
+            return len(gaps) > LOOKED_BACK and gaps[-1] > (1 - CLOSING) * gaps[-1 - LOOKED_BACK]
 
         tol = max(0.1 * self.grid.step / max(1.0, abs(self.best.energy)), 1e-12)
         limits = {"tol": tol, "passes": PASSES, "time_limit": self.run.left()}
-        found, best = tightened(self.branching.problem, self.best, BUDGET, cutoff=self.goal(), told=told, **limits)
+        found, best = tightened(self.branching.problem, self.best, BUDGET, cutoff=self.goal(), told=told, enough=enough, **limits)
         self.offer(best)
         self.run.nodes += 1
         if found.solution.status[0] is Status.INTERRUPTED:
             self.run.status = Status.INTERRUPTED
-        self.multipliers = found.solution.state
+        elif float(found.solution.safe_bound[0]) < self.goal():
+            self.fixed(found.solution)
         return float(found.solution.safe_bound[0])
+
+    def fixed(self, solution: bl.Solution) -> float:
+        """Fix by reduced costs; return the share of labels that is left."""
+        self.nodes = bl.Nodes(self.branching.problem.model, self.branching.variables)
+        free = torch.full((1, len(self.nodes.columns)), -1, dtype=torch.int8)
+        found = self.nodes.solve(free, solution.state, cutoff=self.goal(), sweeps=0)
+        self.gap, self.size = self.best.energy - float(solution.bound[0]), self.branching.size(free[0].numpy())
+        self.root = _node(float(solution.safe_bound[0]), 0, found.fixings, found.multipliers)
+        return self.branching.size(found.fixings[0].numpy()) / self.size
 
     def branch(self, bound: float) -> float:
         """The bound after a search among the nodes of the root."""
-        self.nodes = bl.Nodes(self.branching.problem.model, self.branching.variables)
-        free = torch.full((1, len(self.nodes.columns)), -1, dtype=torch.int8)
-        self.size = self.branching.size(free[0].numpy())
-        root = self.nodes.solve(free, self.multipliers, sweeps=0, passes=0).multipliers
         result = branch_and_bound(
-            [_node(bound, 0, free, root)],
+            [self.root],
             self.expand,
             batch=BATCH,
             tol=0.999 * self.grid.step,
@@ -149,7 +162,7 @@ class _Search:
         )
         if not result.proven and self.run.status is Status.OPTIMAL:
             self.run.status = result.status
-        return result.bound
+        return max(bound, result.bound)
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Bound nodes, solve those that are small, and split the others."""

@@ -65,6 +65,7 @@ def tightened(
     tol: float = 1e-4,
     cutoff: float = math.inf,
     told: Told | None = None,
+    enough: Callable[[bl.Solution, Labelled], bool] | None = None,
     **options: Any,
 ) -> tuple[Tightened, Labelled]:
     """Tighten a relaxation until its bound comes within ``tol`` of the best labelling, or reaches the cutoff.
@@ -83,6 +84,8 @@ def tightened(
         Stop once the bound reaches this value.
     told : callable, optional
         As :data:`Told`.
+    enough : callable, optional
+        Gets the solution of every round and the best labelling; True ends the work too.
     **options
         Those of :func:`blocklp.tightening.tighten`.
 
@@ -108,7 +111,7 @@ def tightened(
         if found.energy < best.energy:
             best = found
         stop = told is not None and told(round, best.energy)
-        return bool(stop) or float(round.bound[0]) >= goal()
+        return bool(stop) or float(round.bound[0]) >= goal() or (enough is not None and enough(solution, best))
 
     found = tighten(problem.model, problem.search, budget, tol=tol, cutoff=goal(), told=look, **options)
     return replace(found, solution=_with_labelling(problem, found.solution, best, tol)), best
