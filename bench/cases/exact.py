@@ -15,9 +15,8 @@ import numpy as np
 from bench.contest import Answer, Ours, judged, rival, together, write
 from bench.qpbo_data import Instance, known, read
 from bench.registry import Record, case
-from blocklp.problems import mrf as fields
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
-from blocklp.problems.mrf import Mrf
+from blocklp.problems.mrf import Mrf, solve_mrf_exactly
 from blocklp.problems.qpbo import Qubo, solve_qpbo_exactly
 from blocklp.problems.qpbo.convex_search import search_convex
 from blocklp.problems.qpbo.convexify import Spins
@@ -36,7 +35,7 @@ QUBOS = (
     "maxcut/pw01_100.0",
 )
 GRAPHS = (
-    *(f"mis/mwvc/{name}.mwvc" for name in ("Alchemy_11", "DBN_11", "Grids_11", "Segmentation_11", "MMAP_Grids_26")),
+    *(f"mis/mwvc/{name}.mwvc" for name in ("Alchemy_11", "DBN_11", "Grids_11", "Segmentation_11", "MMAP_Grids_26", "MMAP_Grids_29")),
     *(f"mis/col/{name}.col" for name in ("1-Insertions_4", "DSJC125.1", "DSJR500.1", "games120", "miles250", "queen8_8", "myciel5")),
 )
 FIELDS = tuple(
@@ -75,8 +74,6 @@ def draw(records: list[Record], figure: Figure) -> None:
 )
 def run(quick: bool, limit: float = LIMIT) -> Iterator[Record]:
     names = QUICK if quick else QUBOS + GRAPHS + FIELDS
-    # Rows of Markov random fields wait for their search.
-    names = tuple(name for name in names if not name.startswith("mrf/") or hasattr(fields, "solve_mrf_exactly"))
     most = len(names) * (1 + len(RIVALS)) * limit / 2
     print(f"{len(names)} instances, some {most / 2.5:.0f} s, at most {most:.0f} s", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder, Ours() as ours:
@@ -106,7 +103,7 @@ def run(quick: bool, limit: float = LIMIT) -> Iterator[Record]:
 def solve(instance: Instance, limit: float) -> Answer:
     """Our search; it runs in a process of :class:`bench.contest.Ours`."""
     compile_all()
-    search = {Qubo: solve_qpbo_exactly, WeightedGraph: solve_mis_exactly, Mrf: getattr(fields, "solve_mrf_exactly", None)}
+    search = {Qubo: solve_qpbo_exactly, WeightedGraph: solve_mis_exactly, Mrf: solve_mrf_exactly}
     found = search[type(instance)](instance, time_limit=limit)
     sign = -1 if isinstance(instance, WeightedGraph) else 1
     return {
@@ -129,7 +126,11 @@ def compile_all() -> None:
     pairs = np.argwhere(np.triu(draw.random((80, 80)) < 0.15, 1))
     graph = WeightedGraph.from_edges(np.ones(80), pairs)
     solve_mis_exactly(graph, time_limit=5)
-    if hasattr(fields, "solve_mrf_exactly"):
-        tables = draw.normal(size=(40, 3, 3))
-        edges = np.array([(i, j) for i in range(10) for j in range(i)])[:40]
-        fields.solve_mrf_exactly(Mrf.from_arrays(draw.normal(size=(10, 3)), edges, tables), time_limit=5)
+    tables = draw.normal(size=(45, 3, 3))
+    edges = np.array([(i, j) for i in range(10) for j in range(i + 1, 10)])
+    solve_mrf_exactly(Mrf.from_arrays(draw.normal(size=(10, 3)), edges, tables), time_limit=5)
+    # A grid that is too wide for elimination, for the loops of tightened searches.
+    n = 26
+    grid = np.array([(n * i + j, n * i + j + step) for i in range(n) for j in range(n) for step in (1, n) if j + step % n < n])
+    grid = grid[grid[:, 1] < n * n]
+    solve_qpbo_exactly(Qubo.from_terms(draw.normal(size=n * n), grid, draw.normal(size=len(grid)) * 2), time_limit=10)
