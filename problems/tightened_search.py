@@ -32,8 +32,8 @@ Fixings = NDArray[np.int8]
 BUDGET = Budget(rounds=100, blocks=3000, passes=300)
 PASSES = 30_000
 """Passes of the root at most."""
-CLOSING, LOOKED_BACK = 0.1, 4
-"""Share of the gap that so many rounds must close to be followed by others."""
+PATIENCE = ((4, 0.1), (2, 0.01))
+"""Rounds, and the share of the gap that so many of them must close to be followed by others."""
 RETRIED = 0.5
 """Share of the gap at the last attempt to fix labels at which they are tried again."""
 SHRUNK = 0.7
@@ -126,7 +126,7 @@ class _Search:
             gaps.append(best.energy - float(solution.bound[0]))
             if gaps[-1] <= RETRIED * self.gap and self.fixed(solution) <= SHRUNK:
                 return True
-            return len(gaps) > LOOKED_BACK and gaps[-1] > (1 - CLOSING) * gaps[-1 - LOOKED_BACK]
+            return any(len(gaps) > rounds and gaps[-1] > (1 - share) * gaps[-1 - rounds] for rounds, share in PATIENCE)
 
         tol = max(0.1 * self.grid.step / max(1.0, abs(self.best.energy)), 1e-12)
         limits = {"tol": tol, "passes": PASSES, "time_limit": self.run.left()}
