@@ -24,7 +24,7 @@ REASONS = {
     Status.INFEASIBLE: "No labelling respects the hard constraints.",
     Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit=.",
     Status.INTERRUPTED: "Interrupted; the bound is the best so far.",
-    Status.STALLED: "A part is too large for the search; its bound is that of a relaxation.",
+    Status.STALLED: "Some part could not be solved; the bound counts it.",
 }
 
 Callback = Callable[[SearchEvent], Any]
@@ -90,7 +90,7 @@ class ExactResult:
     Attributes
     ----------
     labels : Tensor
-        ``(n,)`` int8: labels, or members of the set.
+        ``(n,)`` int8, of a Markov random field int64: labels, or members of the set.
     energy : float
         Value of the labels; of a set, its weight; rounded once.
     bound : float
@@ -104,7 +104,7 @@ class ExactResult:
     seconds : float
         Time taken.
     status : Status
-        ``OPTIMAL``, ``TIME_LIMIT``, ``INTERRUPTED`` or ``STALLED``; ``reason`` is the sentence.
+        ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``INTERRUPTED`` or ``STALLED``; ``reason`` is the sentence.
     """
 
     labels: Tensor
@@ -122,7 +122,9 @@ class ExactResult:
 
     @property
     def gap(self) -> float:
-        """``|energy - bound| / max(1, |energy|, |bound|)``."""
+        """``|energy - bound| / max(1, |energy|, |bound|)``; zero where both are infinite, infinite where the energy alone is."""
+        if not math.isfinite(self.energy):
+            return 0.0 if self.energy == self.bound else math.inf
         return abs(self.energy - self.bound) / max(1.0, abs(self.energy), abs(self.bound))
 
 

@@ -138,8 +138,8 @@ class Grid:
 
         The quotient may be rounded, but never across an integer.
         """
-        return math.ceil(bound / self.spacing) * self.spacing
+        return bound if math.isinf(bound) else math.ceil(bound / self.spacing) * self.spacing
 
     def lowered(self, bound: float) -> float:
         """The largest value that is not above a bound."""
-        return math.floor(bound / self.spacing) * self.spacing
+        return bound if math.isinf(bound) else math.floor(bound / self.spacing) * self.spacing

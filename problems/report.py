@@ -246,7 +246,7 @@ def exact_json(rows: Sequence[ExactRow]) -> str:
             "proven": f.proven,
             "status": f.status.name.lower(),
             "reason": f.reason,
-            row.named: f.energy,
+            row.named: _number(f.energy),
             "bound": _number(f.bound),
             "gap": _number(f.gap),
             "nodes": f.nodes,

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -89,23 +88,25 @@ def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run)
         The best labelling and a bound.
     """
     search = _Search(branching, best, grid, run)
-    bound = search.tighten()
-    if bound < search.goal() and not run.over():
-        bound = search.branch(bound)
-    if bound >= search.goal():
-        bound = search.best.energy - grid.tolerance
-    return search.best, min(search.best.energy, grid.raised(bound))
+    try:
+        search.tighten()
+        if search.bound < search.goal() and not run.over():
+            search.branch()
+    except KeyboardInterrupt:
+        run.status = Status.INTERRUPTED
+    # Whatever was dropped is better by less than a step: by nothing, or by what does not matter.
+    return search.best, grid.raised(min(search.bound, search.best.energy - grid.tolerance))
 
 
 class _Search:
-    """The state of a search: its incumbent, and the nodes of its root's model."""
+    """The state of a search: its incumbent, its bound, and the nodes of its root's model."""
 
     def __init__(self, branching: Branching, best: Labelled, grid: Grid, run: Run) -> None:
         self.branching, self.best, self.grid, self.run = branching, best, grid, run
-        self.gap = math.inf
+        self.bound, self.gap = -math.inf, math.inf
 
     def goal(self) -> float:
-        """A bound that leaves no labelling that matters."""
+        """A bound that leaves no labelling that matters; infinite until some labelling is feasible."""
         return self.best.energy - 0.999 * self.grid.step
 
     def offer(self, found: Labelled) -> None:
@@ -113,17 +114,21 @@ class _Search:
         if found.energy < self.best.energy:
             self.best = found
 
-    def tighten(self) -> float:
-        """The bound of the root; its multipliers and what they fix are kept."""
+    def tighten(self) -> None:
+        """Bound the root; its multipliers are kept."""
         gaps: list[float] = []
 
-        def told(round: Round, energy: float) -> Any:
+        def told(round: Round, energy: float) -> bool:
             event = SearchEvent(self.run.nodes, 1, float(round.bound[0]), energy, round.seconds)
-            return self.run.callback is not None and self.run.callback(event)
+            if self.run.callback is not None and self.run.callback(event):
+                self.run.status = Status.INTERRUPTED
+            return self.run.status is Status.INTERRUPTED
 
         def enough(solution: bl.Solution, best: Labelled) -> bool:
             self.offer(best)
             gaps.append(best.energy - float(solution.bound[0]))
+            if math.isinf(gaps[-1]):
+                return len(gaps) > PATIENCE[0][0]
             if gaps[-1] <= RETRIED * self.gap and self.fixed(solution) <= SHRUNK:
                 return True
             return any(len(gaps) > rounds and gaps[-1] > (1 - share) * gaps[-1 - rounds] for rounds, share in PATIENCE)
@@ -133,14 +138,14 @@ class _Search:
         found, best = tightened(self.branching.problem, self.best, BUDGET, cutoff=self.goal(), told=told, enough=enough, **limits)
         self.offer(best)
         self.run.nodes += 1
+        self.bound = float(found.solution.safe_bound[0])
         if found.solution.status[0] is Status.INTERRUPTED:
             self.run.status = Status.INTERRUPTED
-        elif float(found.solution.safe_bound[0]) < self.goal():
+        elif self.bound < self.goal():
             self.fixed(found.solution)
-        return float(found.solution.safe_bound[0])
 
     def fixed(self, solution: bl.Solution) -> float:
-        """Fix by reduced costs; return the share of labels that is left."""
+        """Fix by reduced costs, for the root of the search; return the share of labels that is left."""
         self.nodes = bl.Nodes(self.branching.problem.model, self.branching.variables)
         free = torch.full((1, len(self.nodes.columns)), -1, dtype=torch.int8)
         found = self.nodes.solve(free, solution.state, cutoff=self.goal(), sweeps=0)
@@ -148,8 +153,8 @@ class _Search:
         self.root = _node(float(solution.safe_bound[0]), 0, found.fixings, found.multipliers)
         return self.branching.size(found.fixings[0].numpy()) / self.size
 
-    def branch(self, bound: float) -> float:
-        """The bound after a search among the nodes of the root."""
+    def branch(self) -> None:
+        """Search among the nodes of the root."""
         result = branch_and_bound(
             [self.root],
             self.expand,
@@ -158,14 +163,31 @@ class _Search:
             cutoff=self.goal(),
             time_limit=self.run.left(),
             memory=MEMORY,
-            callback=self.run.callback,
+            callback=self.told,
         )
-        if not result.proven and self.run.status is Status.OPTIMAL:
+        if not result.proven and (self.run.status is Status.OPTIMAL or result.status is Status.INTERRUPTED):
             self.run.status = result.status
-        return max(bound, result.bound)
+        self.bound = max(self.bound, result.bound)
+
+    def told(self, event: SearchEvent) -> bool:
+        """Keep the bound of the search, and pass the event on."""
+        self.bound = max(self.bound, event.bound)
+        return bool(self.run.callback is not None and self.run.callback(event))
+
+    def rest(self, fixings: Fixings) -> tuple[Labelled, float]:
+        """Solve what fixings leave; its events show bound and incumbent of the whole."""
+        callback = self.run.callback
+        if callback is not None:
+            self.run.callback = lambda event: callback(replace(event, bound=self.bound, incumbent=self.best.energy))
+        try:
+            return self.branching.rest(fixings)
+        finally:
+            self.run.callback = callback
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Bound nodes, solve those that are small, and split the others."""
+        if self.run.status is Status.INTERRUPTED:  # in a rest, which has returned what it had
+            raise KeyboardInterrupt
         fixings, multipliers = (torch.cat([node.state[k] for node in nodes]) for k in (0, 1))
         found = self.nodes.solve(fixings, multipliers, cutoff=self.goal(), sweeps=SWEEPS, time_limit=self.run.left())
         self.run.nodes += len(nodes)
@@ -183,9 +205,9 @@ class _Search:
             elif self.run.over():
                 unresolved.append(Node(bound))
             elif self.branching.size(fixings[k].numpy()) <= SHRUNK * self.size:
-                labels, below = self.branching.rest(fixings[k].numpy())
+                labels, below = self.rest(fixings[k].numpy())
                 self.offer(labels)
-                if below < min(self.goal(), labels.energy - self.grid.step):
+                if below < min(self.goal(), labels.energy - self.grid.tolerance):
                     unresolved.append(Node(max(bound, below)))
             else:
                 column = int(scores[k].argmax())

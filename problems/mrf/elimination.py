@@ -6,6 +6,7 @@ As :mod:`blocklp.problems.qpbo.elimination`, for tables of any shape (bucket eli
 
 from __future__ import annotations
 
+import heapq
 import time
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Order:
     work: float
 
 
-def cheapest_order(mrf: Mrf, affordable: float) -> Order:
+def cheapest_order(mrf: Mrf, affordable: float, deadline: float = np.inf) -> Order:
     """Eliminate the variable of the least table next.
 
     Parameters
@@ -34,6 +35,8 @@ def cheapest_order(mrf: Mrf, affordable: float) -> Order:
     mrf : Mrf
     affordable : float
         Entries above which an order is not pursued.
+    deadline : float
+        By ``time.perf_counter()``: no order is pursued beyond.
     """
     near: list[set[int]] = [set() for _ in range(mrf.n)]
     for a, b in mrf.edges.tolist():
@@ -44,13 +47,19 @@ def cheapest_order(mrf: Mrf, affordable: float) -> Order:
     def size(i: int) -> float:
         return float(logs[i] + sum(logs[j] for j in near[i]))
 
-    sizes = {i: size(i) for i in range(mrf.n)}
+    sizes = [size(i) for i in range(mrf.n)]
+    # Sizes that have changed since are passed over.
+    heap = [(s, i) for i, s in enumerate(sizes)]
+    heapq.heapify(heap)
     order: list[int] = []
     work = 0.0
-    while sizes:
-        i = min(sizes, key=lambda j: (sizes[j], j))
-        work += float(np.exp(sizes.pop(i)))
-        if work > affordable or len(near[i]) >= WIDEST:
+    while len(order) < mrf.n:
+        least, i = heapq.heappop(heap)
+        if least != sizes[i]:
+            continue
+        sizes[i] = -1.0  # of none
+        work += float(np.exp(least))
+        if work > affordable or len(near[i]) >= WIDEST or time.perf_counter() > deadline:
             return Order(order, np.inf)
         order.append(i)
         for j in near[i]:
@@ -58,6 +67,7 @@ def cheapest_order(mrf: Mrf, affordable: float) -> Order:
             near[j] -= {i, j}
         for j in near[i]:
             sizes[j] = size(j)
+            heapq.heappush(heap, (sizes[j], j))
     return Order(order, work)
 
 
@@ -87,7 +97,7 @@ def minimise_by_elimination(mrf: Mrf, order: Order, deadline: float) -> IntArray
         for mine, table in buckets[i]:
             total += table.reshape([mrf.counts[j] if j in mine else 1 for j in scope])
         buckets[i] = []
-        choices.append((i, scope[1:], total.argmin(0).astype(np.uint16)))
+        choices.append((i, scope[1:], total.argmin(0).astype(np.min_scalar_type(len(total)))))
         if len(scope) > 1:
             put(scope[1:], total.min(0))
     labels = np.zeros(mrf.n, dtype=np.int64)

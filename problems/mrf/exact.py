@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -80,9 +81,8 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callb
     whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
     integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
     run = Run(began + time_limit, in_units(callback, float(unit.size)))
-    near = unit.near / AS_FUNCTION
     try:
-        labels, below = _minimised(integral, near, run)
+        labels, below = _minimised(integral, unit.near, run)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
         labels, below = np.zeros(mrf.n, dtype=np.int64), _trivial(integral)
@@ -118,7 +118,7 @@ def _trivial(mrf: Mrf) -> float:
 
 def _minimised(mrf: Mrf, near: float, run: Run) -> tuple[IntArray, float]:
     """Labels and bound of an energy of integers, the constant included."""
-    left = reduced(mrf)
+    left = reduced(mrf, run.deadline)
     if left.constant == math.inf:
         return np.zeros(mrf.n, dtype=np.int64), math.inf
     found = [_component(part, near, run) for part in left.parts]
@@ -134,7 +134,7 @@ def _component(part: Part, near: float, run: Run) -> tuple[IntArray, float]:
     try:
         if run.over():
             return labels, bound
-        order = cheapest_order(mrf, AFFORDABLE)
+        order = cheapest_order(mrf, AFFORDABLE, run.deadline)
         if order.work <= AFFORDABLE:
             found = minimise_by_elimination(mrf, order, run.deadline)
             if found is None:
@@ -144,7 +144,8 @@ def _component(part: Part, near: float, run: Run) -> tuple[IntArray, float]:
             return found, float(mrf.energy(found))
         grid = _grid(mrf, near)
         if (qubo := mrf.to_qubo()) is not None:
-            y, below = minimised_function(qubo, grid, run)
+            # So that what does not matter to the function does not matter to the energy either.
+            y, below = minimised_function(qubo, replace(grid, near=near / AS_FUNCTION), run)
             return y.astype(np.int64), max(bound, below)
         best, below = _searched(mrf, near, grid, run)
         return best.labels.numpy(), max(bound, below)
@@ -167,9 +168,9 @@ def _searched(mrf: Mrf, near: float, grid: Grid, run: Run) -> tuple[Labelled, fl
     ends = np.cumsum([0, *(len(c) for c in columns)])
 
     def kept(fixings: Fixings) -> list[IntArray]:
-        """The labels that are left."""
+        """The labels that are left: those that are not 0 where no other one is 1."""
         own = [fixings[ends[i] : ends[i + 1]] for i in range(mrf.n)]
-        return [np.flatnonzero(f == 1) if (f == 1).any() else np.flatnonzero(f != 0) for f in own]
+        return [np.flatnonzero((f != 0) & ((f == 1).sum() == (f == 1))) for f in own]
 
     def rest(fixings: Fixings) -> tuple[Labelled, float]:
         labels = kept(fixings)

@@ -12,6 +12,7 @@ with at most two neighbours is minimised out.  *Components* are left to be solve
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import dataclass
 
 import networkx
@@ -81,15 +82,17 @@ class Reduced:
         return whole
 
 
-def reduced(mrf: Mrf) -> Reduced:
+def reduced(mrf: Mrf, deadline: float = np.inf) -> Reduced:
     """Drop labels and minimise out variables until nothing more goes, and split into components.
 
     Parameters
     ----------
     mrf : Mrf
         Sums and differences of its entries must not be rounded.
+    deadline : float
+        By ``time.perf_counter()``: what could be reduced further then is left as it is.
     """
-    return _Reducer(mrf).run()
+    return _Reducer(mrf).run(deadline)
 
 
 class _Reducer:
@@ -107,9 +110,9 @@ class _Reducer:
         for scope, table in mrf.factors:
             self._add(scope, table)
 
-    def run(self) -> Reduced:
+    def run(self, deadline: float) -> Reduced:
         """Look at variables until nothing changes."""
-        while self.waiting and self.constant < np.inf:
+        while self.waiting and self.constant < np.inf and time.perf_counter() < deadline:
             i = next(iter(self.waiting))
             del self.waiting[i]
             if not self.gone[i]:

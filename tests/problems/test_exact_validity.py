@@ -3,20 +3,31 @@
 import itertools
 import math
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 import blocklp as bl
-from blocklp.errors import ModelError
+from blocklp import compiled
+from blocklp.errors import MissingDependencyError, ModelError
+from blocklp.problems import exact as exact_module
+from blocklp.problems import tightened_search
+from blocklp.problems.exact import Run
 from blocklp.problems.integers import LARGEST, Grid, Unit
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mis import exact as mis_module
 from blocklp.problems.mis.reductions import Kernel
-from blocklp.problems.qpbo import Qubo, convex_search, solve_qpbo_exactly
+from blocklp.problems.mrf import Mrf, solve_mrf_exactly
+from blocklp.problems.mrf import exact as mrf_module
+from blocklp.problems.qpbo import Qubo, clusters, convex_search, heuristics, roof_duality_model, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as qpbo_module
 from blocklp.problems.qpbo.convexify import Spins
+from blocklp.problems.qpbo.tightening import tightening_of
+from blocklp.problems.tightened_search import Branching, search_tightened
+from blocklp.problems.tightening import Labelled
 
 pytest.importorskip("numba")
 
@@ -87,19 +98,52 @@ def check_heaviest(graph, found, labellings):
         assert Fraction(found.bound) - mine <= sum(weights) * Fraction(2, 10**9) + rounding
 
 
+def search_only(monkeypatch, tightened, budget=3):
+    """No elimination: branch and bound below tightened relaxations that are weak, or on convex functions in small pieces."""
+    monkeypatch.setattr(qpbo_module, "EASY", 0)
+    monkeypatch.setattr(qpbo_module, "AFFORDABLE", 0)
+    monkeypatch.setattr(qpbo_module, "SPARSE", math.inf if tightened else 0)
+    monkeypatch.setattr(convex_search, "BUDGET", budget)
+    monkeypatch.setattr(tightened_search, "PASSES", 5)
+    monkeypatch.setattr(tightened_search, "SHRUNK", 0.9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("searched", [False, True])
-def test_minima_at_every_scale(kind, searched, all_labellings, monkeypatch):
-    if searched:  # by convex underestimators, in many small pieces
-        monkeypatch.setattr(qpbo_module, "EASY", 0)
-        monkeypatch.setattr(qpbo_module, "AFFORDABLE", 0)
-        monkeypatch.setattr(convex_search, "BUDGET", 3)
-    rng = np.random.default_rng(searched)
-    for _ in range(20):
+@pytest.mark.parametrize("way", ["eliminated", "convex", "tightened"])
+def test_minima_at_every_scale(kind, way, all_labellings, monkeypatch):
+    if way != "eliminated":
+        search_only(monkeypatch, way == "tightened")
+    rng = np.random.default_rng(way != "eliminated")
+    for _ in range(20 if way == "eliminated" else 10):
         qubo = random_qubo(rng, kind)
         found = solve_qpbo_exactly(qubo)
         assert found.proven
         check_minimum(qubo, found, all_labellings(qubo.n))
+
+
+def cut_of_two(seed):
+    """Two components without a persistent label, whose roof dual is half of all weights."""
+    pairs = [(i, j) for i in range(10) for j in range(i) if (i < 5) == (j < 5)]
+    return Qubo.max_cut(10, pairs, np.random.default_rng(seed).integers(5, 10, len(pairs)))
+
+
+def test_a_rest_that_is_stopped_a_step_from_its_bound_is_no_proof(monkeypatch):
+    monkeypatch.setattr(tightened_search, "PASSES", 1)
+    monkeypatch.setattr(tightened_search, "SHRUNK", 0.9)
+    qubo = Qubo.max_cut(5, list(itertools.combinations(range(5), 2)), np.ones(10))
+    model, run = roof_duality_model(qubo), Run(math.inf, None)
+    one = Labelled(torch.tensor([1, 0, 0, 0, 0]), -4.0)  # the best have two ones, and -6
+
+    def rest(fixings):
+        run.status = bl.Status.TIME_LIMIT
+        return one, -6.0
+
+    problem = replace(tightening_of(model, qubo, 10), rounded=lambda solution: one)
+    grid = Grid.of(np.concatenate([qubo.linear, qubo.quadratic]), 0.0)
+    assert grid.step == 2
+    branching = Branching(problem, model.variables["y"], lambda fixings: int((fixings < 0).sum()), lambda points: one, rest)
+    best, bound = search_tightened(branching, one, grid, run)
+    assert (best.energy, run.status) == (-4, bl.Status.TIME_LIMIT) and bound <= -6
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,6 +207,8 @@ def test_a_grid_rounds_to_its_multiples():
         -6,
         3,
     )
+    for nothing in (-math.inf, math.inf):
+        assert grid.raised(nothing) == grid.lowered(nothing) == nothing
     loose = Grid.of(np.array([2.0**40, 1.0]), 1e-9)
     assert loose.step == loose.tolerance == math.floor((2**40 + 1) * 1e-9)
 
@@ -188,7 +234,7 @@ def interrupt(monkeypatch, owner, name, after):
             raise KeyboardInterrupt
         return given(*args, **options)
 
-    monkeypatch.setattr(owner, name, staticmethod(interrupted) if owner is Spins else interrupted)
+    monkeypatch.setattr(owner, name, staticmethod(interrupted) if isinstance(vars(owner)[name], classmethod) else interrupted)
     return pressed
 
 
@@ -204,9 +250,31 @@ def interrupt(monkeypatch, owner, name, after):
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_labellings, monkeypatch):
     qubo, every = frustrated(0), all_labellings(12)
     if name != "minimise_by_elimination":
-        monkeypatch.setattr(qpbo_module, "EASY", 0)
-        monkeypatch.setattr(qpbo_module, "AFFORDABLE", 0)
+        search_only(monkeypatch, tightened=False)
     for after in range(3):
+        with monkeypatch.context() as patch:
+            pressed = interrupt(patch, owner, name, after)
+            found = solve_qpbo_exactly(qubo)
+        check_minimum(qubo, found, every)
+        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
+        assert pressed or after
+
+
+@pytest.mark.parametrize(
+    "owner, name",
+    [
+        *((qpbo_module, name) for name in ("search_tightened", "round_fractional", "minimised", "fold")),
+        *((tightened_search, name) for name in ("tightened", "branch_and_bound")),
+        *((tightened_search._Search, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
+        (bl.Nodes, "solve"),
+    ],
+)
+def test_an_interrupt_anywhere_in_a_tightened_search_leaves_a_bracket(owner, name, all_labellings, monkeypatch):
+    qubo, every = cut_of_two(0), all_labellings(10)
+    search_only(monkeypatch, tightened=True)
+    # The best labellings at once would leave nothing to offer.
+    monkeypatch.setattr(qpbo_module, "_incumbent", lambda part: np.zeros(part.n, dtype=np.int8))
+    for after in (0, 1, 5):
         with monkeypatch.context() as patch:
             pressed = interrupt(patch, owner, name, after)
             found = solve_qpbo_exactly(qubo)
@@ -252,12 +320,11 @@ def clock(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
 
 
+@pytest.mark.parametrize("tightened", [False, True])
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 50, 80, 150, 300, 1000])
-def test_whenever_the_time_is_over_there_is_a_bracket(limit, all_labellings, monkeypatch):
-    qubo, graph = frustrated(1), crowded(1)
-    for name in ("EASY", "AFFORDABLE"):
-        monkeypatch.setattr(qpbo_module, name, 0)
-    monkeypatch.setattr(convex_search, "BUDGET", 3)
+def test_whenever_the_time_is_over_there_is_a_bracket(limit, tightened, all_labellings, monkeypatch):
+    qubo, graph = cut_of_two(1) if tightened else frustrated(1), crowded(1)
+    search_only(monkeypatch, tightened)
     for name in ("AFFORDABLE", "LEAF", "DENSE"):
         monkeypatch.setattr(mis_module, name, 0)
     for solve, given, check in ((solve_qpbo_exactly, qubo, check_minimum), (solve_mis_exactly, graph, check_heaviest)):
@@ -275,8 +342,7 @@ def test_a_relaxation_that_is_stopped_at_once_still_leaves_a_bracket(stopped, al
     for module, name in ((qpbo_module, "solve_qpbo"), (mis_module, "solve_mis")):
         given = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, given=given, **options: given(*args, **{**options, **ended}))
-    for name in ("EASY", "AFFORDABLE"):
-        monkeypatch.setattr(qpbo_module, name, 0)
+    search_only(monkeypatch, tightened=False)
     for name in ("AFFORDABLE", "LEAF", "DENSE"):
         monkeypatch.setattr(mis_module, name, 0)
     qubo, graph = frustrated(2), paley()
@@ -293,10 +359,9 @@ def paley():
     return WeightedGraph.from_edges(np.full(17, 0.3), [(i, j) for i in range(17) for j in range(i) if (i - j) % 17 in squares])
 
 
-def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(all_labellings, monkeypatch):
-    for name in ("EASY", "AFFORDABLE"):
-        monkeypatch.setattr(qpbo_module, name, 0)
-    monkeypatch.setattr(convex_search, "BUDGET", 1)
+@pytest.mark.parametrize("tightened", [False, True])
+def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(tightened, all_labellings, monkeypatch):
+    search_only(monkeypatch, tightened, budget=1)
     rng = np.random.default_rng(5)
     pairs = [(i, j) for i in range(10) for j in range(i)]
     qubo = Qubo.max_cut(10, pairs, rng.integers(1, 10, 45) * 0.3)  # of which roof duality says nothing
@@ -304,3 +369,28 @@ def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(all_label
     solve_qpbo_exactly(qubo, callback=events.append)
     assert events and all(event.bound <= least + 1e-9 and event.incumbent >= least - 1e-9 for event in events)
     assert events[-1].incumbent == pytest.approx(least, abs=1e-9)
+
+
+def test_without_compiled_loops_tightened_searches_are_slow_and_convex_ones_refused(all_labellings, monkeypatch):
+    for module in (compiled, exact_module, clusters, heuristics):
+        monkeypatch.setattr(module, "loops", lambda name: None)
+    rng = np.random.default_rng(0)
+    qubo = Qubo.max_cut(8, list(itertools.combinations(range(8), 2)), rng.integers(5, 10, 28))
+    search_only(monkeypatch, tightened=True)
+    found = solve_qpbo_exactly(qubo)
+    assert found.proven
+    check_minimum(qubo, found, all_labellings(8))
+    tables = [(pair, rng.integers(-9, 10, (3, 3))) for pair in itertools.combinations(range(5), 2)]
+    mrf = Mrf([3] * 5, tables)
+    monkeypatch.setattr(mrf_module, "AFFORDABLE", 0)
+    slow = solve_mrf_exactly(mrf)
+    assert slow.proven and slow.energy == slow.bound == mrf.energy(list(itertools.product(range(3), repeat=5))).min()
+    search_only(monkeypatch, tightened=False)
+    given = convex_search.convexified
+    monkeypatch.setattr(
+        convex_search, "convexified", lambda *some: replace(given(*some), bound=-math.inf)
+    )  # nothing to search below else
+    with pytest.raises(MissingDependencyError, match="fast"):
+        solve_qpbo_exactly(qubo)
+    with pytest.raises(MissingDependencyError, match="fast"):
+        solve_mis_exactly(paley())

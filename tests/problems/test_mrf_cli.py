@@ -51,3 +51,11 @@ def test_rounds_of_tightening(tmp_path):
 def test_errors_are_one_line(pair):
     found = run(pair, "--format", "wcsp", code=2)
     assert found.stderr.startswith("error: ") and "line 5" in found.stderr
+
+
+def test_an_exact_proof_that_nothing_is_feasible(tmp_path):
+    pytest.importorskip("numba")
+    (tmp_path / "a.uai").write_text("MARKOV\n2\n2 2\n3\n1 0\n1 1\n2 0 1\n2\n1 0\n2\n1 0\n4\n0 1\n1 1\n")
+    [entry] = json.loads(run(tmp_path / "a.uai", "--exact", "--json").stdout)
+    assert (entry["status"], entry["proven"], entry["energy"], entry["bound"], entry["gap"]) == ("infeasible", True, None, None, 0)
+    assert "inf" in run(tmp_path / "a.uai", "--exact").stdout

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("numba", reason="tightened searches bound nodes in compiled loops")
 
+import blocklp as bl
 from blocklp.problems import tightened_search
-from blocklp.problems.mrf import Mrf, reductions, solve_mrf_exactly
+from blocklp.problems.mrf import Mrf, read_mrf, reductions, solve_mrf_exactly
 from blocklp.problems.mrf import exact as mrf_exact
 from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
 from blocklp.problems.mrf.reductions import reduced
@@ -28,6 +29,14 @@ def random_energy(rng, n=7, most=3, order=3, hard=0.0, scale=1.0, whole=False) -
 
 def minimum(mrf: Mrf) -> float:
     return float(mrf.energy(np.array(list(itertools.product(*map(range, mrf.counts))))).min())
+
+
+def by_search(monkeypatch, shrunk):
+    """No elimination, no quadratic functions, and weak relaxations."""
+    monkeypatch.setattr(mrf_exact, "AFFORDABLE", 0.0)
+    monkeypatch.setattr(mrf_exact.Mrf, "to_qubo", lambda self: None)
+    monkeypatch.setattr(tightened_search, "PASSES", 40)
+    monkeypatch.setattr(tightened_search, "SHRUNK", shrunk)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -49,10 +58,7 @@ def test_minima_of_random_energies(seed):
 @pytest.mark.parametrize("seed", range(24))
 def test_minima_of_random_energies_by_search(seed, monkeypatch):
     """No elimination, and rests are problems of their own late: the tree does the work."""
-    monkeypatch.setattr(mrf_exact, "AFFORDABLE", 0.0)
-    monkeypatch.setattr(mrf_exact.Mrf, "to_qubo", lambda self: None)
-    monkeypatch.setattr(tightened_search, "PASSES", 40)
-    monkeypatch.setattr(tightened_search, "SHRUNK", [0.9, 0.5, 0.0][seed % 3])
+    by_search(monkeypatch, [0.9, 0.5, 0.0][seed % 3])
     rng = np.random.default_rng(seed)
     mrf = random_energy(rng, hard=[0, 0.15][seed % 2], order=2 + seed // 2 % 2, n=8, whole=seed % 4 > 1)
     best, found = minimum(mrf), solve_mrf_exactly(mrf)
@@ -66,7 +72,7 @@ def test_reductions_keep_the_minimum(seed):
     rng = np.random.default_rng(seed)
     mrf = random_energy(rng, n=8, hard=[0, 0.3][seed % 2], order=2 + seed // 2 % 2, whole=True)
     mrf = Mrf(mrf.counts, mrf.factors)
-    left = reduced(mrf)
+    left = reduced(mrf) if seed % 5 else reduced(mrf, -math.inf)
     labels, total = [], left.constant
     for part in left.parts:
         every = np.array(list(itertools.product(*map(range, part.mrf.counts))))
@@ -93,7 +99,7 @@ def test_elimination(seed, monkeypatch):
     found = minimise_by_elimination(mrf, order, math.inf)
     assert float(mrf.energy(found)) == minimum(mrf)
     assert minimise_by_elimination(mrf, order, -math.inf) is None
-    assert cheapest_order(mrf, 1.0).work == math.inf
+    assert cheapest_order(mrf, 1.0).work == cheapest_order(mrf, math.inf, -math.inf).work == math.inf
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
@@ -110,22 +116,78 @@ def test_a_deadline_leaves_a_bracket(hard, monkeypatch):
         assert found.proven or found.status is Status.TIME_LIMIT
 
 
-def test_an_interrupt_leaves_a_bracket(monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
+def interrupted_after(given, calls):
+    """A function that Ctrl-C is pressed in, once, after so many calls; and a list that says whether it was."""
+    left, pressed = [calls], []
 
+    def stop(*arguments, **options):
+        left[0] -= 1
+        if left[0] == -1:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        return given(*arguments, **options)
+
+    return stop, pressed
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        *((mrf_exact, name) for name in ("reduced", "cheapest_order", "incumbent", "relax", "tightening_of", "improved")),
+        *((tightened_search, name) for name in ("tightened", "branch_and_bound")),
+        *((tightened_search._Search, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
+        (bl.Nodes, "solve"),
+    ],
+)
+def test_an_interrupt_anywhere_leaves_a_bracket(place, name, monkeypatch):
+    by_search(monkeypatch, shrunk=0.9)
     rng = np.random.default_rng(2)
-    mrf = Mrf(np.full(9, 3), [(e, rng.normal(size=(3, 3))) for e in itertools.combinations(range(9), 2)])
+    mrf = Mrf(np.full(6, 3), [(e, rng.normal(size=(3, 3))) for e in itertools.combinations(range(6), 2)])
     best = minimum(mrf)
-    monkeypatch.setattr(mrf_exact, "AFFORDABLE", 0.0)
-    for place, name in (
-        (mrf_exact, "reduced"),
-        (mrf_exact, "cheapest_order"),
-        (mrf_exact, "incumbent"),
-        (tightened_search, "tightened"),
-    ):
+    monkeypatch.setattr(tightened_search, "PASSES", 1)
+    for after in (0, 2):
         with monkeypatch.context() as patch:
+            stop, pressed = interrupted_after(getattr(place, name), after)
             patch.setattr(place, name, stop)
             found = solve_mrf_exactly(mrf)
-        assert found.status is Status.INTERRUPTED and not found.proven, name
-        assert found.bound <= best <= found.energy, name
+        assert bool(pressed) == (found.status is Status.INTERRUPTED) == (not found.proven)
+        assert found.bound <= best <= found.energy + 1e-9
+        assert pressed or after
+
+
+def test_that_no_labelling_is_feasible_is_proved_by_search(monkeypatch):
+    """Four variables of three labels, all different: the local polytope does not know."""
+    by_search(monkeypatch, shrunk=0.5)
+    mrf = Mrf(np.full(4, 3), [(pair, np.where(np.eye(3), np.inf, 1.0)) for pair in itertools.combinations(range(4), 2)])
+    found = solve_mrf_exactly(mrf)
+    assert (found.energy, found.bound, found.gap, found.status, found.proven) == (math.inf, math.inf, 0, Status.INFEASIBLE, True)
+    late = solve_mrf_exactly(mrf, time_limit=1e-9)
+    assert (late.energy, late.gap, late.status, late.proven) == (math.inf, math.inf, Status.TIME_LIMIT, False)
+    assert math.isfinite(late.bound)
+
+
+def test_more_labels_than_sixteen_bits_hold():
+    rng = np.random.default_rng(0)
+    alone, pair = rng.integers(10, 99, 70_000), rng.integers(0, 3, (70_000, 2))
+    alone[69_000] = -5
+    found = solve_mrf_exactly(Mrf([70_000, 2], [((0,), alone), ((0, 1), pair)]))
+    assert found.labels[0] == 69_000 and found.energy == found.bound == -5 + pair[69_000].min()
+
+
+@pytest.mark.parametrize(
+    ("file", "minimum"),
+    [
+        ("Segmentation_13", 82.6695),
+        ("Grids_11", -387.8948),
+        ("ObjectDetection_11", 241.3590),
+        ("ObjectDetection_14", 237.8937),
+        ("DBN_15", -351.4015),
+    ],
+)
+def test_minima_of_the_manifest(shared_qpbo, file, minimum):
+    mrf = read_mrf(shared_qpbo / "mrf" / f"{file}.uai")
+    found = solve_mrf_exactly(mrf)
+    assert found.proven and found.energy == pytest.approx(minimum, abs=1e-4)
+    assert float(mrf.energy(found.labels.numpy())) == pytest.approx(found.energy, rel=1e-12)
+    size = sum(np.abs(table[np.isfinite(table)]).max(initial=0) for _, table in mrf.factors)
+    assert found.energy - 2e-9 * size <= found.bound <= found.energy

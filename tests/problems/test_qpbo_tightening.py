@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import blocklp as bl
 from blocklp.errors import OptionError, ShapeError
 from blocklp.problems.cli import app
-from blocklp.problems.qpbo import Qubo, read_qubo, roof_duality_model, solve_qpbo, tabu_search, violated_cycles
+from blocklp.problems.qpbo import Qubo, clusters, read_qubo, roof_duality_model, solve_qpbo, tabu_search, violated_cycles
 from blocklp.problems.qpbo.clusters import FOUR_CYCLES, TRIANGLES
 from blocklp.problems.qpbo.tightening import lifted, tightened_roof_duality
 
@@ -180,3 +180,71 @@ def test_tabu_search_refuses_what_it_cannot_use():
         tabu_search(ring(3), torch.zeros(1, 4))
     with pytest.raises(OptionError, match="moves"):
         tabu_search(ring(3), torch.zeros(1, 3), moves=-1)
+
+
+def odd_cycle_lengths(qubo, s, starts):
+    """Shortest ways from a node round to its copy on the other side, by n rounds of Bellman and Ford."""
+    n, found = qubo.n, []
+    for start in starts:
+        length = np.full((n, 2), np.inf)
+        length[start, 0] = 0
+        for _ in range(2 * n):
+            for (i, j), own in zip(qubo.edges.tolist(), s.tolist(), strict=True):
+                for a, b in ((i, j), (j, i)):
+                    for side in (0, 1):
+                        length[b, side] = min(length[b, side], length[a, side] + own)
+                        length[b, 1 - side] = min(length[b, 1 - side], length[a, side] + 1 - own)
+        found.append(length[start, 1])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_odd_cycles_are_shortest_with_and_without_compiled_loops(seed, monkeypatch):
+    qubo = random_qubo(seed, n=9, density=0.5)
+    rng = np.random.default_rng(seed)
+    s = rng.choice([rng.random(len(qubo.edges)), rng.choice([0.0, 0.5, 1.0], len(qubo.edges))], axis=0)
+    # z = (y_i + y_j - s) / 2 with y = 1/2.
+    solution = at(roof_duality_model(qubo), np.concatenate([np.full(qubo.n, 0.5), (1 - s) / 2]))
+    pairs = clusters.Pairs.of(qubo, solution)
+    cut = pairs.cut(solution.raw_x[0])
+    np.testing.assert_allclose(cut.numpy(), s, atol=1e-12)
+    starts = torch.arange(qubo.n)
+    wanted = odd_cycle_lengths(qubo, s, range(qubo.n))
+    wanted[wanted >= 1 - clusters.LEAST] = np.inf
+    ways = {"scipy": clusters._by_scipy(pairs, cut, starts)}
+    kernels = clusters.loops("blocklp.problems.qpbo.cycle_kernels")
+    if kernels is not None:
+        near = pairs.adjacency
+        first = torch.cat([near.first, near.degree.sum()[None]])
+        distance, paths = torch.empty(qubo.n, dtype=torch.float64), torch.empty(qubo.n, clusters.LONGEST, dtype=torch.int32)
+        graph = (starts, first, near.neighbour, cut[near.edge])
+        kernels.odd_cycles(qubo.n, *graph, 1 - clusters.LEAST, clusters.TIE, distance, paths)
+        ways["compiled"] = distance, paths
+    own = {frozenset(pair): v for pair, v in zip(qubo.edges.tolist(), s.tolist(), strict=True)}
+    for distance, paths in ways.values():
+        np.testing.assert_allclose(distance.numpy(), wanted, atol=1e-6)
+        for start in distance.isfinite().nonzero()[:, 0].tolist():
+            path = [v for v in paths[start].tolist() if v >= 0]
+            assert path[0] == start  # its other copy, from which the way leads back
+            # The cheapest choice of sides along the path with an odd number of crossings is what its length says.
+            sides = {0: 0.0, 1: np.inf}
+            for a, b in zip(path, [*path[1:], start], strict=True):
+                v = own[frozenset((a, b))]
+                sides = {k: min(sides[k] + v, sides[1 - k] + 1 - v) for k in (0, 1)}
+            assert sides[1] == pytest.approx(float(distance[start]), abs=1e-6)
+
+
+def test_paths_too_long_to_write_are_left_out_by_both(monkeypatch):
+    n = clusters.LONGEST + 1
+    qubo = ring(n)
+    solution = at(roof_duality_model(qubo), np.full(2 * n, 0.0))  # nothing is cut: going round with one crossing costs 1
+    pairs = clusters.Pairs.of(qubo, solution)
+    cut = torch.full((n,), 1e-4, dtype=torch.float64)
+    cut[0] = 1 - 1e-4
+    for most, there in ((n, True), (n - 1, False)):
+        monkeypatch.setattr(clusters, "LONGEST", most)
+        for compiled in (True, False):
+            with monkeypatch.context() as patch:
+                if not compiled:
+                    patch.setattr(clusters, "loops", lambda module: None)
+                assert bool(len(clusters._long_cycles(pairs, cut, 10, 10**6).scope)) == there
