@@ -38,6 +38,7 @@ from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.qpbo import QpboSolution, read_qubo, roof_duality_model, solve_qpbo, solve_qpbo_exactly
 from blocklp.problems.qpbo.readers import Format
 from blocklp.problems.report import ExactRow, Row, exact_json, show, show_exact, to_json
+from blocklp.problems.together import share
 from blocklp.problems.verification.cli import register, started
 from blocklp.progress import Progress
 from blocklp.tightening import Round
@@ -385,14 +386,16 @@ def run_exact(
     if not time_limit > 0:
         raise OptionError(f"--time-limit is {time_limit}; give a positive number of seconds")
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    deadline, rows = time.perf_counter() + time_limit, []
+    began, rows = time.perf_counter(), []
     for i, (file, n, pairs, note) in enumerate(names):
         if note and not output.quiet:
             errors.print(Text(f"{file}: {note}"))
-        left = max(deadline - time.perf_counter(), 1e-3)
+        seconds = share(time_limit, began, 1, len(names) - i)
         with nullcontext() if output.quiet else SearchProgress() as callback:
-            rows.append(ExactRow(file, n, pairs, named, solve(i, time_limit=left, callback=callback), note))
+            rows.append(ExactRow(file, n, pairs, named, solve(i, time_limit=seconds, callback=callback), note))
         if rows[-1].found.status is bl.Status.INTERRUPTED:
+            for missed, *_ in names[i + 1 :]:
+                errors.print(Text(f"{missed}: not reached before the interrupt"))
             break
     if output.as_json:
         typer.echo(exact_json(rows))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import OptionError
+from blocklp.problems.together import share, stop
 from blocklp.solution import Values
 from blocklp.tightening import Budget, Round, Search, Tightened, tighten
 
@@ -133,12 +134,14 @@ def _with_labelling(problem: Problem, solution: bl.Solution, best: Labelled, tol
 def tighten_in_turn(
     calls: Sequence[Callable[..., tuple[Tightened, T]]], *, time_limit: float = math.inf, **options: Any
 ) -> list[tuple[Tightened, T]]:
-    """Tighten several instances one after another, since each gets clusters of its own; ``time_limit`` is for all."""
+    """Tighten several instances one after another, since each gets clusters of its own; ``time_limit`` is for all, in equal shares.
+
+    What an instance leaves of its share goes to the next ones.
+    """
     began = time.perf_counter()
     found: list[tuple[Tightened, T]] = []
     for call in calls:
-        left = max(time_limit - (time.perf_counter() - began), 1e-9) if found else time_limit
-        found.append(call(time_limit=left, **options))
+        found.append(call(time_limit=share(time_limit, began, 1, len(calls) - len(found)), **options))
         if bl.Status.INTERRUPTED in found[-1][0].solution.status:
-            options |= {"told": lambda *_: True, "passes": 1}
+            options |= {"told": stop, "callback": stop, "passes": 1}
     return found

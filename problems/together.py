@@ -21,8 +21,9 @@ def solve_together(
     models : sequence of Model
         Of one instance each.
     time_limit : float
-        Seconds for all of them.  A batch whose turn comes too late is left after its first pass, with a valid bound; so is
-        every later batch after an interrupt.
+        Seconds for all of them.  Each batch gets the share of what is left that its instances are of those left, so that one hard
+        instance does not take the time of all others.  A batch whose turn comes too late is left after its first pass, with a valid
+        bound; so is every later batch after an interrupt.
     device, dtype
         As in :func:`blocklp.compile`.
     **options
@@ -41,25 +42,31 @@ def solve_together(
     found: dict[int, bl.Solution] = {}
     for members in batches.values():
         solver = bl.compile([models[i] for i in members], **build)
-        spent = time.perf_counter() - began
-        # The first batch gets the limit as given, so that the solver judges it; later ones the rest, which must be positive.
-        left = max(time_limit - spent, 1e-9) if found else time_limit
-        batch = solver.solve(time_limit=left, **options)
+        seconds = share(time_limit, began, len(members), len(models) - len(found))
+        batch = solver.solve(time_limit=seconds, **options)
         found |= {i: replace(batch.instance(k), history=_events(batch, k)) for k, i in enumerate(members)}
         if bl.Status.INTERRUPTED in batch.status:
-            options["callback"] = _stop
+            options["callback"] = stop
     return [found[i] for i in range(len(models))]
+
+
+def share(time_limit: float, began: float, count: int, of: int) -> float:
+    """Seconds for ``count`` of the ``of`` instances that are left, of a limit for all that began at ``began``.
+
+    Always positive, but for limits that are not: those are for the solver to refuse.
+    """
+    return max((time_limit - (time.perf_counter() - began)) * count / of, 1e-9) if time_limit > 0 else time_limit
+
+
+def stop(*_: Any) -> bool:
+    """Stop at the first event: what later solves get after an interrupt."""
+    return True
 
 
 def _structure(model: bl.Model) -> Hashable:
     """What models of one batch have in common."""
     kinds = tuple((b.name, repr(b.type), b.scope.shape[1]) for b in model.blocks)
     return model.maximizing, tuple(model.variables), kinds
-
-
-def _stop(event: bl.Event) -> bool:
-    """Stop at the first event."""
-    return True
 
 
 def _events(batch: bl.Solution, i: int) -> tuple[bl.Event, ...]:

@@ -1,6 +1,6 @@
 """Maximum-weight independent set: graphs, readers, clique relaxations and primal heuristics."""
 
-from blocklp.problems.mis.cliques import edge_clique_cover
+from blocklp.problems.mis.cliques import edge_clique_cover, heavy_cliques
 from blocklp.problems.mis.exact import solve_mis_exactly
 from blocklp.problems.mis.heuristics import (
     IndependentSets,
@@ -19,6 +19,7 @@ __all__ = [
     "clique_model",
     "edge_clique_cover",
     "greedy_independent_set",
+    "heavy_cliques",
     "read_graph",
     "round_independent_set",
     "solve_mis",

@@ -20,7 +20,7 @@ from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_turn
-from blocklp.problems.together import solve_together
+from blocklp.problems.together import solve_together, stop
 from blocklp.tightening import Budget, Round, Tightened
 
 PATIENCE = 100
@@ -135,7 +135,10 @@ def solve_mrf(
 
 
 def _solved(relaxations: list[Relaxation], left: Callable[[], float], options: dict[str, Any]) -> list[bl.Solution]:
-    """Solve instances with and without hard constraints, each kind in as few batches as their shapes allow."""
+    """Solve instances with and without hard constraints, each kind in as few batches as their shapes allow.
+
+    Each kind, and each instance that goes on, gets its share of the time left; after an interrupt the rest gets a first pass.
+    """
     found: dict[int, bl.Solution] = {}
     averages = [_averages(relaxation, options) for relaxation in relaxations]
     for first in (True, False):
@@ -143,11 +146,21 @@ def _solved(relaxations: list[Relaxation], left: Callable[[], float], options: d
         if not members:
             continue
         averaging = {"method": "min-marginals", "patience": PATIENCE} if first else {}
-        together = solve_together([relaxations[k].model for k in members], time_limit=left(), **{**options, **averaging})
-        for k, solution in zip(members, together, strict=True):
-            stuck = first and solution.status[0] == bl.Status.STALLED
-            found[k] = _continued(relaxations[k], solution, left(), options) if stuck else solution
+        seconds = left() * len(members) / (len(relaxations) - len(found))
+        together = solve_together([relaxations[k].model for k in members], time_limit=seconds, **{**options, **averaging})
+        options = _stopped(together, options)
+        begun = dict(zip(members, together, strict=True))
+        stuck = [k for k in members if first and begun[k].status[0] == bl.Status.STALLED]
+        found |= {k: begun[k] for k in members if k not in stuck}
+        for k in stuck:
+            found[k] = _continued(relaxations[k], begun[k], left() / (len(relaxations) - len(found)), options)
+            options = _stopped([found[k]], options)
     return [found[k] for k in range(len(relaxations))]
+
+
+def _stopped(solutions: Sequence[bl.Solution], options: dict[str, Any]) -> dict[str, Any]:
+    """The options of what comes after some solutions: to stop at once, if one was interrupted."""
+    return {**options, "callback": stop} if any(bl.Status.INTERRUPTED in s.status for s in solutions) else options
 
 
 def _averages(relaxation: Relaxation, options: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import blocklp as bl
 from blocklp.problems import cli
-from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo
+from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
 from blocklp.problems.report import Row, to_json
 
 # The only minimum is y = (1, 0, 1) with energy -5; its roof dual is tight.
@@ -129,6 +129,16 @@ def test_interrupt_prints_the_best_so_far_of_every_file(write, monkeypatch):
     # The second is solved by its first pass; the first, an odd cycle, is not.
     assert [entry["status"] for entry in entries] == ["interrupted", "optimal"]
     assert entries[0]["bound"] <= -12 and entries[1]["bound"] <= -1
+
+
+def test_interrupt_of_an_exact_search_names_the_files_that_it_kept_from_their_turn(write, monkeypatch):
+    stopped = solve_qpbo_exactly(Qubo([1.0], np.zeros((0, 2), dtype=int), []), callback=lambda *_: True)
+    interrupted = replace(stopped, status=bl.Status.INTERRUPTED)
+    monkeypatch.setattr(cli, "solve_qpbo_exactly", lambda *_, **__: interrupted)
+    files = [write(name, QUBO) for name in ("a.sparse", "b.sparse", "c.sparse")]
+    result = run("qpbo", *files, "--exact", "--json", code=130)
+    assert [entry["file"] for entry in json.loads(result.stdout)] == [str(files[0])]
+    assert all(f"{file}: not reached" in result.stderr for file in files[1:])
 
 
 def test_interrupt_outside_the_solve_ends_quietly(write, monkeypatch):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from blocklp.errors import OptionError
-from blocklp.problems.mis import WeightedGraph, edge_clique_cover, read_graph
+from blocklp.problems.mis import WeightedGraph, clique_model, edge_clique_cover, heavy_cliques, read_graph
+from blocklp.reference import reference
 
 
 def check_cover(graph, cover, max_size=None):
@@ -58,3 +59,39 @@ def test_size_below_an_edge_is_refused():
 def test_real_graphs_are_covered(shared_qpbo, file):
     graph = read_graph(shared_qpbo / "mis" / file)
     check_cover(graph, edge_clique_cover(graph))
+
+
+@pytest.mark.parametrize("density", [0.0, 0.2, 0.6, 1.0])
+def test_heavy_cliques_hold_the_cover_and_each_clique_once(density):
+    rng = np.random.default_rng(3)
+    graph = WeightedGraph.from_edges(rng.integers(1, 9, 25), list(nx.gnp_random_graph(25, density, seed=12).edges))
+    cover, family = edge_clique_cover(graph), heavy_cliques(graph)
+    check_cover(graph, family)
+    for size, cliques in family.items():
+        rows = set(map(tuple, cliques.tolist()))
+        assert len(rows) == len(cliques)
+        assert rows >= set(map(tuple, cover.get(size, cliques[:0]).tolist()))
+    assert sum(c.size for c in family.values()) <= 4 * sum(c.size for c in cover.values())
+
+
+# Optima of the LP over greedy clique covers, from the manifest of the instances.
+@pytest.mark.parametrize(
+    ("file", "known"),
+    [
+        ("col/games120.col", 22.0),
+        ("col/DSJR500.1.col", 83.506),
+        ("col/DSJC125.1.col", 43.168),
+        ("col/queen8_8.col", 8.0),
+        ("dimacs_weighted/C125.9.clq", 2922.129),
+        ("dimacs_weighted/hamming6-4.clq", 203.663),
+        ("dimacs_weighted/johnson8-2-4.clq", 66.0),
+        ("dimacs_weighted/johnson8-4-4.clq", 511.0),
+        ("dimacs_weighted/keller4.clq", 1440.515),
+        ("dimacs_weighted/brock200_3.clq", 3326.723),
+    ],
+)
+def test_cliques_bound_real_graphs_as_well_as_known_covers(shared_qpbo, file, known):
+    graph = read_graph(shared_qpbo / "mis" / file)
+    if graph.objective == "clique":
+        graph = graph.complement()
+    assert float(reference(clique_model(graph)).objective[0]) <= known + 5e-4

@@ -111,6 +111,20 @@ def test_time_limit_holds_for_all_batches_together():
     assert all(float(f.relaxation.bound[0]) >= 1 for f in found)
 
 
+def test_time_limit_is_shared_by_instances(monkeypatch: pytest.MonkeyPatch):
+    given: list[float] = []
+    solve = bl.Solver.solve
+
+    def recorded(self, **options):
+        given.append(options["time_limit"])
+        return solve(self, **options)
+
+    monkeypatch.setattr(bl.Solver, "solve", recorded)
+    solve_mis([WeightedGraph.from_networkx(nx.complete_graph(k), weight=None) for k in (3, 4, 4, 5)], time_limit=3600)
+    # Batches of one, two and one instance: a quarter, two thirds of what is left, the rest.
+    assert given == pytest.approx([900, 2400, 3600], rel=0.05)
+
+
 def test_clique_problem_is_refused_and_its_complement_solved():
     graph = WeightedGraph.from_edges([1, 2, 3], [(0, 1)], objective="clique")
     with pytest.raises(ModelError, match="complement"):

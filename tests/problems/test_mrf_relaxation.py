@@ -245,3 +245,18 @@ def test_bad_options_are_refused():
     for cluster in ((0, 1), (0, 1, 1), (0, 1, 99)):
         with pytest.raises(ScopeError, match="cluster"):
             relax(mrf, "edges", [cluster])
+
+
+def test_an_interrupt_reaches_instances_with_and_without_hard_constraints():
+    hard = Mrf([2, 2, 2], [((0, 1), np.array([[np.inf, 1.0], [1.0, 0.0]])), ((1, 2), np.eye(2)), ((0, 2), np.eye(2))])
+    soft = Mrf([3, 3, 3], [(pair, np.eye(3)) for pair in [(0, 1), (1, 2), (0, 2)]])
+    events = []
+
+    def interrupt(event: bl.Event) -> None:
+        events.append(event)
+        raise KeyboardInterrupt
+
+    found = solve_mrf([soft, hard, soft], callback=interrupt, tol=-1.0)
+    assert [f.relaxation.status for f in found] == [(bl.Status.INTERRUPTED,)] * 3
+    assert len(events) == 1
+    assert all(f.bound <= f.energy < np.inf for f in found)
