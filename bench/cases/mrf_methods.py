@@ -11,6 +11,7 @@ import numpy as np
 
 from bench.qpbo_data import read
 from bench.registry import Record, case
+from blocklp import Budget
 from blocklp.problems.mrf import Mrf, expand, solve_mrf
 from blocklp.problems.mrf.nonconvex import METHODS, minimise
 
@@ -72,9 +73,9 @@ def run(quick: bool, limit: float = LIMIT) -> Iterator[Record]:
 
 def _record(name: str, mrf: Mrf, limit: float) -> Record:
     cells: dict[str, Any] = dict.fromkeys(NAMES)
-    for method, rounds in (("LP", 0), ("tightened", ROUNDS)):
+    for method, budget in (("LP", None), ("tightened", Budget(rounds=ROUNDS))):
         began = time.perf_counter()
-        found = solve_mrf(mrf, rounds=rounds, tol=1e-5, time_limit=limit)
+        found = solve_mrf(mrf, tighten=budget or False, tol=1e-5, time_limit=limit)
         cells[method] = {"energy": found.energy, "bound": found.bound, "seconds": time.perf_counter() - began}
     if mrf.order <= 2:
         cells["expansion"] = _expansion(mrf, limit)
