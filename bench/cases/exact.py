@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RIVALS = ("toulbar2", "CP-SAT", "HiGHS", "Gurobi")
 LIMIT = 10.0
-QUICK = ("qubo/bqp50-1.sparse", "mis/col/myciel5.col", "mrf/CSP_11.uai")
+QUICK = ("qubo/bqp50-1.sparse", "mis/col/myciel5.col", "mrf/ObjectDetection_11.uai")
 QUBOS = (
     *(f"qubo/bqp{n}-{k}.sparse" for n in (50, 100) for k in range(1, 6)),
     *(f"qubo/gka{name}.sparse" for name in ("3a", "5b", "3d")),
