@@ -26,6 +26,9 @@ FAST = {"contract", "arcp", "nsz"}
 TILE = 256
 """Blocks at a time: what they need stays in the nearest cache."""
 
+TURNS = 16
+"""Numbers that threads share which take pieces of work in turn (:mod:`blocklp.turns`)."""
+
 _own = threading.local()
 _said: list[str] = []
 

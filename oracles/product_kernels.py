@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 
 from blocklp.compiled import FAST, TILE, compile, kernel
+from blocklp.turns import claim, done, fetch
 
 EPS = float(np.finfo(np.float64).eps)
+
+FAR, AHEAD = 500_000, 2 * TILE
+"""Edges that are further away than the caches, and how early memory is asked for them: adding to sums all over the place takes the
+processor's mind off what comes next."""
 
 
 @compile(inline="always")
@@ -24,8 +29,7 @@ def _ends(u: Any, v: Any, p: Any, zero: Any, one: Any, half: Any) -> Any:
 
 
 @compile(nogil=True, error_model="numpy")
-def _move(
-    update: bool,
+def _update(
     place_a: Any,
     place_b: Any,
     target: Any,
@@ -37,36 +41,42 @@ def _move(
     cost: Any,
     t_a: Any,
     t_b: Any,
-    near: Any,
+    near_a: Any,
+    near_b: Any,
 ) -> None:
-    """The update of some edges and their next proximal points, whose ends become ``near[0]`` and ``near[1]``.
-
-    Where t comes from points, these are found again: that takes less time than to keep them.
-    """
+    """The update of t for some edges.  The points of the last pass are found again: that takes less time than to keep them."""
     kind = t_a.dtype.type
     zero, one, half, share = kind(0), kind(1), kind(0.5), kind(age) / kind(age + 1)
-    x_a, x_b = near[0], near[1]
-    if update:
-        for q in range(len(t_a)):
-            x_a[q] = target[place_a[q]]
-            x_b[q] = target[place_b[q]]
-        for q in range(len(t_a)):
-            y_a, y_b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
-            t_a[q] = (x_a[q] - y_a) * rate + t_a[q]
-            t_b[q] = (x_b[q] - y_b) * rate + t_b[q]
-        for q in range(len(anchor_a)):
-            t_a[q] = (t_a[q] - anchor_a[q]) * share + anchor_a[q]
-            t_b[q] = (t_b[q] - anchor_b[q]) * share + anchor_b[q]
     for q in range(len(t_a)):
-        x_a[q], x_b[q] = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
+        near_a[q] = target[place_a[q]]
+        near_b[q] = target[place_b[q]]
+    for q in range(len(t_a)):
+        x_a, x_b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
+        t_a[q] = (near_a[q] - x_a) * rate + t_a[q]
+        t_b[q] = (near_b[q] - x_b) * rate + t_b[q]
+    for q in range(len(anchor_a)):
+        t_a[q] = (t_a[q] - anchor_a[q]) * share + anchor_a[q]
+        t_b[q] = (t_b[q] - anchor_b[q]) * share + anchor_b[q]
 
 
 @compile(nogil=True, error_model="numpy")
-def _keep(near: Any, cost: Any, x_a: Any, x_b: Any, product: Any) -> None:
-    """Write the points of some edges, with their products."""
-    zero, one, near_a, near_b = product.dtype.type(0), product.dtype.type(1), near[0], near[1]
-    for q in range(len(cost)):
-        a, b = near_a[q], near_b[q]
+def _reflect(eta: Any, cost: Any, t_a: Any, t_b: Any, r_a: Any, r_b: Any) -> None:
+    """Reflections ``2 x - t`` of some edges."""
+    kind = t_a.dtype.type
+    zero, one, half = kind(0), kind(1), kind(0.5)
+    for q in range(len(t_a)):
+        x_a, x_b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
+        r_a[q] = x_a + x_a - t_a[q]
+        r_b[q] = x_b + x_b - t_b[q]
+
+
+@compile(nogil=True, error_model="numpy")
+def _points(eta: Any, cost: Any, t_a: Any, t_b: Any, x_a: Any, x_b: Any, product: Any) -> None:
+    """The points of some edges, with their products."""
+    kind = t_a.dtype.type
+    zero, one, half = kind(0), kind(1), kind(0.5)
+    for q in range(len(t_a)):
+        a, b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
         x_a[q], x_b[q] = a, b
         product[q] = min(a, b) if cost[q] < zero else max(a + b - one, zero)
 
@@ -104,39 +114,60 @@ def _part(
     ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points.  An edge reads two values t, two
     places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single precision.
     """
-    near = np.empty((4, TILE), governing.dtype)
-    x_a, x_b, r_a, r_b = near[0], near[1], near[2], near[3]
+    near, apart = np.empty((2, TILE), governing.dtype), last - first > FAR
+    near_a, near_b = near[0], near[1]
     sums[: 4 if show else 2] = 0
     for at in range(first, last, TILE):
         count = min(TILE, last - at)
         a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
         place_a, place_b, cost = place[a : a + count], place[b : b + count], dual[c : c + count]
         t_a, t_b, still = governing[a : a + count], governing[b : b + count], len(anchor) > 0
-        anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]
-        _move(update, place_a, place_b, target, rate, eta, anchor_a, anchor_b, age, cost, t_a, t_b, near)
-        for q in range(count):
-            r_a[q] = x_a[q] + x_a[q] - t_a[q]
-            r_b[q] = x_b[q] + x_b[q] - t_b[q]
-        _add(place_a, place_b, r_a, r_b, sums)
+        if update:
+            anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]
+            _update(place_a, place_b, target, rate, eta, anchor_a, anchor_b, age, cost, t_a, t_b, near_a, near_b)
+        _reflect(eta, cost, t_a, t_b, near_a, near_b)
+        if apart:
+            fetch(place, a + AHEAD, TILE)
+            fetch(place, b + AHEAD, TILE)
+            fetch(dual, c + AHEAD, TILE)
+            fetch(governing, a + AHEAD, TILE)
+            fetch(governing, b + AHEAD, TILE)
+            if still:
+                fetch(anchor, a + AHEAD, TILE)
+                fetch(anchor, b + AHEAD, TILE)
+        _add(place_a, place_b, near_a, near_b, sums)
         if show:
-            _keep(near, cost, point[a : a + count], point[b : b + count], point[c : c + count])
+            x_a, x_b = point[a : a + count], point[b : b + count]
+            _points(eta, cost, t_a, t_b, x_a, x_b, point[c : c + count])
             _add(place_a, place_b, x_a, x_b, sums[2:])
 
 
 @compile(nogil=True, error_model="numpy")
 def _merge(show: bool, first: int, last: int, cost: Any, counts: Any, eta: Any, sums: Any, target: Any, mean: Any) -> None:
     """The next targets of some variables, and the means of their points, from the sums (parts, 4, used)."""
-    for v in range(first, last):
-        total = sums[0, 0, v] + sums[0, 1, v]
-        for k in range(1, len(sums)):
-            total += sums[k, 0, v] + sums[k, 1, v]
-        target[v] = (total - eta * cost[v]) / counts[v]
-    if show:
-        for v in range(first, last):
-            total = sums[0, 2, v] + sums[0, 3, v]
-            for k in range(1, len(sums)):
-                total += sums[k, 2, v] + sums[k, 3, v]
-            mean[v] = total / counts[v]
+    near = np.empty(TILE, target.dtype)
+    for at in range(first, last, TILE):
+        own = slice(at, min(at + TILE, last))
+        new, c, number = target[own], cost[own], counts[own]
+        _total_of_parts(sums, 0, own, near)
+        for v in range(len(new)):
+            new[v] = (near[v] - eta * c[v]) / number[v]
+        if show:
+            point = mean[own]
+            _total_of_parts(sums, 2, own, near)
+            for v in range(len(point)):
+                point[v] = near[v] / number[v]
+
+
+@compile(nogil=True, error_model="numpy")
+def _total_of_parts(sums: Any, kind: int, own: Any, total: Any) -> None:
+    """Sums of some variables, from those of the first and of the second ends in every part."""
+    for k in range(len(sums)):
+        one, two = sums[k, kind][own], sums[k, kind + 1][own]
+        for v in range(len(one) * (k == 0)):
+            total[v] = one[v] + two[v]
+        for v in range(len(one) * (k > 0)):
+            total[v] += one[v] + two[v]
 
 
 @compile(nogil=True, error_model="numpy")
@@ -148,6 +179,17 @@ def _show(place: Any, eta: Any, governing: Any, target: Any, mean: Any, point: A
         apart += own * own
         dual[k] = (mean[v] + mean[v] - target[v] - governing[k]) / eta
     return apart
+
+
+@compile(nogil=True, error_model="numpy")
+def _moves(mean: Any, target: Any, counts: Any) -> float:
+    """Squared distance of some means from the consensus, a copy of each."""
+    total = 0.0
+    for v in range(len(mean)):
+        if counts[v] > 1:
+            step = np.float64(mean[v] - (mean[v] + mean[v] - target[v]))
+            total += step * step * np.float64(counts[v])
+    return total
 
 
 @kernel(grain=32)
@@ -174,12 +216,13 @@ def edge_pass(
         row, at = unit // tiles, unit % tiles * TILE
         count, still = min(TILE, blocks - at), anchor.shape[1] > 0
         a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
-        place, t, point, cost = places[row % len(places)], governing[row], points[row], duals[row, c : c + count]
-        pulled = (anchor[row, a : a + count * still], anchor[row, b : b + count * still], age[row])
-        ends = (place[a : a + count], place[b : b + count])
-        speed = points.dtype.type(rate)
-        _move(not ready[row], *ends, target[row], speed, eta[row], *pulled, cost, t[a : a + count], t[b : b + count], near)
-        _keep(near, cost, point[a : a + count], point[b : b + count], point[c : c + count])
+        place, point, cost = places[row % len(places)], points[row], duals[row, c : c + count]
+        t_a, t_b = governing[row, a : a + count], governing[row, b : b + count]
+        if not ready[row]:
+            pulled = (anchor[row, a : a + count * still], anchor[row, b : b + count * still], age[row])
+            speed, ends = points.dtype.type(rate), (place[a : a + count], place[b : b + count])
+            _update(*ends, target[row], speed, eta[row], *pulled, cost, t_a, t_b, near[0], near[1])
+        _points(eta[row], cost, t_a, t_b, point[a : a + count], point[b : b + count], point[c : c + count])
 
 
 @kernel()
@@ -187,8 +230,8 @@ def edge_passes(
     begin: int,
     stop: int,
     live: Any,
-    passes: int,
     parts: int,
+    passes: int,
     places: Any,
     start: int,
     blocks: int,
@@ -224,26 +267,25 @@ def edge_passes(
         for first in (start, start + blocks):
             ends = slice(first, first + own)
             total = _show(place[ends], eta[row], t[ends], target[row], mean[row], point[ends], dual[ends], total)
-        apart[row], total = total, 0.0
-        for v in range(used):
-            if number[v] > 1:
-                step = np.float64(mean[row, v] - (mean[row, v] + mean[row, v] - target[row, v]))
-                total += step * step * np.float64(number[v])
-        moved[row] = total
+        apart[row], moved[row] = total, _moves(mean[row, :used], target[row, :used], number[:used])
 
 
 @kernel()
-def edge_part(
+def edge_divided(
     begin: int,
     stop: int,
-    number: int,
-    show: bool,
+    turns: Any,
+    passes: int,
     places: Any,
     start: int,
     blocks: int,
     filled: Any,
+    used: int,
+    cost: Any,
+    counts: Any,
     eta: Any,
     target: Any,
+    mean: Any,
     rate: float,
     anchor: Any,
     age: Any,
@@ -252,42 +294,32 @@ def edge_part(
     duals: Any,
     points: Any,
     sums: Any,
-) -> None:
-    """The pass of a number over the edges of a single large instance, a part a unit."""
-    speed, parts, late = points.dtype.type(rate), len(sums), int(ready[0])
-    own = (places[0], target[0], speed, eta[0], anchor[0], age[0] + number - late, start, blocks, duals[0], governing[0], points[0])
-    for k in range(begin, stop):
-        _part(filled[0] * k // parts, filled[0] * (k + 1) // parts, number >= late, show, *own, sums[k])
-
-
-@kernel(grain=512)
-def edge_merge(
-    begin: int, stop: int, show: bool, used: int, cost: Any, counts: Any, eta: Any, target: Any, mean: Any, sums: Any
-) -> None:
-    """What follows it for the variables, a tile of them a unit."""
-    _merge(show, begin * TILE, min(stop * TILE, used), cost[0], counts[0], eta[0], sums, target[0], mean[0])
-
-
-@kernel(grain=512)
-def edge_show(
-    begin: int,
-    stop: int,
-    places: Any,
-    start: int,
-    blocks: int,
-    filled: Any,
-    eta: Any,
-    target: Any,
-    mean: Any,
-    governing: Any,
-    duals: Any,
-    points: Any,
     apart: Any,
+    moved: Any,
 ) -> None:
-    """What follows the last one for the ends, a tile of them a unit; ``apart`` has the sum of each."""
-    for unit in range(begin, stop):
-        own = slice(start + unit * TILE, start + min((unit + 1) * TILE, 2 * blocks))
-        apart[unit] = _show(places[0, own], eta[0], governing[0, own], target[0], mean[0], points[0, own], duals[0, own], 0.0)
+    """The same for a single large instance: edges, then variables, then edges, ..., each in parts of which ``apart`` has the sums."""
+    speed, parts, late, own, weight = points.dtype.type(rate), len(sums), int(ready[0]), filled[0], eta[0]
+    place, t, dual, point, goal, middle, phases = places[0], governing[0], duals[0], points[0], target[0], mean[0], 2 * passes + 1
+    while True:
+        phase, k = claim(turns, phases, parts)
+        if phase >= phases:
+            return
+        n, show = phase // 2, phase // 2 >= passes - 1
+        if n == passes:
+            total = 0.0
+            for first in (start, start + blocks):
+                ends = slice(first + own * k // parts, first + own * (k + 1) // parts)
+                total = _show(place[ends], weight, t[ends], goal, middle, point[ends], dual[ends], total)
+            apart[k] = total
+        elif phase % 2 == 0:
+            state = (place, goal, speed, weight, anchor[0], age[0] + n - late, start, blocks, dual, t, point)
+            _part(own * k // parts, own * (k + 1) // parts, n >= late, show, *state, sums[k])
+        else:
+            first, last = used * k // parts, used * (k + 1) // parts
+            _merge(show, first, last, cost[0], counts[0], weight, sums, goal, middle)
+            if show:
+                moved[k] = _moves(middle[first:last], goal[first:last], counts[0, first:last])
+        done(turns)
 
 
 @kernel(grain=512)

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.compiled import tiles
+from blocklp.compiled import TURNS, tiles
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import OptionError
 from blocklp.fuse import compiled
@@ -175,21 +175,17 @@ class Admm(Method):
         only, group, places = loops.only, problem.groups[loops.only.group], problem.coupling.places
         apart, moved = torch.ones_like(state.apart), torch.ones_like(state.moved)
         speed, eta, target, mean = self._speed(state), state.eta, state.target, state.mean
+        layout = (passes, places, group.start, group.blocks, only.filled, loops.used)
+        variables = (problem.cost, problem.counts, eta, target, mean, speed, state.anchor, state.age, state.ready)
         copies = (state.governing, state.duals, state.points)
-        layout, pulled = (places, group.start, group.blocks, only.filled), (state.anchor, state.age, state.ready)
-        variables = (loops.used, problem.cost, problem.counts, eta, target, mean)
         if problem.batch > 1 or only.room is None:
             parts = 1 if only.room is None else len(only.room)
-            only.find("passes")(len(only.live), only.live, passes, parts, *layout, *variables, speed, *pulled, *copies, apart, moved)
+            only.find("passes")(len(only.live), only.live, parts, *layout, *variables, *copies, apart, moved)
         else:  # threads share its parts
             sums = only.room.flatten().view(eta.dtype)[: only.room.numel()].view(only.room.shape)
-            for n in range(passes):
-                show = n == passes - 1
-                only.find("part")(len(sums), n, show, *layout, eta, target, speed, *pulled, *copies, sums)
-                only.find("merge")(tiles(loops.used), show, *variables, sums)
-            apart = torch.empty(tiles(2 * group.blocks), dtype=torch.float64)
-            only.find("show")(len(apart), *layout, eta, target, mean, *copies, apart)
-            apart, moved = apart.sum()[None], moves(*(v[:, : loops.used] for v in (problem.counts, mean, target)))
+            apart, moved = torch.empty(2, len(sums), dtype=torch.float64)
+            only.find("divided")(len(sums), torch.zeros(TURNS, dtype=torch.long), *layout, *variables, *copies, sums, apart, moved)
+            apart, moved = apart.sum()[None], moved.sum()[None]
         return replace(state, apart=apart, moved=moved, finished=True)
 
     def _pass(self, problem: Decomposition, state: AdmmState) -> AdmmState:
