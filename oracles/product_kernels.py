@@ -460,7 +460,7 @@ def edge_completed(
 ) -> None:
     """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes; variables from ``ends`` on are products."""
     # Of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.
-    mean, near, plain = np.zeros((2, ends)), np.zeros((7, TILE)), np.empty(used)
+    mean, near, plain, best = np.zeros((2, ends)), np.zeros((4, TILE)), np.empty(used), np.empty(blocks)
     for row in live[begin:stop]:
         place, point, c, number = places[row % len(places)], points[row], cost[row], counts[row % len(counts)]
         low, high, step = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)]
@@ -482,40 +482,59 @@ def edge_completed(
             mean[0, v], mean[1, v] = u, w
             for k, y in enumerate((u, w)):
                 value[k] += c[v] * y
-                biggest[k] = max(biggest[k], abs(y))
+                biggest[k] = max(biggest[k], abs(y))  # products are smaller
                 if shared[v]:  # the products below then are within what the block allows
                     beyond[k] = max(beyond[k], -y, y - 1)
-        for k in range(2):
-            total, most, past = _products(start, last, blocks, place, c, low, high, mean[k], near)
-            value[k] += total
-            biggest[k], beyond[k] = max(biggest[k], most), max(beyond[k], past)
-        k = int(value[1] < value[0] + noticed * abs(value[0]) and beyond[1] <= tolerance * (1 + biggest[1]))
-        slack = tolerance * (1 + biggest[k])
-        good = value[k] < primal[row] - noticed * abs(value[k]) and value[k] >= bound[row] - slack * size[row] and beyond[k] <= slack
-        if good:
-            primal[row] = value[k]
-        if good or np.isinf(primal[row]):
-            x[row, :ends] = mean[k]
-            for q in range(start, last):
-                a, b, v = mean[k, place[q]], mean[k, place[q + blocks]], place[q + 2 * blocks]
-                x[row, v] = max(a + b - 1, 0.0) if c[v] > 0 else min(a, b)
+        _add_products(place, start, last, blocks, c, mean, near, value)
+        for k in (1, 0):
+            new, slack = value[k] < primal[row] - noticed * abs(value[k]), tolerance * (1 + biggest[k])
+            if k == 1 and value[1] >= value[0] + noticed * abs(value[0]):
+                continue  # rounding did not help
+            if not new and np.isfinite(primal[row]):
+                break
+            past = max(beyond[k], _products(place[start:], blocks, c, low, high, mean[k], best[: last - start]))
+            if k == 1 and past > slack:
+                continue
+            good = new and value[k] >= bound[row] - slack * size[row] and past <= slack
+            if good or np.isinf(primal[row]):
+                x[row, :ends] = mean[k]
+                for q in range(start, last):
+                    x[row, place[q + 2 * blocks]] = best[q - start]
+            if good:
+                primal[row] = value[k]
+            break
+
+
+@compile(inline="always")
+def _product(a: Any, b: Any, cost: Any) -> Any:
+    """The cheapest product of two ends."""
+    return max(a + b - 1, 0.0) if cost > 0 else min(a, b)
 
 
 @compile(nogil=True, error_model="numpy")
-def _products(start: int, last: int, blocks: int, place: Any, c: Any, low: Any, high: Any, y: Any, near: Any) -> Any:
-    """What the best products at y cost, the largest of them, and how far they are beyond their bounds."""
-    near_a, near_b, p, lo, hi, most, past = near[0], near[1], near[2], near[3], near[4], near[5], near[6]
-    most[:], past[:], total = 0, 0, 0.0
+def _add_products(place: Any, start: int, last: int, blocks: int, c: Any, points: Any, near: Any, value: Any) -> None:
+    """Add what the cheapest products at two points cost."""
+    near_a, near_b, p, cost = near[0], near[1], near[2], near[3]
     for at in range(start, last, TILE):
         count = min(TILE, last - at)
         place_a, place_b, place_c = place[at : at + count], place[at + blocks :], place[at + 2 * blocks :]
         for q in range(count):
-            near_a[q], near_b[q] = y[place_a[q]], y[place_b[q]]
-            p[q], lo[q], hi[q] = c[place_c[q]], low[place_c[q]], high[place_c[q]]
-        for q in range(count):
-            best = max(near_a[q] + near_b[q] - 1, 0.0) if p[q] > 0 else min(near_a[q], near_b[q])
-            p[q] *= best
-            most[q] = max(most[q], best)
-            past[q] = max(past[q], max(lo[q] - best, best - hi[q]))
-        total += _total(p[:count])
-    return total, most.max(), past.max()
+            p[q] = c[place_c[q]]
+        for k in range(2):
+            y = points[k]
+            for q in range(count):
+                near_a[q], near_b[q] = y[place_a[q]], y[place_b[q]]
+            for q in range(count):
+                cost[q] = p[q] * _product(near_a[q], near_b[q], p[q])
+            value[k] += _total(cost[:count])
+
+
+@compile(nogil=True, error_model="numpy")
+def _products(place: Any, blocks: int, c: Any, low: Any, high: Any, y: Any, best: Any) -> float:
+    """The cheapest products at y, and how far they are beyond their bounds."""
+    past = 0.0
+    for q in range(len(best)):
+        v = place[q + 2 * blocks]
+        best[q] = _product(y[place[q]], y[place[q + blocks]], c[v])
+        past = max(past, low[v] - best[q], best[q] - high[v])
+    return past

@@ -53,7 +53,7 @@ class AdmmState(MethodState):
     anchor: Tensor  # (batch, copies): t at the anchor; (batch, 0) as long as there is none
     age: Tensor  # (batch,) int64: updates since the anchor was set, and one
     origin: Tensor  # (batch,) float64: squared residual of the fixed point when the anchor was set
-    last: Tensor  # (batch,) float64: the residual ten passes ago, infinite for a new anchor
+    last: Tensor  # (batch,) float64: the residual when it was last looked at, infinite for a new anchor
     apart: Tensor  # (batch,) float64: squared distance of the points from their mean, once measured
     moved: Tensor  # (batch,) float64: squared distance of the mean from the consensus, a copy of each
     passes: int
@@ -87,7 +87,7 @@ class Admm(Method):
     plain = 100
     enough, decay, longest = 0.04, 0.64, 0.36
     repeats = 3
-    every = 10
+    every = 9  # with the pass of a check, every tenth: both look at the same multipliers
     balance = BalanceRule()
 
     def __post_init__(self) -> None:
@@ -140,14 +140,14 @@ class Admm(Method):
         """Several passes in one call of the loops, where these serve all that is shared."""
         loops = problem.loops
         if loops is not None and loops.only is not None:
-            passes = min(most, self.every - state.passes % self.every)
+            passes = min(most, self.every - (state.passes + 1) % self.every)
             state = self._loops(problem, state, passes)
         else:
             passes = 1
             state = self._pass(problem, state)
         late = state.ready.long()
         state = replace(state, passes=state.passes + passes, age=state.age + passes - late, ready=torch.zeros_like(state.ready))
-        if state.passes % self.every == 0:
+        if (state.passes + 1) % self.every == 0:
             state = self._settled(problem, self.finish(problem, state))
         return state, passes
 
