@@ -27,10 +27,15 @@ from blocklp.problems.together import solve_together
 from blocklp.tightening import Budget, Round, Tightened
 
 
+NEAR = 2**16
+"""Variables that blocks next to each other have for second ends: what a pass adds up for them stays in the cache of a core."""
+
+
 def roof_duality_model(qubo: Qubo) -> bl.Model:
     """Return the relaxation as a model with variables ``y`` (n,), ``z`` (pairs,) and blocks ``Edge``.
 
-    Primal points are tried as they come and with y rounded to halves, each with the best z.
+    Primal points are tried as they come and with y rounded to halves, each with the best z.  The blocks of up to :data:`NEAR` variables
+    are in the order of the pairs, those of more sorted by the range of their second variable first.
     """
     model = bl.Model()
     y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
@@ -42,7 +47,8 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
     first, second = torch.tensor(qubo.edges).T
     quadratic = torch.tensor(qubo.quadratic)
     z = model.variable("z", len(qubo.edges), lower=0, upper=1)
-    model.add(Edge(), scope=[y[first], y[second], z])
+    order = torch.argsort(second // NEAR, stable=True)
+    model.add(Edge(), scope=[y[first[order]], y[second[order]], z[order]])
     model.minimize(objective + quadratic @ z)
     return model
 
