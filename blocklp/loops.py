@@ -77,8 +77,8 @@ class Only:
     group : int
         Its number.
     find : callable
-        A loop by its name: ``passes``, ``bounds`` and ``completed`` for whole instances, ``part``, ``merge`` and ``show`` for the
-        steps of one, ``restart``.
+        A loop by its name: ``passes``, ``bounds`` and ``completed`` for whole instances, ``divided`` for the passes of a single
+        large one, ``restart``.
     room : Tensor or None
         ``(parts, 4, used)`` for the sums of a large instance: as many as its blocks outweigh, whatever the number of threads.
     filled : Tensor

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import blocklp as bl
-from blocklp.problems.qpbo import Qubo, read_qubo, roof_duality_model, solve_qpbo
+from blocklp.problems.qpbo import Qubo, read_qubo, relaxation, roof_duality_model, solve_qpbo
 from blocklp.reference import reference
 
 
@@ -22,6 +22,22 @@ def test_bound_and_labelling_against_brute_force_and_highs(seed, all_labellings)
     assert float(found.relaxation.bound[0]) == pytest.approx(lp, rel=2e-6, abs=2e-6)
     assert float(found.relaxation.safe_bound[0]) <= lp + 1e-9 * abs(lp)
     assert found.energy == qubo.energy(found.labels.numpy()) >= best
+
+
+def test_pairs_keep_their_order_where_blocks_are_sorted(monkeypatch):
+    """Ranges of four second ends: products still are those of the pairs, in the order of the pairs."""
+    monkeypatch.setattr(relaxation, "NEAR", 4)
+    qubo = random_qubo(7, n=20, density=0.3)
+    model = roof_duality_model(qubo)
+    (blocks,) = model.blocks
+    assert not bool((blocks.scope[:, 2].diff() == 1).all())
+    found = solve_qpbo(qubo, tol=1e-7).relaxation
+    assert float(found.bound[0]) == pytest.approx(float(reference(model).objective[0]), rel=1e-6)
+    y, z = found.x["y"][0].numpy(), found.x["z"][0].numpy()
+    value = float(qubo.linear @ y + qubo.quadratic @ z + qubo.offset)
+    first, second = qubo.edges.T
+    assert (z <= np.minimum(y[first], y[second]) + 1e-6).all() and (z >= np.maximum(y[first] + y[second] - 1, 0) - 1e-6).all()
+    assert value == pytest.approx(float(found.primal[0]), rel=1e-9)
 
 
 def test_several_instances_keep_their_order_and_those_without_pairs_are_right():
