@@ -34,7 +34,8 @@ def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Ten
         only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
         table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, only.largest, only.rest)
         layout = (group.start, group.blocks, only.filled, loops.used, only.met)
-        only.find("bounds")(len(only.live), only.live, *layout, *table, duals, NOTICED, bound, best, best_duals)
+        units, *shared = only.dealt(best.dtype)
+        only.find("bounds")(units, *shared, only.live, *layout, *table, duals, NOTICED, bound, best, best_duals)
         return bound, best, best_duals
     duals = problem.recentred(duals.double())
     bound = corrected(problem, duals, problem.value(duals))
@@ -64,7 +65,11 @@ def offer(
         steps = torch.zeros_like(problem.counts) if grid is None else grid
         table = (problem.coupling.places, problem.cost, problem.offset, problem.counts, problem.lower, problem.upper, steps)
         layout = (group.start, group.blocks, only.filled, loops.used, only.ends, only.met, only.private)
-        only.find("completed")(len(only.live), only.live, *layout, *table, NOTICED, tolerance, points, bound, only.size, primal, x)
+        units, *shared = only.dealt(x.dtype)
+        means = x.new_empty(2, only.ends)
+        only.find("completed")(
+            units, *shared, means, only.live, *layout, *table, NOTICED, tolerance, points, bound, only.size, primal, x
+        )
         return primal, x
     found, made = point(problem, points, tolerance)
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)

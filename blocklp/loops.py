@@ -20,6 +20,7 @@ from blocklp import compiled
 from blocklp.block import Rows, pick
 from blocklp.bounds import noise
 from blocklp.box import Box
+from blocklp.compiled import TURNS
 from blocklp.decomposition import Decomposition, Group
 
 MODULE = "blocklp.consensus_kernels"
@@ -106,6 +107,13 @@ class Only:
     rest: Tensor
     largest: Tensor
     size: Tensor
+
+    def dealt(self, kind: torch.dtype) -> tuple[int, Tensor, int, Tensor, Tensor]:
+        """Units of work, turns, parts of an instance; where these are units, their sums (parts, 4, used) and totals (parts, 8)."""
+        parts = 1 if self.room is None else len(self.room)
+        room = self.room if self.room is not None and len(self.rest) == 1 else self.rest.new_empty(0, 4, 0)
+        sums = room.flatten().view(kind)[: room.numel()].view(room.shape)
+        return len(room) or len(self.live), torch.zeros(TURNS, dtype=torch.long), parts, sums, self.rest.new_empty(len(room), 8)
 
     def select(self, rows: Rows) -> Only:
         """Return the loops over some instances, all of them at work."""

@@ -88,6 +88,7 @@ class BalanceRule:
     settle: int = 100
     most: float = 2.0
     reach: float = 1e4
+    single: float = 50.0  # the reach in single precision: products of weight and multipliers must leave room for points
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """The scale-free weight of what blocks share."""
@@ -101,7 +102,8 @@ class BalanceRule:
         for _ in range(1 + max(0, round(math.log2(passes / self.settle)))):
             ratio = ratio.sqrt()
         factor = (1 / ratio).clamp(1 / self.most, self.most).to(eta)
-        moved = torch.minimum(torch.maximum(eta * factor, origin / self.reach), origin * self.reach)
+        reach = self.reach if eta.dtype == torch.float64 else self.single
+        moved = torch.minimum(torch.maximum(eta * factor, origin / reach), origin * reach)
         return torch.where(factor.isnan(), eta, moved)
 
 

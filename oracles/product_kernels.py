@@ -229,8 +229,8 @@ def edge_pass(
 def edge_passes(
     begin: int,
     stop: int,
-    live: Any,
     parts: int,
+    live: Any,
     passes: int,
     places: Any,
     start: int,
@@ -263,11 +263,17 @@ def edge_passes(
             for k in range(parts):
                 _part(own * k // parts, own * (k + 1) // parts, update, show, *state, sums[k])
             _merge(show, 0, used, cost[row], number, eta[row], sums, target[row], mean[row])
-        total = 0.0
-        for first in (start, start + blocks):
-            ends = slice(first, first + own)
-            total = _show(place[ends], eta[row], t[ends], target[row], mean[row], point[ends], dual[ends], total)
-        apart[row], moved[row] = total, _moves(mean[row, :used], target[row, :used], number[:used])
+        apart[row], moved[row] = 0, 0
+        for k in range(parts):
+            total = 0.0
+            for first in (start, start + blocks):
+                ends = slice(first + own * k // parts, first + own * (k + 1) // parts)
+                total = _show(place[ends], eta[row], t[ends], target[row], mean[row], point[ends], dual[ends], total)
+            variables = slice(used * k // parts, used * (k + 1) // parts)
+            apart[row], moved[row] = (
+                apart[row] + total,
+                moved[row] + _moves(mean[row, variables], target[row, variables], number[variables]),
+            )
 
 
 @kernel()
@@ -275,6 +281,9 @@ def edge_divided(
     begin: int,
     stop: int,
     turns: Any,
+    parts: int,
+    sums: Any,
+    totals: Any,
     passes: int,
     places: Any,
     start: int,
@@ -293,12 +302,12 @@ def edge_divided(
     governing: Any,
     duals: Any,
     points: Any,
-    sums: Any,
-    apart: Any,
-    moved: Any,
 ) -> None:
-    """The same for a single large instance: edges, then variables, then edges, ..., each in parts of which ``apart`` has the sums."""
-    speed, parts, late, own, weight = points.dtype.type(rate), len(sums), int(ready[0]), filled[0], eta[0]
+    """The same for a single large instance: edges, then variables, then edges, ..., each in parts.
+
+    ``totals`` (parts, 8) get what :func:`edge_passes` calls apart and moved.
+    """
+    speed, late, own, weight = points.dtype.type(rate), int(ready[0]), filled[0], eta[0]
     place, t, dual, point, goal, middle, phases = places[0], governing[0], duals[0], points[0], target[0], mean[0], 2 * passes + 1
     while True:
         phase, k = claim(turns, phases, parts)
@@ -310,7 +319,7 @@ def edge_divided(
             for first in (start, start + blocks):
                 ends = slice(first + own * k // parts, first + own * (k + 1) // parts)
                 total = _show(place[ends], weight, t[ends], goal, middle, point[ends], dual[ends], total)
-            apart[k] = total
+            totals[k, 0] = total
         elif phase % 2 == 0:
             state = (place, goal, speed, weight, anchor[0], age[0] + n - late, start, blocks, dual, t, point)
             _part(own * k // parts, own * (k + 1) // parts, n >= late, show, *state, sums[k])
@@ -318,7 +327,7 @@ def edge_divided(
             first, last = used * k // parts, used * (k + 1) // parts
             _merge(show, first, last, cost[0], counts[0], weight, sums, goal, middle)
             if show:
-                moved[k] = _moves(middle[first:last], goal[first:last], counts[0, first:last])
+                totals[k, 1] = _moves(middle[first:last], goal[first:last], counts[0, first:last])
         done(turns)
 
 
@@ -359,6 +368,10 @@ def edge_restart(
 def edge_bounds(
     begin: int,
     stop: int,
+    turns: Any,
+    parts: int,
+    sums: Any,
+    totals: Any,
     live: Any,
     start: int,
     blocks: int,
@@ -378,21 +391,81 @@ def edge_bounds(
     best: Any,
     best_duals: Any,
 ) -> None:
-    """:func:`blocklp.checks.improve` for live instances whose other blocks are boxes of value ``rest``; products are in no others."""
-    share, both, near = np.empty(used), np.empty((2, used)), np.empty((4, TILE))
-    near_a, near_b, value, mass = near[0], near[1], near[2], near[3]
-    for row in live[begin:stop]:
-        place, dual, c, number = places[row % len(places)], duals[row], cost[row], counts[row % len(counts)]
-        low, high, own = lower[row % len(lower)], upper[row % len(upper)], met[row % len(met)]
-        last, share[:] = start + filled[row % len(filled)], 0
-        for first in (0, blocks):
-            for k in range(start + first, last + first):
-                share[place[k]] += np.float64(dual[k])
-        for v in range(used):
+    """:func:`blocklp.checks.improve` for live instances whose other blocks are boxes; products are in no others.
+
+    An instance a unit; or, with ``sums`` (parts, 4, used) and ``totals`` (parts, 8), a part of the only one.
+    """
+    near, phases, divided = np.empty((4, TILE)), 6, len(sums) > 0
+    if not divided:
+        sums, totals = np.empty((parts, 4, used)), np.empty((parts, 8))
+    for row in live[:1] if divided else live[begin:stop]:
+        n, m = row % len(places), row % len(lower)
+        layout = (
+            start,
+            blocks,
+            filled[row % len(filled)],
+            used,
+            met[row % len(met)],
+            places[n],
+            cost[row],
+            counts[row % len(counts)],
+        )
+        known = (lower[m], upper[m], 16 * EPS * largest[row], rest[row], duals[row], noticed)
+        kept = (bound[row : row + 1], best[row : row + 1], best_duals[row])
+        for piece in range(phases * parts + divided):
+            phase, k = claim(turns, phases, parts) if divided else (piece // parts, piece % parts)
+            if phase >= phases:
+                break
+            _bound(phase, k, near, sums, totals, *layout, *known, *kept)
+            if divided:
+                done(turns)
+
+
+@compile(nogil=True, error_model="numpy")
+def _bound(
+    phase: int,
+    k: int,
+    near: Any,
+    sums: Any,
+    totals: Any,
+    start: int,
+    blocks: int,
+    filled: int,
+    used: int,
+    met: Any,
+    place: Any,
+    c: Any,
+    number: Any,
+    low: Any,
+    high: Any,
+    noise: float,
+    rest: float,
+    dual: Any,
+    noticed: float,
+    bound: Any,
+    best: Any,
+    best_dual: Any,
+) -> None:
+    """A phase of that for a part of an instance."""
+    parts, share = len(sums), sums[0, 0]
+    first, last = start + filled * k // parts, start + filled * (k + 1) // parts
+    variables = range(used * k // parts, used * (k + 1) // parts)
+    if phase == 0:
+        own = sums[k, 0]
+        own[:] = 0
+        for side in (0, blocks):
+            for q in range(first + side, last + side):
+                own[place[q]] += np.float64(dual[q])
+    elif phase == 1:  # what the multipliers lack, for each copy
+        for v in variables:
+            for j in range(1, parts):
+                share[v] += sums[j, 0, v]
             share[v] = (c[v] - share[v]) / number[v]
+    elif phase == 2:  # the values of blocks that have got it
+        near_a, near_b, value, mass = near[0], near[1], near[2], near[3]
+        both, total, size = sums[k, 1:3], 0.0, 0.0
         both[:] = 0
-        total, size = 0.0, 0.0
-        for at in range(start, last, TILE):
+        for at in range(first, last, TILE):
             count = min(TILE, last - at)
             place_a, place_b, place_c = place[at : at + count], place[at + blocks :], place[at + 2 * blocks :]
             dual_a, dual_b = dual[at : at + count], dual[at + blocks :]
@@ -405,21 +478,34 @@ def edge_bounds(
             total += _total(value[:count])
             size += _total(mass[:count])
             _add(place_a, place_b, near_a, near_b, both)
-        for v in range(used):
-            if own[v]:
-                left = c[v] - (both[0, v] + both[1, v])
+        totals[k, 0], totals[k, 1] = total, size
+    elif phase == 3:  # what they still lack
+        total = 0.0
+        for v in variables:
+            if met[v]:
+                left = c[v]
+                for j in range(parts):
+                    left -= sums[j, 1, v] + sums[j, 2, v]
                 total += min(left * low[v], left * high[v])
-        total += rest[row] - 16 * EPS * size * largest[row]
-        bound[row] = total
-        if total > best[row] + noticed * abs(total) or (total > best[row] and np.isinf(best[row])):
-            new = np.isinf(best[row])
-            best[row] = total
-            for first in (0, blocks):
-                for k in range(start + first, last + first):
-                    best_duals[row, k] = dual[k] + share[place[k]]
-            for k in range(len(dual) * new):  # all others stay at their cost
-                if k < start or k >= start + 2 * blocks:
-                    best_duals[row, k] = c[place[k]]
+        totals[k, 2] = total
+    elif phase == 4 and k == 0:
+        total = rest
+        for j in range(parts):
+            total += totals[j, 0] + totals[j, 2] - noise * totals[j, 1]
+        new = np.isinf(best[0])
+        better = total > best[0] + noticed * abs(total) or (total > best[0] and new)
+        bound[0], totals[0, 3], totals[0, 4] = total, better, better and new
+        if better:
+            best[0] = total
+    elif phase == 5:
+        if totals[0, 3]:
+            for side in (0, blocks):
+                for q in range(first + side, last + side):
+                    best_dual[q] = dual[q] + share[place[q]]
+        if totals[0, 4]:  # all others stay at their cost
+            for q in range(len(dual) * k // parts, len(dual) * (k + 1) // parts):
+                if q < start or q >= start + 2 * blocks:
+                    best_dual[q] = c[place[q]]
 
 
 @compile(nogil=True, error_model="numpy", fastmath=FAST | {"reassoc"})
@@ -435,6 +521,11 @@ def _total(values: Any) -> float:
 def edge_completed(
     begin: int,
     stop: int,
+    turns: Any,
+    parts: int,
+    sums: Any,
+    totals: Any,
+    means: Any,
     live: Any,
     start: int,
     blocks: int,
@@ -458,51 +549,113 @@ def edge_completed(
     primal: Any,
     x: Any,
 ) -> None:
-    """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes; variables from ``ends`` on are products."""
-    # Of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.
-    mean, near, plain, best = np.zeros((2, ends)), np.zeros((4, TILE)), np.empty(used), np.empty(blocks)
-    for row in live[begin:stop]:
-        place, point, c, number = places[row % len(places)], points[row], cost[row], counts[row % len(counts)]
-        low, high, step = lower[row % len(lower)], upper[row % len(upper)], grid[row % len(grid)]
-        shared, alone, last = met[row % len(met)], private[row % len(private)], start + filled[row % len(filled)]
-        plain[:] = 0
-        for first in (0, blocks):
-            for k in range(start + first, last + first):
-                plain[place[k]] += np.float64(point[k])
-        value, beyond, biggest = np.zeros(2), np.zeros(2), np.zeros(2)
-        value[:] = offset[row]
-        for v in range(ends):
-            if shared[v]:
-                u = min(max(plain[v] / number[v], low[v]), high[v])
-                w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
-            elif alone[v]:
-                u = w = high[v] if c[v] < 0 else low[v]
-            else:
-                continue
-            mean[0, v], mean[1, v] = u, w
-            for k, y in enumerate((u, w)):
-                value[k] += c[v] * y
-                biggest[k] = max(biggest[k], abs(y))  # products are smaller
-                if shared[v]:  # the products below then are within what the block allows
-                    beyond[k] = max(beyond[k], -y, y - 1)
-        _add_products(place, start, last, blocks, c, mean, near, value)
-        for k in (1, 0):
-            new, slack = value[k] < primal[row] - noticed * abs(value[k]), tolerance * (1 + biggest[k])
-            if k == 1 and value[1] >= value[0] + noticed * abs(value[0]):
-                continue  # rounding did not help
-            if not new and np.isfinite(primal[row]):
+    """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes; variables from ``ends`` on are products.
+
+    Units are those of :func:`edge_bounds`; ``means`` are (2, ends).
+    """
+    near, phases, divided = np.empty((4, TILE)), 8, len(sums) > 0
+    if not divided:
+        sums, totals, means = np.empty((parts, 4, used)), np.empty((parts, 8)), np.empty((2, ends))
+    for row in live[:1] if divided else live[begin:stop]:
+        n, m = row % len(places), row % len(lower)
+        layout = (start, blocks, filled[row % len(filled)], ends, met[row % len(met)], private[row % len(private)], places[n])
+        state = (cost[row], offset[row], counts[row % len(counts)], lower[m], upper[m], grid[row % len(grid)], points[row])
+        known = (noticed, tolerance, bound[row], size[row], primal[row : row + 1], x[row])
+        for piece in range(phases * parts + divided):
+            phase, k = claim(turns, phases, parts) if divided else (piece // parts, piece % parts)
+            if phase >= phases:
                 break
-            past = max(beyond[k], _products(place[start:], blocks, c, low, high, mean[k], best[: last - start]))
-            if k == 1 and past > slack:
-                continue
-            good = new and value[k] >= bound[row] - slack * size[row] and past <= slack
-            if good or np.isinf(primal[row]):
-                x[row, :ends] = mean[k]
-                for q in range(start, last):
-                    x[row, place[q + 2 * blocks]] = best[q - start]
-            if good:
-                primal[row] = value[k]
-            break
+            _complete(phase, k, near, sums, totals, means, *layout, *state, *known)
+            if divided:
+                done(turns)
+
+
+@compile(nogil=True, error_model="numpy")
+def _complete(
+    phase: int,
+    k: int,
+    near: Any,
+    sums: Any,
+    totals: Any,
+    means: Any,
+    start: int,
+    blocks: int,
+    filled: int,
+    ends: int,
+    met: Any,
+    private: Any,
+    place: Any,
+    c: Any,
+    offset: float,
+    number: Any,
+    low: Any,
+    high: Any,
+    step: Any,
+    point: Any,
+    noticed: float,
+    tolerance: float,
+    bound: float,
+    size: float,
+    primal: Any,
+    x: Any,
+) -> None:
+    """A phase of that for a part of an instance.
+
+    ``means`` are of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.  ``totals`` get the
+    values of both, their largest magnitudes, how far they are beyond bounds, and the first of them which one is kept.
+    """
+    parts = len(sums)
+    first, last = start + filled * k // parts, start + filled * (k + 1) // parts
+    variables = range(ends * k // parts, ends * (k + 1) // parts)
+    if phase == 0:
+        own = sums[k, 0]
+        own[:] = 0
+        for side in (0, blocks):
+            for q in range(first + side, last + side):
+                own[place[q]] += np.float64(point[q])
+    elif phase == 1:
+        own = totals[k]
+        own[:], own[6] = 0, -1
+        for v in variables:
+            u = w = 0.0
+            if met[v]:
+                for j in range(parts):
+                    u += sums[j, 0, v]
+                u = min(max(u / number[v], low[v]), high[v])
+                w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
+            elif private[v]:
+                u = w = high[v] if c[v] < 0 else low[v]
+            means[0, v], means[1, v] = u, w
+            for i, y in enumerate((u, w)):
+                own[i] += c[v] * y
+                own[2 + i] = max(own[2 + i], abs(y))  # products are smaller
+                if met[v]:  # the products below then are within what the block allows
+                    own[4 + i] = max(own[4 + i], -y, y - 1)
+    elif phase == 2:
+        _add_products(place, first, last, blocks, c, means, near, totals[k])
+    elif phase == 7:
+        if totals[0, 6] >= 0:
+            y = means[int(totals[0, 6])]
+            for v in variables:
+                if met[v] or private[v]:
+                    x[v] = y[v]
+            for q in range(first, last):
+                v = place[q + 2 * blocks]
+                x[v] = _product(y[place[q]], y[place[q + blocks]], c[v])
+    elif totals[0, 6] < 0:  # first the rounded ones, where that helps
+        i = 1 if phase < 5 else 0
+        value, other = offset + totals[:, i].sum(), offset + totals[:, 0].sum()
+        new, none = value < primal[0] - noticed * abs(value), np.isinf(primal[0])
+        if (new or none) and (i == 0 or value < other + noticed * abs(other)):
+            if phase in (3, 5):
+                totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, means[i]))
+            elif k == 0:
+                slack, past = tolerance * (1 + totals[:, 2 + i].max()), totals[:, 4 + i].max()
+                good = new and value >= bound - slack * size and past <= slack
+                if good:
+                    primal[0] = value
+                if good or (none and i == 0):
+                    totals[0, 6] = i
 
 
 @compile(inline="always")
@@ -530,11 +683,11 @@ def _add_products(place: Any, start: int, last: int, blocks: int, c: Any, points
 
 
 @compile(nogil=True, error_model="numpy")
-def _products(place: Any, blocks: int, c: Any, low: Any, high: Any, y: Any, best: Any) -> float:
-    """The cheapest products at y, and how far they are beyond their bounds."""
+def _beyond(place: Any, first: int, last: int, blocks: int, c: Any, low: Any, high: Any, y: Any) -> float:
+    """How far the cheapest products at y are beyond their bounds."""
     past = 0.0
-    for q in range(len(best)):
+    for q in range(first, last):
         v = place[q + 2 * blocks]
-        best[q] = _product(y[place[q]], y[place[q + blocks]], c[v])
-        past = max(past, low[v] - best[q], best[q] - high[v])
+        best = _product(y[place[q]], y[place[q + blocks]], c[v])
+        past = max(past, low[v] - best, best - high[v])
     return past

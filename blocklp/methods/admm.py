@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.compiled import TURNS, tiles
+from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import OptionError
 from blocklp.fuse import compiled
@@ -178,14 +178,12 @@ class Admm(Method):
         layout = (passes, places, group.start, group.blocks, only.filled, loops.used)
         variables = (problem.cost, problem.counts, eta, target, mean, speed, state.anchor, state.age, state.ready)
         copies = (state.governing, state.duals, state.points)
-        if problem.batch > 1 or only.room is None:
-            parts = 1 if only.room is None else len(only.room)
-            only.find("passes")(len(only.live), only.live, parts, *layout, *variables, *copies, apart, moved)
-        else:  # threads share its parts
-            sums = only.room.flatten().view(eta.dtype)[: only.room.numel()].view(only.room.shape)
-            apart, moved = torch.empty(2, len(sums), dtype=torch.float64)
-            only.find("divided")(len(sums), torch.zeros(TURNS, dtype=torch.long), *layout, *variables, *copies, sums, apart, moved)
-            apart, moved = apart.sum()[None], moved.sum()[None]
+        units, turns, parts, sums, totals = only.dealt(eta.dtype)
+        if len(sums):
+            only.find("divided")(units, turns, parts, sums, totals, *layout, *variables, *copies)
+            apart, moved = totals[:, :2].cumsum(0)[-1, :, None]  # in order, as a batch adds them
+        else:
+            only.find("passes")(units, parts, only.live, *layout, *variables, *copies, apart, moved)
         return replace(state, apart=apart, moved=moved, finished=True)
 
     def _pass(self, problem: Decomposition, state: AdmmState) -> AdmmState:

@@ -26,7 +26,6 @@ from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_
 from blocklp.problems.together import solve_together
 from blocklp.tightening import Budget, Round, Tightened
 
-
 NEAR = 2**16
 """Variables that blocks next to each other have for second ends: what a pass adds up for them stays in the cache of a core."""
 
@@ -34,8 +33,8 @@ NEAR = 2**16
 def roof_duality_model(qubo: Qubo) -> bl.Model:
     """Return the relaxation as a model with variables ``y`` (n,), ``z`` (pairs,) and blocks ``Edge``.
 
-    Primal points are tried as they come and with y rounded to halves, each with the best z.  The blocks of up to :data:`NEAR` variables
-    are in the order of the pairs, those of more sorted by the range of their second variable first.
+    Primal points are tried as they come and with y rounded to halves, each with the best z.  Blocks are in the order of the pairs,
+    with more than :data:`NEAR` variables sorted by the range of the second one first.
     """
     model = bl.Model()
     y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)

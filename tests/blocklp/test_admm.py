@@ -191,6 +191,9 @@ def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pyt
     together = tensors_and_loops(lambda: solve([m, m]))[1]
     assert same(*found)
     assert together.bound.tolist() == [found[0].bound.item()] * 2
+    for k in (0, 1):
+        assert all(torch.equal(together.state.duals[name][k], own[0]) for name, own in found[0].state.duals.items())
+        assert torch.equal(together.raw_x[k, : m.size], found[0].raw_x[0, : m.size])
     # Rounding may move an anchor by ten passes.
     torch.testing.assert_close(found[0].bound, whole.bound, rtol=1e-4 if dtype == torch.float32 else 1e-6, atol=0)
     assert bool((found[0].bound <= reference(m).objective + 1e-9).all())
@@ -223,6 +226,25 @@ def test_fixings_keep_the_closed_form() -> None:
         assert found.status == (bl.Status.OPTIMAL,)
         torch.testing.assert_close(found.primal, truth.objective, rtol=1e-6, atol=1e-6)
         assert bool((found.bound <= truth.objective + 1e-9).all())
+
+
+@pytest.mark.parametrize("divided", [0, 10**12])
+def test_primal_points_of_loops_obey_bounds_of_products(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, divided: int) -> None:
+    """Products that may not be a half, so that rounding to halves leaves the bounds, and the mean does not."""
+    monkeypatch.setattr(loops, "DIVIDED", divided)
+    for seed in range(4):
+        m = qpbo(seed, 14, 0.4)
+        z = m.variables["z"]
+        narrow = {z[[k]]: (0.0, 0.3) for k in range(0, z.shape[0], 3)} | {z[[1]]: (0.2, 1.0)}
+        truth = reference(m, bounds=narrow)
+        found = tensors_and_loops(lambda m=m, narrow=narrow: m.solve(bounds=narrow, tol=1e-7, passes=3000))
+        for solution in found:
+            assert solution.status == (bl.Status.OPTIMAL,)
+            torch.testing.assert_close(solution.primal, truth.objective, rtol=1e-6, atol=1e-6)
+            assert bool((solution.bound <= truth.objective + 1e-9).all())
+            for view, (low, high) in narrow.items():
+                value = float(solution.x["z"].reshape(-1)[int(view.index) - int(z.index.min())])
+                assert low - 1e-6 <= value <= high + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(30))
