@@ -166,8 +166,8 @@ class BlockType:
     def loops(self, shared: Tensor) -> str | None:
         """Compiled loops for a CPU, ``"module:name"``, that give the bits of the tensor operations; ``None`` for none.
 
-        The module has ``name_pass`` and ``name_passes`` (multipliers and :meth:`prox`), ``name_bounds`` and ``name_completed``; see
-        ``blocklp/oracles/product_kernels.py``.
+        The module has ``name_pass`` and ``name_passes`` (multipliers and :meth:`prox`), ``name_bounds``, ``name_completed`` and
+        ``name_certified`` (with the charges of :meth:`value_error`); see ``blocklp/oracles/product_kernels.py``.
         """
         return None
 

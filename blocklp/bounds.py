@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from blocklp.decomposition import Decomposition
+    from blocklp.decomposition import Decomposition, Group
 
 
 def rounding(terms: int | Tensor, dtype: torch.dtype) -> float | Tensor:
@@ -26,9 +26,9 @@ def rounding(terms: int | Tensor, dtype: torch.dtype) -> float | Tensor:
     return 2 * terms * unit / (1 - 2 * terms * unit)
 
 
-def charge(residual: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    r"""The charge :math:`\sum_j \min(r_j lo_j, r_j hi_j)` of a residual ``(batch, variables)``: ``(batch,)``."""
-    return torch.minimum(residual * lower, residual * upper).sum(-1)
+def charges(residual: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    r"""The charges :math:`\min(r_j lo_j, r_j hi_j)` of a residual, all ``(batch, variables)``."""
+    return torch.minimum(residual * lower, residual * upper)
 
 
 def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
@@ -38,12 +38,17 @@ def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
     measure (a tiny proximal weight) are not taken for a better bound.
     """
     residual = problem.cost - problem.collect(duals)
-    return value + charge(residual, problem.lower, problem.upper) + problem.offset - noise(duals, problem)
+    return summed(problem, duals, value, charges(residual, problem.lower, problem.upper))
 
 
-def noise(duals: Tensor, problem: Decomposition) -> Tensor:
-    """Some units of roundoff of all that is added up: ``(batch,)``."""
-    return 16 * torch.finfo(duals.dtype).eps * duals.abs().sum(1) * problem.largest
+def summed(problem: Decomposition, duals: Tensor, value: Tensor, paid: Tensor) -> Tensor:
+    """The same where the charges ``(batch, variables)`` are known."""
+    return value + paid.sum(-1) + problem.offset - noise(duals, problem.largest)
+
+
+def noise(duals: Tensor, largest: Tensor) -> Tensor:
+    """Some units of roundoff of all that is added up: ``(batch,)``; ``largest`` is :attr:`Decomposition.largest`."""
+    return 16 * torch.finfo(duals.dtype).eps * duals.abs().sum(1) * largest
 
 
 def safe(problem: Decomposition, duals: Tensor) -> Tensor:
@@ -51,22 +56,49 @@ def safe(problem: Decomposition, duals: Tensor) -> Tensor:
 
     Costs one oracle call.  ``duals`` must be float64.
     """
-    total, size, terms = problem.offset.clone(), problem.offset.abs(), 1
+    blocks: list[tuple[Tensor, Tensor]] = []
     for group in problem.groups:
-        cost = group.view(duals)
-        error = group.value_error(cost)
-        if error is None:
+        found = block_terms(group, duals)
+        if found is None:
             return torch.full_like(problem.offset, -torch.inf)
-        value = group.block_values(cost)
-        total = total + (value - error).sum(-1)
-        size = size + (value.abs() + error).sum(-1)
-        terms += value.shape[-1]
+        blocks.append(found[1:])
     residual = problem.cost - problem.collect(duals)
     doubt = rounding(1, duals.dtype) * (problem.counts + 2) * (problem.cost.abs() + problem.collect(duals.abs()))
     largest = torch.maximum(problem.lower.abs(), problem.upper.abs())
-    total = total + charge(residual, problem.lower, problem.upper) - (doubt * largest).sum(-1)
-    size = size + ((residual.abs() + doubt) * largest).sum(-1)
-    return total - rounding(terms + 3 * residual.shape[-1] + 8, duals.dtype) * size
+    paid = charges(residual, problem.lower, problem.upper)
+    return charged(problem.offset, blocks, paid, doubt * largest, (residual.abs() + doubt) * largest)
+
+
+def block_terms(group: Group, duals: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Values of a group's blocks, the same less their errors, and magnitudes with them, all ``(batch, blocks)``."""
+    cost = group.view(duals)
+    error = group.value_error(cost)
+    if error is None:
+        return None
+    value = group.block_values(cost)
+    return value, value - error, value.abs() + error
+
+
+def charged(offset: Tensor, blocks: list[tuple[Tensor, Tensor]], paid: Tensor, doubt: Tensor, reach: Tensor) -> Tensor:
+    """Sum of what is certain, less the rounding of that sum: ``(batch,)``.
+
+    Parameters
+    ----------
+    offset : Tensor
+        ``(batch,)``.
+    blocks : list
+        ``(batch, blocks)`` of each group: values less their errors, and magnitudes with them.
+    paid, doubt, reach : Tensor
+        ``(batch, variables)``: charges of the residual, their errors, and magnitudes with them.
+    """
+    total, size, terms = offset, offset.abs(), 1
+    for least, most in blocks:
+        total = total + least.sum(-1)
+        size = size + most.sum(-1)
+        terms += least.shape[-1]
+    total = total + paid.sum(-1) - doubt.sum(-1)
+    size = size + reach.sum(-1)
+    return total - rounding(terms + 3 * reach.shape[-1] + 8, total.dtype) * size
 
 
 def proof(problem: Decomposition, duals: Tensor, bound: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.bounds import corrected
+from blocklp.bounds import block_terms, charged, corrected, safe, summed
 from blocklp.decomposition import Decomposition
-from blocklp.methods.base import where
+from blocklp.methods.base import put, where
 from blocklp.nearest import nearest
 
 NOTICED = 1e-13
@@ -20,15 +20,15 @@ MENDING = 150
 """Passes for that."""
 
 
-def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, ...]:
+def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, Tensor]:
     """Evaluate multipliers ``(batch, copies)`` of any precision, their residual shared; keep them where they are the best so far.
 
-    Compiled loops write over the best ones given.
+    They are written over the best multipliers given.
 
     Returns
     -------
-    bound, best, best_duals : Tensor
-        ``(batch,)``, ``(batch,)``, ``(batch, copies)`` float64: the corrected bound, and the best ones.
+    bound, best : Tensor
+        ``(batch,)`` float64: the corrected bound, and the best one.
     """
     if (loops := problem.loops) is not None and loops.only is not None:
         only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
@@ -36,16 +36,39 @@ def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Ten
         layout = (group.start, group.blocks, only.filled, loops.used, only.met)
         units, *shared = only.dealt(best.dtype)
         only.find("bounds")(units, *shared, only.live, *layout, *table, duals, NOTICED, bound, best, best_duals)
-        return bound, best, best_duals
+        return bound, best
     duals = problem.recentred(duals.double())
     bound = corrected(problem, duals, problem.value(duals))
-    return bound, *keep(bound, duals, best, best_duals)
+    return bound, keep(bound, duals, best, best_duals)
 
 
-def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, Tensor]:
-    """The best bounds and their multipliers."""
+def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> Tensor:
+    """The best bounds; their multipliers are written over the best ones given."""
     better = (bound > best + NOTICED * bound.abs()) | ((bound > best) & torch.isinf(best))  # false for NaN
-    return torch.where(better, bound, best), where(better, duals, best_duals)
+    put(better, duals, best_duals)
+    return torch.where(better, bound, best)
+
+
+def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Share the residual of multipliers ``(batch, copies)`` float64 among the copies, and evaluate them.
+
+    Returns
+    -------
+    duals, bound, safe : Tensor
+        ``(batch, copies)``, ``(batch,)``, ``(batch,)`` float64: the multipliers, their corrected and their rigorous bound.
+    """
+    if (loops := problem.loops) is None or loops.alone is None:
+        shared = problem.recentred(duals)
+        return shared, corrected(problem, shared, problem.value(shared)), safe(problem, shared)
+    number, find = loops.alone
+    group, shared = problem.groups[number], torch.empty_like(duals)
+    edges, variables = duals.new_empty(3, len(duals), group.blocks), duals.new_empty(3, *problem.cost.shape)
+    table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper)
+    find("certified")(len(duals), group.start, group.blocks, group.filled, *table, duals, shared, *edges, *variables)
+    blocks = [terms for g in problem.groups if (terms := tuple(edges) if g is group else block_terms(g, shared))]
+    value = torch.stack([values.sum(-1) for values, *_ in blocks]).sum(0)
+    bound = summed(problem, shared, value, variables[0])
+    return shared, bound, charged(problem.offset, [(least, most) for _, least, most in blocks], *variables)
 
 
 def offer(

@@ -98,4 +98,7 @@ class Coupling:
         if self.index.shape[0] == 1:
             return self
         order, lengths = (t if t is None else pick(t, rows) for t in (self.order, self.lengths))
-        return Coupling(self.variables, pick(self.index, rows), order, lengths, self.maps)
+        part = Coupling(self.variables, pick(self.index, rows), order, lengths, self.maps)
+        if "places" in vars(self):
+            vars(part)["places"] = pick(self.places, rows)
+        return part

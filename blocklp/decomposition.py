@@ -62,6 +62,11 @@ class Group:
         return [(self.start + i * self.blocks, self.start + (i + 1) * self.blocks) for i in range(self.dim)]
 
     @cached_property
+    def filled(self) -> Tensor:
+        """Blocks before those that only pad: ``(batch or 1,)`` int64."""
+        return torch.tensor([self.blocks]) if self.alive is None else self.alive.sum(1).long()
+
+    @cached_property
     def shares(self) -> bool:
         """Whether its blocks have variables in common with others."""
         return bool(self.curved.any())
@@ -151,7 +156,7 @@ class Decomposition:
     @cached_property
     def largest(self) -> Tensor:
         """Largest magnitude that a variable can have: ``(batch or 1,)``."""
-        return torch.maximum(self.lower.abs(), self.upper.abs()).amax(1)
+        return torch.maximum(self.lower.amin(1).neg(), self.upper.amax(1))
 
     @cached_property
     def testable(self) -> bool:

@@ -13,11 +13,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
-from blocklp.checks import NOTICED, improve, keep, mend, offer, prefer
+from blocklp.checks import NOTICED, certified, improve, keep, mend, offer, prefer
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
@@ -135,13 +136,13 @@ def run(
     method: Method,
     dtype: torch.dtype,
     limits: Limits,
-    duals: Tensor,
+    duals: Tensor | None,
     eta: Tensor | None,
     repair: Repair | None = None,
     callback: Callable[[Event], Any] | None = None,
     record: Callable[[Event], None] | None = None,
 ) -> Results:
-    """Solve the instances of ``problem`` (float64) with iterates in ``dtype``, starting from ``duals`` ``(batch, copies)``.
+    """Solve the instances of ``problem`` (float64) with iterates in ``dtype``, starting from ``duals`` ``(batch, copies)``, or zero.
 
     ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be
     feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
@@ -149,10 +150,12 @@ def run(
     results = _nothing_yet(problem)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
     problem = replace(problem, loops=load(problem) if method.looped else None)
-    together = problem.loops is not None and problem.loops.only is not None
+    together = problem.loops is not None and problem.loops.alone is not None
+    if together:
+        _ = problem.coupling.places  # once for all lanes, and for solves to come
     parts = _parts(problem, LOOPED_COPIES if together else CACHED_COPIES)
-    lanes = [_Lane(problem, results, part, method, dtype, limits, repair, time.perf_counter()) for part in parts]
-    live = [(lane, lane.work(duals[lane.rows], None if eta is None else eta[lane.rows])) for lane in lanes]
+    lanes = [_Lane(problem, results, part, method, limits, repair, time.perf_counter()) for part in parts]
+    live = [(lane, lane.work(dtype, *(None if t is None else t[lane.part] for t in (duals, eta)))) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
     # the instances of a single lane out to threads themselves.
     pool = _workers()
@@ -182,13 +185,19 @@ def _nothing_yet(problem: Decomposition) -> Results:
         bound=full((batch,), -torch.inf),
         safe_bound=full((batch,), -torch.inf),
         primal=full((batch,), torch.inf),
-        x=torch.zeros_like(problem.cost),
-        duals=problem.cost.new_zeros(batch, problem.copies),
+        x=_zeros(problem.cost, problem.cost.shape[1]),
+        duals=_zeros(problem.cost, problem.copies),
         eta=full((batch,), torch.nan),
         status=zero,
         passes=zero.clone(),
         seconds=full((batch,), 0.0),
     )
+
+
+def _zeros(like: Tensor, columns: int) -> Tensor:
+    """Zeros ``(batch, columns)``; on a CPU memory is taken where threads write to it, not before."""
+    shape = (len(like), columns)
+    return torch.from_numpy(np.zeros(shape)) if like.device.type == "cpu" else like.new_zeros(shape)
 
 
 def _parts(problem: Decomposition, most: int) -> list[slice]:
@@ -221,17 +230,15 @@ def _certify(problem: Decomposition, results: Results) -> None:
 
     def certify(rows: slice) -> None:
         part = problem.select(rows)
-        duals = part.recentred(results.duals[rows])
-        bound = corrected(part, duals, part.value(duals))
+        before = results.duals[rows]
+        duals, bound, rigorous = certified(part, before)
         better = bound > results.bound[rows] - NOTICED * bound.abs()
         if not bool(better.all()):  # what the method said is not the last word
-            before = results.duals[rows]
             known = corrected(part, before, part.value(before))
             better |= bound >= known
-            bound = torch.where(better, bound, known)
-        results.bound[rows] = bound
-        results.duals[rows] = where(better, duals, results.duals[rows])
-        results.safe_bound[rows] = safe(part, results.duals[rows])
+            bound, rigorous = torch.where(better, bound, known), torch.where(better, rigorous, safe(part, before))
+            duals = where(better, duals, before)
+        results.bound[rows], results.duals[rows], results.safe_bound[rows] = bound, duals, rigorous
         # Loops add in another order.
         value = part.primal_value(results.x[rows])
         results.primal[rows] = torch.where(torch.isfinite(results.primal[rows]), value, results.primal[rows])
@@ -263,7 +270,6 @@ class _Lane:
         results: Results,
         part: slice,
         method: Method,
-        dtype: torch.dtype,
         limits: Limits,
         repair: Repair | None,
         began: float,
@@ -271,26 +277,30 @@ class _Lane:
         rows = torch.arange(part.start, part.stop, device=whole.cost.device)
         self.results, self.rows, self.method, self.limits = results, rows, method, limits
         self.repair, self.began = repair, began
-        self.exact = dtype == torch.float64
-        self.evaluated = self.exact and method.evaluates
-        self.problem = whole if len(rows) == whole.batch else whole.select(part)
-        self.iterated = self.problem.to(dtype)
-        self.parked = repair is None and whole.loops is not None and whole.loops.only is not None
+        self.problem = self.iterated = whole if len(rows) == whole.batch else whole.select(part)
+        self.parked = repair is None and whole.loops is not None and whole.loops.alone is not None
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
         self.passes = 0
         self.state: Any = None
         full = whole.cost.new_full
-        self.box_maximum = box_maximum(self.problem)
-        self.best_bound = full((len(rows),), -torch.inf)
+        self.best_bound, self.best_duals = full((len(rows),), -torch.inf), results.duals[part]
         self.mark_bound = full((len(rows),), -torch.inf)
         self.mark_primal = full((len(rows),), torch.inf)
         self.mark_pass = torch.zeros_like(rows)
         self.mend_from = torch.zeros_like(rows)
 
-    def work(self, duals: Tensor, eta: Tensor | None) -> Iterator[None]:
+    def work(self, dtype: torch.dtype, duals: Tensor | None, eta: Tensor | None) -> Iterator[None]:
         """Make passes; yields after every check, so that lanes take turns, and is not resumed without instances."""
-        self.best_duals = duals = self.problem.recentred(duals)
-        self.state = self.method.start(self.iterated, duals.to(self.iterated.cost.dtype), eta)
+        if (loops := self.problem.loops) is not None:
+            self.problem = replace(self.problem, loops=loops.over(self.problem))
+        self.iterated, self.box_maximum = self.problem.to(dtype), box_maximum(self.problem)
+        self.exact = dtype == torch.float64
+        self.evaluated = self.exact and self.method.evaluates
+        if duals is None:
+            first = self.problem.spread((self.problem.cost / self.problem.counts).to(dtype))
+        else:
+            first = self.best_duals.copy_(self.problem.recentred(duals)).to(dtype, copy=True)
+        self.state = self.method.start(self.iterated, first, eta)
         self.passes = 1
         while True:
             if self._known():
@@ -329,14 +339,13 @@ class _Lane:
     def _improve(self, duals: Tensor, value: Tensor) -> None:
         """Keep the multipliers where their corrected bound is the best so far."""
         bound = corrected(self.problem, duals, value)
-        self.best_bound, self.best_duals = keep(bound, duals, self.best_bound, self.best_duals)
+        self.best_bound = keep(bound, duals, self.best_bound, self.best_duals)
 
     def _check(self) -> None:
         """Look for reasons to stop."""
         value = self.state.value
         if not self._known():
-            value, *kept = improve(self.problem, self.state.duals, self.best_bound, self.best_duals)
-            self.best_bound, self.best_duals = kept
+            value, self.best_bound = improve(self.problem, self.state.duals, self.best_bound, self.best_duals)
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
         self._primal()
@@ -406,7 +415,8 @@ class _Lane:
         """Write out the instances at some positions and go on with the others."""
         rows, at, out = self.rows[done], self.live[done], self.results
         out.bound[rows] = self.best_bound[at]
-        out.duals[rows] = self.best_duals[at]
+        if not self.parked:  # there they are the results'
+            out.duals[rows] = self.best_duals[at]
         out.status[rows] = status[done]
         out.passes[rows] = self.passes
         out.seconds[rows] = time.perf_counter() - self.began

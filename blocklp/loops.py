@@ -49,15 +49,26 @@ class Loops:
         ``(k, 2)``: :attr:`Decomposition.segments`.
     used : int
         One past the last variable that the segments hold a copy of; without padding, where only one group shares.
+    alone : tuple or None
+        Number of the one group that shares variables, all others being nothing but bounds, and its loops by their names
+        (:attr:`Only.find`), if it has some.
     only : Only or None
-        Loops over the one group that shares variables, if it is swept.
+        Loops over that group, for the instances of :meth:`over`.
     """
 
     consensus: ModuleType
     passes: tuple[Callable[..., None] | None, ...]
     segments: np.ndarray
     used: int
-    only: Only | None
+    alone: tuple[int, Callable[[str], Callable[..., None]]] | None
+    only: Only | None = None
+
+    def over(self, problem: Decomposition) -> Loops:
+        """Return the loops for some instances, with what they need to know of them."""
+        if self.alone is None:
+            return self
+        only, used = Only.over(problem, *self.alone)
+        return replace(self, only=only, used=used)
 
     def select(self, rows: Rows) -> Loops:
         """Return the loops over some instances."""
@@ -78,18 +89,18 @@ class Only:
     group : int
         Its number.
     find : callable
-        A loop by its name: ``passes``, ``bounds`` and ``completed`` for whole instances, ``divided`` for the passes of a single
-        large one, ``restart``.
+        A loop by its name: ``passes``, ``bounds``, ``completed`` and ``certified`` for whole instances, ``divided`` for the passes
+        of a single large one, ``restart``.
     room : Tensor or None
         ``(parts, 4, used)`` for the sums of a large instance: as many as its blocks outweigh, whatever the number of threads.
     filled : Tensor
-        ``(batch or 1,)`` int64: blocks of the group before those that only pad.
+        :attr:`Group.filled`.
     live : Tensor
         ``(k,)`` int64: the instances at work; those that are done stay where they are, untouched, which spares copying the others.
     met : Tensor
         ``(batch or 1, variables)`` bool: variables that blocks of the group share.
     private : Tensor
-        ``(batch or 1, variables)`` bool: variables in no block of the group.
+        ``(batch or 1, variables)`` bool: variables in blocks of other groups.
     ends : int
         One past the last variable that is met or private.
     rest, largest, size : Tensor
@@ -125,30 +136,27 @@ class Only:
     @classmethod
     def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
         """What the loops need to know of a problem, and one past the last variable that the group shares."""
-        group, index, rest = problem.groups[number], problem.coupling.index, problem.offset.clone()
+        group, index, rest, largest = problem.groups[number], problem.coupling.index, problem.offset, problem.largest
+        met, private = torch.zeros(2, len(index), problem.coupling.variables, dtype=torch.bool)
         for other in problem.groups:
+            # Blocks that only pad have a variable of their own.
+            real = torch.ones(1, 1, dtype=torch.bool) if other.alive is None else other.alive > 0
+            for (first, last), shared in zip(other.spans, other.curved.tolist(), strict=True):
+                if other is not group or shared:
+                    places = index[:, first:last]
+                    (met if other is group else private).scatter_(1, places, real.expand(places.shape))
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
-                rest += other.block_values(other.blockwise(own)).sum(-1) - noise(own, problem)
-        filled = torch.tensor([group.blocks]) if group.alive is None else group.alive.sum(1).long()
-        real = torch.ones(1, 1, dtype=torch.bool) if group.alive is None else group.alive > 0
-        met, held = (torch.zeros(len(index), problem.coupling.variables, dtype=torch.bool) for _ in range(2))
-        for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-            places = index[:, first:last]
-            held |= torch.zeros_like(held).scatter_(1, places, real.expand(len(index), places.shape[1]))
-            if shared:
-                met |= torch.zeros_like(met).scatter_(1, places, real.expand(len(index), places.shape[1]))
-        # What no instance can gain from, such as padding, need not be looked at.
-        private = ~held & ((problem.cost != 0) | (problem.lower < problem.upper)).any(0)
-        used, ends = (int(v.any(0).nonzero().amax()) + 1 for v in (met, met | private))
-        parts = max(2, min(MOST_PARTS, group.blocks // (2 * used)))
+                rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - noise(own, largest))
+        used, alone = (_length(v) for v in (met, private))
+        parts = max(2, min(MOST_PARTS, group.blocks // (2 * max(used, 1))))
         room = problem.cost.new_empty(parts, 4, used) if problem.copies >= DIVIDED else None
-        largest, size = problem.largest.expand(problem.batch), problem.cost.abs().sum(1)
-        return cls(number, find, room, filled, torch.arange(problem.batch), met, private, ends, rest, largest, size), used
+        tables = (torch.arange(problem.batch), met, private, max(used, alone), rest)
+        return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
 
 
 def load(problem: Decomposition) -> Loops | None:
-    """The loops, where some group has them and the problem is large enough to pay for them."""
+    """The loops, where some group has them and the problem is large enough to pay for them; :meth:`Loops.over` completes them."""
     size = problem.batch * problem.copies
     if problem.cost.device.type != "cpu" or problem.coupling.maps or size < SMALL:
         return None
@@ -168,12 +176,18 @@ def load(problem: Decomposition) -> Loops | None:
             sharing.append(None if find is None else n)
         elif not _bounds_only(problem, group):
             sharing.append(None)
-    segments, only = np.array(problem.segments).reshape(-1, 2), None
-    if len(sharing) == 1 and (alone := sharing[0]) is not None and (find := _finder(named[alone])) is not None:
-        only, used = Only.over(problem, alone, find)
+    segments, alone, used = np.array(problem.segments).reshape(-1, 2), None, 0
+    if len(sharing) == 1 and (number := sharing[0]) is not None and (find := _finder(named[number])) is not None:
+        alone = number, find
     else:
         used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in problem.segments), default=0)
-    return Loops(consensus, tuple(passes), segments, used, only)
+    return Loops(consensus, tuple(passes), segments, used, alone)
+
+
+def _length(mask: Tensor) -> int:
+    """One past the last column of a mask ``(rows, columns)`` that holds something."""
+    columns = mask.any(0).nonzero()
+    return int(columns[-1]) + 1 if len(columns) else 0
 
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:

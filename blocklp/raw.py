@@ -119,8 +119,7 @@ def solve_raw(
         feasibility_tol=feasibility_tol,
         patience=patience,
     )
-    start = torch.zeros_like(problem.spread(problem.cost))
-    results = run(problem, as_method(method, problem), torch.float64, limits, start, None, callback=callback)
+    results = run(problem, as_method(method, problem), torch.float64, limits, None, None, callback=callback)
     return RawSolution(
         bound=results.bound,
         safe_bound=results.safe_bound,

@@ -133,7 +133,7 @@ def solution(results: Results, state: State, solver: Solver) -> Solution:
         safe_bound=sign * results.safe_bound,
         primal=sign * results.primal,
         gap=relative_gap(results.primal, results.bound).clamp(min=0),
-        status=tuple(Status(int(s)) for s in results.status),
+        status=tuple(map(Status, results.status.tolist())),
         x=Values(results.x, solver.models[0].variables),
         state=state,
         passes=results.passes,

@@ -19,7 +19,7 @@ from blocklp.engine import Event, Limits, Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
 from blocklp.expression import Expression, Values, View, coefficients
 from blocklp.methods import Method, as_method
-from blocklp.model import BOX, Model
+from blocklp.model import BOX, Blocks, Model
 from blocklp.solution import Solution, solution
 from blocklp.state import State
 
@@ -165,7 +165,7 @@ class Solver:
             mend=mend,
         )
         if warm_start is None:
-            duals, eta = problem.cost.new_zeros(problem.batch, problem.copies), None
+            duals, eta = None, None
         else:
             duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in warm_start.duals.items()}, warm_start.eta))
             known = warm_start.eta.to(self.device, self.dtype)
@@ -188,7 +188,8 @@ class Solver:
             log.append if history else None,
         )
         results.history = log
-        return solution(results, states.take(problem, sign * results.duals, results.eta), self)
+        duals = results.duals if sign > 0 else results.duals.neg_()
+        return solution(results, states.take(problem, duals, results.eta), self)
 
     def decomposition(self, bounds: Bounds | None = None, values: Values | None = None) -> Decomposition:
         """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
@@ -298,9 +299,9 @@ class Solver:
         return repair
 
 
-def _size(model: Model) -> tuple[int, list[int]]:
-    """What tells that a model has grown: numbers of variables and of blocks."""
-    return model.size, [len(b.scope) for b in model.blocks]
+def _size(model: Model) -> tuple[int, list[Blocks]]:
+    """What tells that a model has grown: number of variables and handles of blocks, which are not changed but replaced."""
+    return model.size, list(model.blocks)
 
 
 def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:

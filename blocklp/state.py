@@ -64,7 +64,7 @@ class State:
 
 def take(problem: Decomposition, duals: Tensor, eta: Tensor) -> State:
     """Cut a row of copies into the state of its groups."""
-    parts = {g.name: g.view(duals).contiguous() for g in problem.groups}
+    parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
         if group.name == BOX:
             own = parts[BOX] if group.alive is None else parts[BOX] * group.alive[..., None]

@@ -27,10 +27,9 @@ class ProximalWeight(Protocol):
         """Weight of the next proximal problem, all arguments ``(batch,)``."""
 
 
-def scale_free(problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+def scale_free(apart: Tensor, duals: Tensor) -> Tensor:
     r""":math:`|P x_0| / |\lambda_0|`: the weight at which the first step moves the multipliers by their own length."""
-    spread = problem.disagreement(points)
-    size, length = dot(spread, spread).sqrt(), dot(duals, duals).sqrt()
+    size, length = dot(apart, apart).sqrt(), dot(duals, duals).sqrt()
     ratio = size / length
     # Without disagreement or without multipliers the scale is arbitrary.
     return torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio))
@@ -67,7 +66,7 @@ class RatioRule:
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """A multiple of the scale-free weight."""
-        return self.first * scale_free(problem, duals, points)
+        return self.first * scale_free(problem.disagreement(points), duals)
 
     def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """One multiplication an outer step, up or down."""
@@ -90,10 +89,10 @@ class BalanceRule:
     reach: float = 1e4
     single: float = 50.0  # the reach in single precision: products of weight and multipliers must leave room for points
 
-    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """The scale-free weight of what blocks share."""
+    def start(self, problem: Decomposition, duals: Tensor, apart: Tensor) -> Tensor:
+        """The scale-free weight of what blocks share, for points that are ``apart`` ``(batch, copies)`` from their mean."""
         shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
-        return scale_free(problem, duals * problem.spread(shared), points)
+        return scale_free(apart, problem.spread(shared).mul_(duals))
 
     def update(self, eta: Tensor, origin: Tensor, passes: int, apart: Tensor, moved: Tensor) -> Tensor:
         """The next weight, within reach of the first one, from the squares of both distances, all ``(batch,)``."""

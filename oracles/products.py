@@ -37,7 +37,7 @@ class Edge(FiniteVertices):
         none = best == 0
         first = (a == best).logical_or_(b != best).logical_and_(~none)
         second = (a != best).logical_and_(~none)
-        return torch.stack([first, second, first & second], -1).to(cost.dtype), best
+        return torch.stack([first, second, first & second], 1).to(cost.dtype).transpose(1, 2), best  # laid out as copies are
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Two additions."""

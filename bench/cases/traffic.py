@@ -53,7 +53,8 @@ def run(quick: bool) -> list[Record]:
             for name, least in (("loops", 0), ("tensors", 10**12)):
                 loops.LARGE = loops.SMALL = least
                 method = bl.Admm()
-                problem = replace(problem, loops=loops.load(problem))
+                found = loops.load(problem)
+                problem = replace(problem, loops=found and found.over(problem))
                 state = [method.start(problem, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
 
                 def ten(problem: Decomposition = problem, state: list[Any] = state, method: bl.Admm = method) -> None:

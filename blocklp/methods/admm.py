@@ -97,8 +97,7 @@ class Admm(Method):
             Fixed(float(self.eta))
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AdmmState:
-        """Every block at the oracle's answer to ``duals``, the consensus at their mean."""
-        duals = duals.clone()
+        """Every block at the oracle's answer to ``duals``, which are used up, the consensus at their mean."""
         for group in problem.groups:
             for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
                 if not shared:  # nothing moves these: they are the cost, also after a warm start from another one
@@ -109,7 +108,7 @@ class Admm(Method):
         weights: list[Tensor] = []
         for group in problem.groups:
             found: atom.Atoms | None = None
-            if prox(group, group.view(duals), group.view(duals), torch.ones_like(value)) is not None:
+            if _closed(group, duals[:1]):
                 point, best = group.min_oracle(group.view(duals))
                 group.view(points).copy_(point)
                 own = duals.new_empty(len(duals), 0)
@@ -122,11 +121,12 @@ class Admm(Method):
         held = self.eta is not None or (self.hold and eta is not None)
         if self.eta is not None:
             eta = torch.full_like(value, self.eta)
-        elif eta is None:
-            eta = self.balance.start(problem, duals, points)
         mean = problem.mean(points)
         near = problem.spread(mean)
-        governing = near - eta[:, None] * duals + self.relaxation * (near - points)
+        apart = points - near
+        if eta is None:
+            eta = self.balance.start(problem, duals, apart)
+        governing = near.sub_(eta[:, None] * duals).sub_(apart.mul_(self.relaxation))
         none, nothing = torch.zeros_like(value, dtype=torch.long), torch.zeros_like(value, dtype=torch.float64)
         ready = torch.ones_like(value, dtype=torch.bool)
         known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], none, nothing, nothing, nothing, nothing)
@@ -308,6 +308,12 @@ def _in_order(terms: Tensor) -> Tensor:
     if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
         return terms.sum(1)
     return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))
+
+
+def _closed(group: Group, duals: Tensor) -> bool:
+    """Whether the type has a formula for proximal points, asked about one instance."""
+    costs = group.view(duals)
+    return prox(group.select(slice(0, 1)), costs, costs, torch.ones_like(duals[:, 0])) is not None
 
 
 def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor, passes: int = 0) -> Tensor | None:

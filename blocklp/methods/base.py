@@ -63,7 +63,7 @@ class Method:
     evaluates: ClassVar[bool] = True
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
-        """State after one pass at ``duals`` ``(batch, copies)``; ``eta`` is a warm start's weight, if there is one."""
+        """State after one pass at ``duals`` ``(batch, copies)``, which it may keep; ``eta`` is a warm start's weight, if any."""
         raise NotImplementedError
 
     def step(self, problem: Decomposition, state: Any) -> Any:
@@ -88,6 +88,15 @@ def _select(value: Any, rows: Tensor) -> Any:
     if isinstance(value, tuple):
         return tuple(_select(v, rows) for v in value)
     return value.select(rows) if hasattr(value, "select") else value
+
+
+def put(mask: Tensor, source: Tensor, target: Tensor) -> None:
+    """Write the rows of a mask ``(batch,)`` over those of ``target``, both ``(batch, ...)``."""
+    rows = mask.nonzero()[:, 0]
+    if len(rows) == len(mask):
+        target.copy_(source)
+    elif len(rows):
+        target.index_copy_(0, rows, source.index_select(0, rows))
 
 
 def where(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
