@@ -84,9 +84,8 @@ def _points(eta: Any, cost: Any, t_a: Any, t_b: Any, x_a: Any, x_b: Any, product
 
 
 @compile(nogil=True, error_model="numpy")
-def _add(place_a: Any, place_b: Any, a: Any, b: Any, sums: Any) -> None:
+def _add(place_a: Any, place_b: Any, a: Any, b: Any, first: Any, second: Any) -> None:
     """Add values of first and of second ends to sums of their own: two chains of additions run side by side."""
-    first, second = sums[0], sums[1]
     for q in range(len(place_a)):
         first[place_a[q]] += a[q]
         second[place_b[q]] += b[q]
@@ -137,11 +136,11 @@ def _part(
             if still:
                 fetch(anchor, a + AHEAD, TILE)
                 fetch(anchor, b + AHEAD, TILE)
-        _add(place_a, place_b, near_a, near_b, sums)
+        _add(place_a, place_b, near_a, near_b, sums[0], sums[1])
         if show:
             x_a, x_b = point[a : a + count], point[b : b + count]
             _points(eta, cost, t_a, t_b, x_a, x_b, point[c : c + count])
-            _add(place_a, place_b, x_a, x_b, sums[2:])
+            _add(place_a, place_b, x_a, x_b, sums[2], sums[3])
 
 
 @compile(nogil=True, error_model="numpy")
@@ -414,18 +413,22 @@ def edge_bounds(
         )
         known = (lower[m], upper[m], 16 * EPS * largest[row], rest[row], duals[row], noticed)
         kept = (bound[row : row + 1], best[row : row + 1], best_duals[row])
+        if not divided and parts == 1:
+            _bound(0, phases, 0, near, sums, totals, *layout, *known, *kept)
+            continue
         for piece in range(phases * parts + divided):
             phase, k = claim(turns, phases, parts) if divided else (piece // parts, piece % parts)
             if phase >= phases:
                 break
-            _bound(phase, k, near, sums, totals, *layout, *known, *kept)
+            _bound(phase, phase + 1, k, near, sums, totals, *layout, *known, *kept)
             if divided:
                 done(turns)
 
 
 @compile(nogil=True, error_model="numpy")
 def _bound(
-    phase: int,
+    first_phase: int,
+    last_phase: int,
     k: int,
     near: Any,
     sums: Any,
@@ -448,66 +451,74 @@ def _bound(
     best: Any,
     best_dual: Any,
 ) -> None:
-    """A phase of that for a part of an instance."""
+    """Phases of that for a part of an instance."""
     parts, share = len(sums), sums[0, 0]
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
     variables = range(used * k // parts, used * (k + 1) // parts)
-    if phase == 0:
-        own = sums[k, 0]
-        own[:] = 0
-        for side in (0, blocks):
-            for q in range(first + side, last + side):
-                own[place[q]] += np.float64(dual[q])
-    elif phase == 1:  # what the multipliers lack, for each copy
-        for v in variables:
-            for j in range(1, parts):
-                share[v] += sums[j, 0, v]
-            share[v] = (c[v] - share[v]) / number[v]
-    elif phase == 2:  # the values of blocks that have got it
-        near_a, near_b, value, mass = near[0], near[1], near[2], near[3]
-        both, total, size = sums[k, 1:3], 0.0, 0.0
-        both[:] = 0
-        for at in range(first, last, TILE):
-            count = min(TILE, last - at)
-            place_a, place_b, place_c = place[at : at + count], place[at + blocks :], place[at + 2 * blocks :]
-            dual_a, dual_b = dual[at : at + count], dual[at + blocks :]
-            for q in range(count):
-                near_a[q], near_b[q], value[q] = share[place_a[q]], share[place_b[q]], c[place_c[q]]
-            for q in range(count):
-                a, b, p = dual_a[q] + near_a[q], dual_b[q] + near_b[q], value[q]
-                near_a[q], near_b[q] = a, b
-                value[q], mass[q] = min(min(a, 0.0), min(b, a + b + p)), abs(a) + abs(b) + abs(p)
-            total += _total(value[:count])
-            size += _total(mass[:count])
-            _add(place_a, place_b, near_a, near_b, both)
-        totals[k, 0], totals[k, 1] = total, size
-    elif phase == 3:  # what they still lack
-        total = 0.0
-        for v in variables:
-            if met[v]:
-                left = c[v]
-                for j in range(parts):
-                    left -= sums[j, 1, v] + sums[j, 2, v]
-                total += min(left * low[v], left * high[v])
-        totals[k, 2] = total
-    elif phase == 4 and k == 0:
-        total = rest
-        for j in range(parts):
-            total += totals[j, 0] + totals[j, 2] - noise * totals[j, 1]
-        new = np.isinf(best[0])
-        better = total > best[0] + noticed * abs(total) or (total > best[0] and new)
-        bound[0], totals[0, 3], totals[0, 4] = total, better, better and new
-        if better:
-            best[0] = total
-    elif phase == 5:
-        if totals[0, 3]:
+    for phase in range(first_phase, last_phase):
+        if phase == 0:
+            own = sums[k, 0]
+            own[:] = 0
             for side in (0, blocks):
                 for q in range(first + side, last + side):
-                    best_dual[q] = dual[q] + share[place[q]]
-        if totals[0, 4]:  # all others stay at their cost
-            for q in range(len(dual) * k // parts, len(dual) * (k + 1) // parts):
-                if q < start or q >= start + 2 * blocks:
-                    best_dual[q] = c[place[q]]
+                    own[place[q]] += np.float64(dual[q])
+        elif phase == 1:  # what the multipliers lack, for each copy
+            for v in variables:
+                for j in range(1, parts):
+                    share[v] += sums[j, 0, v]
+                share[v] = (c[v] - share[v]) / number[v]
+        elif phase == 2:  # the values of blocks that have got it
+            totals[k, 0], totals[k, 1] = _values(place, first, last, blocks, c, share, dual, near, sums[k, 1], sums[k, 2])
+        elif phase == 3:  # what they still lack
+            total = 0.0
+            for v in variables:
+                if met[v]:
+                    left = c[v]
+                    for j in range(parts):
+                        left -= sums[j, 1, v] + sums[j, 2, v]
+                    total += min(left * low[v], left * high[v])
+            totals[k, 2] = total
+        elif phase == 4 and k == 0:
+            total = rest
+            for j in range(parts):
+                total += totals[j, 0] + totals[j, 2] - noise * totals[j, 1]
+            new = np.isinf(best[0])
+            better = total > best[0] + noticed * abs(total) or (total > best[0] and new)
+            bound[0], totals[0, 3], totals[0, 4] = total, better, better and new
+            if better:
+                best[0] = total
+        elif phase == 5:
+            if totals[0, 3]:
+                for side in (0, blocks):
+                    for q in range(first + side, last + side):
+                        best_dual[q] = dual[q] + share[place[q]]
+            if totals[0, 4]:  # all others stay at their cost
+                for q in range(len(dual) * k // parts, len(dual) * (k + 1) // parts):
+                    if q < start or q >= start + 2 * blocks:
+                        best_dual[q] = c[place[q]]
+
+
+@compile(nogil=True, error_model="numpy")
+def _values(
+    place: Any, first: int, last: int, blocks: int, c: Any, share: Any, dual: Any, near: Any, sum_a: Any, sum_b: Any
+) -> tuple[float, float]:
+    """Sums of the values of some blocks, of the sizes of their multipliers, and, for each variable, of these."""
+    near_a, near_b, value, mass = near[0], near[1], near[2], near[3]
+    sum_a[:], sum_b[:], total, size = 0, 0, 0.0, 0.0
+    for at in range(first, last, TILE):
+        count = min(TILE, last - at)
+        place_a, place_b, place_c = place[at : at + count], place[at + blocks :], place[at + 2 * blocks :]
+        dual_a, dual_b = dual[at : at + count], dual[at + blocks :]
+        for q in range(count):
+            near_a[q], near_b[q], value[q] = share[place_a[q]], share[place_b[q]], c[place_c[q]]
+        for q in range(count):
+            a, b, p = dual_a[q] + near_a[q], dual_b[q] + near_b[q], value[q]
+            near_a[q], near_b[q] = a, b
+            value[q], mass[q] = min(min(a, 0.0), min(b, a + b + p)), abs(a) + abs(b) + abs(p)
+        total += _total(value[:count])
+        size += _total(mass[:count])
+        _add(place_a, place_b, near_a, near_b, sum_a, sum_b)
+    return total, size
 
 
 @compile(nogil=True, error_model="numpy", fastmath=FAST | {"reassoc"})
@@ -563,18 +574,22 @@ def edge_completed(
         layout = (start, blocks, filled[row % len(filled)], ends, met[row % len(met)], private[row % len(private)], places[n])
         state = (cost[row], offset[row], counts[row % len(counts)], lower[m], upper[m], grid[row % len(grid)], points[row])
         known = (noticed, tolerance, bound[row], size[row], primal[row : row + 1], x[row])
+        if not divided and parts == 1:
+            _complete(0, phases, 0, near, sums, totals, means, *layout, *state, *known)
+            continue
         for piece in range(phases * parts + divided):
             phase, k = claim(turns, phases, parts) if divided else (piece // parts, piece % parts)
             if phase >= phases:
                 break
-            _complete(phase, k, near, sums, totals, means, *layout, *state, *known)
+            _complete(phase, phase + 1, k, near, sums, totals, means, *layout, *state, *known)
             if divided:
                 done(turns)
 
 
 @compile(nogil=True, error_model="numpy")
 def _complete(
-    phase: int,
+    first_phase: int,
+    last_phase: int,
     k: int,
     near: Any,
     sums: Any,
@@ -601,7 +616,7 @@ def _complete(
     primal: Any,
     x: Any,
 ) -> None:
-    """A phase of that for a part of an instance.
+    """Phases of that for a part of an instance.
 
     ``means`` are of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.  ``totals`` get the
     values of both, their largest magnitudes, how far they are beyond bounds, and the first of them which one is kept.
@@ -609,55 +624,56 @@ def _complete(
     parts = len(sums)
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
     variables = range(ends * k // parts, ends * (k + 1) // parts)
-    if phase == 0:
-        own = sums[k, 0]
-        own[:] = 0
-        for side in (0, blocks):
-            for q in range(first + side, last + side):
-                own[place[q]] += np.float64(point[q])
-    elif phase == 1:
-        own = totals[k]
-        own[:], own[6] = 0, -1
-        for v in variables:
-            u = w = 0.0
-            if met[v]:
-                for j in range(parts):
-                    u += sums[j, 0, v]
-                u = min(max(u / number[v], low[v]), high[v])
-                w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
-            elif private[v]:
-                u = w = high[v] if c[v] < 0 else low[v]
-            means[0, v], means[1, v] = u, w
-            for i, y in enumerate((u, w)):
-                own[i] += c[v] * y
-                own[2 + i] = max(own[2 + i], abs(y))  # products are smaller
-                if met[v]:  # the products below then are within what the block allows
-                    own[4 + i] = max(own[4 + i], -y, y - 1)
-    elif phase == 2:
-        _add_products(place, first, last, blocks, c, means, near, totals[k])
-    elif phase == 7:
-        if totals[0, 6] >= 0:
-            y = means[int(totals[0, 6])]
+    for phase in range(first_phase, last_phase):
+        if phase == 0:
+            own = sums[k, 0]
+            own[:] = 0
+            for side in (0, blocks):
+                for q in range(first + side, last + side):
+                    own[place[q]] += np.float64(point[q])
+        elif phase == 1:
+            own = totals[k]
+            own[:], own[6] = 0, -1
             for v in variables:
-                if met[v] or private[v]:
-                    x[v] = y[v]
-            for q in range(first, last):
-                v = place[q + 2 * blocks]
-                x[v] = _product(y[place[q]], y[place[q + blocks]], c[v])
-    elif totals[0, 6] < 0:  # first the rounded ones, where that helps
-        i = 1 if phase < 5 else 0
-        value, other = offset + totals[:, i].sum(), offset + totals[:, 0].sum()
-        new, none = value < primal[0] - noticed * abs(value), np.isinf(primal[0])
-        if (new or none) and (i == 0 or value < other + noticed * abs(other)):
-            if phase in (3, 5):
-                totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, means[i]))
-            elif k == 0:
-                slack, past = tolerance * (1 + totals[:, 2 + i].max()), totals[:, 4 + i].max()
-                good = new and value >= bound - slack * size and past <= slack
-                if good:
-                    primal[0] = value
-                if good or (none and i == 0):
-                    totals[0, 6] = i
+                u = w = 0.0
+                if met[v]:
+                    for j in range(parts):
+                        u += sums[j, 0, v]
+                    u = min(max(u / number[v], low[v]), high[v])
+                    w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
+                elif private[v]:
+                    u = w = high[v] if c[v] < 0 else low[v]
+                means[0, v], means[1, v] = u, w
+                for i, y in enumerate((u, w)):
+                    own[i] += c[v] * y
+                    own[2 + i] = max(own[2 + i], abs(y))  # products are smaller
+                    if met[v]:  # the products below then are within what the block allows
+                        own[4 + i] = max(own[4 + i], -y, y - 1)
+        elif phase == 2:
+            _add_products(place, first, last, blocks, c, means, near, totals[k])
+        elif phase == 7:
+            if totals[0, 6] >= 0:
+                y = means[int(totals[0, 6])]
+                for v in variables:
+                    if met[v] or private[v]:
+                        x[v] = y[v]
+                for q in range(first, last):
+                    v = place[q + 2 * blocks]
+                    x[v] = _product(y[place[q]], y[place[q + blocks]], c[v])
+        elif totals[0, 6] < 0:  # first the rounded ones, where that helps
+            i = 1 if phase < 5 else 0
+            value, other = offset + totals[:, i].sum(), offset + totals[:, 0].sum()
+            new, none = value < primal[0] - noticed * abs(value), np.isinf(primal[0])
+            if (new or none) and (i == 0 or value < other + noticed * abs(other)):
+                if phase in (3, 5):
+                    totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, means[i]))
+                elif k == 0:
+                    slack, past = tolerance * (1 + totals[:, 2 + i].max()), totals[:, 4 + i].max()
+                    good = new and value >= bound - slack * size and past <= slack
+                    if good:
+                        primal[0] = value
+                    if good or (none and i == 0):
+                        totals[0, 6] = i
 
 
 @compile(inline="always")
