@@ -64,7 +64,8 @@ def draw(records: list[Record], figure: Figure) -> None:
     for name in names:
         ours = name.startswith(("seconds", "gap"))
         some = [r for r in rows if r[name] is not None]
-        axes.loglog([r["edges"] for r in some], [r[name] for r in some], "o-" if ours else "s--", label=name)
+        if some:
+            axes.loglog([r["edges"] for r in some], [r[name] for r in some], "o-" if ours else "s--", label=name)
     axes.set_xlabel("edges (BA graphs)")
     axes.set_ylabel("seconds")
     axes.grid(alpha=0.3)
