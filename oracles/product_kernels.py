@@ -17,8 +17,8 @@ from blocklp.turns import claim, done, fetch
 EPS = float(np.finfo(np.float64).eps)
 
 FAR, AHEAD = 500_000, 2 * TILE
-"""Edges that are further away than the caches, and how early memory is asked for them: adding to sums all over the place takes the
-processor's mind off what comes next."""
+"""Edges of a part that are more than caches hold, and how early memory is then asked for them: while a processor adds to sums all
+over the place it does not look ahead."""
 
 
 @compile(inline="always")
@@ -115,7 +115,7 @@ def _part(
     ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points.  An edge reads two values t, two
     places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single precision.
     """
-    near, apart = np.empty((2, TILE), governing.dtype), last - first > FAR
+    near, far = np.empty((2, TILE), governing.dtype), last - first > FAR
     near_a, near_b = near[0], near[1]
     sums[: 4 if show else 2] = 0
     for at in range(first, last, TILE):
@@ -127,7 +127,7 @@ def _part(
             anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]
             _update(place_a, place_b, target, rate, eta, anchor_a, anchor_b, age, cost, t_a, t_b, near_a, near_b)
         _reflect(eta, cost, t_a, t_b, near_a, near_b)
-        if apart:
+        if far:
             fetch(place, a + AHEAD, TILE)
             fetch(place, b + AHEAD, TILE)
             fetch(dual, c + AHEAD, TILE)
@@ -163,11 +163,10 @@ def _merge(show: bool, first: int, last: int, cost: Any, counts: Any, eta: Any, 
 @compile(nogil=True, error_model="numpy")
 def _total_of_parts(sums: Any, kind: int, own: Any, total: Any) -> None:
     """Sums of some variables, from those of the first and of the second ends in every part."""
+    total[:] = 0
     for k in range(len(sums)):
         one, two = sums[k, kind][own], sums[k, kind + 1][own]
-        for v in range(len(one) * (k == 0)):
-            total[v] = one[v] + two[v]
-        for v in range(len(one) * (k > 0)):
+        for v in range(len(one)):
             total[v] += one[v] + two[v]
 
 
@@ -270,11 +269,8 @@ def edge_passes(
             for first in (start, start + blocks):
                 ends = slice(first + own * k // parts, first + own * (k + 1) // parts)
                 total = _show(place[ends], eta[row], t[ends], target[row], mean[row], point[ends], dual[ends], total)
-            variables = slice(used * k // parts, used * (k + 1) // parts)
-            apart[row], moved[row] = (
-                apart[row] + total,
-                moved[row] + _moves(mean[row, variables], target[row, variables], number[variables]),
-            )
+            part = slice(used * k // parts, used * (k + 1) // parts)
+            apart[row], moved[row] = apart[row] + total, moved[row] + _moves(mean[row, part], target[row, part], number[part])
 
 
 @kernel()
