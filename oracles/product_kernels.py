@@ -30,45 +30,34 @@ def _ends(u: Any, v: Any, p: Any, zero: Any, one: Any, half: Any) -> Any:
 
 
 @compile(nogil=True, error_model="numpy")
-def _update(
-    place_a: Any,
-    place_b: Any,
-    target: Any,
-    rate: Any,
-    eta: Any,
-    anchor_a: Any,
-    anchor_b: Any,
-    age: int,
-    cost: Any,
-    t_a: Any,
-    t_b: Any,
-    near_a: Any,
-    near_b: Any,
-) -> None:
-    """The update of t for some edges.  The points of the last pass are found again: that takes less time than to keep them."""
-    kind = t_a.dtype.type
-    zero, one, half, share = kind(0), kind(1), kind(0.5), kind(age) / kind(age + 1)
-    for q in range(len(t_a)):
-        near_a[q] = target[place_a[q]]
-        near_b[q] = target[place_b[q]]
-    for q in range(len(t_a)):
-        x_a, x_b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
-        t_a[q] = (near_a[q] - x_a) * rate + t_a[q]
-        t_b[q] = (near_b[q] - x_b) * rate + t_b[q]
-    for q in range(len(anchor_a)):
-        t_a[q] = (t_a[q] - anchor_a[q]) * share + anchor_a[q]
-        t_b[q] = (t_b[q] - anchor_b[q]) * share + anchor_b[q]
-
-
-@compile(nogil=True, error_model="numpy")
-def _reflect(eta: Any, cost: Any, t_a: Any, t_b: Any, r_a: Any, r_b: Any) -> None:
-    """Reflections ``2 x - t`` of some edges."""
+def _reflect(eta: Any, cost: Any, taken: Any, t_a: Any, t_b: Any, r_a: Any, r_b: Any) -> None:
+    """Reflections ``2 x - t`` of some edges, and ``t - taken x`` for t: what the next update draws towards its targets."""
     kind = t_a.dtype.type
     zero, one, half = kind(0), kind(1), kind(0.5)
     for q in range(len(t_a)):
         x_a, x_b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
         r_a[q] = x_a + x_a - t_a[q]
         r_b[q] = x_b + x_b - t_b[q]
+        t_a[q] -= taken * x_a
+        t_b[q] -= taken * x_b
+
+
+@compile(nogil=True, error_model="numpy")
+def _update(
+    place_a: Any, place_b: Any, target: Any, rate: Any, anchor_a: Any, anchor_b: Any, age: int, t_a: Any, t_b: Any, near_a: Any, near_b: Any
+) -> None:
+    """The update of t for some edges, once their points have been taken from it."""
+    kind = t_a.dtype.type
+    share = kind(age) / kind(age + 1)
+    for q in range(len(t_a)):
+        near_a[q] = target[place_a[q]]
+        near_b[q] = target[place_b[q]]
+    for q in range(len(t_a)):
+        t_a[q] += rate * near_a[q]
+        t_b[q] += rate * near_b[q]
+    for q in range(len(anchor_a)):
+        t_a[q] = (t_a[q] - anchor_a[q]) * share + anchor_a[q]
+        t_b[q] = (t_b[q] - anchor_b[q]) * share + anchor_b[q]
 
 
 @compile(nogil=True, error_model="numpy")
@@ -86,7 +75,8 @@ def _points(eta: Any, cost: Any, t_a: Any, t_b: Any, x_a: Any, x_b: Any, product
 def _part(
     first: int,
     last: int,
-    update: bool,
+    n: int,
+    late: int,
     show: bool,
     place: Any,
     target: Any,
@@ -101,12 +91,13 @@ def _part(
     point: Any,
     sums: Any,
 ) -> None:
-    """A pass over the edges of an instance from ``first`` to before ``last``.
+    """Pass n of some over the edges of an instance from ``first`` to before ``last``; the first ``late`` ones update nothing.
 
     ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points.  An edge reads two values t, two
-    places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single precision.
+    places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single precision.  Between the
+    passes t is kept less ``rate`` times the points, which are then found once a pass.
     """
-    near, far = np.empty((2, TILE), governing.dtype), last - first > FAR
+    near, far, taken = np.empty((2, TILE), governing.dtype), last - first > FAR, rate - rate if show else rate
     near_a, near_b = near[0], near[1]
     sums[: 4 if show else 2] = 0
     for at in range(first, last, TILE):
@@ -114,10 +105,12 @@ def _part(
         a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
         place_a, place_b, cost = place[a : a + count], place[b : b + count], dual[c : c + count]
         t_a, t_b, still = governing[a : a + count], governing[b : b + count], len(anchor) > 0
-        if update:
+        if n == 0 and late == 0:
+            _reflect(eta, cost, rate, t_a, t_b, near_a, near_b)
+        if n >= late:
             anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]
-            _update(place_a, place_b, target, rate, eta, anchor_a, anchor_b, age, cost, t_a, t_b, near_a, near_b)
-        _reflect(eta, cost, t_a, t_b, near_a, near_b)
+            _update(place_a, place_b, target, rate, anchor_a, anchor_b, age + n - late, t_a, t_b, near_a, near_b)
+        _reflect(eta, cost, taken, t_a, t_b, near_a, near_b)
         if far:
             fetch(place, a + AHEAD, TILE)
             fetch(place, b + AHEAD, TILE)
@@ -212,7 +205,8 @@ def edge_pass(
         if not ready[row]:
             pulled = (anchor[row, a : a + count * still], anchor[row, b : b + count * still], age[row])
             speed, ends = points.dtype.type(rate), (place[a : a + count], place[b : b + count])
-            _update(*ends, target[row], speed, eta[row], *pulled, cost, t_a, t_b, near[0], near[1])
+            _reflect(eta[row], cost, speed, t_a, t_b, near[0], near[1])
+            _update(*ends, target[row], speed, *pulled, t_a, t_b, near[0], near[1])
         _points(eta[row], cost, t_a, t_b, point[a : a + count], point[b : b + count], point[c : c + count])
 
 
@@ -249,10 +243,10 @@ def edge_passes(
         place, number = places[row % len(places)], counts[row % len(counts)]
         t, dual, point, late, own = governing[row], duals[row], points[row], int(ready[row]), filled[row % len(filled)]
         for n in range(passes):
-            update, show = n >= late, n == passes - 1
-            state = (place, target[row], speed, eta[row], anchor[row], age[row] + n - late, start, blocks, dual, t, point)
+            show = n == passes - 1
+            state = (n, late, show, place, target[row], speed, eta[row], anchor[row], age[row], start, blocks, dual, t, point)
             for k in range(parts):
-                _part(own * k // parts, own * (k + 1) // parts, update, show, *state, sums[k])
+                _part(own * k // parts, own * (k + 1) // parts, *state, sums[k])
             _merge(show, 0, used, cost[row], number, eta[row], sums, target[row], mean[row])
         apart[row], moved[row] = 0, 0
         for k in range(parts):
@@ -309,8 +303,8 @@ def edge_divided(
                 total = _show(place[ends], weight, t[ends], goal, middle, point[ends], dual[ends], total)
             totals[k, 0] = total
         elif phase % 2 == 0:
-            state = (place, goal, speed, weight, anchor[0], age[0] + n - late, start, blocks, dual, t, point)
-            _part(own * k // parts, own * (k + 1) // parts, n >= late, show, *state, sums[k])
+            state = (n, late, show, place, goal, speed, weight, anchor[0], age[0], start, blocks, dual, t, point)
+            _part(own * k // parts, own * (k + 1) // parts, *state, sums[k])
         else:
             first, last = used * k // parts, used * (k + 1) // parts
             _merge(show, first, last, cost[0], counts[0], weight, sums, goal, middle)
@@ -346,7 +340,7 @@ def edge_restart(
             v = place[k]
             z = m[v] + m[v] - w[v]
             z = (m[v] - z) * speed + z
-            u = (w[v] - point[k]) * speed + t[k]
+            u = (t[k] - speed * point[k]) + speed * w[v]
             t[k] = (u - z) * grown + z
         if anchor.shape[1]:
             anchor[row, own] = t

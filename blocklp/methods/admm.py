@@ -202,7 +202,7 @@ class Admm(Method):
                 continue
             t, point = governing[:, group.start : group.stop], points[:, group.start : group.stop]
             near = problem.coupling.spread_part(state.target, group.start, group.stop)
-            t.add_(torch.sub(near, point, out=near).mul_(rate))
+            t.sub_(rate * point).add_(near.mul_(rate))
             pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
             if a is None:
                 found = prox(group, group.view(duals).masked_fill(group.curved > 0, 0), group.view(governing), eta, state.passes)
@@ -264,7 +264,7 @@ def restart(problem: Decomposition, state: AdmmState, speed: float, due: Tensor,
         return
     centre = state.mean + state.mean - state.target
     centre = problem.spread((state.mean - centre).mul_(speed).add_(centre))
-    new = (problem.spread(state.target) - points).mul_(speed).add_(governing)
+    new = problem.spread(state.target).mul_(speed).add_(governing - speed * points)
     new = (new - centre).mul_(ratio[:, None]).add_(centre)
     governing.copy_(torch.where(due[:, None], new, governing))
     if anchor.shape[1]:

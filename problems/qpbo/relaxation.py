@@ -27,14 +27,17 @@ from blocklp.problems.together import solve_together
 from blocklp.tightening import Budget, Round, Tightened
 
 NEAR = 2**16
-"""Variables that blocks next to each other have for second ends: what a pass adds up for them stays in the cache of a core."""
+"""Variables that blocks close to each other have for second ends: what a pass adds up for them stays in the cache of a core."""
+
+HANDS, DEAL = 16, 2**12
+"""Every so many blocks are dealt out to hands and picked up in turn: additions to the same sum have to wait for each other."""
 
 
 def roof_duality_model(qubo: Qubo) -> bl.Model:
     """Return the relaxation as a model with variables ``y`` (n,), ``z`` (pairs,) and blocks ``Edge``.
 
-    Primal points are tried as they come and with y rounded to halves, each with the best z.  Blocks are in the order of the pairs,
-    with more than :data:`NEAR` variables sorted by the range of the second one first.
+    Primal points are tried as they come and with y rounded to halves, each with the best z.  Blocks are sorted by the range of
+    :data:`NEAR` variables that has the second one, then as the pairs are, but not next to those that follow there (:data:`DEAL`).
     """
     model = bl.Model()
     y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
@@ -46,10 +49,16 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
     first, second = torch.tensor(qubo.edges).T
     quadratic = torch.tensor(qubo.quadratic)
     z = model.variable("z", len(qubo.edges), lower=0, upper=1)
-    order = torch.argsort(second // NEAR, stable=True)
+    order = torch.cat([dealt(part) for part in torch.argsort(second // NEAR, stable=True).split(DEAL)])
     model.add(Edge(), scope=[y[first[order]], y[second[order]], z[order]])
     model.minimize(objective + quadratic @ z)
     return model
+
+
+def dealt(numbers: Tensor) -> Tensor:
+    """Numbers ``(k,)`` in another order: parts of them next to each other in :data:`HANDS` hands, of which each in turn gives one."""
+    hands = torch.arange(len(numbers)) % -(-len(numbers) // HANDS)
+    return numbers[torch.argsort(hands, stable=True)]
 
 
 @dataclass(frozen=True)
