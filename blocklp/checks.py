@@ -6,12 +6,16 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import block_terms, charged, corrected, safe, summed
+from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import put, where
 from blocklp.nearest import nearest
 
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
+
+NEGLIGIBLE = 0.01
+"""What the residual of multipliers may cost, as a part of the gap: the copies do not share it as long as it costs no more."""
 
 ALMOST = 3e-2
 """Points that violate rows by more, relative to their size, are not worth mending."""
@@ -20,10 +24,11 @@ MENDING = 150
 """Passes for that."""
 
 
-def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, Tensor]:
-    """Evaluate multipliers ``(batch, copies)`` of any precision, their residual shared; keep them where they are the best so far.
+def improve(problem: Decomposition, duals: Tensor, primal: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, Tensor]:
+    """Evaluate multipliers ``(batch, copies)`` of any precision, their residual shared where it matters; keep the best so far.
 
-    They are written over the best multipliers given.
+    They are written over the best multipliers given, as they come: :func:`certified` shares what is left in the end.  ``primal``
+    ``(batch,)`` are the values of primal points, infinite where there is none.
 
     Returns
     -------
@@ -35,10 +40,13 @@ def improve(problem: Decomposition, duals: Tensor, best: Tensor, best_duals: Ten
         table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, only.largest, only.rest)
         layout = (group.start, group.blocks, only.filled, loops.used, only.met)
         units, *shared = only.dealt(best.dtype)
-        only.find("bounds")(units, *shared, only.live, *layout, *table, duals, NOTICED, bound, best, best_duals)
+        only.find("bounds")(units, *shared, only.live, *layout, *table, duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals)
         return bound, best
-    duals = problem.recentred(duals.double())
-    bound = corrected(problem, duals, problem.value(duals))
+    duals = duals.double()
+    residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
+    shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)
+    shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
+    bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals)
 
 
@@ -72,11 +80,11 @@ def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def offer(
-    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    problem: Decomposition, points: Tensor, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Keep the primal points that the copies ``(batch, copies)`` give where they are feasible and better than the best so far.
+    """Keep the primal points that copies and their means give where they are feasible and better than the best so far.
 
-    Compiled loops write over the best ones given.
+    Compiled loops write over the best ones given, but for what :func:`complete` adds.
 
     Returns
     -------
@@ -86,22 +94,31 @@ def offer(
     if (loops := problem.loops) is not None and loops.only is not None:
         only, group, grid = loops.only, problem.groups[loops.only.group], problem.grid
         steps = torch.zeros_like(problem.counts) if grid is None else grid
-        table = (problem.coupling.places, problem.cost, problem.offset, problem.counts, problem.lower, problem.upper, steps)
-        layout = (group.start, group.blocks, only.filled, loops.used, only.ends, only.met, only.private)
-        units, *shared = only.dealt(x.dtype)
-        means = x.new_empty(2, only.ends)
-        only.find("completed")(
-            units, *shared, means, only.live, *layout, *table, NOTICED, tolerance, points, bound, only.size, primal, x
-        )
+        table = (problem.coupling.places, problem.cost, problem.offset, problem.lower, problem.upper, steps)
+        layout = (group.start, group.blocks, only.filled, only.ends, only.met, only.private, only.narrow)
+        units, turns, parts, _, totals = only.dealt(x.dtype)
+        shared = (turns, parts, totals, x.new_empty(2, only.ends))
+        only.find("completed")(units, *shared, only.live, *layout, *table, NOTICED, tolerance, mean, bound, only.size, primal, x)
         return primal, x
-    found, made = point(problem, points, tolerance)
+    found, made = point(problem, mean, tolerance)
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
 
 
+def complete(problem: Decomposition, rows: Tensor, x: Tensor) -> None:
+    """Add products to the primal points ``(batch, variables)`` that compiled loops kept of some instances ``(k,)``."""
+    assert problem.loops is not None and problem.loops.only is not None
+    only = problem.loops.only
+    group = problem.groups[only.group]
+    layout = (group.start, group.blocks, only.filled, problem.coupling.places, problem.cost)
+    only.find("products")(len(rows) * tiles(group.blocks), rows, *layout, x)
+
+
 def mend(
-    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Make feasible what promises a better primal point and is almost feasible, and keep it where it is better.
+
+    ``mean`` are the means of copies ``(batch, variables)``.
 
     Returns
     -------
@@ -111,7 +128,7 @@ def mend(
     spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
     if not problem.testable:
         return primal, x, spent
-    found, _ = point(problem, points, tolerance)
+    found, _ = point(problem, mean, tolerance)
     value, size = problem.primal_value(found), 1 + found.abs().amax(1)
     due = (value < primal - NOTICED * value.abs()) & torch.isfinite(found).all(1)
     if bool(due.any()):
@@ -141,13 +158,12 @@ def prefer(
     return torch.where(better, value, primal), torch.where(first[:, None], found, x)
 
 
-def point(problem: Decomposition, points: Tensor, tolerance: float) -> tuple[Tensor, bool]:
-    """Mean of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was.
+def point(problem: Decomposition, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
+    """Means of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was.
 
     With a grid the rounded point is preferred where it is feasible and no worse.
     """
-    x = problem.mean(points.double())
-    x = torch.minimum(torch.maximum(x, problem.lower), problem.upper)
+    x = torch.minimum(torch.maximum(mean.double(), problem.lower), problem.upper)
     made = problem.completed(x)
     if made is None:
         return x, False

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
-from blocklp.checks import NOTICED, certified, improve, keep, mend, offer, prefer
+from blocklp.checks import NOTICED, certified, complete, improve, keep, mend, offer, prefer
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
@@ -345,7 +345,8 @@ class _Lane:
         """Look for reasons to stop."""
         value = self.state.value
         if not self._known():
-            value, self.best_bound = improve(self.problem, self.state.duals, self.best_bound, self.best_duals)
+            primal = self.results.primal[self.part if self.parked else self.rows]
+            value, self.best_bound = improve(self.problem, self.state.duals, primal, self.best_bound, self.best_duals)
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
         self._primal()
@@ -363,7 +364,8 @@ class _Lane:
         if bool(over.any()):
             where = over.nonzero()[:, 0]
             at = self.live[where]
-            over[where] = proof(self.problem.select(at), self.best_duals[at], bound[where]) > self.box_maximum[where]
+            problem = self.problem.select(at)
+            over[where] = proof(problem, problem.recentred(self.best_duals[at]), bound[where]) > self.box_maximum[where]
             mark(over, Status.INFEASIBLE)
         mark(~torch.isfinite(value), Status.NUMERICAL_ERROR)
         scale = bound.abs().clamp(min=1.0)
@@ -387,27 +389,28 @@ class _Lane:
     def _primal(self) -> None:
         """Offer the mean of the copies as a primal point: repaired by the hook, completed by the types, mended, or as it is."""
         out, tolerance, points = self.results, self.limits.feasibility_tol, self.state.points
+        mean = self.state.mean_points(self.iterated)
         if self.parked:
-            offer(self.problem, points, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
+            offer(self.problem, points, mean, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
             return
         known = tolerance, self.best_bound, out.primal[self.rows], out.x[self.rows]
         if self.repair is None:
-            found = offer(self.problem, points, *known)
-            found = self._mended(*found) if self.limits.mend else found
+            found = offer(self.problem, points, mean, *known)
+            found = self._mended(mean, *found) if self.limits.mend else found
         else:
-            found = prefer(self.problem, self.repair(self.problem.mean(points.double()), self.rows), None, *known)
+            found = prefer(self.problem, self.repair(mean.double(), self.rows), None, *known)
         out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point
         out.primal[self.rows] = found[0]
 
-    def _mended(self, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The best primal points after an attempt to mend the mean of the copies, where the passes since the last one allow it."""
+    def _mended(self, mean: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The best primal points after an attempt to mend the means of the copies, where the passes since the last one allow it."""
         rows = (self.mend_from <= self.passes).nonzero()[:, 0]
         if not len(rows):
             return primal, x
         every = len(rows) == len(self.rows)
         problem = self.problem if every else self.problem.select(rows)
-        points, bound = self.state.points[rows], self.best_bound[rows]
-        better, found, spent = mend(problem, points, self.limits.feasibility_tol, bound, primal[rows], x[rows])
+        bound = self.best_bound[rows]
+        better, found, spent = mend(problem, mean[rows], self.limits.feasibility_tol, bound, primal[rows], x[rows])
         self.mend_from[rows] = self.passes + (MEND_SHARE * spent).clamp(max=self.passes // MEND_PART)
         return primal.index_copy(0, rows, better), x.index_copy(0, rows, found)
 
@@ -415,7 +418,9 @@ class _Lane:
         """Write out the instances at some positions and go on with the others."""
         rows, at, out = self.rows[done], self.live[done], self.results
         out.bound[rows] = self.best_bound[at]
-        if not self.parked:  # there they are the results'
+        if self.parked:
+            complete(self.problem, at, out.x[self.part])
+        else:
             out.duals[rows] = self.best_duals[at]
         out.status[rows] = status[done]
         out.passes[rows] = self.passes

@@ -90,7 +90,7 @@ class Only:
         Its number.
     find : callable
         A loop by its name: ``passes``, ``bounds``, ``completed`` and ``certified`` for whole instances, ``divided`` for the passes
-        of a single large one, ``restart``.
+        of a single large one, ``restart``, ``products``.
     room : Tensor or None
         ``(parts, 4, used)`` for the sums of a large instance: as many as its blocks outweigh, whatever the number of threads.
     filled : Tensor
@@ -101,6 +101,8 @@ class Only:
         ``(batch or 1, variables)`` bool: variables that blocks of the group share.
     private : Tensor
         ``(batch or 1, variables)`` bool: variables in blocks of other groups.
+    narrow : Tensor
+        ``(batch,)`` bool: whether variables of the group that are not shared have bounds within 0 and 1.
     ends : int
         One past the last variable that is met or private.
     rest, largest, size : Tensor
@@ -114,6 +116,7 @@ class Only:
     live: Tensor
     met: Tensor
     private: Tensor
+    narrow: Tensor
     ends: int
     rest: Tensor
     largest: Tensor
@@ -130,28 +133,34 @@ class Only:
         """Return the loops over some instances, all of them at work."""
         rest = pick(self.rest, rows)
         filled, met, private = (pick(v, rows) if len(v) > 1 else v for v in (self.filled, self.met, self.private))
-        live, largest, size = torch.arange(len(rest)), pick(self.largest, rows), pick(self.size, rows)
-        return replace(self, live=live, filled=filled, met=met, private=private, rest=rest, largest=largest, size=size)
+        live, (narrow, largest, size) = torch.arange(len(rest)), (pick(v, rows) for v in (self.narrow, self.largest, self.size))
+        return replace(
+            self, live=live, filled=filled, met=met, private=private, narrow=narrow, rest=rest, largest=largest, size=size
+        )
 
     @classmethod
     def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
         """What the loops need to know of a problem, and one past the last variable that the group shares."""
         group, index, rest, largest = problem.groups[number], problem.coupling.index, problem.offset, problem.largest
         met, private = torch.zeros(2, len(index), problem.coupling.variables, dtype=torch.bool)
+        tight, narrow = (problem.lower > 0) | (problem.upper < 1), torch.zeros(1, dtype=torch.bool)
         for other in problem.groups:
             # Blocks that only pad have a variable of their own.
             real = torch.ones(1, 1, dtype=torch.bool) if other.alive is None else other.alive > 0
             for (first, last), shared in zip(other.spans, other.curved.tolist(), strict=True):
+                places = index[:, first:last]
                 if other is not group or shared:
-                    places = index[:, first:last]
                     (met if other is group else private).scatter_(1, places, real.expand(places.shape))
+                else:
+                    rows = max(len(tight), len(places))
+                    narrow = narrow | (tight.expand(rows, -1).gather(1, places.expand(rows, -1)) & real).any(1)
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
                 rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - noise(own, largest))
         used, alone = (_length(v) for v in (met, private))
         parts = max(2, min(MOST_PARTS, group.blocks // (2 * max(used, 1))))
         room = problem.cost.new_empty(parts, 4, used) if problem.copies >= DIVIDED else None
-        tables = (torch.arange(problem.batch), met, private, max(used, alone), rest)
+        tables = (torch.arange(problem.batch), met, private, narrow.expand(problem.batch), max(used, alone), rest)
         return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
 
 

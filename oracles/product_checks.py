@@ -45,6 +45,8 @@ def edge_bounds(
     rest: Any,
     duals: Any,
     noticed: float,
+    negligible: float,
+    primal: Any,
     bound: Any,
     best: Any,
     best_duals: Any,
@@ -53,7 +55,7 @@ def edge_bounds(
 
     An instance a unit; or, with ``sums`` (parts, 4, used) and ``totals`` (parts, 8), a part of the only one.
     """
-    near, phases, divided = np.empty((4, TILE)), 6, len(sums) > 0
+    near, phases, divided = np.empty((4, TILE)), 7, len(sums) > 0
     if not divided:
         turns, sums, totals = np.empty(TURNS, np.int64), np.empty((parts, 4, used)), np.empty((parts, 8))
     for row in live[:1] if divided else live[begin:stop]:
@@ -68,7 +70,7 @@ def edge_bounds(
             cost[row],
             counts[row % len(counts)],
         )
-        known = (lower[m], upper[m], 16 * EPS * largest[row], rest[row], duals[row], noticed)
+        known = (lower[m], upper[m], 16 * EPS * largest[row], rest[row], duals[row], noticed, negligible * (primal[row] - best[row]))
         kept = (bound[row : row + 1], best[row : row + 1], best_duals[row])
         if parts == 1:
             _bound(0, phases, 0, near, sums, totals, *layout, *known, *kept)
@@ -105,52 +107,53 @@ def _bound(
     rest: float,
     dual: Any,
     noticed: float,
+    allowed: float,
     bound: Any,
     best: Any,
     best_dual: Any,
 ) -> None:
-    """Phases of that for a part of an instance."""
-    parts, share = len(sums), sums[0, 0]
+    """Phases of that for a part of an instance.
+
+    ``totals`` get the values of blocks, the sizes of their multipliers, what the variables pay, and what they would not pay if they
+    shared what the multipliers lack; the first of them whether they have to, whether the bound is better, and the first.
+    """
+    parts, share, first_totals = len(sums), sums[0, 0], totals[0]
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
     variables = range(used * k // parts, used * (k + 1) // parts)
     for phase in range(first_phase, last_phase):
         if phase == 0:
-            own = sums[k, 0]
-            own[:] = 0
-            for side in (0, blocks):
-                for q in range(first + side, last + side):
-                    own[place[q]] += np.float64(dual[q])
-        elif phase == 1:  # what the multipliers lack, for each copy
+            totals[k, 0], totals[k, 1] = _values(place, first, last, blocks, c, share[:0], dual, near, sums[k, 1], sums[k, 2])
+        elif phase == 1 or (phase == 4 and first_totals[4]):
+            paid = spared = 0.0
             for v in variables:
-                for j in range(1, parts):
-                    share[v] += sums[j, 0, v]
-                share[v] = (c[v] - share[v]) / number[v]
-        elif phase == 2:  # the values of blocks that have got it
-            totals[k, 0], totals[k, 1] = _values(place, first, last, blocks, c, share, dual, near, sums[k, 1], sums[k, 2])
-        elif phase == 3:  # what they still lack
-            total = 0.0
-            for v in variables:
+                left = 0.0
                 if met[v]:
                     left = c[v]
                     for j in range(parts):
                         left -= sums[j, 1, v] + sums[j, 2, v]
-                    total += min(left * low[v], left * high[v])
-            totals[k, 2] = total
-        elif phase == 4 and k == 0:
+                paid += min(left * low[v], left * high[v])
+                spared += abs(left) * (high[v] - low[v])
+                share[v] = left / number[v]
+            totals[k, 2], totals[k, 3] = paid, spared
+        elif phase == 2 and k == 0:
+            first_totals[4] = not totals[:, 3].sum() <= allowed or np.isinf(allowed)
+        elif phase == 3 and first_totals[4]:
+            totals[k, 0], totals[k, 1] = _values(place, first, last, blocks, c, share, dual, near, sums[k, 1], sums[k, 2])
+        elif phase == 5 and k == 0:
             total = rest
             for j in range(parts):
                 total += totals[j, 0] + totals[j, 2] - noise * totals[j, 1]
             new = np.isinf(best[0])
             better = total > best[0] + noticed * abs(total) or (total > best[0] and new)
-            bound[0], totals[0, 3], totals[0, 4] = total, better, better and new
+            bound[0], first_totals[5], first_totals[6] = total, better, better and new
             if better:
                 best[0] = total
-        elif phase == 5:
-            if totals[0, 3]:
+        elif phase == 6:
+            if first_totals[5]:
                 for side in (0, blocks):
-                    for q in range(first + side, last + side):
-                        best_dual[q] = dual[q] + share[place[q]]
-            if totals[0, 4]:  # all others stay at their cost
+                    ends = slice(first + side, last + side)
+                    best_dual[ends] = dual[ends]
+            if first_totals[6]:  # all others stay at their cost
                 for q in range(len(dual) * k // parts, len(dual) * (k + 1) // parts):
                     if q < start or q >= start + 2 * blocks:
                         best_dual[q] = c[place[q]]
@@ -160,7 +163,7 @@ def _bound(
 def _values(
     place: Any, first: int, last: int, blocks: int, c: Any, share: Any, dual: Any, near: Any, sum_a: Any, sum_b: Any
 ) -> tuple[float, float]:
-    """Sums of the values of some blocks, of the sizes of their multipliers, and, for each variable, of these."""
+    """Sums of the values of some blocks, of the sizes of their multipliers, and, for each variable, of these, its share added."""
     near_a, near_b, value, mass = near[0], near[1], near[2], near[3]
     sum_a[:], sum_b[:], total, size = 0, 0, 0.0, 0.0
     for at in range(first, last, TILE):
@@ -168,10 +171,15 @@ def _values(
         place_a, place_b, place_c = place[at : at + count], place[at + blocks :], place[at + 2 * blocks :]
         dual_a, dual_b = dual[at : at + count], dual[at + blocks :]
         for q in range(count):
-            near_a[q], near_b[q], value[q] = share[place_a[q]], share[place_b[q]], c[place_c[q]]
+            value[q] = c[place_c[q]]
         for q in range(count):
-            a, b, p = dual_a[q] + near_a[q], dual_b[q] + near_b[q], value[q]
-            near_a[q], near_b[q] = a, b
+            near_a[q], near_b[q] = dual_a[q], dual_b[q]
+        if len(share):
+            for q in range(count):
+                near_a[q] += share[place_a[q]]
+                near_b[q] += share[place_b[q]]
+        for q in range(count):
+            a, b, p = near_a[q], near_b[q], value[q]
             value[q], mass[q] = min(min(a, 0.0), min(b, a + b + p)), abs(a) + abs(b) + abs(p)
         total += _total(value[:count])
         size += _total(mass[:count])
@@ -194,27 +202,25 @@ def edge_completed(
     stop: int,
     turns: Any,
     parts: int,
-    sums: Any,
     totals: Any,
     means: Any,
     live: Any,
     start: int,
     blocks: int,
     filled: Any,
-    used: int,
     ends: int,
     met: Any,
     private: Any,
+    narrow: Any,
     places: Any,
     cost: Any,
     offset: Any,
-    counts: Any,
     lower: Any,
     upper: Any,
     grid: Any,
     noticed: float,
     tolerance: float,
-    points: Any,
+    mean: Any,
     bound: Any,
     size: Any,
     primal: Any,
@@ -222,19 +228,18 @@ def edge_completed(
 ) -> None:
     """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes; variables from ``ends`` on are products.
 
-    Units are those of :func:`edge_bounds`; ``means`` are (2, ends).
+    Units are those of :func:`edge_bounds`; ``means`` are (2, ends).  Products are left to :func:`edge_products`.
     """
-    near, phases, divided = np.empty((4, TILE)), 8, len(sums) > 0
+    near, phases, divided = np.empty((4, TILE)), 7, len(totals) > 0
     if not divided:
-        turns, sums, totals = np.empty(TURNS, np.int64), np.empty((parts, 4, used)), np.empty((parts, 8))
-        means = np.empty((2, ends))
+        turns, totals, means = np.empty(TURNS, np.int64), np.empty((parts, 8)), np.empty((2, ends))
     for row in live[:1] if divided else live[begin:stop]:
         n, m = row % len(places), row % len(lower)
-        layout = (start, blocks, filled[row % len(filled)], ends, met[row % len(met)], private[row % len(private)], places[n])
-        state = (cost[row], offset[row], counts[row % len(counts)], lower[m], upper[m], grid[row % len(grid)], points[row])
+        layout = (start, blocks, filled[row % len(filled)], ends, met[row % len(met)], private[row % len(private)], narrow[row], places[n])
+        state = (cost[row], offset[row], lower[m], upper[m], grid[row % len(grid)], mean[row])
         known = (noticed, tolerance, bound[row], size[row], primal[row : row + 1], x[row])
         if parts == 1:
-            _complete(0, phases, 0, near, sums, totals, means, *layout, *state, *known)
+            _complete(0, phases, 0, near, totals, means, *layout, *state, *known)
             continue
         if not divided:
             turns[:] = 0
@@ -242,7 +247,7 @@ def edge_completed(
             phase, k = claim(turns, phases, parts)
             if phase >= phases:
                 break
-            _complete(phase, phase + 1, k, near, sums, totals, means, *layout, *state, *known)
+            _complete(phase, phase + 1, k, near, totals, means, *layout, *state, *known)
             done(turns)
 
 
@@ -252,7 +257,6 @@ def _complete(
     last_phase: int,
     k: int,
     near: Any,
-    sums: Any,
     totals: Any,
     means: Any,
     start: int,
@@ -261,14 +265,14 @@ def _complete(
     ends: int,
     met: Any,
     private: Any,
+    narrow: bool,
     place: Any,
     c: Any,
     offset: float,
-    number: Any,
     low: Any,
     high: Any,
     step: Any,
-    point: Any,
+    mean: Any,
     noticed: float,
     tolerance: float,
     bound: float,
@@ -281,52 +285,34 @@ def _complete(
     ``means`` are of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.  ``totals`` get the
     values of both, their largest magnitudes, how far they are beyond bounds, and the first of them which one is kept.
     """
-    parts = len(sums)
+    parts = len(totals)
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
-    variables = range(ends * k // parts, ends * (k + 1) // parts)
+    variables = slice(ends * k // parts, ends * (k + 1) // parts)
     for phase in range(first_phase, last_phase):
         if phase == 0:
-            own = sums[k, 0]
-            own[:] = 0
-            for side in (0, blocks):
-                for q in range(first + side, last + side):
-                    own[place[q]] += np.float64(point[q])
-        elif phase == 1:
-            own = totals[k]
+            own, shared, others = totals[k], met[variables], private[variables]
             own[:], own[6] = 0, -1
-            for v in variables:
-                u = w = 0.0
-                if met[v]:
-                    for j in range(parts):
-                        u += sums[j, 0, v]
-                    u = min(max(u / number[v], low[v]), high[v])
-                    w = min(max(np.rint(u / step[v]) * step[v], low[v]), high[v]) if step[v] > 0 else u
-                elif private[v]:
-                    u = w = high[v] if c[v] < 0 else low[v]
-                means[0, v], means[1, v] = u, w
-                for i, y in enumerate((u, w)):
-                    own[i] += c[v] * y
-                    own[2 + i] = max(own[2 + i], abs(y))  # products are smaller
-                    if met[v]:  # the products below then are within what the block allows
-                        own[4 + i] = max(own[4 + i], -y, y - 1)
-        elif phase == 2:
+            near_mean, rounded = means[0, variables], means[1, variables]
+            _candidates(mean[variables], shared, others, c[variables], low[variables], high[variables], step[variables], near_mean, rounded)
+            for i in range(2):
+                own[i] = _inner(means[i, variables], c[variables])
+                own[2 + i], own[4 + i] = _reach(means[i, variables], shared)
+        elif phase == 1:
             _add_products(place, first, last, blocks, c, means, near, totals[k])
-        elif phase == 7:
+        elif phase == 6:
             if totals[0, 6] >= 0:
                 y = means[int(totals[0, 6])]
-                for v in variables:
+                for v in range(variables.start, variables.stop):
                     if met[v] or private[v]:
                         x[v] = y[v]
-                for q in range(first, last):
-                    v = place[q + 2 * blocks]
-                    x[v] = _product(y[place[q]], y[place[q + blocks]], c[v])
         elif totals[0, 6] < 0:  # first the rounded ones, where that helps
-            i = 1 if phase < 5 else 0
+            i = 1 if phase < 4 else 0
             value, other = offset + totals[:, i].sum(), offset + totals[:, 0].sum()
             new, none = value < primal[0] - noticed * abs(value), np.isinf(primal[0])
             if (new or none) and (i == 0 or value < other + noticed * abs(other)):
-                if phase in (3, 5):
-                    totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, means[i]))
+                if phase in (2, 4):
+                    if narrow:
+                        totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, means[i]))
                 elif k == 0:
                     slack, past = tolerance * (1 + totals[:, 2 + i].max()), totals[:, 4 + i].max()
                     good = new and value >= bound - slack * size and past <= slack
@@ -334,6 +320,39 @@ def _complete(
                         primal[0] = value
                     if good or (none and i == 0):
                         totals[0, 6] = i
+
+
+@compile(nogil=True, error_model="numpy")
+def _candidates(mean: Any, met: Any, private: Any, c: Any, low: Any, high: Any, step: Any, near: Any, rounded: Any) -> None:
+    """The means of some variables within bounds, and the same rounded to the grid; what nothing shares goes to its better bound."""
+    for v in range(len(mean)):
+        y = min(max(np.float64(mean[v]), low[v]), high[v])
+        z = min(max(np.rint(y / step[v]) * step[v], low[v]), high[v])
+        best = (high[v] if c[v] < 0 else low[v]) if private[v] else 0.0
+        near[v] = y if met[v] else best
+        rounded[v] = (z if step[v] > 0 else y) if met[v] else best
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST | {"reassoc"})
+def _inner(y: Any, c: Any) -> float:
+    """The inner product, added up in an order that depends on nothing but the length."""
+    value = 0.0
+    for v in range(len(y)):
+        value += c[v] * y[v]
+    return value
+
+
+@compile(nogil=True, error_model="numpy")
+def _reach(y: Any, met: Any) -> tuple[float, float]:
+    """The largest magnitude of a point (products are smaller), and how far variables that are shared leave the unit interval.
+
+    Within it the cheapest products are what their blocks allow.
+    """
+    low, high, least, most = 0.0, 0.0, 0.0, 1.0
+    for v in range(len(y)):
+        own = y[v] if met[v] else 0.0
+        low, high, least, most = min(low, y[v]), max(high, y[v]), min(least, own), max(most, own)
+    return max(-low, high), max(-least, most - 1)
 
 
 @compile(inline="always")
@@ -369,6 +388,18 @@ def _beyond(place: Any, first: int, last: int, blocks: int, c: Any, low: Any, hi
         best = _product(y[place[q]], y[place[q + blocks]], c[v])
         past = max(past, low[v] - best, best - high[v])
     return past
+
+
+@kernel(grain=32)
+def edge_products(begin: int, stop: int, rows: Any, start: int, blocks: int, filled: Any, places: Any, cost: Any, x: Any) -> None:
+    """The cheapest products of primal points of some instances, a tile of them a unit."""
+    tiles = (blocks + TILE - 1) // TILE
+    for unit in range(begin, stop):
+        row, at = rows[unit // tiles], unit % tiles * TILE
+        place, c, y = places[row % len(places)], cost[row], x[row]
+        for q in range(start + at, start + min(at + TILE, filled[row % len(filled)])):
+            v = place[q + 2 * blocks]
+            y[v] = _product(y[place[q]], y[place[q + blocks]], c[v])
 
 
 UNIT, ERROR = rounding(1, torch.float64), rounding(2, torch.float64)

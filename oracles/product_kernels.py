@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 
 from blocklp.compiled import TILE, compile, kernel
-from blocklp.oracles.product_checks import add, edge_bounds, edge_certified, edge_completed
+from blocklp.oracles.product_checks import add, edge_bounds, edge_certified, edge_completed, edge_products
 from blocklp.turns import claim, done, fetch
 
-__all__ = ["edge_bounds", "edge_certified", "edge_completed", "edge_divided", "edge_pass", "edge_passes", "edge_restart"]
+__all__ = [
+    "edge_bounds",
+    "edge_certified",
+    "edge_completed",
+    "edge_divided",
+    "edge_pass",
+    "edge_passes",
+    "edge_products",
+    "edge_restart",
+]
 
 FAR, AHEAD = 500_000, 2 * TILE
 """Edges of a part that are more than caches hold, and how early memory is then asked for them: while a processor adds to sums all
