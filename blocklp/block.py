@@ -106,6 +106,11 @@ class BlockType:
     block_data: tuple[str, ...] = ()
     by_rows: bool = False
 
+    @property
+    def alike(self) -> bool:
+        """Whether all blocks of all instances are the same, without data of their own."""
+        return all(data.shape[:2] == (1, 1) for data in self.tensors().values())
+
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.
 

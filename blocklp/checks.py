@@ -42,11 +42,11 @@ def improve(problem: Decomposition, duals: Tensor, primal: Tensor, best: Tensor,
         units, *shared = only.dealt(best.dtype)
         only.find("bounds")(units, *shared, only.live, *layout, *table, duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals)
         return bound, best
-    duals = duals.double()
-    residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
+    known = duals.double()
+    residual, allowed = problem.cost - problem.collect(known), NEGLIGIBLE * (primal - best)
     shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)
-    shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
-    bound = corrected(problem, shared, problem.value(shared))
+    known = known + problem.to_dual(residual.mul_(shares[:, None]))
+    bound = corrected(problem, known, problem.value(known))
     return bound, keep(bound, duals, best, best_duals)
 
 

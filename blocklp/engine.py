@@ -185,8 +185,8 @@ def _nothing_yet(problem: Decomposition) -> Results:
         bound=full((batch,), -torch.inf),
         safe_bound=full((batch,), -torch.inf),
         primal=full((batch,), torch.inf),
-        x=_zeros(problem.cost, problem.cost.shape[1]),
-        duals=_zeros(problem.cost, problem.copies),
+        x=_zeros(problem.cost),
+        duals=_zeros(problem.cost.new_empty(1, 1).expand(batch, problem.copies)),
         eta=full((batch,), torch.nan),
         status=zero,
         passes=zero.clone(),
@@ -194,10 +194,11 @@ def _nothing_yet(problem: Decomposition) -> Results:
     )
 
 
-def _zeros(like: Tensor, columns: int) -> Tensor:
-    """Zeros ``(batch, columns)``; on a CPU memory is taken where threads write to it, not before."""
-    shape = (len(like), columns)
-    return torch.from_numpy(np.zeros(shape)) if like.device.type == "cpu" else like.new_zeros(shape)
+def _zeros(like: Tensor) -> Tensor:
+    """Zeros; on a CPU memory is taken where threads write to it, not before."""
+    if like.device.type != "cpu":
+        return like.new_zeros(like.shape)
+    return torch.from_numpy(np.zeros(like.shape, like.new_empty(0).numpy().dtype))
 
 
 def _parts(problem: Decomposition, most: int) -> list[slice]:
@@ -283,7 +284,7 @@ class _Lane:
         self.passes = 0
         self.state: Any = None
         full = whole.cost.new_full
-        self.best_bound, self.best_duals = full((len(rows),), -torch.inf), results.duals[part]
+        self.best_bound = full((len(rows),), -torch.inf)
         self.mark_bound = full((len(rows),), -torch.inf)
         self.mark_primal = full((len(rows),), torch.inf)
         self.mark_pass = torch.zeros_like(rows)
@@ -299,7 +300,8 @@ class _Lane:
         if duals is None:
             first = self.problem.spread((self.problem.cost / self.problem.counts).to(dtype))
         else:
-            first = self.best_duals.copy_(self.problem.recentred(duals)).to(dtype, copy=True)
+            first = self.problem.recentred(duals).to(dtype)
+        self.best_duals = _zeros(first) if duals is None else first.clone()
         self.state = self.method.start(self.iterated, first, eta)
         self.passes = 1
         while True:
@@ -365,7 +367,7 @@ class _Lane:
             where = over.nonzero()[:, 0]
             at = self.live[where]
             problem = self.problem.select(at)
-            over[where] = proof(problem, problem.recentred(self.best_duals[at]), bound[where]) > self.box_maximum[where]
+            over[where] = proof(problem, problem.recentred(self.best_duals[at].double()), bound[where]) > self.box_maximum[where]
             mark(over, Status.INFEASIBLE)
         mark(~torch.isfinite(value), Status.NUMERICAL_ERROR)
         scale = bound.abs().clamp(min=1.0)
@@ -420,8 +422,10 @@ class _Lane:
         out.bound[rows] = self.best_bound[at]
         if self.parked:
             complete(self.problem, at, out.x[self.part])
+            if len(done) == len(status):  # all at once takes least
+                out.duals[self.part] = self.best_duals
         else:
-            out.duals[rows] = self.best_duals[at]
+            out.duals[rows] = self.best_duals[at].double()
         out.status[rows] = status[done]
         out.passes[rows] = self.passes
         out.seconds[rows] = time.perf_counter() - self.began

@@ -134,9 +134,7 @@ class Only:
         rest = pick(self.rest, rows)
         filled, met, private = (pick(v, rows) if len(v) > 1 else v for v in (self.filled, self.met, self.private))
         live, (narrow, largest, size) = torch.arange(len(rest)), (pick(v, rows) for v in (self.narrow, self.largest, self.size))
-        return replace(
-            self, live=live, filled=filled, met=met, private=private, narrow=narrow, rest=rest, largest=largest, size=size
-        )
+        return replace(self, live=live, filled=filled, met=met, private=private, narrow=narrow, rest=rest, largest=largest, size=size)
 
     @classmethod
     def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -265,10 +266,8 @@ class Model:
 
     def _ask_once(self, blocks: Blocks) -> None:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
-        count, dim = blocks.scope.shape
-        for cost in (torch.zeros(self.batch, count, dim), 1.0 - 2.0 * (torch.arange(self.batch * count * dim) % 3)):
-            cost = cost.double().reshape(self.batch, count, dim)
-            check_answer(blocks, cost, blocks.type.min_oracle(cost))
+        kind = blocks.type
+        (_ask_known if kind.alike and isinstance(kind, Hashable) else _ask)(kind, self.batch, *blocks.scope.shape)
 
     def minimize(self, objective: Expression | View) -> None:
         """Set the objective, a linear expression of shape ``()``."""
@@ -336,7 +335,16 @@ class Model:
     __repr__ = __str__
 
 
-def check_answer(blocks: Blocks, cost: Tensor, answer: object) -> None:
+def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
+    for cost in (torch.zeros(batch, count, dim), 1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)):
+        cost = cost.double().reshape(batch, count, dim)
+        check_answer(kind, cost, kind.min_oracle(cost))
+
+
+_ask_known = functools.lru_cache(_ask)  # thousands of models may share a type
+
+
+def check_answer(kind: BlockType, cost: Tensor, answer: object) -> None:
     """Refuse an oracle's answer that cannot be right.
 
     Raises
@@ -345,7 +353,7 @@ def check_answer(blocks: Blocks, cost: Tensor, answer: object) -> None:
         If shapes are wrong, entries are not finite, the value is not the point's cost or less, or the point violates the
         type's constraints.
     """
-    who = f"min_oracle of {blocks.type.name}"
+    who = f"min_oracle of {kind.name}"
     if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(a, Tensor) for a in answer)):
         raise OracleError(f"{who} must return the tensors (point, value), got {type(answer).__name__}")
     point, value = answer
@@ -359,7 +367,7 @@ def check_answer(blocks: Blocks, cost: Tensor, answer: object) -> None:
     size = 1 + (cost * point).abs().sum(-1)
     if bool(((value - (cost * point).sum(-1)).abs() > 1e-6 * size).any()):
         raise OracleError(f"{who} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)")
-    constraints = blocks.type.constraints()
+    constraints = kind.constraints()
     if constraints is not None:
         worst = float((constraints.violation(point) / (1 + point.abs().amax(-1))).max())
         if worst > 1e-6:

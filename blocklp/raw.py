@@ -20,7 +20,7 @@ from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.engine import Event, Limits, relative_gap, run
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.methods import Method, as_method
-from blocklp.model import Blocks, check_answer
+from blocklp.model import check_answer
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
 
@@ -259,9 +259,8 @@ def _decomposition(functions: _Functions, c: Structure, lower: Structure, upper:
     kind = _Everything(functions, rows)
     alone = (maps.spread(counts) < 1.5).all(0)
     group = Group("min_oracle", kind, 1, copies, 0, (~alone).to(cost))
-    handle = Blocks("min_oracle", kind, torch.zeros(1, copies, dtype=torch.long))
     trial = maps.spread(cost / counts)[:, None]
-    check_answer(handle, trial, kind.min_oracle(trial))
+    check_answer(kind, trial, kind.min_oracle(trial))
     return Decomposition(cost, low, high, torch.zeros_like(cost[:, 0]), (group,), maps, counts)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -358,11 +359,16 @@ def _groups(model: Model, lower: Tensor, upper: Tensor) -> dict[str, tuple[Block
 
 
 def _extent(kind: BlockType, batch: int, scope: Tensor) -> tuple[Tensor, Tensor]:
-    """Least and largest value of every coordinate over its block, ``(batch or 1, blocks, dim)``, by the oracle itself."""
+    """Least and largest value of every coordinate over its block, ``(batch or 1, blocks or 1, dim)``, by the oracle itself."""
     blocks, dim = scope.shape
-    rows = batch if any(t.shape[0] > 1 for t in kind.tensors().values()) else 1
-    count = blocks if any(t.shape[1] > 1 for t in kind.tensors().values()) else 1
-    least = torch.full((rows, blocks, dim), -torch.inf, dtype=torch.float64)
+    if kind.alike:
+        return (_extent_known if isinstance(kind, Hashable) else _extent_of)(kind, 1, 1, dim)
+    rows, count = (n if any(t.shape[i] > 1 for t in kind.tensors().values()) else 1 for i, n in enumerate((batch, blocks)))
+    return _extent_of(kind, rows, count, dim)
+
+
+def _extent_of(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+    least = torch.full((rows, count, dim), -torch.inf, dtype=torch.float64)
     most = -least
     if dim > HULL_DIM:
         return least, most
@@ -372,6 +378,9 @@ def _extent(kind: BlockType, batch: int, scope: Tensor) -> tuple[Tensor, Tensor]
         least[..., d] = kind.min_oracle(cost)[1]
         most[..., d] = -kind.min_oracle(-cost)[1]
     return least, most
+
+
+_extent_known = functools.lru_cache(_extent_of)
 
 
 def _join(parts: list[Tensor], batches: list[int], dim: int = 0) -> Tensor:

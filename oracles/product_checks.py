@@ -235,7 +235,8 @@ def edge_completed(
         turns, totals, means = np.empty(TURNS, np.int64), np.empty((parts, 8)), np.empty((2, ends))
     for row in live[:1] if divided else live[begin:stop]:
         n, m = row % len(places), row % len(lower)
-        layout = (start, blocks, filled[row % len(filled)], ends, met[row % len(met)], private[row % len(private)], narrow[row], places[n])
+        real, shared, alone = filled[row % len(filled)], met[row % len(met)], private[row % len(private)]
+        layout = (start, blocks, real, ends, shared, alone, narrow[row], places[n])
         state = (cost[row], offset[row], lower[m], upper[m], grid[row % len(grid)], mean[row])
         known = (noticed, tolerance, bound[row], size[row], primal[row : row + 1], x[row])
         if parts == 1:
@@ -290,13 +291,13 @@ def _complete(
     variables = slice(ends * k // parts, ends * (k + 1) // parts)
     for phase in range(first_phase, last_phase):
         if phase == 0:
-            own, shared, others = totals[k], met[variables], private[variables]
+            own, found, shared, price = totals[k], means[:, variables], met[variables], c[variables]
             own[:], own[6] = 0, -1
-            near_mean, rounded = means[0, variables], means[1, variables]
-            _candidates(mean[variables], shared, others, c[variables], low[variables], high[variables], step[variables], near_mean, rounded)
+            kinds, sides = (shared, private[variables]), (low[variables], high[variables], step[variables])
+            _candidates(mean[variables], *kinds, price, *sides, found[0], found[1])
             for i in range(2):
-                own[i] = _inner(means[i, variables], c[variables])
-                own[2 + i], own[4 + i] = _reach(means[i, variables], shared)
+                own[i] = _inner(found[i], price)
+                own[2 + i], own[4 + i] = _reach(found[i], shared)
         elif phase == 1:
             _add_products(place, first, last, blocks, c, means, near, totals[k])
         elif phase == 6:

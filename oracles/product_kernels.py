@@ -53,7 +53,17 @@ def _reflect(eta: Any, cost: Any, taken: Any, t_a: Any, t_b: Any, r_a: Any, r_b:
 
 @compile(nogil=True, error_model="numpy")
 def _update(
-    place_a: Any, place_b: Any, target: Any, rate: Any, anchor_a: Any, anchor_b: Any, age: int, t_a: Any, t_b: Any, near_a: Any, near_b: Any
+    place_a: Any,
+    place_b: Any,
+    target: Any,
+    rate: Any,
+    anchor_a: Any,
+    anchor_b: Any,
+    age: int,
+    t_a: Any,
+    t_b: Any,
+    near_a: Any,
+    near_b: Any,
 ) -> None:
     """The update of t for some edges, once their points have been taken from it."""
     kind = t_a.dtype.type

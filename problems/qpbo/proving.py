@@ -75,9 +75,11 @@ def _bounded(qubo: Qubo, fixed: LabelArray) -> tuple[Leaf, FloatArray]:
     rest, free, _ = fold(qubo, fixed)
     if rest is None or not len(rest.edges):
         return Leaf(()), point
-    solution = roof_duality_model(rest).solve(tol=1e-6, passes=PASSES)
+    model = roof_duality_model(rest)
+    solution = model.solve(tol=1e-6, passes=PASSES)
     if Status.INTERRUPTED in solution.status:  # which the solver has caught, with nothing proved
         raise KeyboardInterrupt
-    duals = next(d for d in solution.state.duals.values() if d.shape[2] == 3)
+    (blocks,) = model.blocks
+    duals = solution.duals[blocks][0][blocks.scope[:, 2].argsort()]  # products are in the order of the pairs
     point[free] = solution.x["y"][0].numpy()
-    return Leaf(tuple((float(a), float(b), float(c)) for a, b, c in duals[0].tolist())), point
+    return Leaf(tuple((float(a), float(b), float(c)) for a, b, c in duals.tolist())), point

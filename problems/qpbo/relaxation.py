@@ -26,6 +26,8 @@ from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_
 from blocklp.problems.together import solve_together
 from blocklp.tightening import Budget, Round, Tightened
 
+EDGE = Edge()
+
 NEAR = 2**16
 """Variables that blocks close to each other have for second ends: what a pass adds up for them stays in the cache of a core."""
 
@@ -49,8 +51,8 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
     first, second = torch.tensor(qubo.edges).T
     quadratic = torch.tensor(qubo.quadratic)
     z = model.variable("z", len(qubo.edges), lower=0, upper=1)
-    order = torch.cat([dealt(part) for part in torch.argsort(second // NEAR, stable=True).split(DEAL)])
-    model.add(Edge(), scope=[y[first[order]], y[second[order]], z[order]])
+    order = torch.cat([dealt(part) for part in torch.split(torch.argsort(second // NEAR, stable=True), DEAL)])
+    model.add(EDGE, scope=[y[first[order]], y[second[order]], z[order]])
     model.minimize(objective + quadratic @ z)
     return model
 

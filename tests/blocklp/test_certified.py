@@ -10,7 +10,7 @@ import torch
 
 import blocklp as bl
 from blocklp import engine, loops
-from blocklp.checks import certified
+from blocklp.checks import certified, improve
 from blocklp.decomposition import Decomposition
 from blocklp.oracles import Edge
 from blocklp.reference import reference
@@ -94,6 +94,31 @@ def test_rigorous_bounds_are_below_the_exact_value(seed: int, scale: float) -> N
         assert Fraction(rigorous[row].item()) <= exact
         assert float(exact - Fraction(rigorous[row].item())) <= 1e5 * EPS * size
         assert abs(float(exact - Fraction(bound[row].item()))) <= 100 * EPS * size
+
+
+@pytest.mark.usefixtures("looped")
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize(
+    "best, gap, shares", [(-1e9, torch.inf, True), (-1e9, 1e-6, True), (-1e9, 1e6, False), (-torch.inf, 0.0, True)]
+)
+def test_residuals_are_shared_where_they_matter(
+    best: float, gap: float, shares: bool, divided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
+    monkeypatch.setattr(loops, "DIVIDED", 0 if divided else 10**12)
+    problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
+    found = loops.load(problem)
+    assert found is not None
+    alone, price = problem.spread(problem.counts) == 1, problem.spread(problem.cost)
+    duals = torch.where(alone, price, multipliers(problem, 0, 1.0))
+    for known in (problem, replace(problem, loops=found.over(problem))):
+        bounds, kept = torch.full((problem.batch,), best, dtype=torch.float64), torch.zeros_like(duals)
+        bound, improved = improve(known, duals, bounds + gap, bounds, kept)
+        looked = problem.recentred(duals) if shares else duals
+        for row in range(problem.batch):
+            assert bound[row].item() == pytest.approx(float(exact_value(problem, looked, row)), rel=1e-12)
+        shared = [group for group in problem.groups if group.shares]
+        assert torch.equal(improved, bound) and all(torch.equal(g.rows(kept)[:, :2], g.rows(duals)[:, :2]) for g in shared)
 
 
 @pytest.mark.usefixtures("looped")

@@ -203,5 +203,18 @@ class Broken(bl.BlockType):
 )
 def test_wrong_oracles_are_refused_where_they_are_declared(answer: object, words: str) -> None:
     m, y, z = pair_model()
-    with pytest.raises(OracleError, match=words):
-        m.add(Broken(answer), y[:2])
+    kind = Broken(answer)
+    for _ in range(2):  # what is refused once is refused again
+        with pytest.raises(OracleError, match=words):
+            m.add(kind, y[:2])
+
+
+def test_a_type_that_models_share_is_asked_again_for_other_shapes() -> None:
+    """Right for two blocks, wrong for three."""
+    kind = Broken(lambda c: (torch.zeros_like(c), c.new_zeros(1, 2)))
+    for _ in range(2):
+        m = bl.Model()
+        y = m.variable("y", 6, lower=0, upper=1)
+        m.add(kind, y[[[0, 1], [2, 3]]])
+        with pytest.raises(OracleError, match="returned point"):
+            m.add(kind, y[[[0, 1], [2, 3], [4, 5]]])

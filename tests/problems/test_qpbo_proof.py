@@ -39,6 +39,19 @@ def test_a_minimiser_is_proved_and_nothing_else_is(seed, all_labellings):
     assert not check_proof(qubo, worse, proof).optimal
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_multipliers_of_a_tight_relaxation_prove_all(seed):
+    """Without frustration roof duality is tight, so that its multipliers, in the order of the pairs, need no branch."""
+    rng = np.random.default_rng(seed)
+    pairs = np.array([(i, j) for i in range(20) for j in range(i) if rng.random() < 0.5])
+    qubo = Qubo.from_terms(rng.integers(-60, 200, 20), pairs, -rng.integers(1, 60, len(pairs)))
+    labels = solve_qpbo_exactly(qubo).labels
+    proof = proving._bounded(qubo, np.full(20, -1, np.int8))[0]
+    verdict = check_proof(qubo, labels, proof)
+    assert len(proof.multipliers) == len(qubo.edges) > 16 and labels.any()
+    assert float(verdict.bound) == pytest.approx(float(verdict.energy), rel=1e-5)
+
+
 def test_random_multipliers_never_prove_too_much(all_labellings):
     rng = np.random.default_rng(3)
     for seed in range(60):

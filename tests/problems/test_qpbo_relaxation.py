@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 import blocklp as bl
 from blocklp.problems.qpbo import Qubo, read_qubo, relaxation, roof_duality_model, solve_qpbo
@@ -22,6 +23,15 @@ def test_bound_and_labelling_against_brute_force_and_highs(seed, all_labellings)
     assert float(found.relaxation.bound[0]) == pytest.approx(lp, rel=2e-6, abs=2e-6)
     assert float(found.relaxation.safe_bound[0]) <= lp + 1e-9 * abs(lp)
     assert found.energy == qubo.energy(found.labels.numpy()) >= best
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 200, 4096])
+def test_blocks_are_dealt_so_that_neighbours_come_apart(count):
+    """Whatever the number, each is given once, and one after the other stays so far apart that 16 additions run side by side."""
+    order = relaxation.dealt(torch.arange(count) + 5)
+    assert sorted(order.tolist()) == list(range(5, count + 5))
+    if count >= 200:
+        assert int(order.diff().abs().min()) >= count // 16
 
 
 def test_pairs_keep_their_order_where_blocks_are_sorted(monkeypatch):
