@@ -69,8 +69,11 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
 
         @functools.wraps(function)
         def run(units: int, *arguments: Tensor | float) -> None:
-            arrays: list[Any] = [a.detach().numpy() if isinstance(a, Tensor) else a for a in arguments]
-            threads = max(1, min(getattr(_own, "threads", torch.get_num_threads()), units // grain))
+            arrays: list[Any] = [(a.detach() if a.requires_grad else a).numpy() if isinstance(a, Tensor) else a for a in arguments]
+            threads = min(getattr(_own, "threads", torch.get_num_threads()), units // grain)
+            if threads <= 1:
+                compiled(0, units, *arrays)
+                return
             ends = [units * k // threads for k in range(threads + 1)]
             others = [_pool().submit(compiled, *part, *arrays) for part in itertools.pairwise(ends[1:])]
             try:

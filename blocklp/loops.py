@@ -32,6 +32,10 @@ DIVIDED = LARGE
 
 MOST_PARTS = 8
 
+_NO_TURNS = torch.zeros(0, dtype=torch.long)
+_NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
+_NO_SUMS = {kind: torch.zeros(0, 4, 0, dtype=kind) for kind in (torch.float32, torch.float64)}
+
 _so_far = [0]
 
 
@@ -125,9 +129,10 @@ class Only:
     def dealt(self, kind: torch.dtype) -> tuple[int, Tensor, int, Tensor, Tensor]:
         """Units of work, turns, parts of an instance; where these are units, their sums (parts, 4, used) and totals (parts, 8)."""
         parts = 1 if self.room is None else len(self.room)
-        room = self.room if self.room is not None and len(self.rest) == 1 else self.rest.new_empty(0, 4, 0)
-        sums = room.flatten().view(kind)[: room.numel()].view(room.shape)
-        return len(room) or len(self.live), torch.zeros(TURNS, dtype=torch.long), parts, sums, self.rest.new_empty(len(room), 8)
+        if self.room is None or len(self.rest) > 1:
+            return len(self.live), _NO_TURNS, parts, _NO_SUMS[kind], _NO_TOTALS
+        sums = self.room.flatten().view(kind)[: self.room.numel()].view(self.room.shape)
+        return parts, torch.zeros(TURNS, dtype=torch.long), parts, sums, self.rest.new_empty(parts, 8)
 
     def select(self, rows: Rows) -> Only:
         """Return the loops over some instances, all of them at work."""
