@@ -39,14 +39,14 @@ def improve(problem: Decomposition, duals: Tensor, primal: Tensor, best: Tensor,
         only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
         table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, only.largest, only.rest)
         layout = (group.start, group.blocks, only.filled, loops.used, only.met)
-        units, *shared = only.dealt(best.dtype)
-        only.find("bounds")(units, *shared, only.live, *layout, *table, duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals)
+        units, *parts = only.dealt(best.dtype)
+        only.find("bounds")(units, *parts, only.live, *layout, *table, duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals)
         return bound, best
-    known = duals.double()
-    residual, allowed = problem.cost - problem.collect(known), NEGLIGIBLE * (primal - best)
+    duals = duals.double()
+    residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
     shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)
-    known = known + problem.to_dual(residual.mul_(shares[:, None]))
-    bound = corrected(problem, known, problem.value(known))
+    shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
+    bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals)
 
 

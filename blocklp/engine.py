@@ -194,11 +194,11 @@ def _nothing_yet(problem: Decomposition) -> Results:
     )
 
 
-def _zeros(like: Tensor) -> Tensor:
-    """Zeros; on a CPU memory is taken where threads write to it, not before."""
+def _zeros(like: Tensor, kind: torch.dtype = torch.float64) -> Tensor:
+    """Zeros of a tensor's shape; on a CPU memory is taken where threads write to it, not before."""
     if like.device.type != "cpu":
-        return like.new_zeros(like.shape)
-    return torch.from_numpy(np.zeros(like.shape, like.new_empty(0).numpy().dtype))
+        return torch.zeros_like(like, dtype=kind)
+    return torch.from_numpy(np.zeros(like.shape, np.float32 if kind == torch.float32 else np.float64))
 
 
 def _parts(problem: Decomposition, most: int) -> list[slice]:
@@ -301,7 +301,8 @@ class _Lane:
             first = self.problem.spread((self.problem.cost / self.problem.counts).to(dtype))
         else:
             first = self.problem.recentred(duals).to(dtype)
-        self.best_duals = _zeros(first) if duals is None else first.clone()
+        kind = dtype if self.parked else torch.float64  # loops take them as they are
+        self.best_duals = _zeros(first, kind) if duals is None else first.to(kind, copy=True)
         self.state = self.method.start(self.iterated, first, eta)
         self.passes = 1
         while True:
@@ -425,7 +426,7 @@ class _Lane:
             if len(done) == len(status):  # all at once takes least
                 out.duals[self.part] = self.best_duals
         else:
-            out.duals[rows] = self.best_duals[at].double()
+            out.duals[rows] = self.best_duals[at]
         out.status[rows] = status[done]
         out.passes[rows] = self.passes
         out.seconds[rows] = time.perf_counter() - self.began
