@@ -109,16 +109,23 @@ def _part(
     governing: Any,
     point: Any,
     sums: Any,
+    spans: Any,
 ) -> None:
     """Pass n of some over the edges of an instance from ``first`` to before ``last``; the first ``late`` ones update nothing.
 
-    ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points.  An edge reads two values t, two
-    places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single precision.  Between the
-    passes t is kept less ``rate`` times the points, which are then found once a pass.
+    ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points, from ``spans[0]`` to before
+    ``spans[1]`` for first ends, from ``spans[2]`` to before ``spans[3]`` for second ones, which the first pass finds.
+
+    An edge reads two values t, two places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single
+    precision.  Between the passes t is kept less ``rate`` times the points, which are then found once a pass.
     """
     near, far, taken = np.empty((2, TILE), governing.dtype), last - first > FAR, rate - rate if show else rate
     near_a, near_b = near[0], near[1]
-    sums[: 4 if show else 2] = 0
+    if n == 0:
+        spans[0], spans[1] = _span(place[start + first : start + last])
+        spans[2], spans[3] = _span(place[start + blocks + first : start + blocks + last])
+    for kind in range(4 if show else 2):
+        sums[kind, int(spans[kind % 2 * 2]) : int(spans[kind % 2 * 2 + 1])] = 0
     for at in range(first, last, TILE):
         count = min(TILE, last - at)
         a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
@@ -147,30 +154,44 @@ def _part(
 
 
 @compile(nogil=True, error_model="numpy")
-def _merge(show: bool, first: int, last: int, cost: Any, counts: Any, eta: Any, sums: Any, target: Any, mean: Any) -> None:
+def _span(place: Any) -> tuple[Any, Any]:
+    """The first of some places, and one past the last."""
+    first, last = np.uint64(2**62), np.uint64(0)
+    for q in range(len(place)):
+        first, last = min(first, place[q]), max(last, place[q] + np.uint64(1))
+    return first, last
+
+
+@compile(nogil=True, error_model="numpy")
+def _merge(
+    show: bool, first: int, last: int, cost: Any, counts: Any, eta: Any, sums: Any, spans: Any, target: Any, mean: Any
+) -> None:
     """The next targets of some variables, and the means of their points, from the sums (parts, 4, used)."""
     near = np.empty(TILE, target.dtype)
     for at in range(first, last, TILE):
         own = slice(at, min(at + TILE, last))
         new, c, number = target[own], cost[own], counts[own]
-        _total_of_parts(sums, 0, own, near)
+        _total_of_parts(sums, spans, 0, own, near)
         for v in range(len(new)):
             new[v] = (near[v] - eta * c[v]) / number[v]
         if show:
             point = mean[own]
-            _total_of_parts(sums, 2, own, near)
+            _total_of_parts(sums, spans, 2, own, near)
             for v in range(len(point)):
                 point[v] = near[v] / number[v]
 
 
 @compile(nogil=True, error_model="numpy")
-def _total_of_parts(sums: Any, kind: int, own: Any, total: Any) -> None:
+def _total_of_parts(sums: Any, spans: Any, kind: int, own: Any, total: Any) -> None:
     """Sums of some variables, from those of the first and of the second ends in every part."""
     total[:] = 0
     for k in range(len(sums)):
-        one, two = sums[k, kind][own], sums[k, kind + 1][own]
-        for v in range(len(one)):
-            total[v] += one[v] + two[v]
+        for end in range(2):
+            first, last = max(own.start, int(spans[k, 2 * end])), min(own.stop, int(spans[k, 2 * end + 1]))
+            if first < last:
+                part, of_all = sums[k, kind + end, first:last], total[first - own.start : last - own.start]
+                for v in range(len(part)):
+                    of_all[v] += part[v]
 
 
 @compile(nogil=True, error_model="numpy")
@@ -257,7 +278,7 @@ def edge_passes(
     moved: Any,
 ) -> None:
     """Several passes, a live instance a unit, which then stays in the cache; the last one shows its points and multipliers."""
-    sums, speed = np.empty((parts, 4, used), points.dtype), points.dtype.type(rate)
+    sums, spans, speed = np.empty((parts, 4, used), points.dtype), np.empty((parts, 4)), points.dtype.type(rate)
     for row in live[begin:stop]:
         place, number = places[row % len(places)], counts[row % len(counts)]
         t, dual, point, late, own = governing[row], duals[row], points[row], int(ready[row]), filled[row % len(filled)]
@@ -265,8 +286,8 @@ def edge_passes(
             show = n == passes - 1
             state = (n, late, show, place, target[row], speed, eta[row], anchor[row], age[row], start, blocks, dual, t, point)
             for k in range(parts):
-                _part(own * k // parts, own * (k + 1) // parts, *state, sums[k])
-            _merge(show, 0, used, cost[row], number, eta[row], sums, target[row], mean[row])
+                _part(own * k // parts, own * (k + 1) // parts, *state, sums[k], spans[k])
+            _merge(show, 0, used, cost[row], number, eta[row], sums, spans, target[row], mean[row])
         apart[row], moved[row] = 0, 0
         for k in range(parts):
             total = 0.0
@@ -306,7 +327,7 @@ def edge_divided(
 ) -> None:
     """The same for a single large instance: edges, then variables, then edges, ..., each in parts.
 
-    ``totals`` (parts, 8) get what :func:`edge_passes` calls apart and moved.
+    ``totals`` (parts, 8) get what :func:`edge_passes` calls apart and moved, and the spans of :func:`_part`.
     """
     speed, late, own, weight = points.dtype.type(rate), int(ready[0]), filled[0], eta[0]
     place, t, dual, point, goal, middle, phases = places[0], governing[0], duals[0], points[0], target[0], mean[0], 2 * passes + 1
@@ -323,10 +344,10 @@ def edge_divided(
             totals[k, 0] = total
         elif phase % 2 == 0:
             state = (n, late, show, place, goal, speed, weight, anchor[0], age[0], start, blocks, dual, t, point)
-            _part(own * k // parts, own * (k + 1) // parts, *state, sums[k])
+            _part(own * k // parts, own * (k + 1) // parts, *state, sums[k], totals[k, 4:])
         else:
             first, last = used * k // parts, used * (k + 1) // parts
-            _merge(show, first, last, cost[0], counts[0], weight, sums, goal, middle)
+            _merge(show, first, last, cost[0], counts[0], weight, sums, totals[:, 4:], goal, middle)
             if show:
                 totals[k, 1] = _moves(middle[first:last], goal[first:last], counts[0, first:last])
         done(turns)
