@@ -341,7 +341,7 @@ def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
         check_answer(kind, cost, kind.min_oracle(cost))
 
 
-_ask_known = functools.lru_cache(_ask)  # thousands of models may share a type
+_ask_known = functools.lru_cache(16)(_ask)  # thousands of models may share a type
 
 
 def check_answer(kind: BlockType, cost: Tensor, answer: object) -> None:

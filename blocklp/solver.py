@@ -380,7 +380,7 @@ def _extent_of(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor
     return least, most
 
 
-_extent_known = functools.lru_cache(_extent_of)
+_extent_known = functools.lru_cache(16)(_extent_of)
 
 
 def _join(parts: list[Tensor], batches: list[int], dim: int = 0) -> Tensor:

@@ -32,14 +32,14 @@ NEAR = 2**16
 """Variables that blocks close to each other have for second ends: what a pass adds up for them stays in the cache of a core."""
 
 HANDS, DEAL = 16, 2**12
-"""Every so many blocks are dealt out to hands and picked up in turn: additions to the same sum have to wait for each other."""
+"""Hands, and blocks that are dealt out to them at a time: additions to the same sum have to wait for each other."""
 
 
 def roof_duality_model(qubo: Qubo) -> bl.Model:
     """Return the relaxation as a model with variables ``y`` (n,), ``z`` (pairs,) and blocks ``Edge``.
 
-    Primal points are tried as they come and with y rounded to halves, each with the best z.  Blocks are sorted by the range of
-    :data:`NEAR` variables that has the second one, then as the pairs are, but not next to those that follow there (:data:`DEAL`).
+    Primal points are tried as they come and with y rounded to halves, each with the best z.  Products z are in the order of the
+    pairs, blocks in one that passes over them like better: by ranges of :data:`NEAR` second variables, :func:`dealt` out.
     """
     model = bl.Model()
     y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
@@ -58,7 +58,7 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
 
 
 def dealt(numbers: Tensor) -> Tensor:
-    """Numbers ``(k,)`` in another order: parts of them next to each other in :data:`HANDS` hands, of which each in turn gives one."""
+    """Numbers ``(k,)`` in another order: :data:`HANDS` hands hold parts that follow each other, and each in turn gives one."""
     hands = torch.arange(len(numbers)) % -(-len(numbers) // HANDS)
     return numbers[torch.argsort(hands, stable=True)]
 
