@@ -92,11 +92,15 @@ class BlockType:
     by_rows : bool
         Whether its few :meth:`constraints` are the quickest way to deal with it: ``method="auto"`` then works on the rows of
         all blocks, if all types state them.
+    stateless : bool
+        Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says is asked once for all
+        models that share it.  Classes state it anew.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A class with a min-oracle of its own does not inherit what another type derives from its own polytope."""
         super().__init_subclass__(**options)
+        cls.stateless = vars(cls).get("stateless", False)
         if "min_oracle" in vars(cls):
             for verb in ("min_value", "prox", "complete", "loops", "min_marginals", "overlap", "soft_min", "vertex_table"):
                 if verb not in vars(cls):
@@ -105,11 +109,7 @@ class BlockType:
     dim: int | None = None
     block_data: tuple[str, ...] = ()
     by_rows: bool = False
-
-    @property
-    def alike(self) -> bool:
-        """Whether all blocks of all instances are the same, without data of their own."""
-        return all(data.shape[:2] == (1, 1) for data in self.tensors().values())
+    stateless: bool = False
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.

@@ -15,7 +15,7 @@ NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
 
 NEGLIGIBLE = 0.01
-"""What the residual of multipliers may cost, as a part of the gap: the copies do not share it as long as it costs no more."""
+"""Part of the gap up to which the copies do not share the residual of multipliers: an upper estimate of what they would gain."""
 
 ALMOST = 3e-2
 """Points that violate rows by more, relative to their size, are not worth mending."""
@@ -80,11 +80,11 @@ def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def offer(
-    problem: Decomposition, points: Tensor, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Keep the primal points that copies and their means give where they are feasible and better than the best so far.
+    """Keep the primal points that the copies ``(batch, copies)`` give where they are feasible and better than the best so far.
 
-    Compiled loops write over the best ones given, but for what :func:`complete` adds.
+    Compiled loops write over the best ones given; products are not those of the points before :func:`complete` is called.
 
     Returns
     -------
@@ -94,13 +94,13 @@ def offer(
     if (loops := problem.loops) is not None and loops.only is not None:
         only, group, grid = loops.only, problem.groups[loops.only.group], problem.grid
         steps = torch.zeros_like(problem.counts) if grid is None else grid
-        table = (problem.coupling.places, problem.cost, problem.offset, problem.lower, problem.upper, steps)
-        layout = (group.start, group.blocks, only.filled, only.ends, only.met, only.private, only.narrow)
-        units, turns, parts, _, totals = only.dealt(x.dtype)
-        shared = (turns, parts, totals, x.new_empty(2, only.ends))
-        only.find("completed")(units, *shared, only.live, *layout, *table, NOTICED, tolerance, mean, bound, only.size, primal, x)
+        table = (problem.coupling.places, problem.cost, problem.offset, problem.counts, problem.lower, problem.upper, steps)
+        layout = (group.start, group.blocks, only.filled, loops.used, only.ends, only.met, only.private, only.narrow)
+        units, *parts = only.dealt(x.dtype)
+        state = (NOTICED, tolerance, points, bound, only.size, primal, x)
+        only.find("completed")(units, *parts, x.new_empty(2, only.ends), only.live, *layout, *table, *state)
         return primal, x
-    found, made = point(problem, mean, tolerance)
+    found, made = point(problem, points, tolerance)
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
 
 
@@ -114,11 +114,9 @@ def complete(problem: Decomposition, rows: Tensor, x: Tensor) -> None:
 
 
 def mend(
-    problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Make feasible what promises a better primal point and is almost feasible, and keep it where it is better.
-
-    ``mean`` are the means of copies ``(batch, variables)``.
 
     Returns
     -------
@@ -128,7 +126,7 @@ def mend(
     spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
     if not problem.testable:
         return primal, x, spent
-    found, _ = point(problem, mean, tolerance)
+    found, _ = point(problem, points, tolerance)
     value, size = problem.primal_value(found), 1 + found.abs().amax(1)
     due = (value < primal - NOTICED * value.abs()) & torch.isfinite(found).all(1)
     if bool(due.any()):
@@ -158,12 +156,13 @@ def prefer(
     return torch.where(better, value, primal), torch.where(first[:, None], found, x)
 
 
-def point(problem: Decomposition, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
-    """Means of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was.
+def point(problem: Decomposition, points: Tensor, tolerance: float) -> tuple[Tensor, bool]:
+    """Mean of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was.
 
     With a grid the rounded point is preferred where it is feasible and no worse.
     """
-    x = torch.minimum(torch.maximum(mean.double(), problem.lower), problem.upper)
+    x = problem.mean(points.double())
+    x = torch.minimum(torch.maximum(x, problem.lower), problem.upper)
     made = problem.completed(x)
     if made is None:
         return x, False

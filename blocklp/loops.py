@@ -106,7 +106,7 @@ class Only:
     private : Tensor
         ``(batch or 1, variables)`` bool: variables in blocks of other groups.
     narrow : Tensor
-        ``(batch,)`` bool: whether variables of the group that are not shared have bounds within 0 and 1.
+        ``(batch,)`` bool: whether some variable of the group that is not shared has tighter bounds than 0 and 1.
     ends : int
         One past the last variable that is met or private.
     rest, largest, size : Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -267,7 +267,7 @@ class Model:
     def _ask_once(self, blocks: Blocks) -> None:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
         kind = blocks.type
-        (_ask_known if kind.alike and isinstance(kind, Hashable) else _ask)(kind, self.batch, *blocks.scope.shape)
+        (_ask_known if kind.stateless and not kind.tensors() else _ask)(kind, self.batch, *blocks.scope.shape)
 
     def minimize(self, objective: Expression | View) -> None:
         """Set the objective, a linear expression of shape ``()``."""

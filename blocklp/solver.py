@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -361,10 +361,9 @@ def _groups(model: Model, lower: Tensor, upper: Tensor) -> dict[str, tuple[Block
 def _extent(kind: BlockType, batch: int, scope: Tensor) -> tuple[Tensor, Tensor]:
     """Least and largest value of every coordinate over its block, ``(batch or 1, blocks or 1, dim)``, by the oracle itself."""
     blocks, dim = scope.shape
-    if kind.alike:
-        return (_extent_known if isinstance(kind, Hashable) else _extent_of)(kind, 1, 1, dim)
-    rows, count = (n if any(t.shape[i] > 1 for t in kind.tensors().values()) else 1 for i, n in enumerate((batch, blocks)))
-    return _extent_of(kind, rows, count, dim)
+    rows = batch if any(t.shape[0] > 1 for t in kind.tensors().values()) else 1
+    count = blocks if any(t.shape[1] > 1 for t in kind.tensors().values()) else 1
+    return (_extent_known if kind.stateless and not kind.tensors() else _extent_of)(kind, rows, count, dim)
 
 
 def _extent_of(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:

@@ -202,12 +202,14 @@ def edge_completed(
     stop: int,
     turns: Any,
     parts: int,
+    sums: Any,
     totals: Any,
     means: Any,
     live: Any,
     start: int,
     blocks: int,
     filled: Any,
+    used: int,
     ends: int,
     met: Any,
     private: Any,
@@ -215,12 +217,13 @@ def edge_completed(
     places: Any,
     cost: Any,
     offset: Any,
+    counts: Any,
     lower: Any,
     upper: Any,
     grid: Any,
     noticed: float,
     tolerance: float,
-    mean: Any,
+    points: Any,
     bound: Any,
     size: Any,
     primal: Any,
@@ -230,17 +233,18 @@ def edge_completed(
 
     Units are those of :func:`edge_bounds`; ``means`` are (2, ends).  Products are left to :func:`edge_products`.
     """
-    near, phases, divided = np.empty((4, TILE)), 7, len(totals) > 0
+    near, phases, divided = np.empty((4, TILE)), 8, len(sums) > 0
     if not divided:
-        turns, totals, means = np.empty(TURNS, np.int64), np.empty((parts, 8)), np.empty((2, ends))
+        turns, sums, totals = np.empty(TURNS, np.int64), np.empty((parts, 4, used)), np.empty((parts, 8))
+        means = np.empty((2, ends))
     for row in live[:1] if divided else live[begin:stop]:
         n, m = row % len(places), row % len(lower)
         real, shared, alone = filled[row % len(filled)], met[row % len(met)], private[row % len(private)]
         layout = (start, blocks, real, ends, shared, alone, narrow[row], places[n])
-        state = (cost[row], offset[row], lower[m], upper[m], grid[row % len(grid)], mean[row])
+        state = (cost[row], offset[row], counts[row % len(counts)], lower[m], upper[m], grid[row % len(grid)], points[row])
         known = (noticed, tolerance, bound[row], size[row], primal[row : row + 1], x[row])
         if parts == 1:
-            _complete(0, phases, 0, near, totals, means, *layout, *state, *known)
+            _complete(0, phases, 0, near, sums, totals, means, *layout, *state, *known)
             continue
         if not divided:
             turns[:] = 0
@@ -248,7 +252,7 @@ def edge_completed(
             phase, k = claim(turns, phases, parts)
             if phase >= phases:
                 break
-            _complete(phase, phase + 1, k, near, totals, means, *layout, *state, *known)
+            _complete(phase, phase + 1, k, near, sums, totals, means, *layout, *state, *known)
             done(turns)
 
 
@@ -258,6 +262,7 @@ def _complete(
     last_phase: int,
     k: int,
     near: Any,
+    sums: Any,
     totals: Any,
     means: Any,
     start: int,
@@ -270,10 +275,11 @@ def _complete(
     place: Any,
     c: Any,
     offset: float,
+    number: Any,
     low: Any,
     high: Any,
     step: Any,
-    mean: Any,
+    point: Any,
     noticed: float,
     tolerance: float,
     bound: float,
@@ -286,32 +292,39 @@ def _complete(
     ``means`` are of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.  ``totals`` get the
     values of both, their largest magnitudes, how far they are beyond bounds, and the first of them which one is kept.
     """
-    parts = len(totals)
+    parts = len(sums)
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
     variables = slice(ends * k // parts, ends * (k + 1) // parts)
     for phase in range(first_phase, last_phase):
         if phase == 0:
+            total = sums[k, 0]
+            total[:] = 0
+            for side in (0, blocks):
+                for q in range(first + side, last + side):
+                    total[place[q]] += np.float64(point[q])
+        elif phase == 1:
+            _total_of_parts(sums, variables, means[0])
             own, found, shared, price = totals[k], means[:, variables], met[variables], c[variables]
             own[:], own[6] = 0, -1
             kinds, sides = (shared, private[variables]), (low[variables], high[variables], step[variables])
-            _candidates(mean[variables], *kinds, price, *sides, found[0], found[1])
+            _candidates(number[variables], *kinds, price, *sides, found[0], found[1])
             for i in range(2):
                 own[i] = _inner(found[i], price)
                 own[2 + i], own[4 + i] = _reach(found[i], shared)
-        elif phase == 1:
+        elif phase == 2:
             _add_products(place, first, last, blocks, c, means, near, totals[k])
-        elif phase == 6:
+        elif phase == 7:
             if totals[0, 6] >= 0:
                 y = means[int(totals[0, 6])]
                 for v in range(variables.start, variables.stop):
                     if met[v] or private[v]:
                         x[v] = y[v]
         elif totals[0, 6] < 0:  # first the rounded ones, where that helps
-            i = 1 if phase < 4 else 0
+            i = 1 if phase < 5 else 0
             value, other = offset + totals[:, i].sum(), offset + totals[:, 0].sum()
             new, none = value < primal[0] - noticed * abs(value), np.isinf(primal[0])
             if (new or none) and (i == 0 or value < other + noticed * abs(other)):
-                if phase in (2, 4):
+                if phase in (3, 5):
                     if narrow:
                         totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, means[i]))
                 elif k == 0:
@@ -324,10 +337,22 @@ def _complete(
 
 
 @compile(nogil=True, error_model="numpy")
-def _candidates(mean: Any, met: Any, private: Any, c: Any, low: Any, high: Any, step: Any, near: Any, rounded: Any) -> None:
-    """The means of some variables within bounds, and the same rounded to the grid; what nothing shares goes to its better bound."""
-    for v in range(len(mean)):
-        y = min(max(np.float64(mean[v]), low[v]), high[v])
+def _total_of_parts(sums: Any, variables: Any, total: Any) -> None:
+    """Sums of some variables over all parts; there are none of those that no part has."""
+    for v in range(variables.start, min(variables.stop, sums.shape[2])):
+        total[v] = sums[0, 0, v]
+        for j in range(1, len(sums)):
+            total[v] += sums[j, 0, v]
+
+
+@compile(nogil=True, error_model="numpy")
+def _candidates(number: Any, met: Any, private: Any, c: Any, low: Any, high: Any, step: Any, near: Any, rounded: Any) -> None:
+    """From sums ``near``: the means of some variables within bounds, and the same rounded to the grid.
+
+    What nothing shares goes to its better bound.
+    """
+    for v in range(len(near)):
+        y = min(max(near[v] / number[v], low[v]), high[v])
         z = min(max(np.rint(y / step[v]) * step[v], low[v]), high[v])
         best = (high[v] if c[v] < 0 else low[v]) if private[v] else 0.0
         near[v] = y if met[v] else best

@@ -119,9 +119,9 @@ def _part(
     An edge reads two values t, two places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single
     precision.  Between the passes t is kept less ``rate`` times the points, which are then found once a pass.
     """
-    near, far, taken = np.empty((2, TILE), governing.dtype), last - first > FAR, rate - rate if show else rate
+    near, far, taken = np.empty((2, TILE), governing.dtype), last - first > FAR, governing.dtype.type(0) if show else rate
     near_a, near_b = near[0], near[1]
-    if n == 0:
+    if n == 0:  # slices are empty where a part has no edges
         spans[0], spans[1] = _span(place[start + first : start + last])
         spans[2], spans[3] = _span(place[start + blocks + first : start + blocks + last])
     for kind in range(4 if show else 2):
@@ -131,7 +131,7 @@ def _part(
         a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
         place_a, place_b, cost = place[a : a + count], place[b : b + count], dual[c : c + count]
         t_a, t_b, still = governing[a : a + count], governing[b : b + count], len(anchor) > 0
-        if n == 0 and late == 0:
+        if n == 0 and late == 0:  # t comes whole
             _reflect(eta, cost, rate, t_a, t_b, near_a, near_b)
         if n >= late:
             anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]

@@ -27,6 +27,7 @@ class Edge(FiniteVertices):
     """
 
     vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1))
+    stateless = True
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Compare the four vertices."""

@@ -62,10 +62,6 @@ class AdmmState(MethodState):
     atoms: tuple[atom.Atoms | None, ...]  # one a group, None for types with a prox
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks)
 
-    def mean_points(self, problem: Decomposition) -> Tensor:
-        """Return those kept, once finished."""
-        return self.mean
-
 
 @dataclass(frozen=True)
 class Admm(Method):

@@ -37,10 +37,6 @@ class MethodState:
     points: Tensor
     eta: Tensor
 
-    def mean_points(self, problem: Decomposition) -> Tensor:
-        """Mean of the points of every variable: ``(batch, variables)``, of any precision."""
-        return problem.mean(self.points.double())
-
     def select(self, rows: Tensor) -> Self:
         """Return the state of some instances."""
         return dataclasses.replace(self, **{f.name: _select(getattr(self, f.name), rows) for f in dataclasses.fields(self)})

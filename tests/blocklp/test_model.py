@@ -209,6 +209,29 @@ def test_wrong_oracles_are_refused_where_they_are_declared(answer: object, words
             m.add(kind, y[:2])
 
 
+def test_a_type_that_changes_between_models_is_asked_again() -> None:
+    """Its points then leave the bounds of the variables, which need a box of their own."""
+
+    class Square(bl.BlockType):
+        reach = 1.0
+
+        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+            point = -self.reach * torch.sign(cost)
+            return point, (point * cost).sum(-1)
+
+    class Other(Edge):
+        """What a class says of itself does not hold for those below it."""
+
+    assert Edge.stateless and not Other.stateless
+    kind = Square()
+    for kind.reach in (1.0, 3.0):
+        m = bl.Model()
+        y = m.variable("y", 3, lower=-1, upper=1)
+        m.add(kind, y[[[0, 1], [1, 2]]])
+        m.minimize(np.array([1.0, -2.0, 3.0]) @ y)
+        assert m.solve(tol=1e-6).bound.item() == pytest.approx(-6)
+
+
 def test_a_type_that_models_share_is_asked_again_for_other_shapes() -> None:
     """Right for two blocks, wrong for three."""
     kind = Broken(lambda c: (torch.zeros_like(c), c.new_zeros(1, 2)))
