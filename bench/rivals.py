@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -41,22 +41,21 @@ def max_flow(qubo: Qubo) -> tuple[float, float, float]:
     return value, built - began, time.perf_counter() - built
 
 
-def on_all_cores(solve: Callable[[Qubo], Any], qubos: Sequence[Qubo]) -> tuple[float, list[Any]]:
-    """Seconds until processes of one thread, one a core, have solved all of some instances, a few at a time; answers.
-
-    The median of three runs.
-    """
+@contextmanager
+def on_all_cores(solve: Callable[[Qubo], Any], qubos: Sequence[Qubo]) -> Iterator[Callable[[], tuple[float, list[Any]]]]:
+    """Processes of one thread, one a core, that wait to solve all of some instances, a few at a time: seconds, and answers."""
     context = multiprocessing.get_context("spawn")
     cores = os.cpu_count() or 1
     ready = context.Barrier(cores + 1)
     with context.Pool(cores, _given, (solve, qubos, ready)) as pool:
         ready.wait()
-        taken, answers = [], []
-        for _ in range(3):
+
+        def run() -> tuple[float, list[Any]]:
             began = time.perf_counter()
             answers = pool.map(_solved, range(len(qubos)), chunksize=max(1, len(qubos) // (16 * cores)))
-            taken.append(time.perf_counter() - began)
-        return median(taken), answers
+            return time.perf_counter() - began, answers
+
+        yield run
 
 
 _work: list[Any] = []

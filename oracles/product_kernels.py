@@ -24,7 +24,10 @@ __all__ = [
     "edge_restart",
 ]
 
-FAR, AHEAD = 500_000, 2 * TILE
+RUN = 4 * TILE
+"""Edges at a time in passes over whole instances: less begins anew than with tiles."""
+
+FAR, AHEAD = 500_000, RUN
 """Edges of a part that are more than caches hold, and how early memory is then asked for them: while a processor adds to sums all
 over the place it does not look ahead."""
 
@@ -119,15 +122,15 @@ def _part(
     An edge reads two values t, two places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single
     precision.  Between the passes t is kept less ``rate`` times the points, which are then found once a pass.
     """
-    near, far, taken = np.empty((2, TILE), governing.dtype), last - first > FAR, governing.dtype.type(0) if show else rate
+    near, far, taken = np.empty((2, RUN), governing.dtype), last - first > FAR, governing.dtype.type(0) if show else rate
     near_a, near_b = near[0], near[1]
     if n == 0:  # slices are empty where a part has no edges
         spans[0], spans[1] = _span(place[start + first : start + last])
         spans[2], spans[3] = _span(place[start + blocks + first : start + blocks + last])
     for kind in range(4 if show else 2):
         sums[kind, int(spans[kind % 2 * 2]) : int(spans[kind % 2 * 2 + 1])] = 0
-    for at in range(first, last, TILE):
-        count = min(TILE, last - at)
+    for at in range(first, last, RUN):
+        count = min(RUN, last - at)
         a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
         place_a, place_b, cost = place[a : a + count], place[b : b + count], dual[c : c + count]
         t_a, t_b, still = governing[a : a + count], governing[b : b + count], len(anchor) > 0
@@ -138,14 +141,14 @@ def _part(
             _update(place_a, place_b, target, rate, anchor_a, anchor_b, age + n - late, t_a, t_b, near_a, near_b)
         _reflect(eta, cost, taken, t_a, t_b, near_a, near_b)
         if far:
-            fetch(place, a + AHEAD, TILE)
-            fetch(place, b + AHEAD, TILE)
-            fetch(dual, c + AHEAD, TILE)
-            fetch(governing, a + AHEAD, TILE)
-            fetch(governing, b + AHEAD, TILE)
+            fetch(place, a + AHEAD, RUN)
+            fetch(place, b + AHEAD, RUN)
+            fetch(dual, c + AHEAD, RUN)
+            fetch(governing, a + AHEAD, RUN)
+            fetch(governing, b + AHEAD, RUN)
             if still:
-                fetch(anchor, a + AHEAD, TILE)
-                fetch(anchor, b + AHEAD, TILE)
+                fetch(anchor, a + AHEAD, RUN)
+                fetch(anchor, b + AHEAD, RUN)
         add(place_a, place_b, near_a, near_b, sums[0], sums[1])
         if show:
             x_a, x_b = point[a : a + count], point[b : b + count]
