@@ -422,7 +422,7 @@ class _Lane:
         out.bound[rows] = self.best_bound[at]
         if self.parked:
             complete(self.problem, at, out.x[self.part])
-            if len(done) == len(status):  # the last ones: those of all at once take least
+            if len(done) == len(status):  # the last ones: to write those of all at once takes least
                 out.duals[self.part] = self.best_duals
         else:
             out.duals[rows] = self.best_duals[at]

@@ -13,6 +13,9 @@ from blocklp.turns import claim, done
 
 EPS = float(np.finfo(np.float64).eps)
 
+SHARES, BETTER, NEW = 4, 5, 6
+"""Where the first totals of a bound hold what all its parts go by."""
+
 
 @compile(nogil=True, error_model="numpy")
 def add(place_a: Any, place_b: Any, a: Any, b: Any, first: Any, second: Any) -> None:
@@ -114,16 +117,17 @@ def _bound(
 ) -> None:
     """Phases of that for a part of an instance.
 
-    ``totals`` get the values of blocks, the sizes of their multipliers, what the variables pay, and what they would not pay if they
-    shared what the multipliers lack; the first of them whether they have to, whether the bound is better, and the first.
+    ``totals`` get the values of blocks, the sizes of their multipliers, what the variables pay, and at most how much they would
+    spare if copies shared what the multipliers lack; the first of them whether they have to, whether the bound is better than the
+    best one, and whether that is the first.
     """
-    parts, share, first_totals = len(sums), sums[0, 0], totals[0]
+    parts, share, said = len(sums), sums[0, 0], totals[0]
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
     variables = range(used * k // parts, used * (k + 1) // parts)
     for phase in range(first_phase, last_phase):
         if phase == 0:
             totals[k, 0], totals[k, 1] = _values(place, first, last, blocks, c, share[:0], dual, near, sums[k, 1], sums[k, 2])
-        elif phase == 1 or (phase == 4 and first_totals[4]):
+        elif phase == 1 or (phase == 4 and said[SHARES]):
             paid = spared = 0.0
             for v in variables:
                 left = 0.0
@@ -136,8 +140,8 @@ def _bound(
                 share[v] = left / number[v]
             totals[k, 2], totals[k, 3] = paid, spared
         elif phase == 2 and k == 0:
-            first_totals[4] = not totals[:, 3].sum() <= allowed or np.isinf(allowed)
-        elif phase == 3 and first_totals[4]:
+            said[SHARES] = not totals[:, 3].sum() <= allowed or np.isinf(allowed)
+        elif phase == 3 and said[SHARES]:
             totals[k, 0], totals[k, 1] = _values(place, first, last, blocks, c, share, dual, near, sums[k, 1], sums[k, 2])
         elif phase == 5 and k == 0:
             total = rest
@@ -145,15 +149,15 @@ def _bound(
                 total += totals[j, 0] + totals[j, 2] - noise * totals[j, 1]
             new = np.isinf(best[0])
             better = total > best[0] + noticed * abs(total) or (total > best[0] and new)
-            bound[0], first_totals[5], first_totals[6] = total, better, better and new
+            bound[0], said[BETTER], said[NEW] = total, better, better and new
             if better:
                 best[0] = total
         elif phase == 6:
-            if first_totals[5]:
+            if said[BETTER]:
                 for side in (0, blocks):
                     ends = slice(first + side, last + side)
                     best_dual[ends] = dual[ends]
-            if first_totals[6]:  # all others stay at their cost
+            if said[NEW]:  # all others stay at their cost
                 for q in range(len(dual) * k // parts, len(dual) * (k + 1) // parts):
                     if q < start or q >= start + 2 * blocks:
                         best_dual[q] = c[place[q]]

@@ -59,8 +59,8 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
 
 def dealt(numbers: Tensor) -> Tensor:
     """Numbers ``(k,)`` in another order: :data:`HANDS` hands hold parts that follow each other, and each in turn gives one."""
-    hands = torch.arange(len(numbers)) % -(-len(numbers) // HANDS)
-    return numbers[torch.argsort(hands, stable=True)]
+    turns = torch.arange(len(numbers)) % -(-len(numbers) // HANDS)
+    return numbers[torch.argsort(turns, stable=True)]
 
 
 @dataclass(frozen=True)
