@@ -46,7 +46,7 @@ def on_all_cores(solve: Callable[[Qubo], Any], qubos: Sequence[Qubo]) -> Iterato
     """Processes of one thread, one a core, that wait to solve all of some instances, a few at a time: seconds, and answers."""
     context = multiprocessing.get_context("spawn")
     cores = os.cpu_count() or 1
-    ready = context.Barrier(cores + 1)
+    ready = context.Barrier(cores + 1, timeout=300)  # a process that cannot start would be waited for in vain
     with context.Pool(cores, _given, (solve, qubos, ready)) as pool:
         ready.wait()
 

@@ -94,7 +94,7 @@ class BlockType:
         all blocks, if all types state them.
     stateless : bool
         Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says is asked once for all
-        models that share it.  Classes state it anew.
+        models that share it, and it must be hashable.  Classes state it anew.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -185,8 +185,8 @@ def _nothing_yet(problem: Decomposition) -> Results:
         bound=full((batch,), -torch.inf),
         safe_bound=full((batch,), -torch.inf),
         primal=full((batch,), torch.inf),
-        x=_zeros(problem.cost),
-        duals=_zeros(problem.cost.new_empty(1, 1).expand(batch, problem.copies)),
+        x=_zeros(problem.cost, problem.cost.shape[1]),
+        duals=_zeros(problem.cost, problem.copies),
         eta=full((batch,), torch.nan),
         status=zero,
         passes=zero.clone(),
@@ -194,11 +194,12 @@ def _nothing_yet(problem: Decomposition) -> Results:
     )
 
 
-def _zeros(like: Tensor, kind: torch.dtype = torch.float64) -> Tensor:
-    """Zeros of a tensor's shape; on a CPU memory is taken where threads write to it, not before."""
+def _zeros(like: Tensor, columns: int, kind: torch.dtype = torch.float64) -> Tensor:
+    """Zeros ``(batch, columns)``; on a CPU memory is taken where threads write to it, not before."""
+    shape = (len(like), columns)
     if like.device.type != "cpu":
-        return torch.zeros_like(like, dtype=kind)
-    return torch.from_numpy(np.zeros(like.shape, np.float32 if kind == torch.float32 else np.float64))
+        return like.new_zeros(shape, dtype=kind)
+    return torch.from_numpy(np.zeros(shape, np.float32 if kind == torch.float32 else np.float64))
 
 
 def _parts(problem: Decomposition, most: int) -> list[slice]:
@@ -302,7 +303,7 @@ class _Lane:
         else:
             first = self.problem.recentred(duals).to(dtype)
         kind = dtype if self.parked else torch.float64  # loops take them as they are
-        self.best_duals = _zeros(first, kind) if duals is None else first.to(kind, copy=True)
+        self.best_duals = _zeros(first, first.shape[1], kind) if duals is None else first.to(kind, copy=True)
         self.state = self.method.start(self.iterated, first, eta)
         self.passes = 1
         while True:

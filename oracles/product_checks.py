@@ -307,7 +307,7 @@ def _complete(
                 for q in range(first + side, last + side):
                     total[place[q]] += np.float64(point[q])
         elif phase == 1:
-            _total_of_parts(sums, variables, means[0])
+            _collected(sums, variables, means[0])
             own, found, shared, price = totals[k], means[:, variables], met[variables], c[variables]
             own[:], own[6] = 0, -1
             kinds, sides = (shared, private[variables]), (low[variables], high[variables], step[variables])
@@ -341,7 +341,7 @@ def _complete(
 
 
 @compile(nogil=True, error_model="numpy")
-def _total_of_parts(sums: Any, variables: Any, total: Any) -> None:
+def _collected(sums: Any, variables: Any, total: Any) -> None:
     """Sums of some variables over all parts; there are none of those that no part has."""
     for v in range(variables.start, min(variables.stop, sums.shape[2])):
         total[v] = sums[0, 0, v]
