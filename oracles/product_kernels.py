@@ -55,6 +55,13 @@ def _reflect(eta: Any, cost: Any, taken: Any, t_a: Any, t_b: Any, r_a: Any, r_b:
 
 
 @compile(nogil=True, error_model="numpy")
+def _gather(place: Any, values: Any, near: Any) -> None:
+    """Values of some variables; one kind in a loop: several would take half as long again."""
+    for q in range(len(place)):
+        near[q] = values[place[q]]
+
+
+@compile(nogil=True, error_model="numpy")
 def _update(
     place_a: Any,
     place_b: Any,
@@ -71,9 +78,8 @@ def _update(
     """The update of t for some edges, once their points have been taken from it."""
     kind = t_a.dtype.type
     share = kind(age) / kind(age + 1)
-    for q in range(len(t_a)):
-        near_a[q] = target[place_a[q]]
-        near_b[q] = target[place_b[q]]
+    _gather(place_a, target, near_a)
+    _gather(place_b, target, near_b)
     for q in range(len(t_a)):
         t_a[q] += rate * near_a[q]
         t_b[q] += rate * near_b[q]
@@ -119,8 +125,8 @@ def _part(
     ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points, from ``spans[0]`` to before
     ``spans[1]`` for first ends, from ``spans[2]`` to before ``spans[3]`` for second ones, which the first pass finds.
 
-    An edge reads two values t, two places, two targets and its cost, and writes two values t: 9 numbers, 36 bytes in single
-    precision.  Between the passes t is kept less ``rate`` times the points, which are then found once a pass.
+    An edge reads two values t, two places, its cost and two values of the anchor, and writes two values t: 9 numbers, 36 bytes in
+    single precision.  Between the passes t is kept less ``rate`` times the points, which are then found once a pass.
     """
     near, far, taken = np.empty((2, RUN), governing.dtype), last - first > FAR, governing.dtype.type(0) if show else rate
     near_a, near_b = near[0], near[1]
@@ -198,14 +204,44 @@ def _total_of_parts(sums: Any, spans: Any, kind: int, own: Any, total: Any) -> N
 
 
 @compile(nogil=True, error_model="numpy")
-def _show(place: Any, eta: Any, governing: Any, target: Any, mean: Any, point: Any, dual: Any, apart: float) -> float:
-    """The multipliers of some copies; adds their squared distance from the mean to ``apart``."""
-    for k in range(len(place)):
-        v = place[k]
-        own = np.float64(point[k] - mean[v])
-        apart += own * own
-        dual[k] = (mean[v] + mean[v] - target[v] - governing[k]) / eta
-    return apart
+def _show(
+    first: int,
+    last: int,
+    place: Any,
+    target: Any,
+    mean: Any,
+    eta: Any,
+    start: int,
+    blocks: int,
+    dual: Any,
+    governing: Any,
+    point: Any,
+) -> float:
+    """The multipliers of the ends of some edges; returns their squared distance from the mean, first ends and second ends apart."""
+    near, of_first, of_second = np.empty((4, RUN), governing.dtype), 0.0, 0.0
+    m_a, m_b, w_a, w_b = near[0], near[1], near[2], near[3]
+    for at in range(first, last, RUN):
+        count = min(RUN, last - at)
+        a, b = start + at, start + blocks + at
+        place_a, place_b = place[a : a + count], place[b : b + count]
+        _gather(place_a, mean, m_a)
+        _gather(place_b, mean, m_b)
+        _gather(place_a, target, w_a)
+        _gather(place_b, target, w_b)
+        _multipliers(eta, m_a, w_a, governing[a : a + count], point[a : a + count], dual[a : a + count])
+        _multipliers(eta, m_b, w_b, governing[b : b + count], point[b : b + count], dual[b : b + count])
+        for q in range(count):
+            of_first += np.float64(m_a[q]) * np.float64(m_a[q])
+            of_second += np.float64(m_b[q]) * np.float64(m_b[q])
+    return of_first + of_second
+
+
+@compile(nogil=True, error_model="numpy")
+def _multipliers(eta: Any, mean: Any, target: Any, t: Any, x: Any, dual: Any) -> None:
+    """The multipliers of some copies, and their distances from the mean in its place."""
+    for q in range(len(t)):
+        dual[q] = (mean[q] + mean[q] - target[q] - t[q]) / eta
+        mean[q] = x[q] - mean[q]
 
 
 @compile(nogil=True, error_model="numpy")
@@ -293,10 +329,8 @@ def edge_passes(
             _merge(show, 0, used, cost[row], number, eta[row], sums, spans, target[row], mean[row])
         apart[row], moved[row] = 0, 0
         for k in range(parts):
-            total = 0.0
-            for first in (start, start + blocks):
-                ends = slice(first + own * k // parts, first + own * (k + 1) // parts)
-                total = _show(place[ends], eta[row], t[ends], target[row], mean[row], point[ends], dual[ends], total)
+            edges = (own * k // parts, own * (k + 1) // parts)
+            total = _show(*edges, place, target[row], mean[row], eta[row], start, blocks, dual, t, point)
             part = slice(used * k // parts, used * (k + 1) // parts)
             apart[row], moved[row] = apart[row] + total, moved[row] + _moves(mean[row, part], target[row, part], number[part])
 
@@ -340,11 +374,8 @@ def edge_divided(
             return
         n, show = phase // 2, phase // 2 >= passes - 1
         if n == passes:
-            total = 0.0
-            for first in (start, start + blocks):
-                ends = slice(first + own * k // parts, first + own * (k + 1) // parts)
-                total = _show(place[ends], weight, t[ends], goal, middle, point[ends], dual[ends], total)
-            totals[k, 0] = total
+            edges = (own * k // parts, own * (k + 1) // parts)
+            totals[k, 0] = _show(*edges, place, goal, middle, weight, start, blocks, dual, t, point)
         elif phase % 2 == 0:
             state = (n, late, show, place, goal, speed, weight, anchor[0], age[0], start, blocks, dual, t, point)
             _part(own * k // parts, own * (k + 1) // parts, *state, sums[k], totals[k, 4:])

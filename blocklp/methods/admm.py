@@ -292,7 +292,8 @@ def distances(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]
     for group in problem.groups:
         if group.shares:
             own = state.points[:, group.start : group.stop] - problem.coupling.spread_part(state.mean, group.start, group.stop)
-            apart = apart + _in_order(own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square())
+            squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
+            apart = apart + _in_order(torch.stack([_in_order(of_one) for of_one in squares.unbind(1)], 1))
     return apart, moves(problem.counts, state.mean, state.target)
 
 
