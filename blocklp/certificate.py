@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import eye_array, hstack
 from torch import Tensor
 
+from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import BlockType, Constraints
 from blocklp.box import Box
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
@@ -27,7 +28,6 @@ from blocklp.exact import Exact, rounded_down
 from blocklp.finite import FiniteVertices
 from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import Blocks, Model
-from blocklp.solver import Bounds, _bounds
 from blocklp.state import State
 
 SLACK = 1e-9
@@ -117,7 +117,7 @@ def verify_certificate(
     cost, constant = model.objective.evaluate()
     stated = {b.name: None if isinstance(b.type, FiniteVertices | Box) else b.type.constraints() for b in model.blocks}
     plain = [isinstance(b.type, FiniteVertices | Box) for b in model.blocks]
-    sides = [side.numpy() for side in _bounds(model, bounds or {}, alone=True)]
+    sides = [side.numpy() for side in variable_bounds(model, bounds or {})]
     proofs = []
     for i in range(model.batch):
         low, high = (side[i % len(side)] for side in sides)

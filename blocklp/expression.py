@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,8 +69,11 @@ Values = Mapping[Parameter, Tensor]
 
 
 def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Check coefficients for an expression of a shape and give them as ``(batch or 1, *shape)`` float64, without their gradients."""
-    return checked(value, shape, batch, what).detach()
+    """Check coefficients for an expression of a shape and give a copy ``(batch or 1, *shape)`` float64, without their gradients."""
+    if isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max:
+        return _constant(shape, value)
+    found = checked(value, shape, batch, what).detach()
+    return found.clone() if isinstance(value, Tensor | np.ndarray) else found  # nothing else can change later
 
 
 def checked(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
@@ -84,10 +90,20 @@ def checked(value: object, shape: tuple[int, ...], batch: int, what: str) -> Ten
         data = data.expand((lead, *shape)) if data.dim() == rank + 1 else data.expand(shape)[None]
     except RuntimeError as error:
         raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape}") from error
-    if not bool(torch.isfinite(data).all()):
+    if not all_finite(data):
         where = tuple(int(i) for i in (~torch.isfinite(data)).nonzero()[0])
         raise NonFiniteError(f"{what} holds {float(data[where])} at {where}; every coefficient must be finite")
     return data
+
+
+def all_finite(data: Tensor) -> bool:
+    """Whether a float64 tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
+    return math.isfinite(data.sum().item()) or bool(torch.isfinite(data).all())
+
+
+def _constant(shape: tuple[int, ...], value: float = 0.0) -> Tensor:
+    """One number in a shape ``(1, *shape)``, which takes no memory."""
+    return torch.full((1,) * (len(shape) + 1), value, dtype=torch.float64).expand(1, *shape)
 
 
 @dataclass(frozen=True)
@@ -178,12 +194,21 @@ class Expression:
 
     def evaluate(self, values: Values | None = None) -> tuple[Tensor, Tensor]:
         """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression, with other values of parameters."""
-        batch, n = self.model.batch, self.model.size
-        cost = torch.zeros(batch, n, dtype=torch.float64)
-        for t in self.terms:
+        return evaluate_all([self], self.model.size, values)
+
+
+def evaluate_all(expressions: Sequence[Expression], width: int, values: Values | None = None) -> tuple[Tensor, Tensor]:
+    """:meth:`Expression.evaluate` for several models at once, whose instances follow each other: ``(batch, width)``, ``(batch,)``."""
+    cost = torch.zeros(sum(e.model.batch for e in expressions), width, dtype=torch.float64)
+    first = 0
+    for expression in expressions:
+        batch = expression.model.batch
+        rows = cost[first : first + batch]
+        for t in expression.terms:
             numbers = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
-            cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), numbers)
-        return cost, self.constant.expand(batch).clone()
+            rows.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), numbers)
+        first += batch
+    return cost, torch.cat([e.constant.expand(e.model.batch) for e in expressions])
 
 
 class View:
@@ -216,8 +241,10 @@ class View:
 
     def expression(self) -> Expression:
         """Return the entries as a linear expression."""
-        one = torch.ones((1, *self.shape), dtype=torch.float64)
-        return Expression(self.model, self.shape, (Term(self.index, one, None),), torch.zeros_like(one))
+        return self._times(self.index, _constant(self.shape, 1.0))
+
+    def _times(self, index: Tensor, factor: Tensor) -> Expression:
+        return Expression(self.model, tuple(index.shape), (Term(index, factor, None),), _constant(tuple(index.shape)))
 
     def sum(self) -> Expression:
         """Sum of all entries."""
@@ -247,7 +274,9 @@ class View:
         return -self.expression()
 
     def __mul__(self, other: object) -> Expression:
-        return self.expression() * other
+        if isinstance(other, Expression | View | Parameter):
+            return self.expression() * other
+        return self._times(self.index, coefficients(other, self.shape, self.model.batch, "coefficient"))
 
     __rmul__ = __mul__
 
@@ -255,7 +284,7 @@ class View:
         return self.expression() / other
 
     def __matmul__(self, other: object) -> Expression:
-        return self.expression() @ other
+        return (self * other).sum()
 
     __rmatmul__ = __matmul__
 
@@ -268,18 +297,14 @@ class Variable(View):
 
     Attributes
     ----------
+    columns : slice
+        Where the variable lies in an instance's row of variables.
     lower, upper : Tensor
         ``(batch or 1, *shape)`` float64.
     grid : float
         Primal points are also tried with these variables rounded to multiples of it; 0 for none.
     """
 
-    def __init__(self, model: Model, name: str, index: Tensor, lower: Tensor, upper: Tensor, grid: float = 0.0) -> None:
-        super().__init__(model, name, index)
-        self.lower, self.upper, self.grid = lower, upper, grid
-
-    @property
-    def columns(self) -> slice:
-        """Where the variable lies in an instance's row of variables."""
-        first = int(self.index.reshape(-1)[0])
-        return slice(first, first + self.index.numel())
+    def __init__(self, model: Model, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0) -> None:
+        super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
+        self.columns, self.lower, self.upper, self.grid = columns, lower, upper, grid

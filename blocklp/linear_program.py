@@ -14,11 +14,11 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
+from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import Constraints
 from blocklp.errors import MissingDependencyError, ModelError
 from blocklp.model import Model
 from blocklp.small_lp import TOLERANCE
-from blocklp.solver import Bounds, _bounds
 
 Array = NDArray[np.float64]
 
@@ -119,7 +119,7 @@ def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> Lin
         )
     parts = [block_rows(rows, b.scope.numpy(), model.size, instance) for b, rows in stated if rows is not None]
     cost, constant = model.objective.evaluate()
-    lower, upper = (_row(side, instance) for side in _bounds(model, bounds or {}, alone=True))
+    lower, upper = (_row(side, instance) for side in variable_bounds(model, bounds or {}))
     return LinearProgram(
         cost[instance].numpy(),
         vstack([csr_array((0, model.size)), *(p[0] for p in parts)], format="csr"),

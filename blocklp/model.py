@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, as_tensor
+from blocklp.block import BlockType
 from blocklp.coupling import Linear
-from blocklp.errors import ModelError, OracleError, ScopeError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
 
 if TYPE_CHECKING:
@@ -117,24 +119,23 @@ class Model:
         if bool((low > high).any()):
             where = tuple(int(i) for i in (low > high).nonzero()[0][1:])
             raise ModelError(f"variable {name!r}: the lower bound is above the upper bound at {where}")
-        count = 1
-        for s in shape:
-            count *= s
-        index = torch.arange(self.size, self.size + count).reshape(shape)
         if not isinstance(grid, int | float) or not 0 <= grid < float("inf"):
             raise ModelError(f"variable {name!r}: grid is {grid!r}; give a positive number, or 0 for none")
-        made = Variable(self, name, index, low, high, grid)
+        made = Variable(self, name, slice(self.size, self.size + math.prod(shape)), low, high, grid)
         self.variables[name] = made
-        self.size += count
+        self.size = made.columns.stop
         return made
 
     def _bound(self, value: object, shape: tuple[int, ...], name: str, side: str) -> Tensor:
-        if value is None or not bool(torch.isfinite(as_tensor(value, torch.float64)).all()):
-            raise ModelError(
-                f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity; "
-                f"certified bounds need finite variable bounds, give the tightest that you know"
-            )
-        return coefficients(value, shape, self.batch, f"{side} bound of {name!r}")
+        try:
+            if value is not None:
+                return coefficients(value, shape, self.batch, f"{side} bound of {name!r}")
+        except NonFiniteError:
+            pass
+        raise ModelError(
+            f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity; "
+            f"certified bounds need finite variable bounds, give the tightest that you know"
+        )
 
     def parameter(self, name: str, shape: int | Sequence[int] = ()) -> Parameter:
         """Declare a cost that may change between solves; multiply it with a variable of the same shape."""
@@ -255,19 +256,22 @@ class Model:
             raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
         if block_type.dim is not None and index.shape[1] != block_type.dim:
             raise ScopeError(f"{block_type.name} has {block_type.dim} variables a block, the scope gives {index.shape[1]}")
-        ordered = index.sort(1).values
+        ordered = np.sort(index.numpy(), axis=1)  # rows are short, and numpy quicker at them than torch
         repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
-        if bool(repeated.any()):
+        if repeated.any():
             raise ScopeError(
-                f"block {int(repeated.nonzero()[0])} of {block_type.name} names a variable twice; "
+                f"block {repeated.argmax()} of {block_type.name} names a variable twice; "
                 f"every position of a block needs its own variable"
             )
         return index
 
     def _ask_once(self, blocks: Blocks) -> None:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
-        kind = blocks.type
-        (_ask_known if kind.stateless and not kind.tensors() else _ask)(kind, self.batch, *blocks.scope.shape)
+        kind, (count, dim) = blocks.type, blocks.scope.shape
+        if kind.stateless and not kind.tensors():
+            _ask_known(kind, 2, 3, dim)
+        else:
+            _ask(kind, self.batch, count, dim)
 
     def minimize(self, objective: Expression | View) -> None:
         """Set the objective, a linear expression of shape ``()``."""

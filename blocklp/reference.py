@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.assembly import Bounds
 from blocklp.errors import BlocklpError, MissingDependencyError, OptionError
 from blocklp.linear_program import Array, LinearProgram, export
 from blocklp.model import Model
 from blocklp.small_lp import TOLERANCE
-from blocklp.solver import Bounds
 
 __all__ = ["LinearProgram", "ReferenceResult", "export", "reference"]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,22 +11,15 @@ import torch
 from torch import Tensor
 
 from blocklp import state as states
-from blocklp.block import BlockType
-from blocklp.box import Box
-from blocklp.coupling import Coupling, Linear
-from blocklp.decomposition import Decomposition, Group
+from blocklp.assembly import Bounds, assemble
+from blocklp.decomposition import Decomposition
 from blocklp.engine import Event, Limits, Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
-from blocklp.expression import Expression, Values, View, coefficients
+from blocklp.expression import Expression, Values, evaluate_all
 from blocklp.methods import Method, as_method
 from blocklp.model import BOX, Blocks, Model
 from blocklp.solution import Solution, solution
 from blocklp.state import State
-
-Bounds = Mapping[View, tuple[object, object]]
-
-HULL_DIM = 64
-"""Blocks with more variables are not asked for their own extent: their variables keep an explicit box."""
 
 
 def compile(models: Model | Sequence[Model], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64) -> Solver:
@@ -199,8 +191,7 @@ class Solver:
         width = max(m.size for m in self.models) + (len(self.models) > 1)
         shape = self._structure
         if bounds is not None or shape is None:
-            sides = [_bounds(m, bounds or {}, alone=len(self.models) == 1) for m in self.models]
-            shape = self._assemble([low for low, _ in sides], [high for _, high in sides], width)
+            shape = assemble(self.models, bounds or {}, width, self.device)
             if bounds is None:
                 self._structure = shape
         cost, offset = self._objective(width, values)
@@ -212,70 +203,10 @@ class Solver:
         if self._fixed is not None and all(a is b for a, b in zip(expressions, self._fixed[0], strict=True)):
             return self._fixed[1].clone(), self._fixed[2].clone()
         sign = -1.0 if self.maximizing else 1.0
-        parts = [e.evaluate(values) for e in expressions]
-        cost = torch.cat([torch.nn.functional.pad(sign * c, (0, width - c.shape[1])) for c, _ in parts]).to(self.device)
-        offset = torch.cat([sign * k for _, k in parts]).to(self.device)
+        cost, offset = ((sign * part).to(self.device) for part in evaluate_all(expressions, width, values))
         if all(t.parameter is None for e in expressions for t in e.terms):
             self._fixed = expressions, cost.clone(), offset.clone()
         return cost, offset
-
-    def _assemble(self, lower: list[Tensor], upper: list[Tensor], width: int) -> Decomposition:
-        """Build groups, coupling and counts for some bounds."""
-        parts = [_groups(m, low, high) for m, low, high in zip(self.models, lower, upper, strict=True)]
-        names = list(dict.fromkeys(name for p in parts for name in p))
-        ragged = len(self.models) > 1
-        batches = [m.batch for m in self.models]
-        groups, indices, start = [], [], 0
-        maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
-        for name in names:
-            having = [p.get(name) for p in parts]
-            some = next(h for h in having if h is not None)
-            blocks = max(len(h[1]) for h in having if h is not None)
-            dim = some[1].shape[1]
-            scopes, alive = [], []
-            for h, b in zip(having, batches, strict=True):
-                scope = h[1] if h is not None else torch.zeros(0, dim, dtype=torch.long)
-                pad = torch.full((blocks - len(scope), dim), width - 1)
-                scopes.append(torch.cat([scope, pad]).T.reshape(1, -1).expand(b if ragged else 1, -1))
-                alive.append((torch.arange(blocks) < len(scope))[None].expand(b, -1))
-            kind = (
-                some[0]
-                if not ragged
-                else _stack([h and h[0] for h in having], batches, [0 if h is None else len(h[1]) for h in having], blocks)
-            )
-            everyone = torch.cat(alive)
-            mask = None if bool(everyone.all()) else everyone.to(self.device, torch.float64)
-            kind = kind.to(torch.float64, self.device)
-            groups.append(Group(name, kind, blocks, dim, start, torch.ones(dim, device=self.device), mask))
-            if some[2] is not None:
-                maps[start, start + blocks * dim] = some[2]
-            indices.append(torch.cat(scopes))
-            start += blocks * dim
-        index = torch.cat(indices, 1).to(self.device)
-        coupling = Coupling.build(width, index, maps)
-        ones = torch.ones(index.shape, dtype=torch.float64, device=self.device)
-        counts = coupling.collect(ones).clamp(min=1)
-        shared = coupling.spread((counts > 1).double())
-        # Blocks that only pad all have the same variable; that says nothing about the others.
-        curved = [(g.rows(shared) * (1 if g.alive is None else g.alive[:, None])).amax((0, 2)) for g in groups]
-        groups = [replace(g, curved=c) for g, c in zip(groups, curved, strict=True)]
-        box = [
-            _join([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in side], batches).to(self.device)
-            for side in (lower, upper)
-        ]
-        nothing = torch.zeros(self.batch, width, dtype=torch.float64, device=self.device)
-        return Decomposition(nothing, box[0], box[1], nothing[:, 0], tuple(groups), coupling, counts, self._grid(width))
-
-    def _grid(self, width: int) -> Tensor | None:
-        """What variables are rounded to, ``(batch or 1, width)``."""
-        rows = torch.zeros(len(self.models), width, dtype=torch.float64)
-        for row, m in zip(rows, self.models, strict=True):
-            for v in m.variables.values():
-                row[v.columns] = v.grid
-        if not bool(rows.any()):
-            return None
-        batches = torch.tensor([m.batch for m in self.models])
-        return (rows if len(rows) == 1 else rows.repeat_interleave(batches, 0)).to(self.device)
 
     def _repair(self) -> Repair | None:
         """Wrap the models' repair hooks: apply each to its instances."""
@@ -303,107 +234,3 @@ class Solver:
 def _size(model: Model) -> tuple[int, list[Blocks]]:
     """What tells that a model has grown: number of variables and handles of blocks, which are not changed but replaced."""
     return model.size, list(model.blocks)
-
-
-def _bounds(model: Model, bounds: Bounds, alone: bool) -> tuple[Tensor, Tensor]:
-    """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave."""
-    sides = []
-    for side in ("lower", "upper"):
-        parts = [t.reshape(len(t), -1) for t in (getattr(v, side) for v in model.variables.values())]
-        sides.append(_join(parts, [model.batch if any(p.shape[0] > 1 for p in parts) else 1] * len(parts), dim=1))
-    if not bounds:
-        return sides[0], sides[1]
-    if not alone:
-        raise OptionError("bounds= works on a single compiled model; set the bounds of several models when declaring them")
-    low, high = (s.expand(model.batch, -1).clone() for s in sides)
-    for view, (lo, hi) in bounds.items():
-        if view.model is not model:
-            raise ModelError(f"bounds= names {view!r} of another model")
-        columns = view.index.reshape(-1)
-        given = (coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in (lo, hi))
-        a, b = (t.reshape(len(t), -1) for t in given)
-        low[:, columns] = torch.maximum(low[:, columns], a)
-        high[:, columns] = torch.minimum(high[:, columns], b)
-    crossed = (low > high).any(1)
-    if bool(crossed.any()):
-        raise ModelError(f"bounds= leaves no value between lower and upper in instance {int(crossed.nonzero()[0])}")
-    return low, high
-
-
-def _groups(model: Model, lower: Tensor, upper: Tensor) -> dict[str, tuple[BlockType, Tensor, tuple[Linear, Linear] | None]]:
-    """Return the model's blocks, restricted to the bounds, and a box for the variables that need one.
-
-    A variable needs a box if it is in no block, or if its bounds cut off part of a block whose type cannot take them in.
-    """
-    found: dict[str, tuple[BlockType, Tensor, tuple[Linear, Linear] | None]] = {}
-    needs_box = torch.ones(model.size, dtype=torch.bool)
-    for b in model.blocks:
-        needs_box[b.scope] = False
-    for b in model.blocks:
-        low, high = lower[:, b.scope], upper[:, b.scope]
-        least, most = _extent(b.type, model.batch, b.scope)
-        slack = 1e-9 * (1 + torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0))
-        cut = (low > least + slack) | (high < most - slack)
-        kind = b.type
-        if bool(cut.any()):
-            restricted = kind.restrict(low, high)
-            if restricted is None:
-                needs_box[b.scope[cut.any(0)]] = True
-            else:
-                kind = restricted
-        found[b.name] = (kind, b.scope, b.maps)
-    if bool(needs_box.any()):
-        scope = needs_box.nonzero()
-        found[BOX] = (Box(lower[:, scope], upper[:, scope]), scope, None)
-    return found
-
-
-def _extent(kind: BlockType, batch: int, scope: Tensor) -> tuple[Tensor, Tensor]:
-    """Least and largest value of every coordinate over its block, ``(batch or 1, blocks or 1, dim)``, by the oracle itself."""
-    blocks, dim = scope.shape
-    rows = batch if any(t.shape[0] > 1 for t in kind.tensors().values()) else 1
-    count = blocks if any(t.shape[1] > 1 for t in kind.tensors().values()) else 1
-    return (_extent_known if kind.stateless and not kind.tensors() else _extent_of)(kind, rows, count, dim)
-
-
-def _extent_of(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
-    least = torch.full((rows, count, dim), -torch.inf, dtype=torch.float64)
-    most = -least
-    if dim > HULL_DIM:
-        return least, most
-    for d in range(dim):
-        cost = torch.zeros(rows, count, dim, dtype=torch.float64)
-        cost[..., d] = 1
-        least[..., d] = kind.min_oracle(cost)[1]
-        most[..., d] = -kind.min_oracle(-cost)[1]
-    return least, most
-
-
-_extent_known = functools.lru_cache(16)(_extent_of)
-
-
-def _join(parts: list[Tensor], batches: list[int], dim: int = 0) -> Tensor:
-    return torch.cat([p.expand(b, *p.shape[1:]) for p, b in zip(parts, batches, strict=True)], dim)
-
-
-def _stack(kinds: list[BlockType | None], batches: list[int], counts: list[int], blocks: int) -> BlockType:
-    """One type for the blocks of several models: block data padded to a common number of blocks and joined."""
-    some = next(k for k in kinds if k is not None)
-    joined: dict[str, Tensor] = {}
-    for key in some.block_data:
-        samples = [k.tensors()[key] for k in kinds if k is not None and key in k.tensors()]
-        if not samples:
-            continue
-        rows = []
-        for kind, batch, count in zip(kinds, batches, counts, strict=True):
-            sample = samples[0]
-            own = kind.tensors().get(key) if kind is not None else None
-            # Absent data is zero (nothing excluded); padding repeats a real block, so that oracles meet valid data.
-            full = sample[:1, :1].expand(batch, blocks, *sample.shape[2:]).clone()
-            if own is not None:
-                full[:, :count] = own.expand(batch, count, *own.shape[2:])
-            elif kind is not None:
-                full[:, :count] = 0
-            rows.append(full)
-        joined[key] = torch.cat(rows)
-    return some.with_data(**joined)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, overload
 
 import torch
@@ -43,24 +43,24 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
     """
     model = bl.Model()
     y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
-    linear = torch.tensor(qubo.linear)
-    objective = linear @ y + qubo.offset
+    objective = y @ qubo.linear + qubo.offset
     if not len(qubo.edges):
         model.minimize(objective)
         return model
-    first, second = torch.tensor(qubo.edges).T
-    quadratic = torch.tensor(qubo.quadratic)
-    z = model.variable("z", len(qubo.edges), lower=0, upper=1)
-    order = torch.cat([dealt(part) for part in torch.split(torch.argsort(second // NEAR, stable=True), DEAL)])
-    model.add(EDGE, scope=[y[first[order]], y[second[order]], z[order]])
-    model.minimize(objective + quadratic @ z)
+    edges = torch.tensor(qubo.edges)
+    z = model.variable("z", len(edges), lower=0, upper=1)
+    order = torch.arange(len(edges)) if qubo.n <= NEAR else torch.argsort(edges[:, 1] // NEAR, stable=True)
+    order = torch.cat([part[dealt(len(part))] for part in torch.split(order, DEAL)])
+    model.add(EDGE, scope=[y[edges[order]], z[order]])
+    model.minimize(objective + z @ qubo.quadratic)
     return model
 
 
-def dealt(numbers: Tensor) -> Tensor:
-    """Numbers ``(k,)`` in another order: :data:`HANDS` hands hold parts that follow each other, and each in turn gives one."""
-    turns = torch.arange(len(numbers)) % -(-len(numbers) // HANDS)
-    return numbers[torch.argsort(turns, stable=True)]
+@lru_cache(64)
+def dealt(count: int) -> Tensor:
+    """Numbers below ``count`` in another order: :data:`HANDS` hands hold some that follow each other, and each in turn gives one."""
+    turns = torch.arange(count) % -(-count // HANDS)
+    return torch.argsort(turns, stable=True)
 
 
 @dataclass(frozen=True)

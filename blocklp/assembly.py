@@ -1,0 +1,242 @@
+"""From models to the decomposition of a batch: what their blocks are under some bounds, and which copies belong to which variable.
+
+Thousands of small models are assembled together: what differs in length between them is padded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from blocklp.block import BlockType
+from blocklp.box import Box
+from blocklp.coupling import Coupling, Linear
+from blocklp.decomposition import Decomposition, Group
+from blocklp.errors import ModelError, OptionError
+from blocklp.expression import View, coefficients
+from blocklp.model import BOX, Blocks, Model
+
+Bounds = Mapping[View, tuple[object, object]]
+
+HULL_DIM = 64
+"""Blocks with more variables are not asked for their own extent: their variables keep an explicit box."""
+
+
+def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
+    """Build groups, coupling and counts of models for some bounds, with ``width`` variables and costs that are zero.
+
+    The variables of several models are padded by one at least, which is that of blocks that only pad.  A variable gets a box if it is
+    in no block, or if its bounds cut off part of a block whose type cannot take them in.
+    """
+    instances = _Instances(models, width)
+    lower, upper = instances.bounds(bounds)
+    needs_box = _first(instances.sizes, width)
+    scopes = []
+    for same in zip(*(m.blocks for m in models), strict=True):
+        scope = _padded(torch.cat([b.scope for b in same]), [b.scope.shape[0] for b in same], width - 1)
+        needs_box.scatter_(1, scope.transpose(1, 2).flatten(1), False)
+        scopes.append((same, scope))
+    groups, indices, start = [], [], 0
+    maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
+    for same, scope in scopes:
+        kind = instances.restricted(same, instances.own(scope), lower, upper, needs_box)
+        if same[0].maps is not None:
+            maps[start, start + scope[0].numel()] = same[0].maps
+        groups.append(_group(same[0].name, kind, [len(b.scope) for b in same], scope, start, instances, device))
+        indices.append(scope)
+        start = groups[-1].stop
+    if bool(needs_box.any()):
+        counts = needs_box.sum(1).tolist()
+        scope = _padded(needs_box.nonzero()[:, 1:], counts, width - 1)
+        kind = Box(*(_taken(side, instances.own(scope)) for side in (lower, upper)))
+        groups.append(_group(BOX, kind, counts, scope, start, instances, device))
+        indices.append(scope)
+    rows = [scope.transpose(1, 2).flatten(1) for scope in indices]
+    index = instances.own(rows[0] if len(rows) == 1 else torch.cat(rows, 1)).to(device)
+    coupling = Coupling.build(width, index, maps)
+    copies = coupling.collect(torch.ones(1, 1, dtype=torch.float64, device=device).expand(index.shape)).clamp(min=1)
+    shared = copies > 1
+    if instances.several:  # blocks that only pad all have the same variable, which says nothing about the others
+        shared[:, -1] = False
+    curved = coupling.spread(shared.double() if maps else shared) > 0
+    found = tuple(replace(g, curved=g.rows(curved).any(2).any(0).to(g.curved)) for g in groups)
+    low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))
+    nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
+    return Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, instances.grid(device))
+
+
+class _Instances:
+    """The instances of models, one after the other: those of several models have a row each, those of a single one may share it."""
+
+    def __init__(self, models: Sequence[Model], width: int) -> None:
+        self.models, self.batches, self.several = models, [m.batch for m in models], len(models) > 1
+        self.batch = sum(self.batches)
+        self.first = [0, *accumulate(self.batches)]
+        self.owner = torch.arange(len(models)).repeat_interleave(torch.tensor(self.batches))
+        self.width, self.sizes = width, [m.size for m in models]
+        self.real = self.own(_first(self.sizes, width))
+
+    def own(self, rows: Tensor) -> Tensor:
+        """Rows ``(models, ...)`` by instance: ``(batch, ...)``, or ``(1, ...)`` for a single model."""
+        return rows if self.batch == len(rows) or not self.several else rows[self.owner]
+
+    def bounds(self, bounds: Bounds) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds of all variables ``(batch, width)``, or ``(1, width)`` for a single model whose instances agree."""
+        if not self.several:
+            return variable_bounds(self.models[0], bounds)
+        if bounds:
+            raise OptionError("bounds= works on a single compiled model; set the bounds of several models when declaring them")
+        counts = [m.size for m in self.models for _ in range(m.batch)]
+        lower, upper = (torch.cat([part for m in self.models for part in _parts(m, side)]) for side in ("lower", "upper"))
+        return _padded(lower, counts, 0, self.width), _padded(upper, counts, 0, self.width)
+
+    def grid(self, device: torch.device) -> Tensor | None:
+        """What variables are rounded to, ``(batch or 1, width)``."""
+        variables = [v for m in self.models for v in m.variables.values()]
+        steps = torch.tensor([v.grid for v in variables], dtype=torch.float64)
+        if not bool(steps.any()):
+            return None
+        steps = steps.repeat_interleave(torch.tensor([v.columns.stop - v.columns.start for v in variables]))
+        return self.own(_padded(steps, self.sizes, 0, self.width)).to(device)
+
+    def restricted(self, same: Sequence[Blocks], scope: Tensor, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
+        """One type for blocks of the same name, restricted to the bounds; marks the variables whose bounds it cannot take in.
+
+        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool.
+        """
+        kinds = [b.type for b in same]
+        kind = self.stacked(kinds, same)
+        least, most = _extent(kind, self.batch, scope.shape[1], scope.shape[2])
+        if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):  # which is less to look at
+            return kind
+        low, high = _taken(lower, scope), _taken(upper, scope)
+        slack = 1e-9 * (1 + torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0))
+        cut = (low > least + slack) | (high < most - slack)
+        if self.several:  # blocks that only pad have no bounds
+            cut &= self.own(_first([len(b.scope) for b in same], scope.shape[1]))[..., None]
+        if not bool(cut.any()):
+            return kind
+        for model in sorted(set(self.owner[cut.flatten(1).any(1)].tolist())) if self.several else [0]:
+            rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
+            own, count = same[model].scope, len(same[model].scope)
+            narrowed = kinds[model].restrict(low[rows, :count], high[rows, :count])
+            if narrowed is None:
+                needs_box[model, own[cut[rows, :count].any(0)]] = True
+            else:
+                kinds[model] = narrowed
+        return self.stacked(kinds, same)
+
+    def stacked(self, kinds: Sequence[BlockType], same: Sequence[Blocks]) -> BlockType:
+        """One type for the blocks of all models: block data padded to a common number of blocks and joined."""
+        first, counts = kinds[0], [len(b.scope) for b in same]
+        if not self.several:
+            return first
+        joined: dict[str, Tensor] = {}
+        for key in first.block_data:
+            own = [kind.tensors().get(key) for kind in kinds]
+            sample = next((data for data in own if data is not None), None)
+            if sample is None:
+                continue
+            rows = []
+            for data, batch, count in zip(own, self.batches, counts, strict=True):
+                # Absent data is zero (nothing excluded); padding repeats a real block, so that oracles meet valid data.
+                full = sample[:1, :1].expand(batch, max(counts), *sample.shape[2:]).clone()
+                full[:, :count] = 0 if data is None else data.expand(batch, count, *data.shape[2:])
+                rows.append(full)
+            joined[key] = torch.cat(rows)
+        return first.with_data(**joined) if joined else first
+
+
+def variable_bounds(model: Model, bounds: Bounds) -> tuple[Tensor, Tensor]:
+    """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave."""
+    sides = [_joined(model, side) for side in ("lower", "upper")]
+    if not bounds:
+        return sides[0], sides[1]
+    low, high = (s.expand(model.batch, -1).clone() for s in sides)
+    for view, (lo, hi) in bounds.items():
+        if view.model is not model:
+            raise ModelError(f"bounds= names {view!r} of another model")
+        columns = view.index.reshape(-1)
+        given = (coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in (lo, hi))
+        a, b = (t.reshape(len(t), -1) for t in given)
+        low[:, columns] = torch.maximum(low[:, columns], a)
+        high[:, columns] = torch.minimum(high[:, columns], b)
+    crossed = (low > high).any(1)
+    if bool(crossed.any()):
+        raise ModelError(f"bounds= leaves no value between lower and upper in instance {int(crossed.nonzero()[0])}")
+    return low, high
+
+
+def _joined(model: Model, side: str) -> Tensor:
+    """Bounds of all variables, ``(batch, variables)``, or ``(1, variables)`` where instances of the model agree."""
+    parts = [bound.reshape(bound.shape[0], -1) for bound in (getattr(v, side) for v in model.variables.values())]
+    rows = max(p.shape[0] for p in parts)
+    return torch.cat([p.expand(rows, -1) for p in parts], 1)
+
+
+def _parts(model: Model, side: str) -> list[Tensor]:
+    """Bounds of all variables of all instances of a model, one after the other, in parts."""
+    if model.batch == 1:
+        return [getattr(v, side).reshape(-1) for v in model.variables.values()]
+    return [_joined(model, side).expand(model.batch, -1).reshape(-1)]
+
+
+def _group(
+    name: str, kind: BlockType, counts: list[int], scope: Tensor, start: int, instances: _Instances, device: torch.device
+) -> Group:
+    """The blocks of a name, ``counts`` of them in each model."""
+    _, blocks, dim = scope.shape
+    alive = None if min(counts) == blocks else instances.own(_first(counts, blocks)).to(device, torch.float64)
+    return Group(name, kind.to(torch.float64, device), blocks, dim, start, torch.ones(dim, device=device), alive)
+
+
+def _first(counts: list[int], length: int) -> Tensor:
+    """Which of so many entries are among the first ones, for each count: ``(counts, length)`` bool."""
+    return torch.arange(length) < torch.tensor(counts)[:, None]
+
+
+def _padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Tensor:
+    """Rows of so many entries, all joined ``(entries, ...)``, with ``fill`` after each to ``length`` or to the longest.
+
+    Returns ``(rows, length, ...)``.
+    """
+    length = max(length, *counts)
+    if min(counts) == length:
+        return joined.view(len(counts), length, *joined.shape[1:])
+    # In memory entries run fastest, as copies do in a row of them.
+    found = joined.new_full((len(counts), *joined.shape[1:], length), fill).movedim(-1, 1)
+    found[_first(counts, length)] = joined
+    return found
+
+
+def _taken(values: Tensor, scope: Tensor) -> Tensor:
+    """Values ``(batch or 1, variables)`` of the variables in blocks ``(batch or 1, blocks, dim)``."""
+    return values[:, scope[0]] if len(scope) == 1 else values.gather(1, scope.flatten(1)).view(scope.shape)
+
+
+def _extent(kind: BlockType, batch: int, blocks: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Least and largest value of every coordinate over its block, ``(batch or 1, blocks or 1, dim)``, by the oracle itself."""
+    rows = batch if any(t.shape[0] > 1 for t in kind.tensors().values()) else 1
+    count = blocks if any(t.shape[1] > 1 for t in kind.tensors().values()) else 1
+    return (_extent_known if kind.stateless and not kind.tensors() else _extent_of)(kind, rows, count, dim)
+
+
+def _extent_of(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+    least = torch.full((rows, count, dim), -torch.inf, dtype=torch.float64)
+    most = -least
+    if dim > HULL_DIM:
+        return least, most
+    for d in range(dim):
+        cost = torch.zeros(rows, count, dim, dtype=torch.float64)
+        cost[..., d] = 1
+        least[..., d] = kind.min_oracle(cost)[1]
+        most[..., d] = -kind.min_oracle(-cost)[1]
+    return least, most
+
+
+_extent_known = functools.lru_cache(16)(_extent_of)  # thousands of models may share a type
