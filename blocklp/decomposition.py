@@ -290,3 +290,11 @@ class Decomposition:
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Inner product of each instance: ``(batch, ...) -> (batch,)``."""
     return (a * b).flatten(1).sum(1)
+
+
+def in_order(terms: Tensor) -> Tensor:
+    """Sum of ``(batch, ...)`` float64 from first to last, as loops add: ``(batch,)``."""
+    terms = terms.flatten(1)
+    if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
+        return terms.sum(1)
+    return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))

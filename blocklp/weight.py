@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition import Decomposition, dot, in_order
 from blocklp.errors import OptionError
 
 
@@ -28,8 +28,8 @@ class ProximalWeight(Protocol):
 
 
 def scale_free(apart: Tensor, duals: Tensor) -> Tensor:
-    r""":math:`|P x_0| / |\lambda_0|`: the weight at which the first step moves the multipliers by their own length."""
-    size, length = dot(apart, apart).sqrt(), dot(duals, duals).sqrt()
+    r""":math:`|P x_0| / |\lambda_0|`, from the squares of both: the first step then moves the multipliers by their own length."""
+    size, length = apart.sqrt(), duals.sqrt()
     ratio = size / length
     # Without disagreement or without multipliers the scale is arbitrary.
     return torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio))
@@ -66,7 +66,8 @@ class RatioRule:
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """A multiple of the scale-free weight."""
-        return self.first * scale_free(problem.disagreement(points), duals)
+        apart = problem.disagreement(points)
+        return self.first * scale_free(dot(apart, apart), dot(duals, duals))
 
     def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """One multiplication an outer step, up or down."""
@@ -91,8 +92,8 @@ class BalanceRule:
 
     def start(self, problem: Decomposition, duals: Tensor, apart: Tensor) -> Tensor:
         """The scale-free weight of what blocks share, for points that are ``apart`` ``(batch, copies)`` from their mean."""
-        shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
-        return scale_free(apart, problem.spread(shared).mul_(duals))
+        shared = problem.spread((problem.counts > 1).to(duals).expand(len(duals), -1)).mul_(duals)
+        return scale_free(in_order(apart.double().square()), in_order(shared.double().square())).to(duals)
 
     def update(self, eta: Tensor, origin: Tensor, passes: int, apart: Tensor, moved: Tensor) -> Tensor:
         """The next weight, within reach of the first one, from the squares of both distances, all ``(batch,)``."""

@@ -30,12 +30,12 @@ from torch import Tensor
 
 from blocklp import atoms as atom
 from blocklp.compiled import tiles
-from blocklp.decomposition import Decomposition, Group
+from blocklp.decomposition import Decomposition, Group, in_order
 from blocklp.errors import OptionError
 from blocklp.fuse import compiled
 from blocklp.methods.base import Method, MethodState
 from blocklp.sweeps import around, cache_loops, fused_loops, renew
-from blocklp.weight import BalanceRule, Fixed
+from blocklp.weight import BalanceRule, Fixed, scale_free
 
 
 @dataclass(frozen=True)
@@ -98,35 +98,50 @@ class Admm(Method):
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AdmmState:
         """Every block at the oracle's answer to ``duals``, which are used up, the consensus at their mean."""
-        for group in problem.groups:
-            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-                if not shared:  # nothing moves these: they are the cost, also after a warm start from another one
-                    duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
-        points = torch.empty_like(duals)
+        loops = problem.loops
+        only = None if loops is None else loops.only
+        points = torch.zeros_like(duals)
         value = torch.zeros_like(duals[:, 0])
         atoms: list[atom.Atoms | None] = []
         weights: list[Tensor] = []
-        for group in problem.groups:
+        for n, group in enumerate(problem.groups):
             found: atom.Atoms | None = None
-            if _closed(group, duals[:1]):
-                point, best = group.min_oracle(group.view(duals))
-                group.view(points).copy_(point)
-                own = duals.new_empty(len(duals), 0)
-            else:
-                found, own, best = atom.start(group, duals)
-                group.rows(points).copy_(found.combine(own))
-            value = value + best.sum(1)
+            own = duals.new_empty(len(duals), 0)
+            if only is None or n != only.group:
+                for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+                    if not shared:  # nothing moves these: they are the cost, also after a warm start from another one
+                        duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
+                if _closed(group, duals[:1]):
+                    point, best = group.min_oracle(group.view(duals))
+                    group.view(points).copy_(point)
+                else:
+                    found, own, best = atom.start(group, duals)
+                    group.rows(points).copy_(found.combine(own))
+                value = value + in_order(best.double()).to(value)
             atoms.append(found)
             weights.append(own)
         held = self.eta is not None or (self.hold and eta is not None)
         if self.eta is not None:
             eta = torch.full_like(value, self.eta)
-        mean = problem.mean(points)
-        near = problem.spread(mean)
-        apart = points - near
-        if eta is None:
-            eta = self.balance.start(problem, duals, apart)
-        governing = near.sub_(eta[:, None] * duals).sub_(apart.mul_(self.relaxation))
+        mean = problem.mean(points) if only is None or len(problem.groups) > 1 else torch.zeros_like(problem.cost)
+        if loops is None or only is None:
+            near = problem.spread(mean)
+            apart = points - near
+            if eta is None:
+                eta = self.balance.start(problem, duals, apart)
+            governing = near.sub_(eta[:, None] * duals).sub_(apart.mul_(self.relaxation))
+        else:
+            group = problem.groups[only.group]
+            layout, squares = (
+                (problem.coupling.places, group.start, group.blocks, only.filled),
+                value.new_zeros(2, len(value)).double(),
+            )
+            table = (loops.used, problem.cost, problem.counts)
+            only.find("answers")(problem.batch, *layout, *table, duals, points, mean, value, *squares)
+            if eta is None:
+                eta = scale_free(*squares).to(value)
+            governing = torch.zeros_like(duals)
+            only.find("start")(problem.batch, *layout, eta, mean, self.relaxation, duals, points, governing)
         none, nothing = torch.zeros_like(value, dtype=torch.long), torch.zeros_like(value, dtype=torch.float64)
         ready = torch.ones_like(value, dtype=torch.bool)
         known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], none, nothing, nothing, nothing, nothing)
@@ -293,22 +308,14 @@ def distances(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]
         if group.shares:
             own = state.points[:, group.start : group.stop] - problem.coupling.spread_part(state.mean, group.start, group.stop)
             squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
-            apart = apart + _in_order(torch.stack([_in_order(of_one) for of_one in squares.unbind(1)], 1))
+            apart = apart + in_order(torch.stack([in_order(of_one) for of_one in squares.unbind(1)], 1))
     return apart, moves(problem.counts, state.mean, state.target)
 
 
 def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
     """The second of them."""
     step = mean - (mean + mean - target)
-    return _in_order(step.double().square() * counts * (counts > 1))
-
-
-def _in_order(terms: Tensor) -> Tensor:
-    """Sum of ``(batch, ...)`` float64 from first to last, as loops add."""
-    terms = terms.flatten(1)
-    if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
-        return terms.sum(1)
-    return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))
+    return in_order(step.double().square() * counts * (counts > 1))
 
 
 def _closed(group: Group, duals: Tensor) -> bool:
