@@ -14,6 +14,7 @@ SIAM J. Comput. 15 (1986)).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+LARGE = 10_000_000
+"""Labels and pairs of all labellings together from which on a descent loads compiled loops."""
 
 # A gain below this share of the coefficients that made it is rounding noise, and following it might go in circles.
 NOISE = 1e-12
@@ -169,7 +173,22 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labelli
     labels = y.to(torch.float64, copy=True)
     linear, coupling, field = _fields(qubo, adjacency, labels)
     noise = NOISE * linear.abs().index_add(0, adjacency.owner, coupling.abs())
-    for _ in range(max_rounds):
+    # The compiled loop makes the same flips; loading a compiler takes as long as some hundred small descents.
+    large = "numba" in sys.modules or len(y) * (qubo.n + len(adjacency.neighbour)) > LARGE
+    kernels = loops("blocklp.problems.qpbo.search_kernels") if large and y.device.type == "cpu" else None
+    if kernels is not None:
+        lists = (adjacency.first, adjacency.degree, adjacency.neighbour, coupling, adjacency.rank)
+        kernels.descend(len(y), *lists, noise, max_rounds, labels, field)
+    else:
+        _descend(adjacency, coupling, noise, max_rounds, labels, field)
+    # sum_i y_i (linear_i + field_i) counts every pair twice and every linear term twice.
+    energy = qubo.offset + 0.5 * (labels * (linear + field)).sum(dim=1)
+    return Labellings(labels.to(torch.int8), energy)
+
+
+def _descend(adjacency: Adjacency, coupling: Tensor, noise: Tensor, rounds: int, labels: Tensor, field: Tensor) -> None:
+    """Rounds of all labellings at once; the compiled loop of the same name makes the same flips."""
+    for _ in range(rounds):
         gain = (2 * labels - 1) * field
         eligible = gain > noise
         if not eligible.any():
@@ -179,11 +198,8 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labelli
         labels[batch, node] += change
         position, entry = adjacency.expand(node)
         # Two flipped variables may share a neighbour, so the changes are added up.
-        flat = batch[position] * qubo.n + adjacency.neighbour[entry]
+        flat = batch[position] * labels.shape[1] + adjacency.neighbour[entry]
         field.view(-1).index_add_(0, flat, change[position] * coupling[entry])
-    # sum_i y_i (linear_i + field_i) counts every pair twice and every linear term twice.
-    energy = qubo.offset + 0.5 * (labels * (linear + field)).sum(dim=1)
-    return Labellings(labels.to(torch.int8), energy)
 
 
 def _fields(qubo: Qubo, adjacency: Adjacency, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -40,6 +40,7 @@ roof duality); A. Shekhovtsov, Maximum persistency in energy minimization, CVPR 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +49,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from blocklp.errors import NonFiniteError, ShapeError
-from blocklp.problems.qpbo.arrays import IntArray, first_true
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray, first_true
 from blocklp.problems.qpbo.instance import Qubo
 
 BoolArray = NDArray[np.bool_]
@@ -72,9 +73,14 @@ class Persistency:
 
 
 @dataclass(frozen=True)
-class _Enclosure:
-    """Integers around the coefficients times 2^k: ``low <= coefficient * 2^k <= high``."""
+class _Instances:
+    """Functions side by side, scaled by powers of two: ``low <= coefficient * 2^k <= high``.
 
+    ``edges`` (m, 2) name the variables of all of them, ``owner`` (n,) says which function a variable belongs to.
+    """
+
+    edges: IntArray
+    owner: IntArray
     linear_low: IntArray
     linear_high: IntArray
     quadratic_low: IntArray
@@ -105,38 +111,61 @@ def verified_persistency(qubo: Qubo, y: ArrayLike) -> Persistency:
     NonFiniteError
         ``y`` has an entry that is not finite.
     """
+    return verified_persistencies([qubo], [y])[0]
+
+
+def verified_persistencies(qubos: Sequence[Qubo], points: Sequence[ArrayLike]) -> list[Persistency]:
+    """:func:`verified_persistency` of several functions: one flow for all, each with its own scale."""
+    checked = [_checked(qubo, y) for qubo, y in zip(qubos, points, strict=True)]
+    if not checked:
+        return []
+    point, enclosures = np.concatenate(checked), [_enclose(qubo) for qubo in qubos]
+    sizes = np.array([qubo.n for qubo in qubos])
+    ends = np.cumsum(sizes)
+    instances = _Instances(
+        np.concatenate([qubo.edges + first for qubo, first in zip(qubos, ends - sizes, strict=True)]),
+        np.repeat(np.arange(len(qubos)), sizes),
+        *(np.concatenate(part) for part in zip(*enclosures, strict=True)),
+    )
+    labels = (point > 2 / 3).astype(np.int8)
+    weak = _largest_certified(instances, labels, (point < 1 / 3) | (point > 2 / 3), margin=0)
+    strong = _largest_certified(instances, labels, weak, margin=1)
+    found = (np.split(np.where(fixed, labels, np.int8(-1)), ends[:-1]) for fixed in (weak, strong))
+    return [Persistency(*pair) for pair in zip(*found, strict=True)]
+
+
+def _checked(qubo: Qubo, y: ArrayLike) -> FloatArray:
     point = np.asarray(y, dtype=np.float64)
     if point.shape != (qubo.n,):
         raise ShapeError(f"y has shape {point.shape}; give one value to each of the {qubo.n} variables")
     if (bad := first_true(~np.isfinite(point))) is not None:
         raise NonFiniteError(f"y[{bad}] is {point[bad]}; every entry must be finite")
-    enclosure = _enclose(qubo)
-    labels = (point > 2 / 3).astype(np.int8)
-    weak = _largest_certified(qubo, enclosure, labels, (point < 1 / 3) | (point > 2 / 3), margin=0)
-    strong = _largest_certified(qubo, enclosure, labels, weak, margin=1)
-    unknown = np.int8(-1)
-    return Persistency(np.where(weak, labels, unknown), np.where(strong, labels, unknown))
+    return point
 
 
-def _enclose(qubo: Qubo) -> _Enclosure:
+def _enclose(qubo: Qubo) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Integers around the coefficients times 2^k: lower and upper ends of the linear ones, then of the quadratic ones."""
     coefficients = np.concatenate([qubo.linear, qubo.quadratic])
     # Sums in the test add each coefficient at most once; they must stay below 2^62.
     largest = 61 - int(np.frexp(np.abs(coefficients).max())[1]) - coefficients.size.bit_length()
     # If h > 0 for all t != 0, then h >= 2^-exact, which is more than n 2^-k once k exceeds exact by the bits of n: the
     # margin of one unit for each flip then costs no strong label.
-    exact = next((k for k in range(largest) if not np.any(np.ldexp(coefficients, k) % 1)), largest)
+    mantissa, exponent = np.frexp(coefficients)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    last_bit = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    exact = min(int((53 - last_bit - exponent)[coefficients != 0].max(initial=0)), largest)
     scaled = np.ldexp(coefficients, min(exact + qubo.n.bit_length(), largest))
     # A negative exponent may underflow to zero, yet the floor of a negative number is at most -1, and likewise above.
     low = np.where(coefficients < 0, np.minimum(np.floor(scaled), -1), np.floor(scaled)).astype(np.int64)
     high = np.where(coefficients > 0, np.maximum(np.ceil(scaled), 1), np.ceil(scaled)).astype(np.int64)
-    return _Enclosure(low[: qubo.n], high[: qubo.n], low[qubo.n :], high[qubo.n :])
+    return low[: qubo.n], high[: qubo.n], low[qubo.n :], high[qubo.n :]
 
 
-def _largest_certified(qubo: Qubo, enclosure: _Enclosure, labels: LabelArray, candidates: BoolArray, margin: int) -> BoolArray:
+def _largest_certified(instances: _Instances, labels: LabelArray, candidates: BoolArray, margin: int) -> BoolArray:
     """Shrink the candidates to the largest set with ``h(t) >= margin * sum(t)`` in scaled units."""
     inside = candidates.copy()
-    low, high = enclosure.quadratic_low, enclosure.quadratic_high
-    head, tail = qubo.edges.T
+    low, high = instances.quadratic_low, instances.quadratic_high
+    head, tail = instances.edges.T
     demand = np.maximum(0, -np.where(labels[head] == labels[tail], low, -high))
 
     # Each edge, seen from either end, grouped by the end ``near``: what it adds to the slack of the end ``far``.
@@ -144,12 +173,13 @@ def _largest_certified(qubo: Qubo, enclosure: _Enclosure, labels: LabelArray, ca
     near, far = np.concatenate([head, tail])[order], np.concatenate([tail, head])[order]
     signed = np.where(labels[far] == 0, np.tile(low, 2)[order], -np.tile(high, 2)[order])
     while_inside, while_outside = signed * labels[near], np.minimum(0, signed)
-    slack = np.where(labels == 0, enclosure.linear_low, -enclosure.linear_high) - margin
+    slack = np.where(labels == 0, instances.linear_low, -instances.linear_high) - margin
     np.add.at(slack, far, np.where(inside[near], while_inside, while_outside))
-    degree = np.bincount(near, minlength=qubo.n)
+    degree = np.bincount(near, minlength=len(labels))
     first = np.cumsum(degree) - degree
 
     leaving = np.flatnonzero(inside & (slack < 0))
+    open_ = np.ones(instances.owner[-1] + 1, dtype=bool)
     while True:
         while leaving.size:
             inside[leaving] = False
@@ -158,26 +188,32 @@ def _largest_certified(qubo: Qubo, enclosure: _Enclosure, labels: LabelArray, ca
             np.add.at(slack, far[entries], while_outside[entries] - while_inside[entries])
             touched = np.unique(far[entries])
             leaving = touched[inside[touched] & (slack[touched] < 0)]
-        pairs = np.flatnonzero(inside[head] & inside[tail] & (demand > 0))
-        leaving = _overcharged(qubo.edges[pairs], demand[pairs], slack)
+        pairs = np.flatnonzero(inside[head] & inside[tail] & (demand > 0) & open_[instances.owner[head]])
+        leaving = _overcharged(instances.edges[pairs], demand[pairs], slack, instances.owner)
         if not leaving.size:
             return inside
+        open_[:] = False
+        open_[instances.owner[leaving]] = True
 
 
-def _overcharged(pairs: IntArray, demand: IntArray, slack: IntArray) -> IntArray:
+def _overcharged(pairs: IntArray, demand: IntArray, slack: IntArray, owner: IntArray) -> IntArray:
     """Return the nodes reachable from the source once a maximum flow has charged the demands to the slacks.
 
-    Nodes are the ``slack.size`` ones of the instance, then one for each pair, then source and sink.
+    Nodes are the ``slack.size`` variables, then one for each pair, then source and sink.
     """
     if not len(pairs):
         return np.zeros(0, dtype=np.int64)
     nodes, place = np.unique(pairs, return_inverse=True)
     place = place.reshape(pairs.shape)
-    shift = max(0, int(np.minimum(slack[nodes], _charges(place, demand)).max()).bit_length() - 30)
-    shift = max(shift, int(demand.max()).bit_length() - 30)
-    supply = -(-demand >> shift)
+    largest = np.zeros(owner[-1] + 1, dtype=np.int64)
+    np.maximum.at(largest, owner[nodes], np.minimum(slack[nodes], _charges(place, demand)))
+    np.maximum.at(largest, owner[pairs[:, 0]], demand)
+    # Capacities of each function are divided so that they fit into int32; frexp may count a bit too many, which is safe.
+    shift = np.maximum(0, np.frexp(largest.astype(np.float64))[1] - 30).astype(np.int64)
+    at_pairs, at_nodes = shift[owner[pairs[:, 0]]], shift[owner[nodes]]
+    supply = -(-demand >> at_pairs)
     # A sink arc need not hold more than all that its node can be charged, which keeps it in int32.
-    room = np.minimum(slack[nodes] >> shift, _charges(place, supply))
+    room = np.minimum(slack[nodes] >> at_nodes, _charges(place, supply))
     position = slack.size + np.arange(len(pairs))
     source = slack.size + len(pairs)
     sink = source + 1

@@ -20,7 +20,7 @@ import blocklp as bl
 from blocklp.oracles.products import Edge
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
-from blocklp.problems.qpbo.persistency import Persistency, verified_persistency
+from blocklp.problems.qpbo.persistency import Persistency, verified_persistencies, verified_persistency
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_turn
 from blocklp.problems.together import solve_together
@@ -128,17 +128,16 @@ def solve_qpbo(
     models = [roof_duality_model(qubo) for qubo in qubos]
     if tighten is False:
         solutions = solve_together(models, **options)
-        return [_finish(qubo, solution) for qubo, solution in zip(qubos, solutions, strict=True)]
+        persistencies = verified_persistencies(qubos, [solution.x["y"][0].cpu() for solution in solutions])
+        return [_finish(*found) for found in zip(qubos, solutions, persistencies, strict=True)]
     budget = None if tighten is True else tighten
     calls = [partial(tightened_roof_duality, model, qubo, budget) for model, qubo in zip(models, qubos, strict=True)]
     found = tighten_in_turn(calls, told=told, **options)
     return [_tightened(qubo, *result) for qubo, result in zip(qubos, found, strict=True)]
 
 
-def _finish(qubo: Qubo, relaxation: bl.Solution) -> QpboSolution:
-    y = relaxation.x["y"]
-    rounded = round_fractional(qubo, y)
-    persistency = verified_persistency(qubo, y[0].cpu().numpy())
+def _finish(qubo: Qubo, relaxation: bl.Solution, persistency: Persistency) -> QpboSolution:
+    rounded = round_fractional(qubo, relaxation.x["y"])
     return _between(relaxation, Labelled(rounded.y[0], float(rounded.energy[0])), persistency)
 
 

@@ -143,6 +143,60 @@ def explore(
 
 
 @kernel()
+def descend(
+    begin: int,
+    end: int,
+    first: Any,
+    degree: Any,
+    neighbour: Any,
+    coupling: Any,
+    rank: Any,
+    noise: Any,
+    rounds: int,
+    labels: Any,
+    field: Any,
+) -> None:
+    """The rounds of :func:`blocklp.problems.qpbo.heuristics.one_flip_descent`, flip for flip those of its tensor operations.
+
+    Parameters
+    ----------
+    first, degree, neighbour, coupling : (n,), (n,), (2 m,), (2 m,)
+        Neighbour lists with the coefficients of the pairs.
+    rank, noise : (n,)
+        What orders equals, and what a gain has to exceed.
+    rounds : int
+        The most of them.
+    labels, field : (lanes, n)
+        Labels 0 and 1 and their fields, overwritten.
+    """
+    n = labels.shape[1]
+    gain, winners = np.empty(n), np.empty(n, np.int64)
+    for k in range(begin, end):
+        for _ in range(rounds):
+            for i in range(n):
+                here = (2 * labels[k, i] - 1) * field[k, i]
+                gain[i] = here if here > noise[i] else -np.inf
+            count = 0
+            for i in range(n):
+                wins = gain[i] > -np.inf
+                for entry in range(first[i], first[i] + degree[i] * wins):
+                    j = neighbour[entry]
+                    if gain[j] > gain[i] or (gain[j] == gain[i] and rank[j] > rank[i]):
+                        wins = False
+                        break
+                if wins:
+                    winners[count] = i
+                    count += 1
+            if count == 0:
+                break
+            for i in winners[:count]:
+                change = 1 - 2 * labels[k, i]
+                labels[k, i] += change
+                for entry in range(first[i], first[i] + degree[i]):
+                    field[k, neighbour[entry]] += change * coupling[entry]
+
+
+@kernel()
 def flips(
     begin: int,
     end: int,

@@ -142,3 +142,15 @@ def test_tabu_moves_are_the_same_with_and_without_compiled_loops(qubo, moves, mo
     monkeypatch.setattr(heuristics, "loops", lambda module: None)
     tensors = tabu_search(qubo, y, moves)
     assert torch.equal(compiled.y, tensors.y) and torch.equal(compiled.energy, tensors.energy)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3, 1000])
+def test_descents_are_the_same_with_and_without_compiled_loops(qubo, rounds, monkeypatch):
+    pytest.importorskip("numba", reason="numba is not installed")
+    monkeypatch.setattr(heuristics, "LARGE", 0)
+    y = starts(qubo, 30)
+    compiled = one_flip_descent(qubo, y, rounds)
+    monkeypatch.setattr(heuristics, "loops", lambda module: None)
+    tensors = one_flip_descent(qubo, y, rounds)
+    assert torch.equal(compiled.y, tensors.y) and torch.equal(compiled.energy, tensors.energy)
+    assert rounds or torch.equal(compiled.y, y.to(torch.int8))
