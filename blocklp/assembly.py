@@ -18,7 +18,7 @@ from blocklp.box import Box
 from blocklp.coupling import Coupling, Linear
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ModelError, OptionError
-from blocklp.expression import View, coefficients
+from blocklp.expression import Expression, Values, View, coefficients
 from blocklp.model import BOX, Blocks, Model
 
 Bounds = Mapping[View, tuple[object, object]]
@@ -56,8 +56,7 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
         kind = Box(*(_taken(side, instances.own(scope)) for side in (lower, upper)))
         groups.append(_group(BOX, kind, counts, scope, start, instances, device))
         indices.append(scope)
-    rows = [scope.transpose(1, 2).flatten(1) for scope in indices]
-    index = instances.own(rows[0] if len(rows) == 1 else torch.cat(rows, 1)).to(device)
+    index = instances.own(torch.cat([scope.transpose(1, 2).flatten(1) for scope in indices], 1)).to(device)
     coupling = Coupling.build(width, index, maps)
     copies = coupling.collect(torch.ones(1, 1, dtype=torch.float64, device=device).expand(index.shape)).clamp(min=1)
     shared = copies > 1
@@ -68,6 +67,15 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))
     nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
     return Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, instances.grid(device))
+
+
+def costs(objectives: Sequence[Expression], width: int, values: Values | None) -> tuple[Tensor, Tensor]:
+    """Coefficients ``(batch, width)`` and constants ``(batch,)`` of models' objectives, with other values of parameters."""
+    parts = [e.evaluate(values) for e in objectives]
+    if len(parts) == 1:
+        return parts[0]
+    counts = [e.model.size for e in objectives for _ in range(e.model.batch)]
+    return _padded(torch.cat([c.flatten() for c, _ in parts]), counts, 0, width), torch.cat([k for _, k in parts])
 
 
 class _Instances:
@@ -110,17 +118,16 @@ class _Instances:
         ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool.
         """
         kinds = [b.type for b in same]
-        kind = self.stacked(kinds, same)
-        least, most = _extent(kind, self.batch, scope.shape[1], scope.shape[2])
+        least, most = self.extents(same)
         if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):  # which is less to look at
-            return kind
+            return self.stacked(kinds, same)
         low, high = _taken(lower, scope), _taken(upper, scope)
         slack = 1e-9 * (1 + torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0))
         cut = (low > least + slack) | (high < most - slack)
         if self.several:  # blocks that only pad have no bounds
             cut &= self.own(_first([len(b.scope) for b in same], scope.shape[1]))[..., None]
         if not bool(cut.any()):
-            return kind
+            return self.stacked(kinds, same)
         for model in sorted(set(self.owner[cut.flatten(1).any(1)].tolist())) if self.several else [0]:
             rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
             own, count = same[model].scope, len(same[model].scope)
@@ -131,11 +138,33 @@ class _Instances:
                 kinds[model] = narrowed
         return self.stacked(kinds, same)
 
+    def extents(self, same: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
+        """Least and largest values of every coordinate over its block: ``(batch or 1, blocks or 1, dim)``."""
+        asked: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
+        found = []
+        for b, batch in zip(same, self.batches, strict=True):
+            data, (blocks, dim) = b.type.tensors().values(), b.scope.shape
+            rows, count = batch if any(len(t) > 1 for t in data) else 1, blocks if any(t.shape[1] > 1 for t in data) else 1
+            ask = _extent_known if b.type.stateless and not data else _extent
+            key = id(b.type), rows, count
+            asked[key] = asked.get(key) or ask(b.type, rows, count, dim)
+            found.append(asked[key])
+        if all(f is found[0] for f in found):
+            return found[0]
+        counts = [b.scope.shape[0] for b, batch in zip(same, self.batches, strict=True) for _ in range(batch)]
+        full = [(b.scope.shape[0], b.scope.shape[1]) for b in same]
+        least, most = (
+            torch.cat([t.expand(batch, *shape).flatten(0, 1) for t, batch, shape in zip(side, self.batches, full, strict=True)])
+            for side in zip(*found, strict=True)
+        )
+        return _padded(least, counts, 0), _padded(most, counts, 0)
+
     def stacked(self, kinds: Sequence[BlockType], same: Sequence[Blocks]) -> BlockType:
         """One type for the blocks of all models: block data padded to a common number of blocks and joined."""
-        first, counts = kinds[0], [len(b.scope) for b in same]
         if not self.several:
-            return first
+            return kinds[0]
+        kinds, counts = kinds[0].alike(kinds), [len(b.scope) for b in same]
+        first = kinds[0]
         joined: dict[str, Tensor] = {}
         for key in first.block_data:
             own = [kind.tensors().get(key) for kind in kinds]
@@ -192,7 +221,7 @@ def _group(
     """The blocks of a name, ``counts`` of them in each model."""
     _, blocks, dim = scope.shape
     alive = None if min(counts) == blocks else instances.own(_first(counts, blocks)).to(device, torch.float64)
-    return Group(name, kind.to(torch.float64, device), blocks, dim, start, torch.ones(dim, device=device), alive)
+    return Group(name, kind.to(torch.float64, device), blocks, dim, start, torch.ones(dim, dtype=torch.float64, device=device), alive)
 
 
 def _first(counts: list[int], length: int) -> Tensor:
@@ -219,14 +248,8 @@ def _taken(values: Tensor, scope: Tensor) -> Tensor:
     return values[:, scope[0]] if len(scope) == 1 else values.gather(1, scope.flatten(1)).view(scope.shape)
 
 
-def _extent(kind: BlockType, batch: int, blocks: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Least and largest value of every coordinate over its block, ``(batch or 1, blocks or 1, dim)``, by the oracle itself."""
-    rows = batch if any(t.shape[0] > 1 for t in kind.tensors().values()) else 1
-    count = blocks if any(t.shape[1] > 1 for t in kind.tensors().values()) else 1
-    return (_extent_known if kind.stateless and not kind.tensors() else _extent_of)(kind, rows, count, dim)
-
-
-def _extent_of(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+def _extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Least and largest value of every coordinate over its block, ``(rows, count, dim)``, by the oracle itself."""
     least = torch.full((rows, count, dim), -torch.inf, dtype=torch.float64)
     most = -least
     if dim > HULL_DIM:
@@ -239,4 +262,4 @@ def _extent_of(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor
     return least, most
 
 
-_extent_known = functools.lru_cache(16)(_extent_of)  # thousands of models may share a type
+_extent_known = functools.lru_cache(16)(_extent)  # thousands of models may share a type

@@ -277,12 +277,21 @@ class BlockType:
         """The tensors listed in ``block_data``, by name (absent ones left out)."""
         return {k: v for k in self.block_data if (v := getattr(self, k, None)) is not None}
 
-    def with_data(self, **data: Tensor) -> Self:
+    def with_data(self, **data: Tensor | None) -> Self:
         """A copy with some block data replaced."""
         other = copy.copy(self)
         for key, value in data.items():
             setattr(other, key, value)
         return other
+
+    @classmethod
+    def alike(cls, kinds: Sequence[Self]) -> list[Self]:
+        """Types of several models with block data that can be joined: of one shape but for the leading dimensions.
+
+        Data that a type lacks and others have become zeros.  Types whose data may differ in shape, or for which zeros are wrong,
+        state this method.
+        """
+        return list(kinds)
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """A copy with its block data on a device; floating-point data in ``dtype``."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,7 +50,7 @@ class Parameter:
 
     @value.setter
     def value(self, value: object) -> None:
-        self._value = self.read(value).detach()
+        self._value = coefficients(value, self.shape, self._batch, f"parameter {self.name!r}")
 
     def read(self, value: object) -> Tensor:
         """Another value, checked like the one that is set, with its gradients."""
@@ -71,16 +70,15 @@ Values = Mapping[Parameter, Tensor]
 def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
     """Check coefficients for an expression of a shape and give a copy ``(batch or 1, *shape)`` float64, without their gradients."""
     if isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max:
-        return _constant(shape, value)
-    found = checked(value, shape, batch, what).detach()
-    return found.clone() if isinstance(value, Tensor | np.ndarray) else found  # nothing else can change later
+        return _constant(shape, float(value))
+    return checked(value, shape, batch, what).detach().clone()
 
 
 def checked(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
     """As :func:`coefficients`, with their gradients."""
     try:
         data = as_tensor(value, torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ModelError(f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number") from error
     rank = len(shape)
     lead = data.shape[0] if data.dim() == rank + 1 else 1
@@ -194,21 +192,12 @@ class Expression:
 
     def evaluate(self, values: Values | None = None) -> tuple[Tensor, Tensor]:
         """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression, with other values of parameters."""
-        return evaluate_all([self], self.model.size, values)
-
-
-def evaluate_all(expressions: Sequence[Expression], width: int, values: Values | None = None) -> tuple[Tensor, Tensor]:
-    """:meth:`Expression.evaluate` for several models at once, whose instances follow each other: ``(batch, width)``, ``(batch,)``."""
-    cost = torch.zeros(sum(e.model.batch for e in expressions), width, dtype=torch.float64)
-    first = 0
-    for expression in expressions:
-        batch = expression.model.batch
-        rows = cost[first : first + batch]
-        for t in expression.terms:
+        batch, n = self.model.batch, self.model.size
+        cost = torch.zeros(batch, n, dtype=torch.float64)
+        for t in self.terms:
             numbers = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
-            rows.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), numbers)
-        first += batch
-    return cost, torch.cat([e.constant.expand(e.model.batch) for e in expressions])
+            cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), numbers)
+        return cost, self.constant.expand(batch).clone()
 
 
 class View:

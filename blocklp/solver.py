@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from blocklp import state as states
-from blocklp.assembly import Bounds, assemble
+from blocklp.assembly import Bounds, assemble, costs
 from blocklp.decomposition import Decomposition
 from blocklp.engine import Event, Limits, Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
-from blocklp.expression import Expression, Values, evaluate_all
+from blocklp.expression import Expression, Values
 from blocklp.methods import Method, as_method
 from blocklp.model import BOX, Blocks, Model
 from blocklp.solution import Solution, solution
@@ -203,7 +203,7 @@ class Solver:
         if self._fixed is not None and all(a is b for a, b in zip(expressions, self._fixed[0], strict=True)):
             return self._fixed[1].clone(), self._fixed[2].clone()
         sign = -1.0 if self.maximizing else 1.0
-        cost, offset = ((sign * part).to(self.device) for part in evaluate_all(expressions, width, values))
+        cost, offset = ((sign * part).to(self.device) for part in costs(expressions, width, values))
         if all(t.parameter is None for e in expressions for t in e.terms):
             self._fixed = expressions, cost.clone(), offset.clone()
         return cost, offset

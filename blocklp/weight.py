@@ -27,12 +27,12 @@ class ProximalWeight(Protocol):
         """Weight of the next proximal problem, all arguments ``(batch,)``."""
 
 
-def scale_free(apart: Tensor, duals: Tensor) -> Tensor:
+def scale_free(apart: Tensor, duals: Tensor, dtype: torch.dtype) -> Tensor:
     r""":math:`|P x_0| / |\lambda_0|`, from the squares of both: the first step then moves the multipliers by their own length."""
-    size, length = apart.sqrt(), duals.sqrt()
-    ratio = size / length
+    size, length, limits = apart.sqrt(), duals.sqrt(), torch.finfo(dtype)
+    ratio = (size / length).clamp(limits.tiny, limits.max)
     # Without disagreement or without multipliers the scale is arbitrary.
-    return torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio))
+    return torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio)).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RatioRule:
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """A multiple of the scale-free weight."""
         apart = problem.disagreement(points)
-        return self.first * scale_free(dot(apart, apart), dot(duals, duals))
+        return self.first * scale_free(dot(apart, apart), dot(duals, duals), duals.dtype)
 
     def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """One multiplication an outer step, up or down."""
@@ -93,7 +93,7 @@ class BalanceRule:
     def start(self, problem: Decomposition, duals: Tensor, apart: Tensor) -> Tensor:
         """The scale-free weight of what blocks share, for points that are ``apart`` ``(batch, copies)`` from their mean."""
         shared = problem.spread((problem.counts > 1).to(duals).expand(len(duals), -1)).mul_(duals)
-        return scale_free(in_order(apart.double().square()), in_order(shared.double().square())).to(duals)
+        return scale_free(in_order(apart.double().square()), in_order(shared.double().square()), duals.dtype)
 
     def update(self, eta: Tensor, origin: Tensor, passes: int, apart: Tensor, moved: Tensor) -> Tensor:
         """The next weight, within reach of the first one, from the squares of both distances, all ``(batch,)``."""

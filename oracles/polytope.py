@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -144,6 +145,14 @@ class Polytope(BlockType):
         except ModelError:
             return None
 
+    @classmethod
+    def alike(cls, kinds: Sequence[Self]) -> list[Self]:
+        """Lists of vertices of one length; without one of a type all are solved as LPs."""
+        lists = [kind.vertices for kind in kinds]
+        longest = max((v.shape[2] for v in lists if v is not None), default=0)
+        filled = [torch.cat([v, v[:, :, :1].expand(-1, -1, longest - v.shape[2], -1)], 2) if v is not None else None for v in lists]
+        return [kind.with_data(vertices=None if any(w is None for w in filled) else v) for kind, v in zip(kinds, filled, strict=True)]
+
     def to(self, dtype: torch.dtype, device: torch.device) -> Polytope:
         """As for every type; the rows stay float64, since rounding them could leave a system without a point."""
         moved = super().to(torch.float64, device)
@@ -183,8 +192,7 @@ class Polytope(BlockType):
         return enumerate_vertices(*self._block(i, b))
 
     def __repr__(self) -> str:
-        listed = "" if self.vertices is None else f", vertices={self.vertices.shape[2]}"
-        return f"{self.name}(rows={self.matrix.shape[2]}, dim={self.dim}{listed})"
+        return f"{self.name}(rows={self.matrix.shape[2]}, dim={self.dim})"
 
 
 def enumerate_vertices(

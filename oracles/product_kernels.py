@@ -119,22 +119,20 @@ def _part(
     dual: Any,
     governing: Any,
     point: Any,
+    near: Any,
     sums: Any,
     spans: Any,
 ) -> None:
     """Pass n of some over the edges of an instance from ``first`` to before ``last``; the first ``late`` ones update nothing.
 
     ``sums`` (4, used) become those of ``2 x - t`` and, where points are to be shown, of the points, from ``spans[0]`` to before
-    ``spans[1]`` for first ends, from ``spans[2]`` to before ``spans[3]`` for second ones, which the first pass finds.
+    ``spans[1]`` for first ends, from ``spans[2]`` to before ``spans[3]`` for second ones.  ``near`` is (4, RUN), to be written over.
 
     An edge reads two values t, two places, its cost and two values of the anchor, and writes two values t: 9 numbers, 36 bytes in
     single precision.  Between the passes t is kept less ``rate`` times the points, which are then found once a pass.
     """
-    near, far, taken = np.empty((2, RUN), governing.dtype), last - first > FAR, governing.dtype.type(0) if show else rate
+    far, taken = last - first > FAR, governing.dtype.type(0) if show else rate
     near_a, near_b = near[0], near[1]
-    if n == 0:  # slices are empty where a part has no edges
-        spans[0], spans[1] = _span(place[start + first : start + last])
-        spans[2], spans[3] = _span(place[start + blocks + first : start + blocks + last])
     for kind in range(4 if show else 2):
         sums[kind, int(spans[kind % 2 * 2]) : int(spans[kind % 2 * 2 + 1])] = 0
     for at in range(first, last, RUN):
@@ -165,6 +163,13 @@ def _part(
 
 
 @compile(nogil=True, error_model="numpy")
+def _find_spans(place: Any, start: int, blocks: int, first: int, last: int, spans: Any) -> None:
+    """The spans of :func:`_part`; those of no edges end before they begin."""
+    spans[0], spans[1] = _span(place[start + first : start + last])
+    spans[2], spans[3] = _span(place[start + blocks + first : start + blocks + last])
+
+
+@compile(nogil=True, error_model="numpy")
 def _span(place: Any) -> tuple[Any, Any]:
     """The first of some places, and one past the last."""
     first, last = np.uint64(2**62), np.uint64(0)
@@ -178,6 +183,12 @@ def _merge(
     show: bool, first: int, last: int, cost: Any, counts: Any, eta: Any, sums: Any, spans: Any, target: Any, mean: Any
 ) -> None:
     """The next targets of some variables, and the means of their points, from the sums (parts, 4, used)."""
+    if len(sums) == 1 and spans[0, 0] == spans[0, 2] == 0 and spans[0, 1] == spans[0, 3] == last:
+        for v in range(first, last):
+            target[v] = (sums[0, 0, v] + sums[0, 1, v] - eta * cost[v]) / counts[v]
+        for v in range(first, last * show):
+            mean[v] = (sums[0, 2, v] + sums[0, 3, v]) / counts[v]
+        return
     near = np.empty(TILE, target.dtype)
     for at in range(first, last, TILE):
         own = slice(at, min(at + TILE, last))
@@ -218,10 +229,10 @@ def _show(
     dual: Any,
     governing: Any,
     point: Any,
+    near: Any,
 ) -> float:
     """The multipliers of the ends of some edges; returns their squared distance from the mean, first ends and second ends apart."""
-    near, of_first, of_second = np.empty((4, RUN), governing.dtype), 0.0, 0.0
-    m_a, m_b, w_a, w_b = near[0], near[1], near[2], near[3]
+    m_a, m_b, w_a, w_b, of_first, of_second = near[0], near[1], near[2], near[3], 0.0, 0.0
     for at in range(first, last, RUN):
         count = min(RUN, last - at)
         a, b = start + at, start + blocks + at
@@ -396,20 +407,25 @@ def edge_passes(
     moved: Any,
 ) -> None:
     """Several passes, a live instance a unit, which then stays in the cache; the last one shows its points and multipliers."""
-    sums, spans, speed = np.empty((parts, 4, used), points.dtype), np.empty((parts, 4)), points.dtype.type(rate)
+    sums, near, speed = np.empty((parts, 4, used), points.dtype), np.empty((4, RUN), points.dtype), points.dtype.type(rate)
+    spans = np.zeros((parts, 4))
     for row in live[begin:stop]:
         place, number = places[row % len(places)], counts[row % len(counts)]
         t, dual, point, late, own = governing[row], duals[row], points[row], int(ready[row]), filled[row % len(filled)]
+        spans[:, 1::2] = used
+        if parts > 1:
+            for k in range(parts):
+                _find_spans(place, start, blocks, own * k // parts, own * (k + 1) // parts, spans[k])
         for n in range(passes):
             show = n == passes - 1
             state = (n, late, show, place, target[row], speed, eta[row], anchor[row], age[row], start, blocks, dual, t, point)
             for k in range(parts):
-                _part(own * k // parts, own * (k + 1) // parts, *state, sums[k], spans[k])
+                _part(own * k // parts, own * (k + 1) // parts, *state, near, sums[k], spans[k])
             _merge(show, 0, used, cost[row], number, eta[row], sums, spans, target[row], mean[row])
         apart[row], moved[row] = 0, 0
         for k in range(parts):
             edges = (own * k // parts, own * (k + 1) // parts)
-            total = _show(*edges, place, target[row], mean[row], eta[row], start, blocks, dual, t, point)
+            total = _show(*edges, place, target[row], mean[row], eta[row], start, blocks, dual, t, point, near)
             part = slice(used * k // parts, used * (k + 1) // parts)
             apart[row], moved[row] = apart[row] + total, moved[row] + _moves(mean[row, part], target[row, part], number[part])
 
@@ -447,6 +463,7 @@ def edge_divided(
     """
     speed, late, own, weight = points.dtype.type(rate), int(ready[0]), filled[0], eta[0]
     place, t, dual, point, goal, middle, phases = places[0], governing[0], duals[0], points[0], target[0], mean[0], 2 * passes + 1
+    near = np.empty((4, RUN), points.dtype)
     while True:
         phase, k = claim(turns, phases, parts)
         if phase >= phases:
@@ -454,10 +471,12 @@ def edge_divided(
         n, show = phase // 2, phase // 2 >= passes - 1
         if n == passes:
             edges = (own * k // parts, own * (k + 1) // parts)
-            totals[k, 0] = _show(*edges, place, goal, middle, weight, start, blocks, dual, t, point)
+            totals[k, 0] = _show(*edges, place, goal, middle, weight, start, blocks, dual, t, point, near)
         elif phase % 2 == 0:
             state = (n, late, show, place, goal, speed, weight, anchor[0], age[0], start, blocks, dual, t, point)
-            _part(own * k // parts, own * (k + 1) // parts, *state, sums[k], totals[k, 4:])
+            if n == 0:
+                _find_spans(place, start, blocks, own * k // parts, own * (k + 1) // parts, totals[k, 4:])
+            _part(own * k // parts, own * (k + 1) // parts, *state, near, sums[k], totals[k, 4:])
         else:
             first, last = used * k // parts, used * (k + 1) // parts
             _merge(show, first, last, cost[0], counts[0], weight, sums, totals[:, 4:], goal, middle)

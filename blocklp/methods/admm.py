@@ -98,54 +98,56 @@ class Admm(Method):
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AdmmState:
         """Every block at the oracle's answer to ``duals``, which are used up, the consensus at their mean."""
-        loops = problem.loops
-        only = None if loops is None else loops.only
-        points = torch.zeros_like(duals)
-        value = torch.zeros_like(duals[:, 0])
-        atoms: list[atom.Atoms | None] = []
-        weights: list[Tensor] = []
+        only = None if problem.loops is None else problem.loops.only
+        points, none = torch.zeros_like(duals), torch.zeros_like(duals[:, 0])
+        atoms: list[atom.Atoms | None] = [None] * len(problem.groups)
+        weights, values = [duals.new_empty(len(duals), 0)] * len(problem.groups), [none] * len(problem.groups)
         for n, group in enumerate(problem.groups):
-            found: atom.Atoms | None = None
-            own = duals.new_empty(len(duals), 0)
-            if only is None or n != only.group:
-                for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-                    if not shared:  # nothing moves these: they are the cost, also after a warm start from another one
-                        duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
-                if _closed(group, duals[:1]):
-                    point, best = group.min_oracle(group.view(duals))
-                    group.view(points).copy_(point)
-                else:
-                    found, own, best = atom.start(group, duals)
-                    group.rows(points).copy_(found.combine(own))
-                value = value + in_order(best.double()).to(value)
-            atoms.append(found)
-            weights.append(own)
+            if only is not None and n == only.group:
+                continue
+            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+                if not shared:  # nothing moves these: they are the cost, also after a warm start from another one
+                    duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
+            if _closed(group, duals[:1]):
+                point, best = group.min_oracle(group.view(duals))
+                group.view(points).copy_(point)
+            else:
+                found, weights[n], best = atom.start(group, duals)
+                group.rows(points).copy_(found.combine(weights[n]))
+                atoms[n] = found
+            values[n] = in_order(best.double()).to(none)
         held = self.eta is not None or (self.hold and eta is not None)
         if self.eta is not None:
-            eta = torch.full_like(value, self.eta)
-        mean = problem.mean(points) if only is None or len(problem.groups) > 1 else torch.zeros_like(problem.cost)
-        if loops is None or only is None:
+            eta = torch.full_like(none, self.eta)
+        if only is None:
+            mean = problem.mean(points)
             near = problem.spread(mean)
             apart = points - near
             if eta is None:
                 eta = self.balance.start(problem, duals, apart)
             governing = near.sub_(eta[:, None] * duals).sub_(apart.mul_(self.relaxation))
         else:
-            group = problem.groups[only.group]
-            layout, squares = (
-                (problem.coupling.places, group.start, group.blocks, only.filled),
-                value.new_zeros(2, len(value)).double(),
-            )
-            table = (loops.used, problem.cost, problem.counts)
-            only.find("answers")(problem.batch, *layout, *table, duals, points, mean, value, *squares)
-            if eta is None:
-                eta = scale_free(*squares).to(value)
-            governing = torch.zeros_like(duals)
-            only.find("start")(problem.batch, *layout, eta, mean, self.relaxation, duals, points, governing)
-        none, nothing = torch.zeros_like(value, dtype=torch.long), torch.zeros_like(value, dtype=torch.float64)
-        ready = torch.ones_like(value, dtype=torch.bool)
-        known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], none, nothing, nothing, nothing, nothing)
-        return AdmmState(duals, value, points, eta, *known, 1, True, held, tuple(atoms), tuple(weights))
+            values[only.group], mean, eta, governing = self._answers(problem, duals, points, eta)
+        age = torch.zeros_like(none, dtype=torch.long)
+        nothing = torch.zeros_like(none, dtype=torch.float64)
+        ready = torch.ones_like(none, dtype=torch.bool)
+        known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, nothing, nothing, nothing, nothing)
+        return AdmmState(duals, sum(values, none), points, eta, *known, 1, True, held, tuple(atoms), tuple(weights))
+
+    def _answers(
+        self, problem: Decomposition, duals: Tensor, points: Tensor, eta: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The start of the only group that shares in compiled loops: its values, means of all points, weight and t."""
+        loops = problem.loops
+        assert loops is not None and loops.only is not None
+        only, group = loops.only, problem.groups[loops.only.group]
+        mean = problem.mean(points) if len(problem.groups) > 1 else torch.zeros_like(problem.cost)
+        value, squares, governing = torch.zeros_like(duals[:, 0]), duals.new_zeros(2, len(duals)).double(), torch.zeros_like(duals)
+        layout = (problem.coupling.places, group.start, group.blocks, only.filled)
+        only.find("answers")(problem.batch, *layout, loops.used, problem.cost, problem.counts, duals, points, mean, value, *squares)
+        eta = scale_free(squares[0], squares[1], duals.dtype) if eta is None else eta
+        only.find("start")(problem.batch, *layout, eta, mean, self.relaxation, duals, points, governing)
+        return value, mean, eta, governing
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """One pass; all is written over the state given."""

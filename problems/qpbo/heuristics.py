@@ -167,8 +167,8 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labelli
         ``max_rounds`` is negative.
     """
     check_points(y, qubo.n, "y")
-    if max_rounds < 0:
-        raise OptionError(f"max_rounds is {max_rounds}; give 0 or more")
+    if not isinstance(max_rounds, int) or not 0 <= max_rounds < 2**63:
+        raise OptionError(f"max_rounds is {max_rounds!r}; give an integer, 0 or more")
     adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
     labels = y.to(torch.float64, copy=True)
     linear, coupling, field = _fields(qubo, adjacency, labels)

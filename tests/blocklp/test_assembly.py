@@ -8,7 +8,7 @@ import torch
 
 import blocklp as bl
 from blocklp.block import BlockType, Constraints
-from blocklp.oracles import AtMostOne, Knapsack
+from blocklp.oracles import AtMostOne, Knapsack, Polytope
 from blocklp.reference import reference
 
 
@@ -89,3 +89,91 @@ def test_what_users_change_later_changes_no_model() -> None:
     before = m.solve().bound.item()
     low[:], high[:], cost[:], more[:] = -5, 9, 7, -4
     assert m.solve().bound.item() == before == pytest.approx(2)
+
+
+def polygon(seed: int) -> bl.Model:
+    """Two polytopes in three variables, with as many vertices as it happens, more or fewer once a variable is bounded."""
+    rng = np.random.default_rng(seed)
+    m = bl.Model()
+    x = m.variable("x", 5, lower=-1, upper=rng.choice([0.25, 1.0], 5) if seed else 1.0)
+    rows = rng.normal(size=(2, 3, 3))
+    m.add(Polytope(rows, -1.0 * np.ones(3), np.ones(3), -np.ones(3), np.ones(3)), x[[[0, 1, 2], [2, 3, 4]]])
+    m.minimize(rng.normal(size=5) @ x)
+    return m
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_polytopes_of_a_batch_may_differ_in_their_vertices(listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short lists are filled up; where one model has none, all are solved as LPs, and none has its vertices at zero."""
+    models = [polygon(seed) for seed in range(12)]
+    kinds = [m.blocks[0].type for m in models]
+    assert len({kind.vertices.shape[2] for kind in kinds}) > 1
+    if not listed:
+        monkeypatch.setattr(kinds[0], "vertices", None)
+    truths = torch.cat([reference(m).objective for m in models])
+    solver = bl.compile(models)
+    assert (solver.decomposition().groups[0].type.vertices is None) == (not listed)
+    found = solver.solve(tol=1e-7)
+    assert (found.bound <= truths + 1e-9).all()
+    assert torch.allclose(found.bound, truths, rtol=1e-6, atol=1e-6)
+
+
+def test_types_are_asked_without_their_data_being_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One system for all blocks of a model is one block to ask, however many instances and companions there are."""
+    asked = []
+    kind = Polytope([[1.0, 1.0]], [0.0], [1.0], [0, 0], [1, 1])
+    answer = Polytope.min_oracle
+    models = []
+    for batch, blocks in ((50, 20), (1, 3)):
+        m = bl.Model(batch)
+        x = m.variable("x", (blocks, 2), lower=0, upper=1)
+        m.add(kind, x)
+        m.minimize(x.sum())
+        models.append(m)
+    monkeypatch.setattr(Polytope, "min_oracle", lambda self, cost: (asked.append(cost.shape[:2].numel()), answer(self, cost))[1])
+    problem = bl.compile(models).decomposition()
+    assert asked and max(asked) == 1
+    assert problem.batch == 51 and problem.groups[0].filled.tolist() == [20] * 50 + [3]
+
+
+def test_types_learn_in_double_precision_what_is_shared() -> None:
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(Segment(), x[[[0, 1], [1, 2]]])
+    m.minimize(x.sum())
+    for dtype in (torch.float32, torch.float64):
+        (group,) = m.compile(dtype=dtype).decomposition().groups
+        assert group.curved.dtype == torch.float64 and group.curved.tolist() == [1, 1]
+
+
+def test_gradients_of_many_models_take_time_in_proportion() -> None:
+    """Nodes of the graph that copy the costs of all models: one, whatever the number of models."""
+    models, values = [], {}
+    for _ in range(30):
+        m = bl.Model()
+        x, p = m.variable("x", 4, lower=0, upper=1), m.parameter("p", 4)
+        m.add(Segment(), x.reshape(2, 2))
+        m.minimize(p @ x)
+        models.append(m)
+        values[p] = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    solver = bl.compile(models)
+    cost = solver.decomposition(values=values).cost
+    todo, seen = [cost.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += [following for following, _ in node.next_functions]
+    assert len(seen) > 30 and sum("CopySlices" in node.name() for node in seen) <= 1
+    cost.sum().backward()
+    assert all(torch.equal(v.grad, torch.ones(4, dtype=torch.float64)) for v in values.values())
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**70), 10**300])
+def test_large_integers_are_numbers(number: int) -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=min(number, 0), upper=max(number, 0))
+    m.minimize((x * number + number).sum())
+    assert m.objective.evaluate()[1].item() == 2.0 * number
+    with pytest.raises(bl.errors.ModelError, match="cannot read int"):
+        x * 10**400
