@@ -52,6 +52,9 @@ from blocklp.errors import NonFiniteError, ShapeError
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray, first_true
 from blocklp.problems.qpbo.instance import Qubo
 
+TOGETHER = 50_000
+"""Pairs of functions that share a flow: fewer spend their time around it, more leave the cache."""
+
 BoolArray = NDArray[np.bool_]
 LabelArray = NDArray[np.int8]
 
@@ -115,11 +118,20 @@ def verified_persistency(qubo: Qubo, y: ArrayLike) -> Persistency:
 
 
 def verified_persistencies(qubos: Sequence[Qubo], points: Sequence[ArrayLike]) -> list[Persistency]:
-    """:func:`verified_persistency` of several functions: one flow for all, each with its own scale."""
+    """:func:`verified_persistency` of several functions, one flow for :data:`TOGETHER` pairs, each function with its own scale."""
     checked = [_checked(qubo, y) for qubo, y in zip(qubos, points, strict=True)]
-    if not checked:
+    pairs = np.cumsum([len(qubo.edges) for qubo in qubos])
+    cuts = np.flatnonzero(np.diff(pairs // TOGETHER)) + 1
+    found = []
+    for part in np.split(np.arange(len(qubos)), cuts):
+        found += _verified([qubos[k] for k in part], [checked[k] for k in part])
+    return found
+
+
+def _verified(qubos: Sequence[Qubo], points: Sequence[FloatArray]) -> list[Persistency]:
+    if not qubos:
         return []
-    point, enclosures = np.concatenate(checked), [_enclose(qubo) for qubo in qubos]
+    point, enclosures = np.concatenate(points), [_enclose(qubo) for qubo in qubos]
     sizes = np.array([qubo.n for qubo in qubos])
     ends = np.cumsum(sizes)
     instances = _Instances(

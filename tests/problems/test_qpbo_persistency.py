@@ -6,7 +6,7 @@ import pytest
 
 from blocklp.errors import NonFiniteError, ShapeError
 from blocklp.problems.mis import read_graph
-from blocklp.problems.qpbo import Qubo, read_qubo, verified_persistency
+from blocklp.problems.qpbo import Qubo, persistency, read_qubo, verified_persistency
 
 
 def random_qubo(rng, kind):
@@ -194,3 +194,22 @@ def test_enumerated_points_of_a_frustrated_triangle_fix_nothing():
     qubo = Qubo.max_cut(3, [(0, 1), (0, 2), (1, 2)], [1, 1, 1])
     for point in product((0, 1), repeat=3):
         assert (verified_persistency(qubo, point).weak == -1).all()
+
+
+@pytest.mark.parametrize("together", [1, 40, 10**6])
+def test_functions_that_share_a_flow_keep_their_own_scale(together, monkeypatch):
+    """Of very different magnitudes, in one flow or several, some without pairs: the labels that each has alone."""
+    monkeypatch.setattr(persistency, "TOGETHER", together)
+    rng = np.random.default_rng(9)
+    kinds = rng.permutation(["integer", "tenths", "normal", "scattered", "huge", "tiny"] * 12)
+    qubos = [random_qubo(rng, kind) for kind in kinds]
+    points = [rng.choice([0.0, 0.5, 1.0], qubo.n) for qubo in qubos]
+    assert min(len(qubo.edges) for qubo in qubos) == 0
+    found = persistency.verified_persistencies(qubos, points)
+    fixed = 0
+    for qubo, point, mine in zip(qubos, points, found, strict=True):
+        alone = verified_persistency(qubo, point)
+        assert mine.weak.tolist() == alone.weak.tolist() and mine.strong.tolist() == alone.strong.tolist()
+        fixed += (mine.weak >= 0).sum()
+    assert fixed > 50
+    assert persistency.verified_persistencies([], []) == []
