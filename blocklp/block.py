@@ -80,7 +80,8 @@ class BlockType:
     :meth:`restrict` (fixings without an extra block), :meth:`alike` (batches of models whose data differ in shape),
     :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete` (primal points), :meth:`min_marginals` and
     :meth:`overlap` (for :class:`blocklp.MinMarginals`), :meth:`soft_min` (for :class:`blocklp.Smooth` and
-    :func:`blocklp.soft_bound`), :meth:`vertex_table` (for sweeps of :class:`blocklp.Nodes`).  A subclass of another type that overrides :meth:`min_oracle` states the last eight anew, or does without.
+    :func:`blocklp.soft_bound`), :meth:`vertex_table` (for sweeps of :class:`blocklp.Nodes`).  A subclass of another type that
+    overrides :meth:`min_oracle` states the last eight anew, or does without.
 
     Attributes
     ----------
@@ -172,7 +173,8 @@ class BlockType:
         """Compiled loops for a CPU, ``"module:name"``, that give the bits of the tensor operations; ``None`` for none.
 
         The module has ``name_answers`` and ``name_start``, ``name_pass`` and ``name_passes`` (multipliers and :meth:`prox`),
-        ``name_bounds``, ``name_completed`` and ``name_certified`` (with the charges of :meth:`value_error`); see ``blocklp/oracles/product_kernels.py``.
+        ``name_bounds``, ``name_completed`` and ``name_certified`` (with the charges of :meth:`value_error`); see
+        ``blocklp/oracles/product_kernels.py``.
         """
         return None
 
