@@ -127,14 +127,14 @@ class Admm(Method):
                 eta = self.balance.start(problem, duals, apart)
             governing = near.sub_(eta[:, None] * duals).sub_(apart.mul_(self.relaxation))
         else:
-            values[only.group], mean, eta, governing = self._answers(problem, duals, points, eta)
+            values[only.group], mean, eta, governing = self._start_in_loops(problem, duals, points, eta)
         age = torch.zeros_like(none, dtype=torch.long)
         nothing = torch.zeros_like(none, dtype=torch.float64)
         ready = torch.ones_like(none, dtype=torch.bool)
         known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, nothing, nothing, nothing, nothing)
         return AdmmState(duals, sum(values, none), points, eta, *known, 1, True, held, tuple(atoms), tuple(weights))
 
-    def _answers(
+    def _start_in_loops(
         self, problem: Decomposition, duals: Tensor, points: Tensor, eta: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The start of the only group that shares in compiled loops: its values, means of all points, weight and t."""
