@@ -31,7 +31,7 @@ def instances(quick: bool) -> list[Qubo]:
     "real",
     "Real instances: Biq Mac QUBOs and vertex covers of UAI models",
     "Roof duality at tol = 1e-5, float64. `error` is (max-flow value - bound) / max(1, |value|), never negative. HiGHS runs its "
-    "interior point method. sat-grid-pbl-0010 is refused for weights of 1e20.",
+    "interior point method.",
 )
 def run(quick: bool) -> list[Record]:
     records = []
