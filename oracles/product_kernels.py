@@ -183,7 +183,7 @@ def _merge(
     show: bool, first: int, last: int, cost: Any, counts: Any, eta: Any, sums: Any, spans: Any, target: Any, mean: Any
 ) -> None:
     """The next targets of some variables, and the means of their points, from the sums (parts, 4, used)."""
-    if len(sums) == 1 and spans[0, 0] == spans[0, 2] == 0 and spans[0, 1] == spans[0, 3] == last:
+    if len(sums) == 1:  # an instance that is whole has all of its sums; there are thousands of these in a batch
         for v in range(first, last):
             target[v] = (sums[0, 0, v] + sums[0, 1, v] - eta * cost[v]) / counts[v]
         for v in range(first, last * show):

@@ -191,7 +191,7 @@ def _largest_certified(instances: _Instances, labels: LabelArray, candidates: Bo
     first = np.cumsum(degree) - degree
 
     leaving = np.flatnonzero(inside & (slack < 0))
-    open_ = np.ones(instances.owner[-1] + 1, dtype=bool)
+    undecided = np.ones(instances.owner[-1] + 1, dtype=bool)
     while True:
         while leaving.size:
             inside[leaving] = False
@@ -200,12 +200,12 @@ def _largest_certified(instances: _Instances, labels: LabelArray, candidates: Bo
             np.add.at(slack, far[entries], while_outside[entries] - while_inside[entries])
             touched = np.unique(far[entries])
             leaving = touched[inside[touched] & (slack[touched] < 0)]
-        pairs = np.flatnonzero(inside[head] & inside[tail] & (demand > 0) & open_[instances.owner[head]])
+        pairs = np.flatnonzero(inside[head] & inside[tail] & (demand > 0) & undecided[instances.owner[head]])
         leaving = _overcharged(instances.edges[pairs], demand[pairs], slack, instances.owner)
         if not leaving.size:
             return inside
-        open_[:] = False
-        open_[instances.owner[leaving]] = True
+        undecided[:] = False
+        undecided[instances.owner[leaving]] = True
 
 
 def _overcharged(pairs: IntArray, demand: IntArray, slack: IntArray, owner: IntArray) -> IntArray:
