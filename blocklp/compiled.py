@@ -59,17 +59,17 @@ def tiles(blocks: int) -> int:
 def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Compile a function ``(first, last, ...)`` of arrays and numbers that does the units of work from ``first`` to before ``last``.
 
-    The result is called as ``(units, ...)`` with tensors and numbers, and deals the units out to as many threads as torch has, at
-    least ``grain`` to each: waking a thread takes some fifty microseconds.  Units must not depend on each other.  Compiled code is
-    cached beside the source.  Options are numba's.
+    The result is called as ``(units, ...)`` with tensors, tuples of them and numbers.  It deals the units out to as many threads as
+    torch has, at least ``grain`` to each: waking a thread takes some fifty microseconds.  Units must not depend on each other.
+    Compiled code is cached beside the source.  Options are numba's.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         compiled = compile(nogil=True, error_model="numpy", **options)(function)
 
         @functools.wraps(function)
-        def run(units: int, *arguments: Tensor | float) -> None:
-            arrays: list[Any] = [(a.detach() if a.requires_grad else a).numpy() if isinstance(a, Tensor) else a for a in arguments]
+        def run(units: int, *arguments: Tensor | float | tuple[Tensor, ...]) -> None:
+            arrays = [_array(a) for a in arguments]
             threads = min(getattr(_own, "threads", torch.get_num_threads()), units // grain)
             if threads <= 1:
                 compiled(0, units, *arrays)
@@ -86,6 +86,13 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
         return run
 
     return decorate
+
+
+def _array(value: Tensor | float | tuple[Tensor, ...]) -> Any:
+    """What compiled code takes for a tensor, or for each of several."""
+    if isinstance(value, Tensor):
+        return (value.detach() if value.requires_grad else value).numpy()
+    return tuple(map(_array, value)) if isinstance(value, tuple) else value
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from blocklp.coupling import Coupling
 
 if TYPE_CHECKING:
     from blocklp.loops import Loops
+    from blocklp.program import Program
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,13 @@ class Decomposition:
     def testable(self) -> bool:
         """Whether all types state their constraints, so that a point can be tested."""
         return all(group.type.constraints() is not None for group in self.groups)
+
+    @cached_property
+    def program(self) -> Program:
+        """The rows of all blocks, written out once; raises what :meth:`Program.build` raises."""
+        from blocklp.program import Program  # which knows the decomposition
+
+        return Program.build(self)
 
     @cached_property
     def segments(self) -> list[tuple[int, int]]:

@@ -26,7 +26,6 @@ from blocklp.loops import load
 from blocklp.methods import Method
 from blocklp.methods.base import where
 from blocklp.status import Status
-from blocklp.sweeps import fused_loops
 
 MEND_SHARE, MEND_PART = 4, 2
 """An attempt to make points feasible waits for so many passes of the method for each of the last one, at most half of all so far."""
@@ -159,7 +158,7 @@ def run(
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
     # the instances of a single lane out to threads themselves.
     pool = _workers()
-    swept = len(lanes) == 1 and (together or (method.swept and fused_loops(problem) is not None))
+    swept = len(lanes) == 1 and (together or method.in_loops(problem))
     try:
         with loops_only() if swept else nullcontext():
             while live:

@@ -1,6 +1,6 @@
 r"""Feasible points near to points that are almost feasible: what turns the mean of the copies into a certificate.
 
-The projection on the feasible set, in the metric of the column sums T of the rows A (:class:`blocklp.methods.pdhg.Program`),
+The projection on the feasible set, in the metric of the column sums T of the rows A (:class:`blocklp.program.Program`),
 
 .. math:: \min_x \; \tfrac12 |x - x_0|^2_{T^{-1}} \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi,
 
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition, dot
 from blocklp.methods.base import where
-from blocklp.methods.pdhg import Program
 
 
 def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -29,7 +28,24 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
     points, passes : Tensor
         ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
     """
-    program = Program.build(problem)
+    program = problem.program
+    if (layout := program.layout) is not None:
+        found, passes = x.clone(), torch.zeros_like(tolerance, dtype=torch.long)
+        layout.kernels.project(
+            len(x),
+            most,
+            (layout.groups, layout.tiles),
+            problem.coupling.places,
+            program.entries,
+            (x, problem.lower, problem.upper, program.column),
+            (program.lower, program.upper, program.row, program.length),
+            tolerance,
+            tuple(torch.zeros_like(program.row) for _ in range(3)),
+            x.new_zeros(len(x), 1, x.shape[1]),
+            found,
+            passes,
+        )
+        return found, passes
     y = ahead = torch.zeros_like(program.row)
     age, found, passes = torch.zeros_like(tolerance), x, torch.zeros_like(tolerance, dtype=torch.long)
     left = torch.ones_like(tolerance, dtype=torch.bool)
@@ -41,9 +57,9 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
         left = left & ~(torch.maximum(program.lower - reached, reached - program.upper) <= tolerance[:, None]).all(1)
         if not bool(left.any()):
             break
-        w = ahead / program.row - reached
+        w = ahead * program.length - reached
         new = program.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
-        back = dot((ahead - new) / program.row, new - y) > 0
+        back = dot((ahead - new) * program.length, new - y) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
     return found, passes

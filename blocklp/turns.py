@@ -7,6 +7,7 @@ passes, and wait for each other between the phases of a pass where they are.
 from __future__ import annotations
 
 import os
+import platform
 from typing import Any
 
 from llvmlite import ir
@@ -41,6 +42,7 @@ def claim(turns: Any, phases: int, parts: int) -> tuple[int, int]:
     phase = piece // parts
     while phase < phases and _read(turns, _DONE) < phase * parts:
         looks += 1
+        _pause(turns)
         if _SLEEPS and looks > _LOOKS:  # somebody else may need the processor
             _sleep(_MICROSECONDS)
     return phase, piece % parts
@@ -78,6 +80,18 @@ def _read(typing: Any, array: Any, index: Any) -> Any:
         return builder.load_atomic(_place(context, builder, signature, arguments), "acquire", 8)
 
     return array.dtype(array, index), generate
+
+
+@_intrinsic
+def _pause(typing: Any, array: Any) -> Any:
+    """Leave the processor's units to the other thread that may share them, for some forty cycles."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine() in ("x86_64", "AMD64"):
+            builder.call(_DECLARE(builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.none(array), generate
 
 
 @_intrinsic

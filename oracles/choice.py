@@ -27,6 +27,7 @@ class Simplex(BlockType):
         If the size is not a positive integer.
     """
 
+    by_rows = True
     block_data = ("excluded",)
     #: ``(batch or 1, blocks, size)`` bool, or None: choices that the bounds of the variables rule out.
     excluded: Tensor | None = None
@@ -98,6 +99,7 @@ class AtMostOne(BlockType):
         If the size is not a positive integer.
     """
 
+    by_rows = True
     block_data = ("excluded",)
     #: ``(batch or 1, blocks, size + 1)`` bool, or None: choices ruled out; the first is to choose no variable.
     excluded: Tensor | None = None

@@ -34,6 +34,7 @@ class Knapsack(BlockType):
         exceed the capacity.
     """
 
+    by_rows = True
     block_data = ("weights", "capacity", "lower", "upper")
 
     def __init__(self, weights: object, capacity: object, lower: object = 0.0, upper: object = 1.0) -> None:

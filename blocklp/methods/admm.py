@@ -79,7 +79,6 @@ class Admm(Method):
     hold: bool = False
 
     proximal = True
-    swept = True
     looped = True
     evaluates = False
     # Chosen on BA graphs of 1000 and 10,000 nodes, cliques, assignment, random fields and polytopes in 4 variables.
@@ -148,6 +147,10 @@ class Admm(Method):
         eta = scale_free(squares[0], squares[1], duals.dtype) if eta is None else eta
         only.find("start")(problem.batch, *layout, eta, mean, self.relaxation, duals, points, governing)
         return value, mean, eta, governing
+
+    def in_loops(self, problem: Decomposition) -> bool:
+        """Where blocks have vertex tables."""
+        return fused_loops(problem) is not None
 
     def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
         """One pass; all is written over the state given."""

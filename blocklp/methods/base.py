@@ -47,8 +47,6 @@ class Method:
 
     Attributes
     ----------
-    swept : bool
-        Whether its passes run in the loops of :mod:`blocklp.fused` where they can.
     looped : bool
         Whether they run in those that :mod:`blocklp.loops` finds.
     proximal : bool
@@ -57,7 +55,6 @@ class Method:
         Whether the value in its state is that of the multipliers there, so that in double precision every pass gives a bound.
     """
 
-    swept: ClassVar[bool] = False
     looped: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
@@ -76,6 +73,10 @@ class Method:
         Only :meth:`finish` makes it whole.
         """
         return self.step(problem, state), 1
+
+    def in_loops(self, problem: Decomposition) -> bool:
+        """Whether its passes over this problem are compiled loops of another kind than ``looped`` says."""
+        return False
 
     def finish(self, problem: Decomposition, state: Any) -> Any:
         """What passes in a leap leave out of the state, for those who want to look at it."""

@@ -32,102 +32,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.block import pick
-from blocklp.box import Box
-from blocklp.decomposition import Decomposition, Group, dot
-from blocklp.errors import OptionError
+from blocklp.compiled import TURNS, tiles
+from blocklp.decomposition import Decomposition, dot
 from blocklp.methods.base import Method, MethodState, where
-
-
-@dataclass(frozen=True)
-class Program:
-    """The rows of all blocks, one group after the other and each as ``(rows, blocks)``, and the step sizes."""
-
-    matrices: tuple[Tensor, ...]  # one a group: (batch or 1, rows, dim, blocks or 1)
-    lower: Tensor  # (batch, rows)
-    upper: Tensor  # (batch, rows)
-    row: Tensor  # (batch, rows): the diagonal of Sigma
-    column: Tensor  # (batch, variables): the diagonal of T
-    share: Tensor  # (batch, copies): of the reduced cost of the variable
-    weight: Tensor  # (batch,): size of the primal points over that of the cost, in the metrics of the steps
-
-    @classmethod
-    def build(cls, problem: Decomposition) -> Program:
-        """Write the LP out.
-
-        Raises
-        ------
-        OptionError
-            If a block type states no constraints.
-        """
-        low, high = (problem.spread(side.expand_as(problem.cost)) for side in (problem.lower, problem.upper))
-        columns, boxes = torch.zeros_like(low), torch.zeros_like(low)
-        matrices, lower, upper, rows = [], [], [], []
-        for group in problem.groups:
-            stated = group.type.constraints()
-            if stated is None:
-                raise OptionError(
-                    f"method 'pdhg' needs the constraints of all blocks, and blocks {group.name!r} of type {group.type.name} state "
-                    f"none; give the type a method constraints() -> Constraints, or choose another method, such as 'auto'"
-                )
-            matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
-            least, most = (side.to(low).transpose(1, 2).expand(len(low), -1, group.blocks) for side in (stated.lower, stated.upper))
-            plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
-            idle_below = least <= times(group, plus, low) + times(group, minus, high)
-            idle_above = most >= times(group, plus, high) + times(group, minus, low)
-            if group.alive is not None:
-                idle_below, idle_above = (idle | (group.alive[:, None] == 0) for idle in (idle_below, idle_above))
-            used = ~(idle_below & idle_above)
-            kept = used.any(2).any(0)
-            matrix, size = matrix[:, kept], matrix[:, kept].abs()
-            matrices.append(matrix)
-            lower.append(least.masked_fill(idle_below, -torch.inf)[:, kept].flatten(1))
-            upper.append(most.masked_fill(idle_above, torch.inf)[:, kept].flatten(1))
-            rows.append(times(group, size, torch.ones_like(low)).flatten(1))
-            group.rows(columns).copy_(transposed(size, used[:, kept].to(low)))
-            group.rows(boxes).fill_(float(isinstance(group.type, Box)))
-        takers = problem.spread(problem.collect(boxes))
-        share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
-        # Without entries any step is as good.
-        row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), problem.collect(columns)))
-        largest = torch.maximum(problem.lower.abs(), problem.upper.abs()).expand_as(column)
-        weight = (dot(largest / column, largest) / dot(problem.cost * column, problem.cost)).sqrt()
-        weight = torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
-        return cls(tuple(matrices), torch.cat(lower, 1), torch.cat(upper, 1), row, column, share, weight)
-
-    def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """A x: ``(batch, variables) -> (batch, rows)``."""
-        copies = problem.spread(x)
-        return torch.cat([times(g, m, copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)], 1)
-
-    def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
-        """What every block adds to A^T y: ``(batch, rows) -> (batch, copies)``."""
-        copies, start = y.new_empty(len(y), problem.copies), 0
-        for group, matrix in zip(problem.groups, self.matrices, strict=True):
-            stop = start + matrix.shape[1] * group.blocks
-            group.rows(copies).copy_(transposed(matrix, y[:, start:stop].view(len(y), -1, group.blocks)))
-            start = stop
-        return copies
-
-    def select(self, rows: Tensor) -> Program:
-        """Return the program of some instances."""
-        matrices = tuple(m if len(m) == 1 else pick(m, rows) for m in self.matrices)
-        rest = (self.lower, self.upper, self.row, self.column, self.share, self.weight)
-        return Program(matrices, *(pick(t, rows) for t in rest))
-
-
-def times(group: Group, matrix: Tensor, copies: Tensor) -> Tensor:
-    """Every block's matrix times its copies: ``(batch, rows, blocks)``."""
-    if matrix.shape[::3] == (1, 1):
-        return torch.matmul(matrix[0, :, :, 0], group.rows(copies))
-    return (matrix * group.rows(copies)[:, None]).sum(2)
-
-
-def transposed(matrix: Tensor, y: Tensor) -> Tensor:
-    """Every block's transposed matrix times ``(batch, rows, blocks)``: ``(batch, dim, blocks)``."""
-    if matrix.shape[::3] == (1, 1):
-        return torch.matmul(matrix[0, :, :, 0].T, y)
-    return (matrix * y[:, :, None]).sum(1)
+from blocklp.program import Program, kernels
 
 
 @dataclass(frozen=True)
@@ -137,6 +45,8 @@ class PdhgState(MethodState):
     program: Program
     now: tuple[Tensor, ...]  # x (batch, variables), y and A x (batch, rows)
     first: tuple[Tensor, ...]  # the same at the start of the epoch
+    bar: tuple[Tensor, ...]  # the last step, from which the multipliers come
+    pulled: Tensor  # (batch, parts, variables): sums that add up to A^T y, where loops keep them
     age: Tensor  # (batch,): passes of the epoch
     residual: Tensor  # (batch,): when it was last measured
     first_residual: Tensor  # (batch,): at the start of the epoch
@@ -152,61 +62,104 @@ class Pdhg(Method):
     necessary = 0.8
     artificial = 0.36
     every = 5
-    longest = 10  # between looks at the clock
+    longest = 50_000_000  # numbers that are read between looks at the clock
     reach = 1e6
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> PdhgState:
         """Write the LP out and ask the oracles once: x at the mean of their answers within bounds, y at zero."""
-        program = Program.build(problem)
+        program = problem.program
         points, value = problem.min_oracle(duals)
         x = torch.minimum(torch.maximum(problem.mean(points), problem.lower), problem.upper)
         now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
-        eta = program.weight if eta is None else self._within(program, eta)
-        return PdhgState(duals, value, points, eta, program, now, now, zero, zero, zero, 0)
+        eta = program.weight.clone() if eta is None else self._within(program, eta)
+        first, bar = (tuple(t.clone() for t in now) for _ in range(2))
+        pulled = x.new_zeros(len(x), program.parts(problem) if program.layout is not None else 0, x.shape[1])
+        return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, zero.clone(), zero.clone(), 0)
 
     def step(self, problem: Decomposition, state: PdhgState) -> PdhgState:
-        """One pass."""
+        """One pass; the state given is used up."""
         return self.leap(problem, state, 1)[0]
 
     def leap(self, problem: Decomposition, state: PdhgState, most: int) -> tuple[PdhgState, int]:
         """Some passes; multipliers are formed after the last one only."""
-        most = min(most, self.longest)
-        for _ in range(most):
-            state, (x, y, _) = self._pass(problem, state)
-        duals = state.program.pull(problem, y)
+        program = state.program
+        most = min(most, max(1, self.longest // program.work))
+        if program.layout is not None:
+            state = self._loops(problem, state, most)
+        else:
+            for _ in range(most):
+                state = self._pass(problem, state)
+        x, y, _ = state.bar
+        duals = program.pull(problem, y)
         reduced = problem.spread(problem.cost - problem.collect(duals))
-        return replace(state, duals=duals + state.program.share * reduced, points=problem.spread(x)), most
+        return replace(state, duals=duals + program.share * reduced, points=problem.spread(x)), most
 
-    def _pass(self, problem: Decomposition, state: PdhgState) -> tuple[PdhgState, tuple[Tensor, ...]]:
-        """The next state, and the step to take it from: x and y bar, and A x."""
-        program, (x, y, activity) = state.program, state.now
-        pace, rate = state.eta[:, None] * program.column, program.row / state.eta[:, None]
-        near = x - pace * (problem.cost - problem.collect(program.pull(problem, y)))
+    def in_loops(self, problem: Decomposition) -> bool:
+        """Where the rows are."""
+        return kernels(problem) is not None
+
+    def _loops(self, problem: Decomposition, state: PdhgState, many: int) -> PdhgState:
+        """Passes in compiled loops, which write over the state."""
+        program = state.program
+        layout, batch = program.layout, len(state.eta)
+        assert layout is not None
+        parts = state.pulled.shape[1]
+        sums = torch.empty(batch, len(layout.tiles) + tiles(problem.coupling.variables), 3, dtype=torch.float64)
+        rules = torch.tensor([self.sufficient, self.necessary, self.artificial, self.every, self.reach], dtype=torch.float64)
+        layout.kernels.passes(
+            max(batch, parts),
+            torch.zeros(TURNS, dtype=torch.long),
+            parts,
+            many,
+            state.passes,
+            rules,
+            (layout.groups, layout.tiles),
+            problem.coupling.places,
+            program.entries,
+            (problem.cost, problem.lower, problem.upper, program.column),
+            (program.lower, program.upper, program.row, program.length),
+            tuple(t for own in zip(state.now, state.first, state.bar, strict=True) for t in own),
+            state.pulled,
+            (state.eta, state.age, state.residual, state.first_residual, program.weight),
+            torch.zeros(batch, dtype=torch.long),
+            sums,
+        )
+        return replace(state, passes=state.passes + many)
+
+    def _pass(self, problem: Decomposition, state: PdhgState) -> PdhgState:
+        """One pass by tensor operations."""
+        program, (x, y, activity), eta = state.program, state.now, state.eta[:, None]
+        near = x - eta * program.column * (problem.cost - problem.collect(program.pull(problem, y)))
         near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
         reached = program.activity(problem, near)
-        w = y / rate - (2 * reached - activity)
-        bar = (near, rate * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower)), reached)
+        w = eta * program.length * y - (2 * reached - activity)
+        bar = (near, program.row / eta * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower)), reached)
         back = (1 / (state.age + 2))[:, None]
         reflected = [2 * new - old for new, old in zip(bar, state.now, strict=True)]
         now = tuple(t + back * (t0 - t) for t, t0 in zip(reflected, state.first, strict=True))
-        done = replace(state, now=now, age=state.age + 1, passes=state.passes + 1)
+        done = replace(state, now=now, bar=bar, age=state.age + 1, passes=state.passes + 1)
         if done.passes % self.every > 1:  # epochs end at multiples, so that their first pass is measured too
-            return done, bar
+            return done
         dx, dy, da = (new - old for new, old in zip(bar, state.now, strict=True))
-        residual = (dot(dx / pace, dx) - 2 * dot(dy, da) + dot(dy / rate, dy)).clamp(min=0).sqrt()
-        done = replace(done, residual=residual, first_residual=torch.where(state.age == 0, residual, state.first_residual))
-        return done if done.passes % self.every else self._restarted(done, bar, residual > state.residual), bar
+        squares = dot(dx / program.column, dx) / state.eta + dot(dy * program.length, dy) * state.eta
+        residual = (squares - 2 * dot(dy, da)).clamp(min=0).sqrt()
+        young = state.age == 0
+        known = torch.where(young, residual, state.first_residual)
+        if done.passes % self.every:
+            return replace(done, residual=torch.where(young, residual, state.residual), first_residual=known)
+        done = replace(done, residual=residual, first_residual=known)
+        return self._restarted(done, residual > state.residual)
 
-    def _restarted(self, state: PdhgState, bar: tuple[Tensor, ...], grown: Tensor) -> PdhgState:
-        """A new epoch at ``bar``, with another weight, where one is due."""
+    def _restarted(self, state: PdhgState, grown: Tensor) -> PdhgState:
+        """A new epoch at the last step, with another weight, where one is due."""
         enough = state.residual <= self.sufficient * state.first_residual
         some = grown & (state.residual <= self.necessary * state.first_residual)
         due = (state.age > 1) & (enough | some | (state.age > self.artificial * state.passes))
         if not bool(due.any()):
             return state
-        program, eta = state.program, state.eta
+        program, eta, bar = state.program, state.eta, state.bar
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))
-        ratio = (dot(dx / program.column, dx) / dot(dy / program.row, dy)).sqrt()
+        ratio = (dot(dx / program.column, dx) / dot(dy * program.length, dy)).sqrt()
         balanced = (eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100)).sqrt()
         now, first = (tuple(where(due, new, t) for new, t in zip(bar, old, strict=True)) for old in (state.now, state.first))
         eta = torch.where(due & torch.isfinite(ratio) & (ratio > 0), self._within(program, balanced), eta)

@@ -21,7 +21,7 @@ from torch import Tensor
 from blocklp import atoms as atom
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Method, MethodState, where
-from blocklp.sweeps import advance, ask
+from blocklp.sweeps import advance, ask, fused_loops
 from blocklp.weight import ProximalWeight, as_weight, first
 
 
@@ -54,7 +54,6 @@ class Prox(Method):
     proximal = True
     # Chosen on weighted MIS (BA graphs of 200 and 1000 nodes) between 10 and 600 passes: fewer inner passes are better
     # late, more are better early.
-    swept = True
     repeats = 2
     most_inner = 20
 
@@ -68,6 +67,10 @@ class Prox(Method):
         zero, one = torch.zeros_like(value), torch.ones_like(value)
         earlier = tuple(w.clone() for w in weights)
         return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, atoms, weights, earlier)
+
+    def in_loops(self, problem: Decomposition) -> bool:
+        """Where blocks have vertex tables."""
+        return fused_loops(problem) is not None
 
     def step(self, problem: Decomposition, state: ProxStepState) -> ProxStepState:
         """One pass: the oracles at the current multipliers, then a block step or a new proximal centre; the state is used up."""

@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 import blocklp as bl
 from blocklp.checks import feasible, violation
 from blocklp.methods import as_method
-from blocklp.methods.pdhg import Program
 from blocklp.nearest import nearest
 from blocklp.oracles import Polytope, Simplex
+from blocklp.program import Program
 from blocklp.reference import reference
 
 

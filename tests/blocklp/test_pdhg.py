@@ -9,14 +9,25 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp import program
 from blocklp.checks import feasible
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
-from blocklp.methods.pdhg import PdhgState, Program
+from blocklp.methods.pdhg import PdhgState
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
+from blocklp.program import Program
 from blocklp.reference import reference
+
+
+@pytest.fixture(autouse=True, params=[0, 10**9], ids=["loops", "tensor operations"])
+def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Copies from which on passes run in compiled loops."""
+    if request.param == 0:
+        pytest.importorskip("numba")
+    monkeypatch.setattr(program, "LOOPED", request.param)
+    return int(request.param)
 
 
 def roof(n: int, seed: int) -> bl.Model:
@@ -68,25 +79,79 @@ def random(shape: tuple[int, ...], seed: int) -> Tensor:
 @pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4)])
 def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
     p = model.compile().decomposition()
-    program = Program.build(p)
+    rows = Program.build(p)
     for seed in range(20):
-        x, y = random(tuple(p.cost.shape), seed), random(tuple(program.row.shape), seed + 100)
-        product = dot(program.activity(p, x), y)
-        assert torch.allclose(product, dot(x, p.collect(program.pull(p, y))))
-        assert bool((2 * product.abs() <= dot(x / program.column, x) + dot(y / program.row, y)).all())
+        x, y = random(tuple(p.cost.shape), seed), random(tuple(rows.row.shape), seed + 100)
+        product = dot(rows.activity(p, x), y)
+        assert torch.allclose(product, dot(x, p.collect(rows.pull(p, y))))
+        assert bool((2 * product.abs() <= dot(x / rows.column, x) + dot(y / rows.row, y)).all())
+
+
+@pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4)])
+def test_steps_are_as_long_as_the_rows_allow(model: bl.Model) -> None:
+    p = model.compile().decomposition()
+    rows = Program.build(p)
+    used = torch.isfinite(rows.lower) | torch.isfinite(rows.upper)
+    for i in range(p.batch):
+        one, own = p.select(torch.tensor([i])), rows.select(torch.tensor([i]))
+        units = torch.eye(p.cost.shape[1], dtype=torch.float64)
+        columns = torch.cat([own.activity(one, unit[None]) for unit in units])
+        scaled = (columns * own.column[0].sqrt()[:, None] * (own.row[0].sqrt() * used[i])).numpy()
+        assert 0.95 <= np.linalg.norm(scaled, 2) <= 1 + 1e-9
+
+
+def passed(model: bl.Model, least: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> PdhgState:
+    """After 83 passes in leaps of several lengths."""
+    monkeypatch.setattr(program, "LOOPED", least)
+    p = model.compile().decomposition().to(dtype)
+    state = begun(p)
+    for most in (1, 7, 5, 30, 40):
+        state, _ = bl.Pdhg().leap(p, state, most)
+    return state
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-9), (torch.float32, 2e-3)])
+@pytest.mark.parametrize("model", [roof(300, 0), mixed(0), mixed(1, 5), labelling(12)])
+def test_loops_do_what_tensor_operations_do(
+    model: bl.Model, dtype: torch.dtype, close: float, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if least:
+        pytest.importorskip("numba")
+    one, other = (passed(model, copies, dtype, monkeypatch) for copies in (0, 10**9))
+    assert one.program.layout is not None and other.program.layout is None
+    assert torch.equal(one.age, other.age) and torch.allclose(one.eta, other.eta, rtol=close)
+    for a, b in zip(
+        (*one.now, *one.first, one.duals, one.points), (*other.now, *other.first, other.duals, other.points), strict=True
+    ):
+        assert torch.allclose(a, b, rtol=close, atol=close)
+
+
+def test_parts_and_threads_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    model, threads, found = roof(2000, 3), torch.get_num_threads(), []
+    try:
+        for work, count in ((0, 1), (0, 3), (10**12, 1)):
+            monkeypatch.setattr(program, "DIVIDED", work)
+            torch.set_num_threads(count)
+            found.append(passed(model, 0, torch.float64, monkeypatch))
+    finally:
+        torch.set_num_threads(threads)
+    assert [len(s.pulled[0]) for s in found] == [2, 2, 1]
+    assert all(torch.equal(a, b) for a, b in zip(found[0].now, found[1].now, strict=True))
+    assert torch.allclose(found[0].duals, found[2].duals, atol=1e-9)
 
 
 def test_rows_and_bounds_describe_the_feasible_points() -> None:
     p = mixed(2).compile().decomposition()
-    program = Program.build(p)
+    rows = Program.build(p)
     optimum = torch.as_tensor(reference(mixed(2)).x["x"])
     seen = set()
     for seed in range(300):
         x = optimum + 10.0 ** (-(seed % 10)) * random(tuple(p.cost.shape), seed)
         x = torch.minimum(torch.maximum(x, p.lower), p.upper)
-        activity = program.activity(p, x)
+        activity = rows.activity(p, x)
         slack = 1e-6 * (1 + x.abs().amax(1))
-        mine = bool(((activity >= program.lower - slack) & (activity <= program.upper + slack)).all())
+        mine = bool(((activity >= rows.lower - slack) & (activity <= rows.upper + slack)).all())
         assert mine == bool(feasible(p, x, 1e-6))
         seen.add(mine)
     assert seen == {True, False}
@@ -116,9 +181,9 @@ def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model
         saddle, _ = Steady().leap(p, saddle, 10)
     assert saddle.residual.item() < 1e-9
     state, method = begun(p), Endless()
-    program, eta = state.program, state.eta
+    rows, eta = state.program, state.eta
     dx, dy, da = (a - b for a, b in zip(state.now, saddle.now, strict=True))
-    size = dot(dx / program.column, dx) / eta - 2 * dot(dy, da) + dot(dy / program.row, dy) * eta
+    size = dot(dx / rows.column, dx) / eta - 2 * dot(dy, da) + dot(dy / rows.row, dy) * eta
     for k in range(300):
         state = method.step(p, state)
         assert state.residual.item() <= size.sqrt().item() / (k + 1) * (1 + 1e-9)

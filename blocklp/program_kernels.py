@@ -1,0 +1,488 @@
+"""Loops over the rows of all blocks (:class:`blocklp.program.Program`), compiled for the CPU.
+
+Blocks are taken by tiles, all rows of a tile at once: what the rows need is gathered once, and a matrix that was read for a product
+is in the cache for the next one.  Sums are added tile by tile, so that they do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from blocklp.compiled import FAST, TILE, compile, kernel
+from blocklp.fused import _fold
+from blocklp.turns import claim, done
+
+STAGES = 5
+"""Of a pass of PDHG: variables, blocks, distances, a decision, and what had to wait for it."""
+
+GRAIN = 64
+"""Tiles that are worth waking a thread."""
+
+_AS_IT_GOES, _STORED, _RESTARTED = 0, 1, 2
+
+
+@compile(inline="always")
+def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: Any) -> None:
+    """Values of the variables of a tile of blocks: ``near`` (dim, TILE)."""
+    start, dim, blocks = group[0], group[1], group[2]
+    for i in range(dim):
+        at = start + i * blocks + first
+        where, own = place[at : at + count], near[i]
+        for q in range(count):
+            own[q] = values[where[q]]
+
+
+@compile(inline="always")
+def _row(group: Any, entries: Any, r: int, first: int, count: int, near: Any, reached: Any) -> None:
+    """Row r of a tile of blocks times what was gathered."""
+    dim, blocks, own = group[1], group[2], group[6]
+    base = group[5] + r * dim * (blocks if own else 1)
+    reached[:count] = 0
+    for i in range(dim):
+        value = near[i]
+        if own:
+            entry = entries[base + i * blocks + first : base + i * blocks + first + count]
+            for q in range(count):
+                reached[q] += entry[q] * value[q]
+        elif entries[base + i] != 0:
+            one = entries[base + i]
+            for q in range(count):
+                reached[q] += one * value[q]
+
+
+@compile(inline="always")
+def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, copy: Any) -> None:
+    """Column i of a tile of blocks times y."""
+    dim, blocks, rows, row, own = group[1], group[2], group[3], group[4], group[6]
+    copy[:count] = 0
+    for r in range(rows):
+        dual = y[row + r * blocks + first : row + r * blocks + first + count]
+        base = group[5] + (r * dim + i) * (blocks if own else 1)
+        if own:
+            entry = entries[base + first : base + first + count]
+            for q in range(count):
+                copy[q] += entry[q] * dual[q]
+        elif entries[base] != 0:
+            one = entries[base]
+            for q in range(count):
+                copy[q] += one * dual[q]
+
+
+@compile(inline="always")
+def _push(group: Any, entries: Any, first: int, count: int, y: Any, place: Any, copy: Any, sums: Any) -> None:
+    """Transposed rows of a tile of blocks times y, added to the sums of the variables."""
+    start, dim, blocks = group[0], group[1], group[2]
+    for i in range(dim):
+        _column(group, entries, i, first, count, y, copy)
+        at = start + i * blocks + first
+        where = place[at : at + count]
+        for q in range(count):
+            sums[where[q]] += copy[q]
+
+
+@compile(inline="always")
+def _total(sums: Any, first: int, count: int, total: Any) -> None:
+    """Sums of some variables over all parts."""
+    total[:count] = sums[0, first : first + count]
+    for k in range(1, len(sums)):
+        own = sums[k, first : first + count]
+        for q in range(count):
+            total[q] += own[q]
+
+
+@kernel(GRAIN, fastmath=FAST)
+def activity(begin: int, stop: int, groups: Any, tiles: Any, places: Any, entries: Any, x: Any, out: Any) -> None:
+    """Rows times x, a tile a unit: ``(batch, variables) -> (batch, rows)``."""
+    near = np.empty((groups[:, 1].max(), TILE), x.dtype)
+    for unit in range(begin, stop):
+        b, tile = unit // len(tiles), tiles[unit % len(tiles)]
+        group, first, count = groups[tile[0]], tile[1], tile[2]
+        _gather(group, first, count, places[b % len(places)], x[b], near)
+        for r in range(group[3]):
+            at = group[4] + r * group[2] + first
+            _row(group, entries[b % len(entries)], r, first, count, near, out[b, at : at + count])
+
+
+@kernel(GRAIN, fastmath=FAST)
+def pull(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any, out: Any) -> None:
+    """What every block adds to the transposed product, a tile a unit: ``(batch, rows) -> (batch, copies)``."""
+    for unit in range(begin, stop):
+        b, tile = unit // len(tiles), tiles[unit % len(tiles)]
+        group, first, count = groups[tile[0]], tile[1], tile[2]
+        for i in range(group[1]):
+            at = group[0] + i * group[2] + first
+            _column(group, entries[b % len(entries)], i, first, count, y[b], out[b, at : at + count])
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
+def _variables(first: int, count: int, eta: Any, back: Any, stored: bool, given: Any, own: Any, pulled: Any, room: Any) -> None:
+    """The step of some variables; where it is not stored, x is already reflected and drawn towards where its epoch began."""
+    cost, lower, upper, column = given
+    x, x0, near = own
+    total = room[0]
+    _total(pulled, first, count, total)
+    for q in range(count):
+        v = first + q
+        total[q] = x[v] - eta * column[v] * (cost[v] - total[q])
+    for q in range(count):
+        v = first + q
+        near[v] = min(max(total[q], lower[v]), upper[v])
+    if not stored:
+        _advance(x[first : first + count], x0[first : first + count], near[first : first + count], back)
+
+
+@compile(inline="always")
+def _advance(now: Any, origin: Any, bar: Any, back: Any) -> None:
+    """Reflect numbers at ``bar``, average them with those where their epoch began."""
+    for q in range(len(now)):
+        ahead = bar[q] + bar[q] - now[q]
+        now[q] = ahead + back * (origin[q] - ahead)
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
+def _blocks(
+    group: Any,
+    first: int,
+    count: int,
+    eta: Any,
+    back: Any,
+    stored: bool,
+    place: Any,
+    entries: Any,
+    given: Any,
+    x: Any,
+    own: Any,
+    pulled: Any,
+    near: Any,
+    room: Any,
+) -> None:
+    """The step of the rows of a tile of blocks, and what they add to the sums of variables, unless it is stored."""
+    lower, upper, sigma, length = given
+    y, y0, y_bar, a, a0, a_bar = own
+    reached, w, inverse = room[0], room[1], near.dtype.type(1) / eta
+    _gather(group, first, count, place, x, near)
+    for r in range(group[3]):
+        at = group[4] + r * group[2] + first
+        end = at + count
+        _row(group, entries, r, first, count, near, reached)
+        dual, active, weight = y[at:end], a[at:end], length[at:end]
+        for q in range(count):
+            w[q] = eta * weight[q] * dual[q] - (reached[q] + reached[q] - active[q])
+        low, high, rate = lower[at:end], upper[at:end], sigma[at:end]
+        for q in range(count):
+            w[q] = rate[q] * inverse * (w[q] - min(max(w[q], -high[q]), -low[q]))
+        if stored:
+            y_bar[at:end] = w[:count]
+            a_bar[at:end] = reached[:count]
+        else:
+            _advance(dual, y0[at:end], w[:count], back)
+            _advance(active, a0[at:end], reached[:count], back)
+    if not stored:
+        _push(group, entries, first, count, y, place, reached, pulled)
+
+
+@compile(inline="always")
+def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any, out: Any) -> None:
+    """How far some variables step, and how far they are from where the epoch began: squares over the diagonal of T."""
+    x, x0, near = own
+    room[:2] = 0
+    here, away = room[0], room[1]
+    for q in range(count):
+        v = first + q
+        here[q] = (near[v] - x[v]) ** 2 / column[v]
+        away[q] = (near[v] - x0[v]) ** 2 / column[v]
+    out[0], out[1] = _fold(here), _fold(away)
+
+
+@compile(inline="always")
+def _step_of_rows(group: Any, first: int, count: int, own: Any, length: Any, room: Any, out: Any) -> None:
+    """The same of the rows of some blocks, over the diagonal of Sigma, and the product of the steps of y and of the activity."""
+    y, y0, y_bar, a, _, a_bar = own
+    room[:3] = 0
+    here, away, across = room[0], room[1], room[2]
+    for r in range(group[3]):
+        at = group[4] + r * group[2] + first
+        end = at + count
+        dual, origin, bar, active, reached, weight = y[at:end], y0[at:end], y_bar[at:end], a[at:end], a_bar[at:end], length[at:end]
+        for q in range(count):
+            here[q] += (bar[q] - dual[q]) ** 2 * weight[q]
+        for q in range(count):
+            away[q] += (bar[q] - origin[q]) ** 2 * weight[q]
+        for q in range(count):
+            across[q] += (bar[q] - dual[q]) * (reached[q] - active[q])
+    out[0], out[1], out[2] = _fold(here), _fold(away), _fold(across)
+
+
+@compile(nogil=True, error_model="numpy")
+def _decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: Any, many: int, sums: Any, verdict: Any) -> None:
+    """Whether an epoch ends after so many passes, and the weight of the next one; ``sums`` are of ``many`` tiles, then variables."""
+    eta, age, residual, first, weight = scalars
+    verdict[b] = _STORED if stored else _AS_IT_GOES
+    old = age[b]
+    age[b] = old + 1
+    if not look:
+        return
+    dx = dy = x_away = y_away = across = 0.0
+    for t in range(many):
+        dy, y_away, across = dy + sums[t, 0], y_away + sums[t, 1], across + sums[t, 2]
+    for t in range(many, len(sums)):
+        dx, x_away = dx + sums[t, 0], x_away + sums[t, 1]
+    before, now = residual[b], math.sqrt(max(dx / eta[b] - 2 * across + dy * eta[b], 0.0))
+    residual[b] = now
+    if old == 0:
+        first[b] = now
+    if passed % rules[3] != 0 or old == 0:
+        return
+    enough = now <= rules[0] * first[b]
+    some = now > before and now <= rules[1] * first[b]
+    if enough or some or age[b] > rules[2] * passed:
+        verdict[b], age[b] = _RESTARTED, 0
+        ratio = math.sqrt(x_away / y_away) if y_away > 0 else 0.0
+        if 0 < ratio < math.inf:
+            balanced = math.sqrt(eta[b] * min(max(ratio, eta[b] / 100), eta[b] * 100))
+            eta[b] = min(max(balanced, weight[b] / rules[4]), weight[b] * rules[4])
+
+
+@compile(inline="always")
+def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None:
+    """What was stored becomes the next numbers, and those where the next epoch begins, if one does."""
+    if restarted:
+        now[:] = bar
+        origin[:] = bar
+    else:
+        _advance(now, origin, bar, back)
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
+def _stage(
+    stage: int,
+    part: int,
+    parts: int,
+    b: int,
+    many: int,
+    before: int,
+    rules: Any,
+    tables: Any,
+    variables: Any,
+    rows: Any,
+    own: Any,
+    pulled: Any,
+    scalars: Any,
+    verdict: Any,
+    sums: Any,
+    near: Any,
+    room: Any,
+) -> None:
+    """A part of a stage of a pass over one instance."""
+    groups, tiles, place, entries = tables
+    x, y = own[:3], own[3:]
+    eta, age, passed, kind = scalars[0][b], scalars[1][b], before + stage // STAGES + 1, stage % STAGES
+    one = near.dtype.type(1)
+    size = len(x[0])
+    look = age == 0 or passed % rules[3] == 0
+    stored = look or passed == before + many
+    if kind == 0:
+        back = one / (age + one + one)
+        for first in range(_share(part, parts, size), _share(part + 1, parts, size), TILE):
+            count = min(TILE, size - first)
+            _variables(first, count, eta, back, stored, variables, x, pulled, room)
+    elif kind == 1:
+        back = one / (age + one + one)
+        pulled[part] = 0
+        for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
+            group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
+            _blocks(group, first, count, eta, back, stored, place, entries, rows, x[2], y, pulled[part], near, room)
+    elif kind == 2 and look:
+        for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
+            _step_of_rows(groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2], y, rows[3], room, sums[t])
+        for first in range(_share(part, parts, size), _share(part + 1, parts, size), TILE):
+            count = min(TILE, size - first)
+            _step_of_variables(first, count, x, variables[3], room, sums[len(tiles) + first // TILE])
+    elif kind == 3 and part == 0:
+        _decide(b, passed, look, stored, rules, scalars, len(tiles), sums, verdict)
+    elif kind == 4 and verdict[b] != _AS_IT_GOES:
+        restarted, back = verdict[b] == _RESTARTED, one / (age + one)
+        first, last = _share(part, parts, size), _share(part + 1, parts, size)
+        _settle(x[0][first:last], x[1][first:last], x[2][first:last], restarted, back)
+        pulled[part] = 0
+        for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
+            group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
+            for r in range(group[3]):
+                at = group[4] + r * group[2] + first
+                _settle(y[0][at : at + count], y[1][at : at + count], y[2][at : at + count], restarted, back)
+                _settle(y[3][at : at + count], y[4][at : at + count], y[5][at : at + count], restarted, back)
+            _push(group, entries, first, count, y[0], place, room[0], pulled[part])
+
+
+@compile(inline="always")
+def _share(part: int, parts: int, count: int) -> int:
+    """Where the tiles of a part of so many numbers begin."""
+    return min((count + TILE - 1) // TILE * part // parts * TILE, count)
+
+
+@kernel()
+def passes(
+    begin: int,
+    stop: int,
+    turns: Any,
+    parts: int,
+    many: int,
+    before: int,
+    rules: Any,
+    layout: Any,
+    places: Any,
+    entries: Any,
+    variables: Any,
+    rows: Any,
+    own: Any,
+    pulled: Any,
+    scalars: Any,
+    verdict: Any,
+    sums: Any,
+) -> None:
+    """So many passes of :class:`blocklp.methods.pdhg.Pdhg` after those before; all that changes is written over.
+
+    A unit is an instance or, where turns are given, one of the parts of a single one: whoever is free takes a part of a stage.
+    ``variables`` are cost, lower and upper bounds and the diagonal of T; ``rows`` lower and upper sides, the diagonal of Sigma and
+    its inverse; ``own`` x, that of the origin and that of the step, the same of y, and of the activity of the rows; ``scalars`` the
+    weight, passes of the epoch, residual, that at the origin, and the first weight.
+    """
+    groups, tiles = layout
+    near, room = np.empty((groups[:, 1].max(), TILE), entries.dtype), np.empty((3, TILE), entries.dtype)
+    for unit in range(begin, stop):
+        b = unit if parts == 1 else 0
+        tables = groups, tiles, places[b % len(places)], entries[b % len(entries)]
+        given = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])], variables[3][b]
+        sides = rows[0][b], rows[1][b], rows[2][b], rows[3][b]
+        mine = own[0][b], own[1][b], own[2][b], own[3][b], own[4][b], own[5][b], own[6][b], own[7][b], own[8][b]
+        if parts == 1:
+            for stage in range(many * STAGES):
+                _stage(
+                    stage, 0, 1, b, many, before, rules, tables, given, sides, mine, pulled[b], scalars, verdict, sums[b], near, room
+                )
+        else:
+            stage, part = claim(turns, many * STAGES, parts)
+            while stage < many * STAGES:
+                _stage(
+                    stage,
+                    part,
+                    parts,
+                    b,
+                    many,
+                    before,
+                    rules,
+                    tables,
+                    given,
+                    sides,
+                    mine,
+                    pulled[b],
+                    scalars,
+                    verdict,
+                    sums[b],
+                    near,
+                    room,
+                )
+                done(turns)
+                stage, part = claim(turns, many * STAGES, parts)
+
+
+@compile(inline="always")
+def _towards(
+    group: Any,
+    first: int,
+    count: int,
+    tolerance: Any,
+    place: Any,
+    entries: Any,
+    sides: Any,
+    point: Any,
+    own: Any,
+    near: Any,
+    room: Any,
+) -> tuple[bool, Any]:
+    """A gradient step of the rows of a tile of blocks: whether some row is violated, and whether momentum leads back."""
+    lower, upper, sigma, length = sides
+    y, ahead, new = own
+    room[:] = 0
+    reached, w, off, back = room[0], room[1], room[2], room[3]
+    _gather(group, first, count, place, point, near)
+    for r in range(group[3]):
+        at = group[4] + r * group[2] + first
+        end = at + count
+        _row(group, entries, r, first, count, near, reached)
+        low, high = lower[at:end], upper[at:end]
+        for q in range(count):
+            off[q] = max(off[q], max(low[q] - reached[q], reached[q] - high[q]))
+        further, weight, rate, dual, step = ahead[at:end], length[at:end], sigma[at:end], y[at:end], new[at:end]
+        for q in range(count):
+            w[q] = further[q] * weight[q] - reached[q]
+        for q in range(count):
+            w[q] = rate[q] * (w[q] - min(max(w[q], -high[q]), -low[q]))
+        for q in range(count):
+            back[q] += (further[q] - w[q]) * weight[q] * (w[q] - dual[q])
+        step[:] = w[:count]
+    worst = off[0]
+    for q in range(count):
+        worst = max(worst, off[q])
+    return not worst <= tolerance, _fold(back)
+
+
+@kernel(fastmath=FAST)
+def project(
+    begin: int,
+    stop: int,
+    most: int,
+    layout: Any,
+    places: Any,
+    entries: Any,
+    variables: Any,
+    rows: Any,
+    tolerance: Any,
+    own: Any,
+    pulled: Any,
+    found: Any,
+    passes: Any,
+) -> None:
+    """:func:`blocklp.nearest.nearest`, an instance a unit.
+
+    ``variables`` are the points, lower and upper bounds and the diagonal of T, ``own`` the duals, those ahead, and room for new ones;
+    all are zero at first, and so are the sums.
+    """
+    groups, tiles = layout
+    near, room = np.empty((groups[:, 1].max(), TILE), entries.dtype), np.empty((4, TILE), entries.dtype)
+    for b in range(begin, stop):
+        x, lower, upper = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])]
+        column, place, own_entries = variables[3][b], places[b % len(places)], entries[b % len(entries)]
+        sides, mine = (rows[0][b], rows[1][b], rows[2][b], rows[3][b]), (own[0][b], own[1][b], own[2][b])
+        y, ahead, new = mine
+        point, total, age = found[b], room[0], 0
+        for n in range(most):
+            passes[b] = n + 1
+            for first in range(0, len(point), TILE):
+                count = min(TILE, len(point) - first)
+                _total(pulled[b], first, count, total)
+                for q in range(count):
+                    point[first + q] = x[first + q] + column[first + q] * total[q]
+                for q in range(first, first + count):
+                    point[q] = min(max(point[q], lower[q]), upper[q])
+            off, back = False, 0.0
+            for t in range(len(tiles)):
+                group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
+                bad, part = _towards(group, first, count, tolerance[b], place, own_entries, sides, point, mine, near, room)
+                off, back = off or bad, back + part
+            if not off:
+                break
+            age = 0 if back > 0 else age + 1
+            pulled[b] = 0
+            momentum = entries.dtype.type(age / (age + 3))
+            for t in range(len(tiles)):
+                group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
+                for r in range(group[3]):
+                    at = group[4] + r * group[2] + first
+                    for q in range(at, at + count):
+                        ahead[q] = new[q] + momentum * (new[q] - y[q])
+                    y[at : at + count] = new[at : at + count]
+                _push(group, own_entries, first, count, ahead, place, room[0], pulled[b, 0])
