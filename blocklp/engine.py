@@ -30,6 +30,11 @@ from blocklp.status import Status
 MEND_SHARE, MEND_PART = 4, 2
 """An attempt to make points feasible waits for so many passes of the method for each of the last one, at most half of all so far."""
 
+CHECKED, RARELY = 9, 100
+"""Passes between checks, and as many more for each hundred of all so far: a check takes as long as some passes.
+
+With the pass that a check takes to evaluate, the multipliers are then those that :class:`blocklp.methods.admm.Admm` has looked at."""
+
 Repair = Callable[[Tensor, Tensor], Tensor]
 
 CACHED_COPIES = 320_000
@@ -74,7 +79,7 @@ class Limits:
     cutoff: Tensor
     passes: int
     time_limit: float
-    check_every: int
+    check_every: int | None
     feasibility_tol: float
     patience: int
     mend: bool = True
@@ -89,6 +94,8 @@ class Limits:
             If one is out of range.
         """
         for name in ("passes", "check_every", "patience"):
+            if name == "check_every" and others[name] is None:
+                continue
             if not isinstance(others[name], int) or others[name] < 1:
                 raise OptionError(f"{name} is {others[name]!r}; it must be a positive integer")
         for name in ("time_limit", "feasibility_tol"):
@@ -281,7 +288,7 @@ class _Lane:
         self.problem = self.iterated = whole if len(rows) == whole.batch else whole.select(part)
         self.parked = repair is None and whole.loops is not None and whole.loops.alone is not None
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
-        self.passes = 0
+        self.passes, self.due = 0, 1
         self.state: Any = None
         full = whole.cost.new_full
         self.best_bound = full((len(rows),), -torch.inf)
@@ -309,13 +316,12 @@ class _Lane:
             if self._known():
                 self._improve(self.state.duals, self.state.value)
             # A check that has to evaluate makes a pass of its own.
-            due = (self.passes + (not self._known())) % self.limits.check_every
-            if self.passes == 1 or due == 0 or self._out_of_budget():
+            if self.passes + (not self._known()) >= self.due or self._out_of_budget():
                 self.state = self.method.finish(self.iterated, self.state)
                 self._check()
+                self.due = self._next_check()
                 yield
-            left = self.limits.check_every - (self.passes + (not self.evaluated)) % self.limits.check_every
-            most = 1 if self.evaluated else max(1, min(left, self._left()))
+            most = 1 if self.evaluated else max(1, min(self.due - self.passes - 1, self._left()))
             self.state, passes = self.method.leap(self.iterated, self.state, most)
             self.passes += passes
 
@@ -330,6 +336,12 @@ class _Lane:
     def _out_of_budget(self) -> bool:
         late = time.perf_counter() - self.began >= self.limits.time_limit
         return late or self._left() <= 0
+
+    def _next_check(self) -> int:
+        """The pass of the next check after one."""
+        if (every := self.limits.check_every) is not None:
+            return (self.passes // every + 1) * every
+        return (self.passes if self.passes > 1 else 0) + CHECKED * max(1, self.passes // RARELY) + 1
 
     def _known(self) -> bool:
         """Whether the state holds the value of its multipliers in double precision: every first state does."""

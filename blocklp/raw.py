@@ -72,7 +72,7 @@ def solve_raw(
     passes: int = 5000,
     time_limit: float = math.inf,
     callback: Callable[[Event], Any] | None = None,
-    check_every: int = 10,
+    check_every: int | None = None,
     feasibility_tol: float = 1e-6,
     patience: int = 1000,
 ) -> RawSolution:

@@ -100,7 +100,7 @@ class Solver:
         warm_start: State | None = None,
         callback: Callable[[Event], Any] | None = None,
         history: bool = False,
-        check_every: int = 10,
+        check_every: int | None = None,
         feasibility_tol: float = 1e-6,
         patience: int = 1000,
         mend: bool = True,
@@ -129,8 +129,8 @@ class Solver:
             Gets an :class:`Event` at every check; True, or a mask ``(batch,)``, stops.
         history : bool
             Keep the events in ``solution.history``.
-        check_every : int
-            Passes between checks of status, primal point and time.
+        check_every : int, optional
+            Passes between checks of status, primal point and time; by default ten, and nine more from every further hundred on.
         feasibility_tol : float
             Largest violation of a block, relative to the magnitude of the point, in a primal point.
         patience : int

@@ -91,7 +91,7 @@ def curves(family: str, solvers: list[bl.Solver], optima: list[float]) -> list[R
     for name, method in METHODS.items():
         try:
             most = LIMITS.get(name, PASSES[-1])
-            found = [s.solve(method=method, passes=most, tol=0, history=True, patience=10**6) for s in solvers]
+            found = [s.solve(method=method, passes=most, tol=0, history=True, check_every=10, patience=10**6) for s in solvers]
         except OptionError:  # it needs what the block types of this family do not have
             continue
         row: Record = {"graphs": family, "method": name}

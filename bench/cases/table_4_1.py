@@ -45,7 +45,7 @@ def run(quick: bool) -> list[Record]:
         for eta in (0.33, 1.0) if family == "BA" else (0.735 * n - 48.15,):
             runs += [("proxbc", eta, bl.ProxBC(eta)), ("proxfw", eta, bl.ProxFW(eta))]
         for name, eta, method in runs:
-            solution = solver.solve(method=method, passes=PASSES[-1], tol=1e-9, history=True, patience=10**6)
+            solution = solver.solve(method=method, passes=PASSES[-1], tol=1e-9, history=True, check_every=10, patience=10**6)
             row: Record = {"graphs": f"{family}-{n}", "instances": len(qubos), "method": name, "eta": eta}
             for k, passes in enumerate(PASSES):
                 bound = [e.bound for e in solution.history if e.passes <= passes][-1]

@@ -62,7 +62,8 @@ class Pdhg(Method):
     necessary = 0.8
     artificial = 0.36
     every = 5
-    longest = 50_000_000  # numbers that are read between looks at the clock
+    longest, longest_looped = 10, 1000  # passes between looks at the clock
+    most_read = 50_000_000  # and numbers, in loops
     reach = 1e6
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> PdhgState:
@@ -83,10 +84,11 @@ class Pdhg(Method):
     def leap(self, problem: Decomposition, state: PdhgState, most: int) -> tuple[PdhgState, int]:
         """Some passes; multipliers are formed after the last one only."""
         program = state.program
-        most = min(most, max(1, self.longest // program.work))
         if program.layout is not None:
+            most = min(most, self.longest_looped, max(1, self.most_read // max(1, program.work)))
             state = self._loops(problem, state, most)
         else:
+            most = min(most, self.longest)
             for _ in range(most):
                 state = self._pass(problem, state)
         x, y, _ = state.bar

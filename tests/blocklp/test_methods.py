@@ -144,7 +144,7 @@ def errors(method: Any, marks: tuple[int, ...], seeds: range) -> dict[int, float
     qubos = [ba(1000, s) for s in seeds]
     truth = torch.tensor([exact(q) for q in qubos])
     solver = bl.compile([roof_duality_model(q) for q in qubos])
-    history = solver.solve(method=method, passes=max(marks), tol=0, history=True).history
+    history = solver.solve(method=method, passes=max(marks), tol=0, history=True, check_every=10).history
     found = {e.passes: float(((truth - e.bound) / truth.abs()).mean()) * 100 for e in history}
     return {k: found[k] for k in marks}
 
