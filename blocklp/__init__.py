@@ -21,7 +21,7 @@ from blocklp.reference import reference
 from blocklp.soft import soft_bound
 from blocklp.solution import Solution
 from blocklp.solver import Solver, compile
-from blocklp.state import State
+from blocklp.state import Saddle, State
 from blocklp.status import Status
 from blocklp.tightening import Budget, Clusters, tighten
 from blocklp.weight import Fixed, RatioRule
@@ -59,6 +59,7 @@ __all__ = [
     "ProxFW",
     "RatioRule",
     "RawSolution",
+    "Saddle",
     "Smooth",
     "Solution",
     "Solver",

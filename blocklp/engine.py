@@ -24,7 +24,7 @@ from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
 from blocklp.loops import load
 from blocklp.methods import Method
-from blocklp.methods.base import where
+from blocklp.methods.base import Memory, where
 from blocklp.status import Status
 
 MEND_SHARE, MEND_PART = 4, 2
@@ -125,6 +125,7 @@ class Results:
     passes: Tensor
     seconds: Tensor
     history: list[Event] = field(default_factory=list)
+    memory: Memory | None = None
 
     def gap(self) -> Tensor:
         """Relative gap, see :func:`relative_gap`."""
@@ -147,6 +148,7 @@ def run(
     repair: Repair | None = None,
     callback: Callable[[Event], Any] | None = None,
     record: Callable[[Event], None] | None = None,
+    memory: Memory | None = None,
 ) -> Results:
     """Solve the instances of ``problem`` (float64) with iterates in ``dtype``, starting from ``duals`` ``(batch, copies)``, or zero.
 
@@ -161,7 +163,7 @@ def run(
         _ = problem.coupling.places  # once for all lanes, and for solves to come
     parts = _parts(problem, LOOPED_COPIES if together else CACHED_COPIES)
     lanes = [_Lane(problem, results, part, method, limits, repair, time.perf_counter()) for part in parts]
-    live = [(lane, lane.work(dtype, *(None if t is None else t[lane.part] for t in (duals, eta)))) for lane in lanes]
+    live = [(lane, lane.work(dtype, duals, eta, memory)) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
     # the instances of a single lane out to threads themselves.
     pool = _workers()
@@ -180,6 +182,9 @@ def run(
             lane.drop(torch.ones_like(results.status, dtype=torch.bool))
     finally:
         pool.shutdown()
+    if all(lane.memory is not None for lane in lanes):
+        x, y, weight = (torch.cat(parts) for parts in zip(*(lane.memory for lane in lanes if lane.memory), strict=True))
+        results.memory = x, y, weight
     _certify(problem, results)
     return results
 
@@ -290,6 +295,7 @@ class _Lane:
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
         self.passes, self.due = 0, 1
         self.state: Any = None
+        self.memory: tuple[Tensor, ...] | None = None
         full = whole.cost.new_full
         self.best_bound = full((len(rows),), -torch.inf)
         self.mark_bound = full((len(rows),), -torch.inf)
@@ -297,8 +303,9 @@ class _Lane:
         self.mark_pass = torch.zeros_like(rows)
         self.mend_from = torch.zeros_like(rows)
 
-    def work(self, dtype: torch.dtype, duals: Tensor | None, eta: Tensor | None) -> Iterator[None]:
-        """Make passes; yields after every check, so that lanes take turns, and is not resumed without instances."""
+    def work(self, dtype: torch.dtype, duals: Tensor | None, eta: Tensor | None, memory: Memory | None) -> Iterator[None]:
+        """Make passes from where the whole batch starts; yields after every check, and is not resumed without instances."""
+        duals, eta = (None if t is None else t[self.part] for t in (duals, eta))
         if (loops := self.problem.loops) is not None:
             self.problem = replace(self.problem, loops=loops.over(self.problem))
         self.iterated, self.box_maximum = self.problem.to(dtype), box_maximum(self.problem)
@@ -311,6 +318,9 @@ class _Lane:
         kind = dtype if self.parked else torch.float64  # loops take them as they are
         self.best_duals = _zeros(first, first.shape[1], kind) if duals is None else first.to(kind, copy=True)
         self.state = self.method.start(self.iterated, first, eta)
+        if memory is not None:
+            x, y, weight = (t[self.part] for t in memory)
+            self.state = self.method.resume(self.iterated, self.state, (x, y, weight))
         self.passes = 1
         while True:
             if self._known():
@@ -443,6 +453,12 @@ class _Lane:
         out.seconds[rows] = time.perf_counter() - self.began
         if self.method.proximal:
             out.eta[rows] = self.state.eta[at].double()
+        known = self.method.remember(self.iterated, self.state)
+        if known is not None:
+            if self.memory is None:
+                self.memory = tuple(t.new_zeros(self.part.stop - self.part.start, *t.shape[1:]).double() for t in known)
+            for kept, now in zip(self.memory, known, strict=True):
+                kept[rows - self.part.start] = now[done].double()
         stay = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
         names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_pass", "mend_from"]
         left: dict[str, Any] = {}

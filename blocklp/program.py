@@ -9,6 +9,7 @@ by blocks: the variables of a block are gathered once for all of its rows.  On a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -80,6 +81,7 @@ class Program:
     column: Tensor  # (batch, variables): the diagonal of T
     share: Tensor  # (batch, copies): of the reduced cost of the variable
     weight: Tensor  # (batch,): size of the primal points over that of the cost, in the metrics of the steps
+    kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # where compiled loops serve
 
     @classmethod
@@ -93,7 +95,7 @@ class Program:
         """
         low, high = (problem.spread(side.expand_as(problem.cost)) for side in (problem.lower, problem.upper))
         columns, boxes = torch.zeros_like(low), torch.zeros_like(low)
-        matrices, lower, upper, rows, uses = [], [], [], [], []
+        matrices, lower, upper, rows, uses, numbers = [], [], [], [], [], []
         for group in problem.groups:
             stated = group.type.constraints()
             if stated is None:
@@ -110,6 +112,7 @@ class Program:
                 idle_below, idle_above = (idle | (group.alive[:, None] == 0) for idle in (idle_below, idle_above))
             used = ~(idle_below & idle_above)
             kept = used.any(2).any(0)
+            numbers.append(kept.nonzero()[:, 0])
             matrix, size = matrix[:, kept], matrix[:, kept].abs()
             matrices.append(matrix)
             lower.append(least.masked_fill(idle_below, -torch.inf)[:, kept].flatten(1))
@@ -131,7 +134,7 @@ class Program:
         loops = kernels(problem)
         layout = None if loops is None else Layout.of(problem, kept_entries, loops)
         sides = torch.cat(lower, 1), torch.cat(upper, 1)
-        program = cls(entries, kept_entries, *sides, row, 1 / row, column, share, weight, layout)
+        program = cls(entries, kept_entries, *sides, row, 1 / row, column, share, weight, tuple(numbers), layout)
         norm = program._norm(problem, torch.cat(uses, 1))[:, None]
         return replace(program, row=row / norm, length=norm / row, column=column / norm)
 
@@ -162,11 +165,9 @@ class Program:
             out = y.new_zeros(len(y), problem.copies)
             layout.kernels.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, out)
             return out
-        copies, start = y.new_empty(len(y), problem.copies), 0
-        for group, matrix in zip(problem.groups, self.matrices, strict=True):
-            stop = start + matrix.shape[1] * group.blocks
-            group.rows(copies).copy_(transposed(matrix, y[:, start:stop].view(len(y), -1, group.blocks)))
-            start = stop
+        copies = y.new_empty(len(y), problem.copies)
+        for (group, own, _), matrix in zip(self._by_groups(problem, y), self.matrices, strict=True):
+            group.rows(copies).copy_(transposed(matrix, own))
         return copies
 
     def select(self, rows: Tensor) -> Program:
@@ -175,7 +176,32 @@ class Program:
         rest = (self.lower, self.upper, self.row, self.length, self.column, self.share, self.weight)
         lower, upper, row, length, column, share, weight = (pick(t, rows) for t in rest)
         matrices = _views(entries, self.matrices)
-        return Program(entries, matrices, lower, upper, row, length, column, share, weight, self.layout)
+        return Program(entries, matrices, lower, upper, row, length, column, share, weight, self.kept, self.layout)
+
+    def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
+        """Duals of the rows that are kept to those of all that types state, zero for the others: ``(batch, rows)`` both."""
+        parts = []
+        for group, own, kept in self._by_groups(problem, y):
+            parts.append(y.new_zeros(len(y), stated_rows(group), group.blocks).index_copy_(1, kept, own).flatten(1))
+        return torch.cat(parts, 1)
+
+    def part(self, problem: Decomposition, whole: Tensor) -> Tensor:
+        """The other way round; what a side that there is not would have to pay for becomes zero."""
+        parts, start = [], 0
+        for group, kept in zip(problem.groups, self.kept, strict=True):
+            stop = start + stated_rows(group) * group.blocks
+            parts.append(whole[:, start:stop].view(len(whole), -1, group.blocks).index_select(1, kept).flatten(1))
+            start = stop
+        y = torch.cat(parts, 1).to(self.row)
+        return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf(), 0.0)
+
+    def _by_groups(self, problem: Decomposition, y: Tensor) -> Iterator[tuple[Group, Tensor, Tensor]]:
+        """Groups with their rows ``(batch, rows, blocks)`` and the numbers of these."""
+        start = 0
+        for group, kept in zip(problem.groups, self.kept, strict=True):
+            stop = start + len(kept) * group.blocks
+            yield group, y[:, start:stop].view(len(y), -1, group.blocks), kept
+            start = stop
 
     def _norm(self, problem: Decomposition, used: Tensor) -> Tensor:
         r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows used ``(batch, rows)``, by Lanczos steps: ``(batch,)``."""
@@ -196,6 +222,12 @@ class Program:
             before, v = v, torch.where(off[:, None] > 0, w / off[:, None], torch.zeros_like(w))
         norm = (torch.linalg.eigvalsh(table)[:, -1].clamp(min=0).sqrt() * MARGIN).clamp(max=1).to(root)
         return torch.where(norm > 0, norm, torch.ones_like(norm))
+
+
+def stated_rows(group: Group) -> int:
+    """Rows that the type of a group states for each block."""
+    stated = group.type.constraints()
+    return 0 if stated is None else stated.matrix.shape[2]
 
 
 def times(group: Group, matrix: Tensor, copies: Tensor) -> Tensor:

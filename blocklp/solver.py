@@ -19,7 +19,7 @@ from blocklp.expression import Expression, Values
 from blocklp.methods import Method, as_method
 from blocklp.model import BOX, Blocks, Model
 from blocklp.solution import Solution, solution
-from blocklp.state import State
+from blocklp.state import Saddle, State
 
 
 def compile(models: Model | Sequence[Model], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64) -> Solver:
@@ -86,7 +86,12 @@ class Solver:
         """Cut the padding of a ragged batch off an instance's state."""
         model, _ = self.owner(instance)
         blocks = {b.name: len(b.scope) for b in model.blocks} | {BOX: model.size}
-        return State({k: v[:, : blocks[k]] if k in blocks else v for k, v in state.duals.items()}, state.eta)
+
+        def cut(values: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {k: v[:, : blocks[k]] if k in blocks else v for k, v in values.items()}
+
+        saddle = state.saddle and Saddle(state.saddle.x[:, : model.size], cut(state.saddle.rows), state.saddle.weight)
+        return State(cut(state.duals), state.eta, saddle)
 
     def solve(
         self,
@@ -158,9 +163,10 @@ class Solver:
             mend=mend,
         )
         if warm_start is None:
-            duals, eta = None, None
+            duals, eta, memory = None, None, None
         else:
             duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in warm_start.duals.items()}, warm_start.eta))
+            memory = states.memory_of(problem, warm_start, sign)
             known = warm_start.eta.to(self.device, self.dtype)
             eta = known if bool(torch.isfinite(known).all()) else None
 
@@ -179,10 +185,11 @@ class Solver:
             self._repair(),
             told if callback is not None else None,
             log.append if history else None,
+            memory,
         )
         results.history = log
         duals = results.duals if sign > 0 else results.duals.neg_()
-        return solution(results, states.take(problem, duals, results.eta), self)
+        return solution(results, states.take(problem, duals, results.eta, results.memory, sign), self)
 
     def decomposition(self, bounds: Bounds | None = None, values: Values | None = None) -> Decomposition:
         """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""

@@ -1,4 +1,4 @@
-"""The state of a solve as a value: multipliers by blocks and the proximal weights."""
+"""The state of a solve as a value: multipliers by blocks, proximal weights, and where a primal-dual method was."""
 
 from __future__ import annotations
 
@@ -10,7 +10,33 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ShapeError
+from blocklp.methods.base import Memory
 from blocklp.model import BOX
+from blocklp.program import stated_rows
+
+
+@dataclass(frozen=True)
+class Saddle:
+    """Where a primal-dual method was.
+
+    Attributes
+    ----------
+    x : Tensor
+        ``(batch, variables)`` float64: its point, feasible in the limit.
+    rows : dict of str to Tensor
+        Name of blocks to duals of their rows ``(batch, blocks, rows)``, float64, in the order of :meth:`BlockType.constraints`.
+    weight : Tensor
+        ``(batch,)`` float64: its primal weight.
+    """
+
+    x: Tensor
+    rows: dict[str, Tensor]
+    weight: Tensor
+
+    def select(self, instances: Tensor) -> Saddle:
+        """Those of some instances ``(k,)``."""
+        rows = {k: v.index_select(0, instances) for k, v in self.rows.items()}
+        return Saddle(self.x.index_select(0, instances), rows, self.weight.index_select(0, instances))
 
 
 @dataclass(frozen=True)
@@ -27,10 +53,13 @@ class State:
         other block bounds, by variable, ``(batch, variables, 1)``, zero where there is none.
     eta : Tensor
         ``(batch,)`` float64: proximal weights, NaN where unknown.
+    saddle : Saddle or None
+        Where :class:`blocklp.Pdhg` was, which it cannot read off the multipliers; other methods leave and need none.
     """
 
     duals: dict[str, Tensor]
     eta: Tensor
+    saddle: Saddle | None = None
 
     @property
     def batch(self) -> int:
@@ -41,7 +70,8 @@ class State:
         """Return the state of some instances; an instance may be taken several times (children of a node)."""
         rows = torch.as_tensor(instances, device=self.eta.device)
         rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows.long()
-        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows))
+        saddle = None if self.saddle is None else self.saddle.select(rows)
+        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows), saddle)
 
     def repeat(self, times: int) -> State:
         """Return every instance ``times`` times in a row."""
@@ -59,17 +89,46 @@ class State:
         if not states or any(s.duals.keys() != states[0].duals.keys() for s in states):
             raise ShapeError("states to concatenate need the same blocks; concatenate states of one model")
         duals = {k: torch.cat([s.duals[k] for s in states]) for k in states[0].duals}
-        return State(duals, torch.cat([s.eta for s in states]))
+        saddles, saddle = [s.saddle for s in states if s.saddle is not None], None
+        if len(saddles) == len(states):
+            rows = {k: torch.cat([s.rows[k] for s in saddles]) for k in saddles[0].rows}
+            saddle = Saddle(torch.cat([s.x for s in saddles]), rows, torch.cat([s.weight for s in saddles]))
+        return State(duals, torch.cat([s.eta for s in states]), saddle)
 
 
-def take(problem: Decomposition, duals: Tensor, eta: Tensor) -> State:
-    """Cut a row of copies into the state of its groups."""
+def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | None = None, sign: float = 1.0) -> State:
+    """Cut a row of copies, and of duals of rows, which get a sign, into the state of its groups."""
     parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
         if group.name == BOX:
             own = parts[BOX] if group.alive is None else parts[BOX] * group.alive[..., None]
             parts[BOX] = torch.zeros_like(problem.cost)[..., None].scatter_add_(1, _boxed(problem, group), own)
-    return State(parts, eta)
+    if memory is None:
+        return State(parts, eta)
+    x, y, weight = memory
+    rows = {g.name: sign * own.transpose(1, 2) for g, own in _by_groups(problem, y) if g.name != BOX}
+    return State(parts, eta, Saddle(x, rows, weight))
+
+
+def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory | None:
+    """Lay out where a primal-dual method was: x, NaN where not known, duals of rows with a sign, zero there, and the weight."""
+    if (saddle := state.saddle) is None or not problem.testable:
+        return None
+    x = torch.full_like(problem.cost, torch.nan)
+    width = min(x.shape[1], saddle.x.shape[1])
+    x[:, :width] = saddle.x[:, :width].to(x)
+    y = x.new_zeros(len(x), sum(stated_rows(g) * g.blocks for g in problem.groups))
+    for group, own in _by_groups(problem, y):
+        known = saddle.rows.get(group.name)
+        if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= group.blocks:
+            own[:, :, : known.shape[1]] = sign * known.transpose(1, 2).to(y)
+    return x, y, saddle.weight.to(x)
+
+
+def _by_groups(problem: Decomposition, y: Tensor) -> list[tuple[Group, Tensor]]:
+    """Groups with their rows ``(batch, rows, blocks)``, views of ``(batch, all rows)``."""
+    parts = torch.split(y, [stated_rows(g) * g.blocks for g in problem.groups], 1)
+    return [(g, part.view(len(y), -1, g.blocks)) for g, part in zip(problem.groups, parts, strict=True)]
 
 
 def fill(problem: Decomposition, state: State) -> Tensor:

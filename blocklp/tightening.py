@@ -320,5 +320,5 @@ def _no_worse(solution: Solution, before: Solution) -> Solution:
         bound=bound,
         safe_bound=torch.where(worse, before.safe_bound, solution.safe_bound),
         gap=relative_gap(sign * solution.primal, sign * bound).clamp(min=0),
-        state=State(duals, solution.state.eta),
+        state=State(duals, solution.state.eta, solution.state.saddle),
     )

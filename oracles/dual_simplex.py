@@ -12,6 +12,7 @@ What the last basis says is computed again from the data, and the value is what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -42,9 +43,23 @@ class System:
     x_lower: Tensor  # (blocks, dim)
     x_upper: Tensor
 
-    def __getitem__(self, some: Tensor | slice) -> System:
+    def __getitem__(self, some: slice) -> System:
         """The systems of some blocks."""
-        return System(*(t[some] for t in vars(self).values()))
+        return System(self.matrix[some], self.lower[some], self.upper[some], self.x_lower[some], self.x_upper[some])
+
+    @cached_property
+    def scaled(self) -> Scaled:
+        """What pivots work on."""
+        column, row = _scales(self)
+        matrix = self.matrix * row[..., None] * column[:, None]
+        # Rows without a side get one that the box implies.
+        box = self.x_lower / column, self.x_upper / column
+        plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
+        least = (plus * box[0][:, None] + minus * box[1][:, None]).sum(-1) - 1
+        most = (plus * box[1][:, None] + minus * box[0][:, None]).sum(-1) + 1
+        low = torch.cat([box[0], torch.where(self.lower.isinf(), least, self.lower * row)], 1)
+        high = torch.cat([box[1], torch.where(self.upper.isinf(), most, self.upper * row)], 1)
+        return Scaled(matrix, column, row, low, high)
 
     @property
     def reach(self) -> Tensor:
@@ -69,6 +84,21 @@ class System:
         """By how much points ``(blocks, dim)`` of the box violate each row: ``(blocks, rows)``."""
         activity = (self.matrix * x[:, None]).sum(-1)
         return torch.maximum(self.lower - activity, activity - self.upper).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Systems in units of their own, which costs do not change: ``low <= (x, A x) <= high``, all about as large as 1."""
+
+    matrix: Tensor  # (blocks, rows, dim)
+    column: Tensor  # (blocks, dim): units of the variables
+    row: Tensor  # (blocks, rows): inverse units of the rows
+    low: Tensor  # (blocks, dim + rows)
+    high: Tensor
+
+    def __getitem__(self, some: slice) -> Scaled:
+        """The systems of some blocks."""
+        return Scaled(*(t[some] for t in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -104,21 +134,14 @@ def minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     each = max(1, system.matrix[:1].numel())
     size = max(1, CACHED // each) if cost.device.type == "cpu" else max(1, len(cost))
-    parts = [_minimum(system[first : first + size], cost[first : first + size]) for first in range(0, len(cost), size)]
+    cuts = [slice(first, first + size) for first in range(0, len(cost), size)]
+    parts = [_minimum(system[cut], system.scaled[cut], cost[cut]) for cut in cuts]
     point, duals, empty = zip(*parts, strict=True)
     return torch.cat(point), torch.cat(duals), torch.cat(empty)
 
 
-def _minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    column, row = _scales(system)
-    matrix = system.matrix * row[..., None] * column[:, None]
-    # Rows without a side get one that the box implies.
-    box = system.x_lower / column, system.x_upper / column
-    plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
-    least = (plus * box[0][:, None] + minus * box[1][:, None]).sum(-1) - 1
-    most = (plus * box[1][:, None] + minus * box[0][:, None]).sum(-1) + 1
-    low = torch.cat([box[0], torch.where(system.lower.isinf(), least, system.lower * row)], 1)
-    high = torch.cat([box[1], torch.where(system.upper.isinf(), most, system.upper * row)], 1)
+def _minimum(system: System, scaled: Scaled, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    matrix, column, row, low, high = vars(scaled).values()
     blocks, rows, dim = matrix.shape
     numbers = torch.arange(dim + rows, device=cost.device).expand(blocks, -1)
     basis = Basis(matrix, cost * column, low, high, numbers[:, :dim], numbers[:, dim:], cost < 0)

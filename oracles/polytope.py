@@ -61,6 +61,9 @@ class Polytope(BlockType):
     #: ``(batch or 1, blocks or 1, vertices, dim)``, short lists filled up by their first vertex; None if solved as LPs.
     vertices: Tensor | None = None
 
+    #: Shape, data and system of the last call.
+    _last: tuple[tuple[int, ...], tuple[Tensor, ...], System] | None = None
+
     def __init__(self, matrix: object, lower: object, upper: object, x_lower: object, x_upper: object) -> None:
         a = as_block_data(matrix, 2, "Polytope matrix")
         low, high = sides(lower, "lower"), sides(upper, "upper")
@@ -159,9 +162,12 @@ class Polytope(BlockType):
         return moved if moved.vertices is None else moved.with_data(vertices=moved.vertices.to(dtype))
 
     def _system(self, lead: Sequence[int]) -> System:
-        """Rows and boxes of all blocks ``(batch, blocks)``, one after the other."""
+        """Rows and boxes of all blocks ``(batch, blocks)``, one after the other; the last ones are kept."""
         data = (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
-        return System(*(t.expand(*lead, *t.shape[2:]).flatten(0, 1) for t in data))
+        known = self._last
+        if known is None or known[0] != tuple(lead) or any(a is not b for a, b in zip(known[1], data, strict=True)):
+            self._last = known = tuple(lead), data, System(*(t.expand(*lead, *t.shape[2:]).flatten(0, 1) for t in data))
+        return known[2]
 
     def _block(self, i: int, b: int) -> tuple[np.ndarray, ...]:
         """Rows and box of a block: matrix, lower, upper, x_lower, x_upper."""

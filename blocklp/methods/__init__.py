@@ -39,7 +39,7 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
 
     That is ADMM, except for blocks made of parts (layers of networks): their parts take steps of their own, which
     :class:`Prox` combines better; and for blocks that are dealt with by rows (:attr:`BlockType.by_rows`), where all types state
-    theirs: on polytopes without a formula :class:`Pdhg` takes a fraction of the time.
+    theirs: on choices, knapsacks and polytopes :class:`Pdhg` takes a fraction of the time.
 
     Raises
     ------

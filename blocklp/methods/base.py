@@ -15,6 +15,10 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition
 
+Memory = tuple[Tensor, Tensor, Tensor]
+"""Where a primal-dual method was: point ``(batch, variables)``, duals of all stated rows ``(batch, rows)``, group after group and
+each as ``(rows, blocks)``, and weight ``(batch,)``."""
+
 
 @dataclass(frozen=True)
 class MethodState:
@@ -77,6 +81,14 @@ class Method:
     def in_loops(self, problem: Decomposition) -> bool:
         """Whether its passes over this problem are compiled loops of another kind than ``looped`` says."""
         return False
+
+    def remember(self, problem: Decomposition, state: Any) -> Memory | None:
+        """What multipliers do not tell and a later solve may start from: :data:`Memory`."""
+        return None
+
+    def resume(self, problem: Decomposition, state: Any, memory: Memory) -> Any:
+        """The first state with what was remembered."""
+        return state
 
     def finish(self, problem: Decomposition, state: Any) -> Any:
         """What passes in a leap leave out of the state, for those who want to look at it."""

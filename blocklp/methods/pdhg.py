@@ -20,9 +20,10 @@ The multipliers of a block are :math:`A_b^\top \bar y_b` and its share of the re
 for by the bounds of variables, which not every block need imply; where one does not, the compiler added a block of type
 :class:`Box` for the variable.  So such blocks take the reduced cost of their variables, and all copies equal parts of the others'.
 
-A warm start gives multipliers, and y cannot be read off them.  They are evaluated first, so that their bound is kept, and give the
-weight and, by the oracles' answers, x; y starts at zero.  (Fitting y to them on every block alone, by this same method, shortened
-some solves and lengthened as many.)
+A warm start evaluates its multipliers first, so that their bound is kept.  The method goes on from the x, y and weight that it left
+there itself (:class:`blocklp.state.Saddle`).  Of another method's state it takes the weight and, by the oracles' answers, x; y cannot
+be read off multipliers, and starts at zero.  (Fitting it to them on every block alone, by this same method, shortened some solves
+and lengthened as many.)
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from torch import Tensor
 
 from blocklp.compiled import TURNS, tiles
 from blocklp.decomposition import Decomposition, dot
-from blocklp.methods.base import Method, MethodState, where
+from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.program import Program, kernels
 
 
@@ -76,6 +77,22 @@ class Pdhg(Method):
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
         pulled = x.new_zeros(len(x), program.parts(problem) if program.layout is not None else 0, x.shape[1])
         return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, zero.clone(), zero.clone(), 0)
+
+    def remember(self, problem: Decomposition, state: PdhgState) -> Memory:
+        """The last step and the weight."""
+        return state.bar[0], state.program.whole(problem, state.bar[1]), state.eta
+
+    def resume(self, problem: Decomposition, state: PdhgState, memory: Memory) -> PdhgState:
+        """The first state from there; what is new keeps the point that the oracles gave it, and has no duals."""
+        program, (x, y, weight) = state.program, memory
+        x = torch.where(x.isnan(), state.now[0], x.to(state.now[0]))
+        x, y = torch.minimum(torch.maximum(x, problem.lower), problem.upper), program.part(problem, y)
+        now = x, y, program.activity(problem, x)
+        first, bar = (tuple(t.clone() for t in now) for _ in range(2))
+        if program.layout is not None:
+            state.pulled[:, 0] = problem.collect(program.pull(problem, y))
+        eta = torch.where(torch.isfinite(weight) & (weight > 0), weight.to(state.eta), state.eta)
+        return replace(state, now=now, first=first, bar=bar, eta=self._within(program, eta))
 
     def step(self, problem: Decomposition, state: PdhgState) -> PdhgState:
         """One pass; the state given is used up."""
