@@ -30,10 +30,8 @@ from blocklp.status import Status
 MEND_SHARE, MEND_PART = 4, 2
 """An attempt to make points feasible waits for so many passes of the method for each of the last one, at most half of all so far."""
 
-CHECKED, RARELY = 9, 100
-"""Passes between checks, and as many more for each hundred of all so far: a check takes as long as some passes.
-
-With the pass that a check takes to evaluate, the multipliers are then those that :class:`blocklp.methods.admm.Admm` has looked at."""
+RARELY = 11
+"""Checks at the method's cadence before they become rarer."""
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 
@@ -351,7 +349,8 @@ class _Lane:
         """The pass of the next check after one."""
         if (every := self.limits.check_every) is not None:
             return (self.passes // every + 1) * every
-        return (self.passes if self.passes > 1 else 0) + CHECKED * max(1, self.passes // RARELY) + 1
+        cadence, last = self.method.cadence, self.passes if self.due > 1 else 0
+        return last + cadence * max(1, last // (RARELY * cadence)) + 1
 
     def _known(self) -> bool:
         """Whether the state holds the value of its multipliers in double precision: every first state does."""

@@ -135,7 +135,8 @@ class Solver:
         history : bool
             Keep the events in ``solution.history``.
         check_every : int, optional
-            Passes between checks of status, primal point and time; by default ten, and nine more from every further hundred on.
+            Passes between checks of status, primal point and time; by default the method's cadence (ten, with ``pdhg`` fifty),
+            later a tenth of those made.
         feasibility_tol : float
             Largest violation of a block, relative to the magnitude of the point, in a primal point.
         patience : int

@@ -42,7 +42,7 @@ def claim(turns: Any, phases: int, parts: int) -> tuple[int, int]:
     phase = piece // parts
     while phase < phases and _read(turns, _DONE) < phase * parts:
         looks += 1
-        _pause(turns)
+        _pause()
         if _SLEEPS and looks > _LOOKS:  # somebody else may need the processor
             _sleep(_MICROSECONDS)
     return phase, piece % parts
@@ -83,7 +83,7 @@ def _read(typing: Any, array: Any, index: Any) -> Any:
 
 
 @_intrinsic
-def _pause(typing: Any, array: Any) -> Any:
+def _pause(typing: Any) -> Any:
     """Leave the processor's units to the other thread that may share them, for some forty cycles."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -91,7 +91,7 @@ def _pause(typing: Any, array: Any) -> Any:
             builder.call(_DECLARE(builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
         return context.get_dummy_value()
 
-    return types.none(array), generate
+    return types.none(), generate
 
 
 @_intrinsic

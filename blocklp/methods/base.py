@@ -52,16 +52,20 @@ class Method:
     Attributes
     ----------
     looped : bool
-        Whether they run in those that :mod:`blocklp.loops` finds.
+        Whether its passes run in the loops that :mod:`blocklp.loops` finds.
     proximal : bool
         Whether the ``eta`` of its state is a proximal weight, from which any such method may start.
     evaluates : bool
         Whether the value in its state is that of the multipliers there, so that in double precision every pass gives a bound.
+    cadence : int
+        Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate: a check costs as much
+        as some passes.
     """
 
     looped: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
+    cadence: ClassVar[int] = 9
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
         """State after one pass at ``duals`` ``(batch, copies)``, which it may keep; ``eta`` is a warm start's weight, if any."""

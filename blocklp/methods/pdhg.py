@@ -59,6 +59,7 @@ class Pdhg(Method):
     """Restarted, reflected Halpern PDHG; nothing to set, every instance has its own weight and restarts."""
 
     evaluates = False
+    cadence = 49
     sufficient = 0.2
     necessary = 0.8
     artificial = 0.36

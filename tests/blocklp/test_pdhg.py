@@ -277,34 +277,34 @@ def test_a_warm_start_goes_on_where_the_method_was(maximize: bool, dtype: torch.
         assert model.objective is not None
         model.maximize(-1.0 * model.objective)
     solver = model.compile(dtype=dtype)
-    cold = solver.solve(method="pdhg", tol=tol)
-    again = solver.solve(method="pdhg", tol=tol, warm_start=cold.state)
+    cold = solver.solve(method="pdhg", check_every=10, tol=tol)
+    again = solver.solve(method="pdhg", check_every=10, tol=tol, warm_start=cold.state)
     assert set(cold.status) | set(again.status) == {bl.Status.OPTIMAL}
     assert bool((2 * again.passes < cold.passes).all())
     turned = bl.State.concatenate([cold.state.select([2]), cold.state.select([0, 1])]).select([1, 2, 0])
     assert turned.saddle is not None and cold.state.saddle is not None
     assert torch.equal(turned.saddle.x, cold.state.saddle.x)
     assert all(torch.equal(v, cold.state.saddle.rows[k]) for k, v in turned.saddle.rows.items())
-    assert torch.equal(solver.solve(method="pdhg", tol=tol, warm_start=turned).bound, again.bound)
+    assert torch.equal(solver.solve(method="pdhg", check_every=10, tol=tol, warm_start=turned).bound, again.bound)
     x = model.variables["x"]
     held = {x[11]: (0, 0.3)}
-    fixed = solver.solve(method="pdhg", tol=tol, bounds=held, warm_start=cold.state)
+    fixed = solver.solve(method="pdhg", check_every=10, tol=tol, bounds=held, warm_start=cold.state)
     truth = reference(model, bounds=held).objective
     assert torch.allclose(fixed.bound, truth, rtol=3 * tol, atol=3 * tol)
     model.add(Knapsack([1.0, 1.0], 1.2), x[torch.tensor([[0, 11], [7, 11]])])
-    grown = model.solve(method="pdhg", tol=tol, dtype=dtype, warm_start=cold.state)
+    grown = model.solve(method="pdhg", check_every=10, tol=tol, dtype=dtype, warm_start=cold.state)
     assert torch.allclose(grown.bound, reference(model).objective, rtol=3 * tol, atol=3 * tol)
 
 
 def test_what_is_remembered_follows_its_instance() -> None:
     models = [mixed(4), labelling(4)]
     whole = bl.compile([roof(20, 1), roof(30, 2)])
-    together = whole.solve(method="pdhg", tol=1e-6)
+    together = whole.solve(method="pdhg", check_every=10, tol=1e-6)
     for i, n in enumerate((20, 30)):
         own = together.instance(i)
         model = roof(n, i + 1)
         assert own.state.saddle is not None and own.state.saddle.x.shape == (1, model.size)
-        again = model.solve(method="pdhg", tol=1e-6, warm_start=own.state)
+        again = model.solve(method="pdhg", check_every=10, tol=1e-6, warm_start=own.state)
         assert again.status == (bl.Status.OPTIMAL,) and int(again.passes) <= 21
         assert again.bound.item() == pytest.approx(own.bound.item(), rel=2e-6)
     first, other = (m.solve(method="pdhg", passes=20, tol=0).state for m in models)
