@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -70,9 +71,11 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
         @functools.wraps(function)
         def run(units: int, *arguments: Tensor | float | tuple[Tensor, ...]) -> None:
             arrays = [_array(a) for a in arguments]
+            known, began = len(compiled.overloads), time.perf_counter()
             threads = min(getattr(_own, "threads", torch.get_num_threads()), units // grain)
             if threads <= 1:
                 compiled(0, units, *arrays)
+                _tell(function.__name__, len(compiled.overloads) - known, time.perf_counter() - began)
                 return
             ends = [units * k // threads for k in range(threads + 1)]
             others = [_pool().submit(compiled, *part, *arrays) for part in itertools.pairwise(ends[1:])]
@@ -82,10 +85,17 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
                 wait(others)
             for other in others:
                 other.result()
+            _tell(function.__name__, len(compiled.overloads) - known, time.perf_counter() - began)
 
         return run
 
     return decorate
+
+
+def _tell(name: str, versions: int, seconds: float) -> None:
+    """Say how long it took to compile a loop, if it was not in the cache."""
+    if versions and seconds > 1:
+        logging.getLogger("blocklp").info("compiled %s in %.1f s", name, seconds)
 
 
 def _array(value: Tensor | float | tuple[Tensor, ...]) -> Any:
