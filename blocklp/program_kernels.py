@@ -24,7 +24,7 @@ GRAIN = 64
 _AS_IT_GOES, _STORED, _RESTARTED = 0, 1, 2
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: Any) -> None:
     """Values of the variables of a tile of blocks: ``near`` (dim, TILE)."""
     start, dim, blocks = group[0], group[1], group[2]
@@ -35,7 +35,7 @@ def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: A
             own[q] = values[where[q]]
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _row(group: Any, entries: Any, r: int, first: int, count: int, near: Any, reached: Any) -> None:
     """Row r of a tile of blocks times what was gathered."""
     dim, blocks, own = group[1], group[2], group[6]
@@ -53,7 +53,7 @@ def _row(group: Any, entries: Any, r: int, first: int, count: int, near: Any, re
                 reached[q] += one * value[q]
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, copy: Any) -> None:
     """Column i of a tile of blocks times y."""
     dim, blocks, rows, row, own = group[1], group[2], group[3], group[4], group[6]
@@ -71,7 +71,7 @@ def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, co
                 copy[q] += one * dual[q]
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _push(group: Any, entries: Any, first: int, count: int, y: Any, place: Any, copy: Any, sums: Any) -> None:
     """Transposed rows of a tile of blocks times y, added to the sums of the variables."""
     start, dim, blocks = group[0], group[1], group[2]
@@ -83,7 +83,7 @@ def _push(group: Any, entries: Any, first: int, count: int, y: Any, place: Any, 
             sums[where[q]] += copy[q]
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _total(sums: Any, first: int, count: int, total: Any) -> None:
     """Sums of some variables over all parts."""
     total[:count] = sums[0, first : first + count]
@@ -134,7 +134,7 @@ def _variables(first: int, count: int, eta: Any, back: Any, stored: bool, given:
         _advance(x[first : first + count], x0[first : first + count], near[first : first + count], back)
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _advance(now: Any, origin: Any, bar: Any, back: Any) -> None:
     """Reflect numbers at ``bar``, average them with those where their epoch began."""
     for q in range(len(now)):
@@ -184,7 +184,7 @@ def _blocks(
         _push(group, entries, first, count, y, place, reached, pulled)
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any, out: Any) -> None:
     """How far some variables step, and how far they are from where the epoch began: squares over the diagonal of T."""
     x, x0, near = own
@@ -197,7 +197,7 @@ def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any,
     out[0], out[1] = _fold(here), _fold(away)
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _step_of_rows(group: Any, first: int, count: int, own: Any, length: Any, room: Any, out: Any) -> None:
     """The same of the rows of some blocks, over the diagonal of Sigma, and the product of the steps of y and of the activity."""
     y, y0, y_bar, a, _, a_bar = own
@@ -246,7 +246,7 @@ def _decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: 
             eta[b] = min(max(balanced, weight[b] / rules[4]), weight[b] * rules[4])
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None:
     """What was stored becomes the next numbers, and those where the next epoch begins, if one does."""
     if restarted:
@@ -317,7 +317,7 @@ def _stage(
             _push(group, entries, first, count, y[0], place, room[0], pulled[part])
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _share(part: int, parts: int, count: int) -> int:
     """Where the tiles of a part of so many numbers begin."""
     return min((count + TILE - 1) // TILE * part // parts * TILE, count)
@@ -358,38 +358,35 @@ def passes(
         given = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])], variables[3][b]
         sides = rows[0][b], rows[1][b], rows[2][b], rows[3][b]
         mine = own[0][b], own[1][b], own[2][b], own[3][b], own[4][b], own[5][b], own[6][b], own[7][b], own[8][b]
-        if parts == 1:
-            for stage in range(many * STAGES):
-                _stage(
-                    stage, 0, 1, b, many, before, rules, tables, given, sides, mine, pulled[b], scalars, verdict, sums[b], near, room
-                )
-        else:
-            stage, part = claim(turns, many * STAGES, parts)
-            while stage < many * STAGES:
-                _stage(
-                    stage,
-                    part,
-                    parts,
-                    b,
-                    many,
-                    before,
-                    rules,
-                    tables,
-                    given,
-                    sides,
-                    mine,
-                    pulled[b],
-                    scalars,
-                    verdict,
-                    sums[b],
-                    near,
-                    room,
-                )
+        stage, part = claim(turns, many * STAGES, parts) if parts > 1 else (0, 0)
+        while stage < many * STAGES:
+            _stage(
+                stage,
+                part,
+                parts,
+                b,
+                many,
+                before,
+                rules,
+                tables,
+                given,
+                sides,
+                mine,
+                pulled[b],
+                scalars,
+                verdict,
+                sums[b],
+                near,
+                room,
+            )
+            if parts > 1:
                 done(turns)
                 stage, part = claim(turns, many * STAGES, parts)
+            else:
+                stage += 1
 
 
-@compile(inline="always")
+@compile(nogil=True, error_model="numpy", fastmath=FAST)
 def _towards(
     group: Any,
     first: int,
