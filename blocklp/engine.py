@@ -92,9 +92,8 @@ class Limits:
             If one is out of range.
         """
         for name in ("passes", "check_every", "patience"):
-            if name == "check_every" and others[name] is None:
-                continue
-            if not isinstance(others[name], int) or others[name] < 1:
+            left_out = name == "check_every" and others[name] is None
+            if not left_out and (not isinstance(others[name], int) or others[name] < 1):
                 raise OptionError(f"{name} is {others[name]!r}; it must be a positive integer")
         for name in ("time_limit", "feasibility_tol"):
             if not others[name] > 0:

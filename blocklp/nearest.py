@@ -5,7 +5,7 @@ The projection on the feasible set, in the metric of the column sums T of the ro
 .. math:: \min_x \; \tfrac12 |x - x_0|^2_{T^{-1}} \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi,
 
 by accelerated proximal gradient steps on its dual, started anew where momentum leads back (Beck and Teboulle 2009; O'Donoghue and
-Candes 2015).  With steps of the row sums of A no norm is estimated.  The projection moves what is violated by about as much
+Candes 2015).  The steps are those of the program.  The projection moves what is violated by about as much
 as it is violated, while a shrinkage towards an interior point moves everything, and equalities have no interior.
 """
 

@@ -80,7 +80,7 @@ class Program:
     length: Tensor  # (batch, rows): its inverse
     column: Tensor  # (batch, variables): the diagonal of T
     share: Tensor  # (batch, copies): of the reduced cost of the variable
-    weight: Tensor  # (batch,): size of the primal points over that of the cost, in the metrics of the steps
+    weight: Tensor  # (batch,): size of the primal points over that of the cost, both in units of the columns
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # where compiled loops serve
 
@@ -126,7 +126,8 @@ class Program:
         # Without entries any step is as good.
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), problem.collect(columns)))
         largest = torch.maximum(problem.lower.abs(), problem.upper.abs()).expand_as(column)
-        weight = (dot(largest / column, largest) / dot(problem.cost * column, problem.cost)).sqrt()
+        size, cost, scale = largest.double(), problem.cost.double(), column.double()  # squares may be beyond single precision
+        weight = (dot(size / scale, size) / dot(cost * scale, cost)).sqrt().to(low)
         weight = torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
         many = max(len(m) for m in matrices)
         entries = torch.cat([m.expand(many, -1, -1, -1).flatten(1) for m in matrices], 1)
@@ -173,10 +174,18 @@ class Program:
     def select(self, rows: Tensor) -> Program:
         """Return the program of some instances."""
         entries = self.entries if len(self.entries) == 1 else pick(self.entries, rows)
-        rest = (self.lower, self.upper, self.row, self.length, self.column, self.share, self.weight)
-        lower, upper, row, length, column, share, weight = (pick(t, rows) for t in rest)
-        matrices = _views(entries, self.matrices)
-        return Program(entries, matrices, lower, upper, row, length, column, share, weight, self.kept, self.layout)
+        return replace(
+            self,
+            entries=entries,
+            matrices=_views(entries, self.matrices),
+            lower=pick(self.lower, rows),
+            upper=pick(self.upper, rows),
+            row=pick(self.row, rows),
+            length=pick(self.length, rows),
+            column=pick(self.column, rows),
+            share=pick(self.share, rows),
+            weight=pick(self.weight, rows),
+        )
 
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
         """Duals of the rows that are kept to those of all that types state, zero for the others: ``(batch, rows)`` both."""
@@ -193,7 +202,7 @@ class Program:
             parts.append(whole[:, start:stop].view(len(whole), -1, group.blocks).index_select(1, kept).flatten(1))
             start = stop
         y = torch.cat(parts, 1).to(self.row)
-        return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf(), 0.0)
+        return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
 
     def _by_groups(self, problem: Decomposition, y: Tensor) -> Iterator[tuple[Group, Tensor, Tensor]]:
         """Groups with their rows ``(batch, rows, blocks)`` and the numbers of these."""
@@ -220,8 +229,10 @@ class Program:
             if k + 1 < LANCZOS:
                 table[:, k, k + 1] = table[:, k + 1, k] = off
             before, v = v, torch.where(off[:, None] > 0, w / off[:, None], torch.zeros_like(w))
-        norm = (torch.linalg.eigvalsh(table)[:, -1].clamp(min=0).sqrt() * MARGIN).clamp(max=1).to(root)
-        return torch.where(norm > 0, norm, torch.ones_like(norm))
+        finite = torch.isfinite(table).flatten(1).all(1)
+        largest = torch.linalg.eigvalsh(table.nan_to_num(0.0, 0.0, 0.0))[:, -1].clamp(min=0)
+        norm = (largest.sqrt() * MARGIN).clamp(max=1).to(root)
+        return torch.where(finite & (norm > 0), norm, torch.ones_like(norm))
 
 
 def stated_rows(group: Group) -> int:

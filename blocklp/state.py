@@ -79,7 +79,7 @@ class State:
 
     @staticmethod
     def concatenate(states: Sequence[State]) -> State:
-        """Join the instances of several states of one model.
+        """Join the instances of several states of one model; a saddle only where all have one, of one shape.
 
         Raises
         ------
@@ -90,7 +90,8 @@ class State:
             raise ShapeError("states to concatenate need the same blocks; concatenate states of one model")
         duals = {k: torch.cat([s.duals[k] for s in states]) for k in states[0].duals}
         saddles, saddle = [s.saddle for s in states if s.saddle is not None], None
-        if len(saddles) == len(states):
+        shapes = [(s.x.shape[1], {k: v.shape[1:] for k, v in s.rows.items()}) for s in saddles]
+        if len(saddles) == len(states) and all(shape == shapes[0] for shape in shapes):
             rows = {k: torch.cat([s.rows[k] for s in saddles]) for k in saddles[0].rows}
             saddle = Saddle(torch.cat([s.x for s in saddles]), rows, torch.cat([s.weight for s in saddles]))
         return State(duals, torch.cat([s.eta for s in states]), saddle)

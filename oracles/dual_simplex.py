@@ -135,7 +135,8 @@ def minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     each = max(1, system.matrix[:1].numel())
     size = max(1, CACHED // each) if cost.device.type == "cpu" else max(1, len(cost))
     cuts = [slice(first, first + size) for first in range(0, len(cost), size)]
-    parts = [_minimum(system[cut], system.scaled[cut], cost[cut]) for cut in cuts]
+    known = vars(system).get("scaled")
+    parts = [_minimum(part := system[cut], part.scaled if known is None else known[cut], cost[cut]) for cut in cuts]
     point, duals, empty = zip(*parts, strict=True)
     return torch.cat(point), torch.cat(duals), torch.cat(empty)
 

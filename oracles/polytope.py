@@ -162,11 +162,14 @@ class Polytope(BlockType):
         return moved if moved.vertices is None else moved.with_data(vertices=moved.vertices.to(dtype))
 
     def _system(self, lead: Sequence[int]) -> System:
-        """Rows and boxes of all blocks ``(batch, blocks)``, one after the other; the last ones are kept."""
+        """Rows and boxes of all blocks ``(batch, blocks)``, one after the other; the last ones are kept, unless blocks share data."""
         data = (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
         known = self._last
         if known is None or known[0] != tuple(lead) or any(a is not b for a, b in zip(known[1], data, strict=True)):
-            self._last = known = tuple(lead), data, System(*(t.expand(*lead, *t.shape[2:]).flatten(0, 1) for t in data))
+            known = tuple(lead), data, System(*(t.expand(*lead, *t.shape[2:]).flatten(0, 1) for t in data))
+            if self.matrix.shape[:2] == tuple(lead):
+                _ = known[2].scaled  # scaled once for all costs
+                self._last = known
         return known[2]
 
     def _block(self, i: int, b: int) -> tuple[np.ndarray, ...]:

@@ -12,18 +12,18 @@ with A and one with its transpose,
 reflected and averaged with the point :math:`z_0` where its epoch began,
 :math:`z \leftarrow \frac{k+1}{k+2} (2 \bar z - z) + \frac{1}{k+2} z_0` (Lu and Yang 2024, Restarted Halpern PDHG for linear
 programming; the base of cuPDLPx and HPR-LP).  The diagonals T and :math:`\Sigma` are the inverse absolute column and row sums of A
-(Pock and Chambolle 2011, eq. 10 with alpha = 1), so that no norm is estimated.  An epoch ends at :math:`\bar z` once the fixed-point
-residual :math:`|z - \bar z|` has fallen enough; :math:`\eta` then moves halfway (in logarithms) to the ratio of primal to dual
-movement (Applegate et al. 2021, PDLP, algorithms 2 and 3).  The constants are theirs.
+(Pock and Chambolle 2011, eq. 10 with alpha = 1), over the norm of A in their metric.  An epoch ends at :math:`\bar z` once the
+fixed-point residual :math:`|z - \bar z|` has fallen enough; :math:`\eta` then moves halfway (in logarithms) to the ratio of primal to
+dual movement (Applegate et al. 2021, PDLP, algorithms 2 and 3).  The constants are theirs.
 
 The multipliers of a block are :math:`A_b^\top \bar y_b` and its share of the reduced costs :math:`c - A^\top \bar y`.  Those are paid
 for by the bounds of variables, which not every block need imply; where one does not, the compiler added a block of type
 :class:`Box` for the variable.  So such blocks take the reduced cost of their variables, and all copies equal parts of the others'.
 
 A warm start evaluates its multipliers first, so that their bound is kept.  The method goes on from the x, y and weight that it left
-there itself (:class:`blocklp.state.Saddle`).  Of another method's state it takes the weight and, by the oracles' answers, x; y cannot
-be read off multipliers, and starts at zero.  (Fitting it to them on every block alone, by this same method, shortened some solves
-and lengthened as many.)
+there itself (:class:`blocklp.state.Saddle`), in a new epoch.  Of another method's state it takes the weight and, by the oracles'
+answers, x; y cannot be read off multipliers, and starts at zero.  (Fitting it to them on every block alone, by this same method,
+shortened some solves and lengthened as many.)
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Pdhg(Method):
     longest, longest_looped = 10, 1000  # passes between looks at the clock
     most_read = 50_000_000  # and numbers, in loops
     reach = 1e6
+    resumed = 250  # passes that count as made: epochs of a few passes would throw the weight about where all is nearly settled
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> PdhgState:
         """Write the LP out and ask the oracles once: x at the mean of their answers within bounds, y at zero."""
@@ -93,7 +94,7 @@ class Pdhg(Method):
         if program.layout is not None:
             state.pulled[:, 0] = problem.collect(program.pull(problem, y))
         eta = torch.where(torch.isfinite(weight) & (weight > 0), weight.to(state.eta), state.eta)
-        return replace(state, now=now, first=first, bar=bar, eta=self._within(program, eta))
+        return replace(state, now=now, first=first, bar=bar, eta=self._within(program, eta), passes=self.resumed)
 
     def step(self, problem: Decomposition, state: PdhgState) -> PdhgState:
         """One pass; the state given is used up."""

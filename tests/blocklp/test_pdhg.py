@@ -313,6 +313,49 @@ def test_what_is_remembered_follows_its_instance() -> None:
     assert models[0].solve(method="admm", passes=20, tol=0, warm_start=first).state.saddle is None
 
 
+def test_a_solve_in_pieces_gets_on() -> None:
+    """Each piece begins at what the last one left, without losing its weight to restarts after a few passes."""
+    solver = roof(300, 5).compile()
+    truth, state, errors = reference(roof(300, 5)).objective.item(), None, []
+    for _ in range(4):
+        found = solver.solve(method="pdhg", passes=150, tol=0, warm_start=state)
+        state = found.state
+        errors.append((truth - found.bound.item()) / abs(truth))
+    assert errors[3] <= 0.05 * errors[0] and errors[3] <= 1e-5
+
+
+def test_states_of_other_widths_are_joined_without_what_does_not_fit() -> None:
+    model = roof(20, 1)
+    alone, padded = model.solve(method="pdhg", passes=20, tol=0), bl.compile([model, model]).solve(method="pdhg", passes=20, tol=0)
+    joined = bl.State.concatenate([alone.state, padded.state])
+    assert joined.batch == 3 and joined.saddle is None
+    assert bl.State.concatenate([padded.state, padded.state]).saddle is not None
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e20, 1e30])
+def test_costs_whose_squares_single_precision_does_not_hold(size: float) -> None:
+    model = mixed(4)
+    truth = reference(model).objective.item()
+    assert model.objective is not None
+    model.minimize(size * model.objective)
+    solution = model.solve(method="pdhg", tol=1e-4, dtype=torch.float32)
+    assert solution.status == (bl.Status.OPTIMAL,)
+    assert truth - 2e-4 * max(abs(truth), 1 / size) <= solution.bound.item() / size <= truth + 1e-6
+
+
+@pytest.mark.parametrize("size", [1e39, 1e-42])
+def test_rows_beyond_the_precision_end_without_an_error(size: float) -> None:
+    def model(size: float) -> bl.Model:
+        m = bl.Model()
+        x = m.variable("x", 6, lower=0, upper=1)
+        m.add(Knapsack(np.full((3, 4), size), 2 * size), x[np.array([[0, 1, 2, 3], [2, 3, 4, 5], [0, 1, 4, 5]])])
+        m.minimize(-(np.arange(1.0, 7) @ x))
+        return m
+
+    solution = model(size).solve(method="pdhg", dtype=torch.float32, passes=50)
+    assert solution.bound.item() <= reference(model(1.0)).objective.item() + 1e-9
+
+
 def test_a_structured_scope_gives_what_its_index_gives() -> None:
     n = 40
 
