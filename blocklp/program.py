@@ -9,7 +9,6 @@ by blocks: the variables of a block are gathered once for all of its rows.  On a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -167,7 +166,7 @@ class Program:
             layout.kernels.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, out)
             return out
         copies = y.new_empty(len(y), problem.copies)
-        for (group, own, _), matrix in zip(self._by_groups(problem, y), self.matrices, strict=True):
+        for (group, own), matrix in zip(by_groups(problem, y, list(map(len, self.kept))), self.matrices, strict=True):
             group.rows(copies).copy_(transposed(matrix, own))
         return copies
 
@@ -190,27 +189,16 @@ class Program:
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
         """Duals of the rows that are kept to those of all that types state, zero for the others: ``(batch, rows)`` both."""
         parts = []
-        for group, own, kept in self._by_groups(problem, y):
+        for (group, own), kept in zip(by_groups(problem, y, list(map(len, self.kept))), self.kept, strict=True):
             parts.append(y.new_zeros(len(y), stated_rows(group), group.blocks).index_copy_(1, kept, own).flatten(1))
         return torch.cat(parts, 1)
 
     def part(self, problem: Decomposition, whole: Tensor) -> Tensor:
         """The other way round; what a side that there is not would have to pay for becomes zero."""
-        parts, start = [], 0
-        for group, kept in zip(problem.groups, self.kept, strict=True):
-            stop = start + stated_rows(group) * group.blocks
-            parts.append(whole[:, start:stop].view(len(whole), -1, group.blocks).index_select(1, kept).flatten(1))
-            start = stop
+        split = by_groups(problem, whole, list(map(stated_rows, problem.groups)))
+        parts = [own.index_select(1, kept).flatten(1) for (_, own), kept in zip(split, self.kept, strict=True)]
         y = torch.cat(parts, 1).to(self.row)
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
-
-    def _by_groups(self, problem: Decomposition, y: Tensor) -> Iterator[tuple[Group, Tensor, Tensor]]:
-        """Groups with their rows ``(batch, rows, blocks)`` and the numbers of these."""
-        start = 0
-        for group, kept in zip(problem.groups, self.kept, strict=True):
-            stop = start + len(kept) * group.blocks
-            yield group, y[:, start:stop].view(len(y), -1, group.blocks), kept
-            start = stop
 
     def _norm(self, problem: Decomposition, used: Tensor) -> Tensor:
         r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows used ``(batch, rows)``, by Lanczos steps: ``(batch,)``."""
@@ -233,6 +221,12 @@ class Program:
         largest = torch.linalg.eigvalsh(table.nan_to_num(0.0, 0.0, 0.0))[:, -1].clamp(min=0)
         norm = (largest.sqrt() * MARGIN).clamp(max=1).to(root)
         return torch.where(finite & (norm > 0), norm, torch.ones_like(norm))
+
+
+def by_groups(problem: Decomposition, y: Tensor, rows: list[int]) -> list[tuple[Group, Tensor]]:
+    """All groups with their numbers ``(batch, rows, blocks)``, views of ``(batch, all rows)``; ``rows`` of a block, one a group."""
+    parts = torch.split(y, [n * g.blocks for n, g in zip(rows, problem.groups, strict=True)], 1)
+    return [(g, part.view(len(y), n, g.blocks)) for g, n, part in zip(problem.groups, rows, parts, strict=True)]
 
 
 def stated_rows(group: Group) -> int:

@@ -12,7 +12,7 @@ from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ShapeError
 from blocklp.methods.base import Memory
 from blocklp.model import BOX
-from blocklp.program import stated_rows
+from blocklp.program import by_groups, stated_rows
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,11 @@ def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | No
     if memory is None:
         return State(parts, eta)
     x, y, weight = memory
-    rows = {g.name: sign * own.transpose(1, 2) for g, own in _by_groups(problem, y) if g.name != BOX}
+    rows = {
+        g.name: sign * own.transpose(1, 2)
+        for g, own in by_groups(problem, y, list(map(stated_rows, problem.groups)))
+        if g.name != BOX
+    }
     return State(parts, eta, Saddle(x, rows, weight))
 
 
@@ -118,18 +122,13 @@ def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory
     x = torch.full_like(problem.cost, torch.nan)
     width = min(x.shape[1], saddle.x.shape[1])
     x[:, :width] = saddle.x[:, :width].to(x)
-    y = x.new_zeros(len(x), sum(stated_rows(g) * g.blocks for g in problem.groups))
-    for group, own in _by_groups(problem, y):
+    counts = list(map(stated_rows, problem.groups))
+    y = x.new_zeros(len(x), sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True)))
+    for group, own in by_groups(problem, y, counts):
         known = saddle.rows.get(group.name)
         if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= group.blocks:
             own[:, :, : known.shape[1]] = sign * known.transpose(1, 2).to(y)
     return x, y, saddle.weight.to(x)
-
-
-def _by_groups(problem: Decomposition, y: Tensor) -> list[tuple[Group, Tensor]]:
-    """Groups with their rows ``(batch, rows, blocks)``, views of ``(batch, all rows)``."""
-    parts = torch.split(y, [stated_rows(g) * g.blocks for g in problem.groups], 1)
-    return [(g, part.view(len(y), -1, g.blocks)) for g, part in zip(problem.groups, parts, strict=True)]
 
 
 def fill(problem: Decomposition, state: State) -> Tensor:
