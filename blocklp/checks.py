@@ -84,24 +84,28 @@ def offer(
 ) -> tuple[Tensor, Tensor]:
     """Keep the primal points that the copies ``(batch, copies)`` give where they are feasible and better than the best so far.
 
-    Compiled loops write over the best ones given; products are not those of the points before :func:`complete` is called.
-
     Returns
     -------
     primal, x : Tensor
         ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is feasible.
     """
-    if (loops := problem.loops) is not None and loops.only is not None:
-        only, group, grid = loops.only, problem.groups[loops.only.group], problem.grid
-        steps = torch.zeros_like(problem.counts) if grid is None else grid
-        table = (problem.coupling.places, problem.cost, problem.offset, problem.counts, problem.lower, problem.upper, steps)
-        layout = (group.start, group.blocks, only.filled, loops.used, only.ends, only.met, only.private, only.narrow)
-        units, *parts = only.dealt(x.dtype)
-        state = (NOTICED, tolerance, points, bound, only.size, primal, x)
-        only.find("completed")(units, *parts, x.new_empty(2, only.ends), only.live, *layout, *table, *state)
-        return primal, x
     found, made = point(problem, points, tolerance)
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
+
+
+def offer_mean(problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
+    """The same in compiled loops, for means of the copies ``(batch, variables)`` of any precision.
+
+    The best values and points are written over those given; products are not those of the points before :func:`complete` is called.
+    """
+    assert problem.loops is not None and problem.loops.only is not None
+    only, grid = problem.loops.only, problem.grid
+    group, steps = problem.groups[only.group], torch.zeros_like(problem.counts) if grid is None else grid
+    table = (problem.coupling.places, problem.cost, problem.offset, problem.lower, problem.upper, steps)
+    layout = (group.start, group.blocks, only.filled, only.ends, only.met, only.private, only.narrow)
+    units, turns, parts, _, totals = only.dealt(x.dtype)
+    state = (NOTICED, tolerance, mean, bound, only.size, primal, x)
+    only.find("completed")(units, turns, parts, totals, x.new_empty(2, only.ends), only.live, *layout, *table, *state)
 
 
 def complete(problem: Decomposition, rows: Tensor, x: Tensor) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
-from blocklp.checks import NOTICED, certified, complete, improve, keep, mend, offer, prefer
+from blocklp.checks import NOTICED, certified, complete, improve, keep, mend, offer, offer_mean, prefer
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
@@ -154,7 +154,7 @@ def run(
     """
     results = _nothing_yet(problem)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
-    problem = replace(problem, loops=load(problem) if method.looped else None)
+    problem = replace(problem, loops=load(problem, whole=repair is None) if method.looped else None)
     together = problem.loops is not None and problem.loops.alone is not None
     if together:
         _ = problem.coupling.places  # once for all lanes, and for solves to come
@@ -288,7 +288,7 @@ class _Lane:
         self.results, self.rows, self.method, self.limits = results, rows, method, limits
         self.repair, self.began = repair, began
         self.problem = self.iterated = whole if len(rows) == whole.batch else whole.select(part)
-        self.parked = repair is None and whole.loops is not None and whole.loops.alone is not None
+        self.parked = whole.loops is not None and whole.loops.alone is not None
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
         self.passes, self.due = 0, 1
         self.state: Any = None
@@ -411,10 +411,11 @@ class _Lane:
 
     def _primal(self) -> None:
         """Offer the mean of the copies as a primal point: repaired by the hook, completed by the types, mended, or as it is."""
-        out, tolerance, points = self.results, self.limits.feasibility_tol, self.state.points
+        out, tolerance = self.results, self.limits.feasibility_tol
         if self.parked:
-            offer(self.problem, points, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
+            offer_mean(self.problem, self.state.mean, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
             return
+        points = self.state.points
         known = tolerance, self.best_bound, out.primal[self.rows], out.x[self.rows]
         if self.repair is None:
             found = offer(self.problem, points, *known)

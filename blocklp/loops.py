@@ -167,8 +167,11 @@ class Only:
         return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
 
 
-def load(problem: Decomposition) -> Loops | None:
-    """The loops, where some group has them and the problem is large enough to pay for them; :meth:`Loops.over` completes them."""
+def load(problem: Decomposition, whole: bool = True) -> Loops | None:
+    """The loops, where some group has them and the problem is large enough to pay for them; :meth:`Loops.over` completes them.
+
+    Those over whole instances, if asked for, show the means of points, but not the points themselves.
+    """
     size = problem.batch * problem.copies
     if problem.cost.device.type != "cpu" or problem.coupling.maps or size < SMALL:
         return None
@@ -189,7 +192,7 @@ def load(problem: Decomposition) -> Loops | None:
         elif not _bounds_only(problem, group):
             sharing.append(None)
     segments, alone, used = np.array(problem.segments).reshape(-1, 2), None, 0
-    if len(sharing) == 1 and (number := sharing[0]) is not None and (find := _finder(named[number])) is not None:
+    if whole and len(sharing) == 1 and (number := sharing[0]) is not None and (find := _finder(named[number])) is not None:
         alone = number, find
     else:
         used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in problem.segments), default=0)

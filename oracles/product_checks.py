@@ -206,14 +206,12 @@ def edge_completed(
     stop: int,
     turns: Any,
     parts: int,
-    sums: Any,
     totals: Any,
-    means: Any,
+    found: Any,
     live: Any,
     start: int,
     blocks: int,
     filled: Any,
-    used: int,
     ends: int,
     met: Any,
     private: Any,
@@ -221,34 +219,32 @@ def edge_completed(
     places: Any,
     cost: Any,
     offset: Any,
-    counts: Any,
     lower: Any,
     upper: Any,
     grid: Any,
     noticed: float,
     tolerance: float,
-    points: Any,
+    mean: Any,
     bound: Any,
     size: Any,
     primal: Any,
     x: Any,
 ) -> None:
-    """:func:`blocklp.checks.offer` for live instances whose other blocks are boxes; variables from ``ends`` on are products.
+    """:func:`blocklp.checks.offer_mean` for live instances whose other blocks are boxes; variables from ``ends`` on are products.
 
-    Units are those of :func:`edge_bounds`; ``means`` are (2, ends).  Products are left to :func:`edge_products`.
+    Units are those of :func:`edge_bounds`; ``found`` is (2, ends).  Products are left to :func:`edge_products`.
     """
-    near, phases, divided = np.empty((4, TILE)), 8, len(sums) > 0
+    near, phases, divided = np.empty((4, TILE)), 7, len(totals) > 0
     if not divided:
-        turns, sums, totals = np.empty(TURNS, np.int64), np.empty((parts, 4, used)), np.empty((parts, 8))
-        means = np.empty((2, ends))
+        turns, totals, found = np.empty(TURNS, np.int64), np.empty((parts, 8)), np.empty((2, ends))
     for row in live[:1] if divided else live[begin:stop]:
         n, m = row % len(places), row % len(lower)
         real, shared, alone = filled[row % len(filled)], met[row % len(met)], private[row % len(private)]
         layout = (start, blocks, real, ends, shared, alone, narrow[row], places[n])
-        state = (cost[row], offset[row], counts[row % len(counts)], lower[m], upper[m], grid[row % len(grid)], points[row])
+        state = (cost[row], offset[row], lower[m], upper[m], grid[row % len(grid)], mean[row])
         known = (noticed, tolerance, bound[row], size[row], primal[row : row + 1], x[row])
         if parts == 1:
-            _complete(0, phases, 0, near, sums, totals, means, *layout, *state, *known)
+            _complete(0, phases, 0, parts, near, totals, found, *layout, *state, *known)
             continue
         if not divided:
             turns[:] = 0
@@ -256,7 +252,7 @@ def edge_completed(
             phase, k = claim(turns, phases, parts)
             if phase >= phases:
                 break
-            _complete(phase, phase + 1, k, near, sums, totals, means, *layout, *state, *known)
+            _complete(phase, phase + 1, k, parts, near, totals, found, *layout, *state, *known)
             done(turns)
 
 
@@ -265,10 +261,10 @@ def _complete(
     first_phase: int,
     last_phase: int,
     k: int,
+    parts: int,
     near: Any,
-    sums: Any,
     totals: Any,
-    means: Any,
+    found: Any,
     start: int,
     blocks: int,
     filled: int,
@@ -279,11 +275,10 @@ def _complete(
     place: Any,
     c: Any,
     offset: float,
-    number: Any,
     low: Any,
     high: Any,
     step: Any,
-    point: Any,
+    mean: Any,
     noticed: float,
     tolerance: float,
     bound: float,
@@ -293,44 +288,36 @@ def _complete(
 ) -> None:
     """Phases of that for a part of an instance.
 
-    ``means`` are of every variable before ``ends``: the mean within bounds, and the same rounded to the grid.  ``totals`` get the
+    ``found`` gets, of every variable before ``ends``, the mean within bounds and the same rounded to the grid, ``totals`` get the
     values of both, their largest magnitudes, how far they are beyond bounds, and the first of them which one is kept.
     """
-    parts = len(sums)
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
     variables = slice(ends * k // parts, ends * (k + 1) // parts)
     for phase in range(first_phase, last_phase):
         if phase == 0:
-            total = sums[k, 0]
-            total[:] = 0
-            for side in (0, blocks):
-                for q in range(first + side, last + side):
-                    total[place[q]] += np.float64(point[q])
-        elif phase == 1:
-            _collected(sums, variables, means[0])
-            own, found, shared, price = totals[k], means[:, variables], met[variables], c[variables]
+            own, both, shared, price = totals[k], found[:, variables], met[variables], c[variables]
             own[:], own[6] = 0, -1
             kinds, sides = (shared, private[variables]), (low[variables], high[variables], step[variables])
-            _candidates(number[variables], *kinds, price, *sides, found[0], found[1])
+            _candidates(mean[variables], *kinds, price, *sides, both[0], both[1])
             for i in range(2):
-                own[i] = _inner(found[i], price)
-                own[2 + i], own[4 + i] = _reach(found[i], shared)
-        elif phase == 2:
-            _add_products(place, first, last, blocks, c, means, near, totals[k])
-        elif phase == 7:
+                own[i] = _inner(both[i], price)
+                own[2 + i], own[4 + i] = _reach(both[i], shared)
+        elif phase == 1:
+            _add_products(place, first, last, blocks, c, found, near, totals[k])
+        elif phase == 6:
             if totals[0, 6] >= 0:
-                y = means[int(totals[0, 6])]
+                y = found[int(totals[0, 6])]
                 for v in range(variables.start, variables.stop):
                     if met[v] or private[v]:
                         x[v] = y[v]
         elif totals[0, 6] < 0:  # first the rounded ones, where that helps
-            i = 1 if phase < 5 else 0
+            i = 1 if phase < 4 else 0
             value, other = offset + totals[:, i].sum(), offset + totals[:, 0].sum()
             new, none = value < primal[0] - noticed * abs(value), np.isinf(primal[0])
             if (new or none) and (i == 0 or value < other + noticed * abs(other)):
-                if phase in (3, 5):
+                if phase in (2, 4):
                     if narrow:
-                        totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, means[i]))
+                        totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, found[i]))
                 elif k == 0:
                     slack, past = tolerance * (1 + totals[:, 2 + i].max()), totals[:, 4 + i].max()
                     good = new and value >= bound - slack * size and past <= slack
@@ -341,22 +328,10 @@ def _complete(
 
 
 @compile(nogil=True, error_model="numpy")
-def _collected(sums: Any, variables: Any, total: Any) -> None:
-    """Sums of some variables over all parts; there are none of those that no part has."""
-    for v in range(variables.start, min(variables.stop, sums.shape[2])):
-        total[v] = sums[0, 0, v]
-        for j in range(1, len(sums)):
-            total[v] += sums[j, 0, v]
-
-
-@compile(nogil=True, error_model="numpy")
-def _candidates(number: Any, met: Any, private: Any, c: Any, low: Any, high: Any, step: Any, near: Any, rounded: Any) -> None:
-    """From sums ``near``: the means of some variables within bounds, and the same rounded to the grid.
-
-    What nothing shares goes to its better bound.
-    """
-    for v in range(len(near)):
-        y = min(max(near[v] / number[v], low[v]), high[v])
+def _candidates(mean: Any, met: Any, private: Any, c: Any, low: Any, high: Any, step: Any, near: Any, rounded: Any) -> None:
+    """The means of some variables within bounds, and the same rounded to the grid; what nothing shares goes to its better bound."""
+    for v in range(len(mean)):
+        y = min(max(np.float64(mean[v]), low[v]), high[v])
         z = min(max(np.rint(y / step[v]) * step[v], low[v]), high[v])
         best = (high[v] if c[v] < 0 else low[v]) if private[v] else 0.0
         near[v] = y if met[v] else best

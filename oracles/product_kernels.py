@@ -92,13 +92,13 @@ def _update(
 
 @compile(nogil=True, error_model="numpy")
 def _points(eta: Any, cost: Any, t_a: Any, t_b: Any, x_a: Any, x_b: Any, product: Any) -> None:
-    """The points of some edges, with their products."""
+    """The points of some edges, and, where there is room for them, their products."""
     kind = t_a.dtype.type
     zero, one, half = kind(0), kind(1), kind(0.5)
     for q in range(len(t_a)):
-        a, b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
-        x_a[q], x_b[q] = a, b
-        product[q] = min(a, b) if cost[q] < zero else max(a + b - one, zero)
+        x_a[q], x_b[q] = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
+    for q in range(len(product)):
+        product[q] = min(x_a[q], x_b[q]) if cost[q] < zero else max(x_a[q] + x_b[q] - one, zero)
 
 
 @compile(nogil=True, error_model="numpy")
@@ -118,7 +118,6 @@ def _part(
     blocks: int,
     dual: Any,
     governing: Any,
-    point: Any,
     near: Any,
     sums: Any,
     spans: Any,
@@ -157,9 +156,8 @@ def _part(
                 fetch(anchor, b + AHEAD, RUN)
         add(place_a, place_b, near_a, near_b, sums[0], sums[1])
         if show:
-            x_a, x_b = point[a : a + count], point[b : b + count]
-            _points(eta, cost, t_a, t_b, x_a, x_b, point[c : c + count])
-            add(place_a, place_b, x_a, x_b, sums[2], sums[3])
+            _points(eta, cost, t_a, t_b, near[2], near[3], near[2][:0])
+            add(place_a, place_b, near[2], near[3], sums[2], sums[3])
 
 
 @compile(nogil=True, error_model="numpy")
@@ -228,33 +226,34 @@ def _show(
     blocks: int,
     dual: Any,
     governing: Any,
-    point: Any,
     near: Any,
 ) -> float:
     """The multipliers of the ends of some edges; returns their squared distance from the mean, first ends and second ends apart."""
     m_a, m_b, w_a, w_b, of_first, of_second = near[0], near[1], near[2], near[3], 0.0, 0.0
     for at in range(first, last, RUN):
         count = min(RUN, last - at)
-        a, b = start + at, start + blocks + at
+        a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
         place_a, place_b = place[a : a + count], place[b : b + count]
+        t_a, t_b = governing[a : a + count], governing[b : b + count]
         _gather(place_a, mean, m_a)
         _gather(place_b, mean, m_b)
         _gather(place_a, target, w_a)
         _gather(place_b, target, w_b)
-        _multipliers(eta, m_a, w_a, governing[a : a + count], point[a : a + count], dual[a : a + count])
-        _multipliers(eta, m_b, w_b, governing[b : b + count], point[b : b + count], dual[b : b + count])
+        _multipliers(eta, m_a, w_a, t_a, dual[a : a + count])
+        _multipliers(eta, m_b, w_b, t_b, dual[b : b + count])
+        _points(eta, dual[c : c + count], t_a, t_b, w_a, w_b, w_a[:0])
         for q in range(count):
-            of_first += np.float64(m_a[q]) * np.float64(m_a[q])
-            of_second += np.float64(m_b[q]) * np.float64(m_b[q])
+            away, beside = np.float64(w_a[q] - m_a[q]), np.float64(w_b[q] - m_b[q])
+            of_first += away * away
+            of_second += beside * beside
     return of_first + of_second
 
 
 @compile(nogil=True, error_model="numpy")
-def _multipliers(eta: Any, mean: Any, target: Any, t: Any, x: Any, dual: Any) -> None:
-    """The multipliers of some copies, and their distances from the mean in its place."""
+def _multipliers(eta: Any, mean: Any, target: Any, t: Any, dual: Any) -> None:
+    """The multipliers of some copies."""
     for q in range(len(t)):
         dual[q] = (mean[q] + mean[q] - target[q] - t[q]) / eta
-        mean[q] = x[q] - mean[q]
 
 
 @compile(nogil=True, error_model="numpy")
@@ -402,30 +401,29 @@ def edge_passes(
     ready: Any,
     governing: Any,
     duals: Any,
-    points: Any,
     apart: Any,
     moved: Any,
 ) -> None:
-    """Several passes, a live instance a unit, which then stays in the cache; the last one shows its points and multipliers."""
-    sums, near, speed = np.empty((parts, 4, used), points.dtype), np.empty((4, RUN), points.dtype), points.dtype.type(rate)
+    """Several passes, a live instance a unit, which then stays in the cache; the last one shows multipliers and means of points."""
+    sums, near, speed = np.empty((parts, 4, used), duals.dtype), np.empty((4, RUN), duals.dtype), duals.dtype.type(rate)
     spans = np.zeros((parts, 4))
     for row in live[begin:stop]:
         place, number = places[row % len(places)], counts[row % len(counts)]
-        t, dual, point, late, own = governing[row], duals[row], points[row], int(ready[row]), filled[row % len(filled)]
+        t, dual, late, own = governing[row], duals[row], int(ready[row]), filled[row % len(filled)]
         spans[:, 1::2] = used
         if parts > 1:
             for k in range(parts):
                 _find_spans(place, start, blocks, own * k // parts, own * (k + 1) // parts, spans[k])
         for n in range(passes):
             show = n == passes - 1
-            state = (n, late, show, place, target[row], speed, eta[row], anchor[row], age[row], start, blocks, dual, t, point)
+            state = (n, late, show, place, target[row], speed, eta[row], anchor[row], age[row], start, blocks, dual, t)
             for k in range(parts):
                 _part(own * k // parts, own * (k + 1) // parts, *state, near, sums[k], spans[k])
             _merge(show, 0, used, cost[row], number, eta[row], sums, spans, target[row], mean[row])
         apart[row], moved[row] = 0, 0
         for k in range(parts):
             edges = (own * k // parts, own * (k + 1) // parts)
-            total = _show(*edges, place, target[row], mean[row], eta[row], start, blocks, dual, t, point, near)
+            total = _show(*edges, place, target[row], mean[row], eta[row], start, blocks, dual, t, near)
             part = slice(used * k // parts, used * (k + 1) // parts)
             apart[row], moved[row] = apart[row] + total, moved[row] + _moves(mean[row, part], target[row, part], number[part])
 
@@ -455,15 +453,14 @@ def edge_divided(
     ready: Any,
     governing: Any,
     duals: Any,
-    points: Any,
 ) -> None:
     """The same for a single large instance: edges, then variables, then edges, ..., each in parts.
 
     ``totals`` (parts, 8) get what :func:`edge_passes` calls apart and moved, and the spans of :func:`_part`.
     """
-    speed, late, own, weight = points.dtype.type(rate), int(ready[0]), filled[0], eta[0]
-    place, t, dual, point, goal, middle, phases = places[0], governing[0], duals[0], points[0], target[0], mean[0], 2 * passes + 1
-    near = np.empty((4, RUN), points.dtype)
+    speed, late, own, weight = duals.dtype.type(rate), int(ready[0]), filled[0], eta[0]
+    place, t, dual, goal, middle, phases = places[0], governing[0], duals[0], target[0], mean[0], 2 * passes + 1
+    near = np.empty((4, RUN), duals.dtype)
     while True:
         phase, k = claim(turns, phases, parts)
         if phase >= phases:
@@ -471,9 +468,9 @@ def edge_divided(
         n, show = phase // 2, phase // 2 >= passes - 1
         if n == passes:
             edges = (own * k // parts, own * (k + 1) // parts)
-            totals[k, 0] = _show(*edges, place, goal, middle, weight, start, blocks, dual, t, point, near)
+            totals[k, 0] = _show(*edges, place, goal, middle, weight, start, blocks, dual, t, near)
         elif phase % 2 == 0:
-            state = (n, late, show, place, goal, speed, weight, anchor[0], age[0], start, blocks, dual, t, point)
+            state = (n, late, show, place, goal, speed, weight, anchor[0], age[0], start, blocks, dual, t)
             if n == 0:
                 _find_spans(place, start, blocks, own * k // parts, own * (k + 1) // parts, totals[k, 4:])
             _part(own * k // parts, own * (k + 1) // parts, *state, near, sums[k], totals[k, 4:])
@@ -485,7 +482,7 @@ def edge_divided(
         done(turns)
 
 
-@kernel(grain=512)
+@kernel(grain=256)
 def edge_restart(
     begin: int,
     stop: int,
@@ -493,26 +490,38 @@ def edge_restart(
     places: Any,
     start: int,
     blocks: int,
+    eta: Any,
     ratio: Any,
     target: Any,
     mean: Any,
     rate: float,
     anchor: Any,
     governing: Any,
-    points: Any,
+    duals: Any,
 ) -> None:
-    """:func:`blocklp.methods.admm.restart` for the ends of some instances, a tile of them a unit."""
-    tiles, speed = (2 * blocks + TILE - 1) // TILE, points.dtype.type(rate)
+    """:func:`blocklp.methods.admm.restart` for the ends of some instances, a tile of edges a unit."""
+    tiles, speed, near = (blocks + TILE - 1) // TILE, duals.dtype.type(rate), np.empty((4, TILE), duals.dtype)
     for unit in range(begin, stop):
         row, at = rows[unit // tiles], unit % tiles * TILE
-        own = slice(start + at, start + min(at + TILE, 2 * blocks))
-        place, point, t = places[row % len(places), own], points[row, own], governing[row, own]
-        w, m, grown = target[row], mean[row], ratio[row]
-        for k in range(len(place)):
-            v = place[k]
-            z = m[v] + m[v] - w[v]
-            z = (m[v] - z) * speed + z
-            u = (t[k] - speed * point[k]) + speed * w[v]
-            t[k] = (u - z) * grown + z
-        if anchor.shape[1]:
-            anchor[row, own] = t
+        count = min(TILE, blocks - at)
+        a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
+        t_a, t_b = governing[row, a : a + count], governing[row, b : b + count]
+        _points(eta[row], duals[row, c : c + count], t_a, t_b, near[0], near[1], near[0, :0])
+        for first, x, t in ((a, near[0], t_a), (b, near[1], t_b)):
+            place = places[row % len(places), first : first + count]
+            _gather(place, mean[row], near[2])
+            _gather(place, target[row], near[3])
+            _restarted(near[2], near[3], speed, ratio[row], x, t)
+            if anchor.shape[1]:
+                anchor[row, first : first + count] = t
+
+
+@compile(nogil=True, error_model="numpy")
+def _restarted(mean: Any, target: Any, speed: Any, ratio: Any, x: Any, t: Any) -> None:
+    """The next t of some copies, for a weight that is ``ratio`` times as large."""
+    for k in range(len(t)):
+        m, w = mean[k], target[k]
+        z = m + m - w
+        z = (m - z) * speed + z
+        u = (t[k] - speed * x[k]) + speed * w
+        t[k] = (u - z) * ratio + z

@@ -42,7 +42,8 @@ from blocklp.weight import BalanceRule, Fixed, scale_free
 class AdmmState(MethodState):
     """State of :class:`Admm`.
 
-    ``points`` are the proximal points around ``governing``, ``duals`` the multipliers there once :meth:`Admm.finish` wrote them.
+    ``points`` are the proximal points around ``governing``, unless loops over whole instances ran, which keep their ``mean`` alone;
+    ``duals`` the multipliers there once :meth:`Admm.finish` wrote them.
     """
 
     governing: Tensor  # (batch, copies): t, or already the next one where ready
@@ -197,7 +198,7 @@ class Admm(Method):
         speed, eta, target, mean = self._speed(state), state.eta, state.target, state.mean
         layout = (passes, places, group.start, group.blocks, only.filled, loops.used)
         variables = (problem.cost, problem.counts, eta, target, mean, speed, state.anchor, state.age, state.ready)
-        copies = (state.governing, state.duals, state.points)
+        copies = (state.governing, state.duals)
         units, turns, parts, sums, totals = only.dealt(eta.dtype)
         if len(sums):
             only.find("divided")(units, turns, parts, sums, totals, *layout, *variables, *copies)
@@ -279,8 +280,8 @@ def restart(problem: Decomposition, state: AdmmState, speed: float, due: Tensor,
     if loops is not None and loops.only is not None:
         group, rows = problem.groups[loops.only.group], loops.only.live[due[loops.only.live]]
         layout = (problem.coupling.places, group.start, group.blocks)
-        near = (state.target, state.mean, speed, anchor, governing, points)
-        loops.only.find("restart")(len(rows) * tiles(2 * group.blocks), rows, *layout, ratio, *near)
+        near = (state.target, state.mean, speed, anchor, governing, state.duals)
+        loops.only.find("restart")(len(rows) * tiles(group.blocks), rows, *layout, state.eta, ratio, *near)
         return
     centre = state.mean + state.mean - state.target
     centre = problem.spread((state.mean - centre).mul_(speed).add_(centre))
