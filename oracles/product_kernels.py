@@ -44,16 +44,23 @@ def _ends(u: Any, v: Any, p: Any, zero: Any, one: Any, half: Any) -> Any:
 
 
 @compile(nogil=True, error_model="numpy")
-def _reflect(eta: Any, cost: Any, taken: Any, t_a: Any, t_b: Any, r_a: Any, r_b: Any) -> None:
-    """Reflections ``2 x - t`` of some edges, and ``t - taken x`` for t: what the next update draws towards its targets."""
+def _reflect(eta: Any, cost: Any, rate: Any, t_a: Any, t_b: Any, r_a: Any, r_b: Any) -> None:
+    """Reflections ``2 x - t`` of some edges, and ``t - rate x`` for t: what the next update draws towards its targets."""
     kind = t_a.dtype.type
     zero, one, half = kind(0), kind(1), kind(0.5)
     for q in range(len(t_a)):
         x_a, x_b = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
         r_a[q] = x_a + x_a - t_a[q]
         r_b[q] = x_b + x_b - t_b[q]
-        t_a[q] -= taken * x_a
-        t_b[q] -= taken * x_b
+        t_a[q] -= rate * x_a
+        t_b[q] -= rate * x_b
+
+
+@compile(nogil=True, error_model="numpy")
+def _mirror(x: Any, t: Any, r: Any) -> None:
+    """Reflections of some copies whose t stays."""
+    for q in range(len(t)):
+        r[q] = x[q] + x[q] - t[q]
 
 
 @compile(nogil=True, error_model="numpy")
@@ -130,7 +137,7 @@ def _part(
     An edge reads two values t, two places, its cost and two values of the anchor, and writes two values t: 9 numbers, 36 bytes in
     single precision.  Between the passes t is kept less ``rate`` times the points, which are then found once a pass.
     """
-    far, taken = last - first > FAR, governing.dtype.type(0) if show else rate
+    far = last - first > FAR
     near_a, near_b = near[0], near[1]
     for kind in range(4 if show else 2):
         sums[kind, int(spans[kind % 2 * 2]) : int(spans[kind % 2 * 2 + 1])] = 0
@@ -144,7 +151,12 @@ def _part(
         if n >= late:
             anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]
             _update(place_a, place_b, target, rate, anchor_a, anchor_b, age + n - late, t_a, t_b, near_a, near_b)
-        _reflect(eta, cost, taken, t_a, t_b, near_a, near_b)
+        if show:
+            _points(eta, cost, t_a, t_b, near[2], near[3], near[2][:0])
+            _mirror(near[2], t_a, near_a)
+            _mirror(near[3], t_b, near_b)
+        else:
+            _reflect(eta, cost, rate, t_a, t_b, near_a, near_b)
         if far:
             fetch(place, a + AHEAD, RUN)
             fetch(place, b + AHEAD, RUN)
@@ -156,7 +168,6 @@ def _part(
                 fetch(anchor, b + AHEAD, RUN)
         add(place_a, place_b, near_a, near_b, sums[0], sums[1])
         if show:
-            _points(eta, cost, t_a, t_b, near[2], near[3], near[2][:0])
             add(place_a, place_b, near[2], near[3], sums[2], sums[3])
 
 
