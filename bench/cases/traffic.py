@@ -22,8 +22,8 @@ from blocklp.problems.qpbo.relaxation import roof_duality_model
 PASSES, ANCHORED = 9, 107
 """Passes up to a check, and the pass from which on runs of so many have an anchor."""
 
-NUMBERS = 9 * PASSES + 11
-"""Numbers of an edge that go from and to memory in as many passes, see docs/methods.md."""
+OF_EDGE, OF_VARIABLE = 9 * PASSES + 7, 7 * PASSES + 8
+"""Numbers of an edge and of a variable that go from and to memory in as many passes, see docs/methods.md."""
 
 
 def times(work: Callable[[], Any], count: int) -> list[float]:
@@ -41,17 +41,17 @@ def times(work: Callable[[], Any], count: int) -> list[float]:
     "One pass over edges: compiled loops against tensor operations",
     "ADMM on independent sets of graphs with a power law. Milliseconds of a pass, least and median of 48 runs of nine passes (four "
     "of tensor operations, in turn) as a solve does them between checks: the last one shows points and multipliers. `tensors`: "
-    "the same in tensor operations. `GB/s`: the traffic model (92 numbers an edge in nine passes) over the median; `copy`: what a "
-    "copy of tensors of 160 MB reads and writes a second in the same run.",
+    "the same in tensor operations. `GB/s`: the traffic model (88 numbers an edge and 71 a variable in nine passes) over the median; "
+    "`copy`: what a copy of tensors of 160 MB reads and writes a second, median of 12 in turn with them; `share`: of that.",
 )
 def run(quick: bool) -> list[Record]:
     records: list[Record] = []
     source = torch.zeros(4_000_000 if quick else 40_000_000)
     target = torch.empty_like(source)
-    copy = 2 * source.nbytes / min(times(lambda: target.copy_(source), 9)) / 1e9
     for edges in (5_000,) if quick else (20_000, 200_000, 2_000_000):
         for dtype in (torch.float32, torch.float64):
-            solver = roof_duality_model(preferential(edges)).compile(dtype=dtype)
+            qubo = preferential(edges)
+            solver, variables = roof_duality_model(qubo).compile(dtype=dtype), qubo.n
             problem = solver.decomposition().to(dtype)
             row: Record = {"edges": problem.groups[0].blocks, "dtype": str(dtype).removeprefix("torch.")}
             method, problems = bl.Admm(), {}
@@ -71,16 +71,20 @@ def run(quick: bool) -> list[Record]:
             with loops_only():
                 until(ANCHORED, problems["loops"])
             nine("tensors")
-            taken: dict[str, list[float]] = {"loops": [], "tensors": []}
+            taken: dict[str, list[float]] = {"loops": [], "tensors": [], "copies": []}
             for _ in range(4):  # in turn: other programs slow the machine down now and then
                 with loops_only():
                     taken["loops"] += times(lambda: nine("loops"), 12)
                 taken["tensors"] += times(lambda: nine("tensors"), 1)
-            for name, seconds in taken.items():
+                taken["copies"] += times(lambda: target.copy_(source), 3)
+            for name in problems:
+                seconds = taken[name]
                 row[f"{name}, least"], row[f"{name}, median"] = (1000 / PASSES * of(seconds) for of in (min, median))
             row["ratio"] = row["tensors, median"] / row["loops, median"]
-            row["GB/s"] = row["edges"] * NUMBERS / PASSES * torch.finfo(dtype).bits / 8 / row["loops, median"] / 1e6
-            row["copy"] = copy
+            numbers = row["edges"] * OF_EDGE + variables * OF_VARIABLE
+            row["GB/s"] = numbers / PASSES * torch.finfo(dtype).bits / 8 / row["loops, median"] / 1e6
+            row["copy"] = 2 * source.nbytes / median(taken["copies"]) / 1e9
+            row["share"] = row["GB/s"] / row["copy"]
             records.append(row)
             print(row, file=sys.stderr, flush=True)
     return records
