@@ -7,7 +7,6 @@ another order; improvements that this could explain do not count (:data:`blocklp
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -24,10 +23,11 @@ from blocklp.compiled import TURNS
 from blocklp.decomposition import Decomposition, Group
 
 MODULE = "blocklp.consensus_kernels"
-LARGE, SMALL = 300_000, 2_000
-"""Copies from which on loops pay: of all problems so far, as long as loops are not loaded (that takes half a second), and of one."""
+LARGE, LEAST = 300_000, 5_000
+"""Copies of all problems so far from which on loops are used, because to load them takes half a second, and for how many a smaller
+problem counts: passes over it take as long."""
 
-DIVIDED = LARGE
+DIVIDED = 300_000
 """Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
 
 MOST_PARTS = 8
@@ -168,18 +168,17 @@ class Only:
 
 
 def load(problem: Decomposition, whole: bool = True) -> Loops | None:
-    """The loops, where some group has them and the problem is large enough to pay for them; :meth:`Loops.over` completes them.
+    """The loops, where some group has them and enough was solved to pay for them; :meth:`Loops.over` completes them.
 
     Those over whole instances, if asked for, show the means of points, but not the points themselves.
     """
-    size = problem.batch * problem.copies
-    if problem.cost.device.type != "cpu" or problem.coupling.maps or size < SMALL:
+    if problem.cost.device.type != "cpu" or problem.coupling.maps:
         return None
     named = [group.type.loops(group.curved) for group in problem.groups]
     if not any(named):
         return None
-    _so_far[0] += size
-    consensus = compiled.wanted(MODULE) if MODULE in sys.modules or _so_far[0] >= LARGE else None
+    _so_far[0] += max(LEAST, problem.batch * problem.copies)
+    consensus = compiled.wanted(MODULE) if _so_far[0] >= LARGE else None
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []

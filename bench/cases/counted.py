@@ -78,7 +78,7 @@ def run(quick: bool) -> list[Record]:
         for name, method in list(METHODS.items())[: 3 if quick else None]:
             for compiled in (False, True) if family == "BA-1000" and name in ("admm", "pdhg") else (False,):
                 least = 0 if compiled else 10**12
-                loops.LARGE = loops.SMALL = sweeps.LARGE = program.LOOPED = least
+                loops.LARGE = sweeps.LARGE = program.LOOPED = least
                 solver = bl.compile([model] * 4, dtype=torch.float32)
                 try:
                     solver.solve(method=method, passes=1)  # what is built once

@@ -56,7 +56,7 @@ def run(quick: bool) -> list[Record]:
             row: Record = {"edges": problem.groups[0].blocks, "dtype": str(dtype).removeprefix("torch.")}
             method, problems = bl.Admm(), {}
             for name, least in (("loops", 0), ("tensors", 10**12)):
-                loops.LARGE = loops.SMALL = least
+                loops.LARGE = least
                 found = loops.load(problem)
                 problems[name] = replace(problem, loops=found and found.over(problem))
             state = [method.start(problem, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]

@@ -140,7 +140,6 @@ def tensors_and_loops(monkeypatch: pytest.MonkeyPatch):
         answers = []
         for least in (10**12, 0):
             monkeypatch.setattr(loops, "LARGE", least)
-            monkeypatch.setattr(loops, "SMALL", least)
             monkeypatch.setattr(loops, "_so_far", [0])
             answers.append(solve())
         return answers
