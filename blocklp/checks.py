@@ -80,21 +80,23 @@ def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def offer(
-    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    problem: Decomposition, mean: Tensor, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Keep the primal points that the copies ``(batch, copies)`` give where they are feasible and better than the best so far.
+    """Keep the primal points that the means of copies give where they are feasible and better than the best so far.
+
+    ``mean`` ``(batch, variables)`` float64, ``points`` ``(batch, copies)`` of any precision.
 
     Returns
     -------
     primal, x : Tensor
         ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is feasible.
     """
-    found, made = point(problem, points, tolerance)
+    found, made = point(problem, mean, tolerance)
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
 
 
 def offer_mean(problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
-    """The same in compiled loops, for means of the copies ``(batch, variables)`` of any precision.
+    """The same in compiled loops, for means of any precision.
 
     The best values and points are written over those given; products are not those of the points before :func:`complete` is called.
     """
@@ -118,7 +120,7 @@ def complete(problem: Decomposition, rows: Tensor, x: Tensor) -> None:
 
 
 def mend(
-    problem: Decomposition, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Make feasible what promises a better primal point and is almost feasible, and keep it where it is better.
 
@@ -130,7 +132,7 @@ def mend(
     spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
     if not problem.testable:
         return primal, x, spent
-    found, _ = point(problem, points, tolerance)
+    found, _ = point(problem, mean, tolerance)
     value, size = problem.primal_value(found), 1 + found.abs().amax(1)
     due = (value < primal - NOTICED * value.abs()) & torch.isfinite(found).all(1)
     if bool(due.any()):
@@ -160,13 +162,12 @@ def prefer(
     return torch.where(better, value, primal), torch.where(first[:, None], found, x)
 
 
-def point(problem: Decomposition, points: Tensor, tolerance: float) -> tuple[Tensor, bool]:
-    """Mean of the copies within bounds, completed where types can: ``(batch, variables)`` float64, and whether it was.
+def point(problem: Decomposition, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
+    """Means of copies ``(batch, variables)`` float64 within bounds, completed where types can, and whether they were.
 
     With a grid the rounded point is preferred where it is feasible and no worse.
     """
-    x = problem.mean(points.double())
-    x = torch.minimum(torch.maximum(x, problem.lower), problem.upper)
+    x = torch.minimum(torch.maximum(mean, problem.lower), problem.upper)
     made = problem.completed(x)
     if made is None:
         return x, False

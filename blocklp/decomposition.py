@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Rows, pick
+from blocklp.box import Box
 from blocklp.coupling import Coupling
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class Group:
     def shares(self) -> bool:
         """Whether its blocks have variables in common with others."""
         return bool(self.curved.any())
+
+    @cached_property
+    def looped(self) -> bool:
+        """Whether its type names compiled loops."""
+        return self.type.loops(self.curved) is not None
 
     def rows(self, copies: Tensor) -> Tensor:
         """Copies as stored: ``(batch, dim, blocks)``, a view."""
@@ -172,17 +178,22 @@ class Decomposition:
         return Program.build(self)
 
     @cached_property
+    def loopable(self) -> bool:
+        """Whether compiled loops may run over whole instances, for all that the types say: one group has some, others are boxes."""
+        boxes = [type(group.type) is Box for group in self.groups]
+        return sum(boxes) == len(boxes) - 1 and self.groups[boxes.index(False)].looped
+
+    @cached_property
     def segments(self) -> list[tuple[int, int]]:
         """First copies and one past the last of what compiled loops sum apart: coordinates that loops serve, other groups whole.
 
         Nothing else is shared.  Where no type has loops, all copies are one segment.
         """
-        named = [group.type.loops(group.curved) is not None for group in self.groups]
-        if not any(named):
+        if not any(group.looped for group in self.groups):
             return [(0, self.copies)]
         found: list[tuple[int, int]] = []
-        for group, looped in zip(self.groups, named, strict=True):
-            if looped:
+        for group in self.groups:
+            if group.looped:
                 found += [span for span, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared]
             elif group.shares:
                 found.append((group.start, group.stop))

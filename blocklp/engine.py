@@ -415,25 +415,25 @@ class _Lane:
         if self.parked:
             offer_mean(self.problem, self.state.mean, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
             return
-        points = self.state.points
+        mean = self.method.mean(self.problem, self.state)
         known = tolerance, self.best_bound, out.primal[self.rows], out.x[self.rows]
         if self.repair is None:
-            found = offer(self.problem, points, *known)
-            found = self._mended(*found) if self.limits.mend else found
+            found = offer(self.problem, mean, self.state.points, *known)
+            found = self._mended(mean, *found) if self.limits.mend else found
         else:
-            found = prefer(self.problem, self.repair(self.problem.mean(points.double()), self.rows), None, *known)
+            found = prefer(self.problem, self.repair(mean, self.rows), None, *known)
         out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point
         out.primal[self.rows] = found[0]
 
-    def _mended(self, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The best primal points after an attempt to mend the mean of the copies, where the passes since the last one allow it."""
+    def _mended(self, mean: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The best primal points after an attempt to mend the means of the copies, where the passes since the last one allow it."""
         rows = (self.mend_from <= self.passes).nonzero()[:, 0]
         if not len(rows):
             return primal, x
         every = len(rows) == len(self.rows)
         problem = self.problem if every else self.problem.select(rows)
-        points, bound = self.state.points[rows], self.best_bound[rows]
-        better, found, spent = mend(problem, points, self.limits.feasibility_tol, bound, primal[rows], x[rows])
+        bound = self.best_bound[rows]
+        better, found, spent = mend(problem, mean[rows], self.limits.feasibility_tol, bound, primal[rows], x[rows])
         self.mend_from[rows] = self.passes + (MEND_SHARE * spent).clamp(max=self.passes // MEND_PART)
         return primal.index_copy(0, rows, better), x.index_copy(0, rows, found)
 

@@ -27,8 +27,9 @@ LARGE, LEAST = 300_000, 5_000
 """Copies of all problems so far from which on loops are used, because to load them takes half a second, and for how many a smaller
 problem counts: passes over it take as long."""
 
-DIVIDED = 300_000
-"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
+DIVIDED = LARGE
+"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts; these
+round in another way than tensor operations do, so that no such instance may run without loops."""
 
 MOST_PARTS = 8
 

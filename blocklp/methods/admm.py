@@ -185,6 +185,11 @@ class Admm(Method):
                 dual.copy_(torch.where(held, own.div_(state.eta[:, None]).view_as(dual), dual))
         return replace(state, mean=mean, finished=True)
 
+    def mean(self, problem: Decomposition, state: AdmmState) -> Tensor:
+        """Where loops may run over whole instances, the mean that they keep of what is shared, whether they ran or not."""
+        mean = super().mean(problem, state)
+        return torch.where(problem.counts > 1, state.mean.double(), mean) if problem.loopable else mean
+
     def _speed(self, state: AdmmState) -> float:
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation

@@ -94,6 +94,10 @@ class Method:
         """The first state with what was remembered."""
         return state
 
+    def mean(self, problem: Decomposition, state: Any) -> Tensor:
+        """The mean of the points of a finished state, ``(batch, variables)`` float64: what primal points are made from."""
+        return problem.mean(state.points.double())
+
     def finish(self, problem: Decomposition, state: Any) -> Any:
         """What passes in a leap leave out of the state, for those who want to look at it."""
         return state

@@ -19,12 +19,12 @@ from blocklp.reference import reference
 from .random_models import polytopes
 
 
-def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0) -> bl.Model:
+def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0, grid: float = 0.5) -> bl.Model:
     """Roof duality of a random QUBO with costs of both signs; some variables are in no pair."""
     draw = np.random.default_rng(seed)
     edges = np.array((nx.gnp_random_graph if p < 1 else nx.gnm_random_graph)(n, p, seed=seed).edges())
     m = bl.Model()
-    y = m.variable("y", n + isolated, lower=0, upper=1, grid=0.5)
+    y = m.variable("y", n + isolated, lower=0, upper=1, grid=grid)
     z = m.variable("z", len(edges), lower=0, upper=1)
     m.add(Edge(), [y[edges[:, 0]], y[edges[:, 1]], z])
     m.minimize(draw.normal(size=n + isolated) @ y + draw.normal(size=len(edges)) @ z + 2.0)
@@ -148,12 +148,15 @@ def tensors_and_loops(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("grid", "passes"), [(0.5, 150), (0.0, 30)])
 @pytest.mark.parametrize("method", ["admm", "prox"])
-def test_loops_have_the_bits_of_tensor_operations(tensors_and_loops, dtype: torch.dtype, method: str) -> None:
-    """Costs of both signs, variables in no pair, one instance and a ragged batch; checks run in loops for every method."""
-    models = [qpbo(seed, n, p, seed) for seed, (n, p) in enumerate([(30, 0.2), (12, 0.5), (60, 0.05)])]
+def test_loops_have_the_bits_of_tensor_operations(
+    tensors_and_loops, dtype: torch.dtype, method: str, grid: float, passes: int
+) -> None:
+    """Costs of both signs, variables in no pair, one instance and a ragged batch; points that are rounded, and means as they are."""
+    models = [qpbo(seed, n, p, seed, grid) for seed, (n, p) in enumerate([(30, 0.2), (12, 0.5), (60, 0.05)])]
     for solver in (models[0].compile(dtype=dtype), bl.compile(models, dtype=dtype)):
-        tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method=method, tol=1e-6, passes=150))
+        tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method=method, tol=1e-6, passes=passes))
         assert same(tensors, compiled)
 
 
