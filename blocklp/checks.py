@@ -42,12 +42,24 @@ def improve(problem: Decomposition, duals: Tensor, primal: Tensor, best: Tensor,
         units, *parts = only.dealt(best.dtype)
         only.find("bounds")(units, *parts, only.live, *layout, *table, duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals)
         return bound, best
-    duals = duals.double()
+    duals = doubled(problem, duals)
     residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
     shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)
     shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
     bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals)
+
+
+def doubled(problem: Decomposition, duals: Tensor) -> Tensor:
+    """Multipliers in float64; those of what is not shared are the cost, however a method rounded it."""
+    if duals.dtype == torch.float64 or problem.coupling.maps:
+        return duals.double()
+    duals = duals.double()
+    for group in problem.groups:
+        for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+            if not shared:
+                duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
+    return duals
 
 
 def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> Tensor:

@@ -28,8 +28,8 @@ LARGE, LEAST = 300_000, 5_000
 problem counts: passes over it take as long."""
 
 DIVIDED = LARGE
-"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts; these
-round in another way than tensor operations do, so that no such instance may run without loops."""
+"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts.  These
+round in another way than tensor operations do, so that what was solved before must not decide about it."""
 
 MOST_PARTS = 8
 

@@ -98,12 +98,18 @@ def _update(
 
 
 @compile(nogil=True, error_model="numpy")
-def _points(eta: Any, cost: Any, t_a: Any, t_b: Any, x_a: Any, x_b: Any, product: Any) -> None:
-    """The points of some edges, and, where there is room for them, their products."""
+def _points(eta: Any, cost: Any, t_a: Any, t_b: Any, x_a: Any, x_b: Any) -> None:
+    """The ends of the points of some edges."""
     kind = t_a.dtype.type
     zero, one, half = kind(0), kind(1), kind(0.5)
     for q in range(len(t_a)):
         x_a[q], x_b[q] = _ends(t_a[q], t_b[q], eta * cost[q], zero, one, half)
+
+
+@compile(nogil=True, error_model="numpy")
+def _products(cost: Any, x_a: Any, x_b: Any, product: Any) -> None:
+    """The products of the points of some edges."""
+    zero, one = product.dtype.type(0), product.dtype.type(1)
     for q in range(len(product)):
         product[q] = min(x_a[q], x_b[q]) if cost[q] < zero else max(x_a[q] + x_b[q] - one, zero)
 
@@ -152,7 +158,7 @@ def _part(
             anchor_a, anchor_b = anchor[a : a + count * still], anchor[b : b + count * still]
             _update(place_a, place_b, target, rate, anchor_a, anchor_b, age + n - late, t_a, t_b, near_a, near_b)
         if show:
-            _points(eta, cost, t_a, t_b, near[2], near[3], near[2][:0])
+            _points(eta, cost, t_a, t_b, near[2], near[3])
             _mirror(near[2], t_a, near_a)
             _mirror(near[3], t_b, near_b)
         else:
@@ -252,7 +258,7 @@ def _show(
         _gather(place_b, target, w_b)
         _multipliers(eta, m_a, w_a, t_a, dual[a : a + count])
         _multipliers(eta, m_b, w_b, t_b, dual[b : b + count])
-        _points(eta, dual[c : c + count], t_a, t_b, w_a, w_b, w_a[:0])
+        _points(eta, dual[c : c + count], t_a, t_b, w_a, w_b)
         for q in range(count):
             away, beside = np.float64(w_a[q] - m_a[q]), np.float64(w_b[q] - m_b[q])
             of_first += away * away
@@ -386,7 +392,8 @@ def edge_pass(
             speed, ends = points.dtype.type(rate), (place[a : a + count], place[b : b + count])
             _reflect(eta[row], cost, speed, t_a, t_b, near[0], near[1])
             _update(*ends, target[row], speed, *pulled, t_a, t_b, near[0], near[1])
-        _points(eta[row], cost, t_a, t_b, point[a : a + count], point[b : b + count], point[c : c + count])
+        _points(eta[row], cost, t_a, t_b, point[a : a + count], point[b : b + count])
+        _products(cost, point[a : a + count], point[b : b + count], point[c : c + count])
 
 
 @kernel()
@@ -517,7 +524,7 @@ def edge_restart(
         count = min(TILE, blocks - at)
         a, b, c = start + at, start + blocks + at, start + 2 * blocks + at
         t_a, t_b = governing[row, a : a + count], governing[row, b : b + count]
-        _points(eta[row], duals[row, c : c + count], t_a, t_b, near[0], near[1], near[0, :0])
+        _points(eta[row], duals[row, c : c + count], t_a, t_b, near[0], near[1])
         for first, x, t in ((a, near[0], t_a), (b, near[1], t_b)):
             place = places[row % len(places), first : first + count]
             _gather(place, mean[row], near[2])

@@ -325,8 +325,8 @@ def distances(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]
 
 def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
     """The second of them."""
-    step = mean - (mean + mean - target)
-    return in_order(step.double().square() * counts * (counts > 1))
+    step = torch.where(counts > 1, mean - (mean + mean - target), 0)
+    return in_order(step.double().square() * counts)
 
 
 def _closed(group: Group, duals: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -13,6 +14,7 @@ import blocklp as bl
 from blocklp import loops, sweeps
 from blocklp.errors import ModelError, OptionError
 from blocklp.methods import as_method
+from blocklp.methods.admm import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
 from blocklp.reference import reference
 
@@ -158,6 +160,26 @@ def test_loops_have_the_bits_of_tensor_operations(
     for solver in (models[0].compile(dtype=dtype), bl.compile(models, dtype=dtype)):
         tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method=method, tol=1e-6, passes=passes))
         assert same(tensors, compiled)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_check_sees_the_bounds_of_tensor_operations(tensors_and_loops, dtype: torch.dtype) -> None:
+    """Up to the order of a sum: in single precision the costs of products, which nothing shares, are not rounded either."""
+    for seed in range(12):
+        m = qpbo(seed, 10)
+        solve = partial(m.compile(dtype=dtype).solve, method="admm", tol=0, passes=60, check_every=10, history=True)
+        tensors, compiled = tensors_and_loops(solve)
+        assert [e.passes for e in tensors.history] == [e.passes for e in compiled.history]
+        for a, b in zip(tensors.history, compiled.history, strict=True):
+            torch.testing.assert_close(a.bound, b.bound, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(a.primal, b.primal, rtol=1e-12, atol=1e-12)
+
+
+def test_what_one_block_has_moves_nothing() -> None:
+    """Not even where its target overflows, as loops have it."""
+    counts, mean = torch.tensor([[2.0, 1.0]]), torch.tensor([[0.5, 1.0]])
+    target = torch.tensor([[0.25, -torch.inf]])
+    assert moves(counts, mean, target).tolist() == [2 * 0.25**2]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
