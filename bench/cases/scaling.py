@@ -65,11 +65,12 @@ def draw(records: list[Record], figure: Figure) -> None:
         ours = name.startswith(("seconds", "gap"))
         some = [r for r in rows if r[name] is not None]
         if some:
-            axes.loglog([r["edges"] for r in some], [r[name] for r in some], "o-" if ours else "s--", label=name)
+            color = "0.2" if name.startswith("max-flow") else None  # the others take all colours of the cycle
+            axes.loglog([r["edges"] for r in some], [r[name] for r in some], "o-" if ours else "s--", label=name, color=color)
     axes.set_xlabel("edges (BA graphs)")
     axes.set_ylabel("seconds")
     axes.grid(alpha=0.3)
-    axes.legend(ncol=2)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
 @case(
