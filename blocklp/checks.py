@@ -119,7 +119,8 @@ def offer_mean(problem: Decomposition, mean: Tensor, tolerance: float, bound: Te
     layout = (group.start, group.blocks, only.filled, only.ends, only.met, only.private, only.narrow)
     units, turns, parts, _, totals = only.dealt(x.dtype)
     state = (NOTICED, tolerance, mean, bound, only.size, primal, x)
-    only.find("completed")(units, turns, parts, totals, x.new_empty(2, only.ends), only.live, *layout, *table, *state)
+    found = x.new_empty(2, only.ends if len(totals) else 0)  # otherwise each thread has its own
+    only.find("completed")(units, turns, parts, totals, found, only.live, *layout, *table, *state)
 
 
 def complete(problem: Decomposition, rows: Tensor, x: Tensor) -> None:

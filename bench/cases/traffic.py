@@ -40,7 +40,7 @@ def times(work: Callable[[], Any], count: int) -> list[float]:
     "traffic",
     "One pass over edges: compiled loops against tensor operations",
     "ADMM on independent sets of graphs with a power law. Milliseconds of a pass, least and median of 48 runs of nine passes (four "
-    "of tensor operations, in turn) as a solve does them between checks: the last one shows points and multipliers. `tensors`: "
+    "of tensor operations, in turn) as a solve does them between checks: the last one shows means and multipliers. `tensors`: "
     "the same in tensor operations. `GB/s`: the traffic model (88 numbers an edge and 71 a variable in nine passes) over the median; "
     "`copy`: what a copy of tensors of 160 MB reads and writes a second, median of 12 in turn with them; `share`: of that.",
 )
