@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,11 +28,15 @@ FAST = {"contract", "arcp", "nsz"}
 TILE = 256
 """Blocks at a time: what they need stays in the nearest cache."""
 
+LOADING, COMPILING = 0.5, 20.0
+"""Seconds that it takes to load the loops of a module, and to compile them where no cache holds them."""
+
 TURNS = 16
 """Numbers that threads share which take pieces of work in turn (:mod:`blocklp.turns`)."""
 
 _own = threading.local()
 _said: list[str] = []
+_spent: dict[str, float] = {}
 
 
 @functools.lru_cache
@@ -50,6 +55,30 @@ def wanted(module: str) -> ModuleType | None:
         _said.append(module)
         logging.getLogger("blocklp").warning("numba is not installed: passes take several times as long; pip install 'blocklp[fast]'")
     return found
+
+
+def spend(module: str, seconds: float) -> None:
+    """Note how long tensor operations took, or will take, in place of the loops of a module."""
+    _spent[module] = _spent.get(module, 0.0) + seconds
+
+
+def earned(module: str) -> ModuleType | None:
+    """The loops of a module once tensor operations took as long as it takes to load them, or to compile where no cache holds them.
+
+    However much there is to solve, this costs at most twice what the better choice would have.
+    """
+    spent = _spent.get(module, 0.0)
+    found = wanted(module) if spent >= LOADING else None
+    return found if found is None or spent >= COMPILING or _cached(found) else None
+
+
+@functools.lru_cache
+def _cached(module: ModuleType) -> bool:
+    """Whether a cache holds loops of a module as its source is now."""
+    source = Path(str(module.__file__))
+    folders = {found for k in vars(module).values() if (found := getattr(k, "folder", None)) is not None}
+    indices = [index for folder in folders for index in Path(folder).glob(f"{source.stem}.*.nbi")]
+    return any(index.stat().st_mtime >= source.stat().st_mtime for index in indices)
 
 
 def tiles(blocks: int) -> int:
@@ -87,6 +116,7 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
                 other.result()
             _tell(function.__name__, len(compiled.overloads) - known, time.perf_counter() - began)
 
+        vars(run)["folder"] = compiled.stats.cache_path
         return run
 
     return decorate

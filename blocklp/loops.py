@@ -23,11 +23,10 @@ from blocklp.compiled import TURNS
 from blocklp.decomposition import Decomposition, Group
 
 MODULE = "blocklp.consensus_kernels"
-LARGE, LEAST = 300_000, 5_000
-"""Copies of all problems so far from which on loops are used, because to load them takes half a second, and for how many a smaller
-problem counts: passes over it take as long."""
+PER_COPY, LEAST = 1 / 600_000, 5_000
+"""Seconds that a hundred passes by tensor operations take for each copy, and for how many copies a smaller problem counts."""
 
-DIVIDED = LARGE
+DIVIDED = 300_000
 """Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts.  These
 round in another way than tensor operations do, so that what was solved before must not decide about it."""
 
@@ -36,8 +35,6 @@ MOST_PARTS = 8
 _NO_TURNS = torch.zeros(0, dtype=torch.long)
 _NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
 _NO_SUMS = {kind: torch.zeros(0, 4, 0, dtype=kind) for kind in (torch.float32, torch.float64)}
-
-_so_far = [0]
 
 
 @dataclass(frozen=True)
@@ -178,8 +175,11 @@ def load(problem: Decomposition, whole: bool = True) -> Loops | None:
     named = [group.type.loops(group.curved) for group in problem.groups]
     if not any(named):
         return None
-    _so_far[0] += max(LEAST, problem.batch * problem.copies)
-    consensus = compiled.wanted(MODULE) if _so_far[0] >= LARGE else None
+    modules = {name.partition(":")[0] for name in named if name}
+    for module in modules:
+        compiled.spend(module, PER_COPY * max(LEAST, problem.batch * problem.copies))
+    pays = problem.copies >= DIVIDED or all(compiled.earned(module) for module in modules)
+    consensus = compiled.wanted(MODULE) if pays else None
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []

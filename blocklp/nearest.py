@@ -14,8 +14,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
+from blocklp.program import total
 
 
 def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -29,9 +30,9 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
         ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
     """
     program = problem.program
-    if (layout := program.layout) is not None:
+    if (layout := program.layout) is not None and (loops := program.loops()) is not None:
         found, passes = x.clone(), torch.zeros_like(tolerance, dtype=torch.long)
-        layout.kernels.project(
+        loops.project(
             len(x),
             most,
             (layout.groups, layout.tiles),
@@ -41,7 +42,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
             (program.lower, program.upper, program.row, program.length),
             tolerance,
             tuple(torch.zeros_like(program.row) for _ in range(3)),
-            x.new_zeros(len(x), 1, x.shape[1]),
+            x.new_zeros(len(x), program.parts, x.shape[1]),
             found,
             passes,
         )
@@ -50,7 +51,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
     age, found, passes = torch.zeros_like(tolerance), x, torch.zeros_like(tolerance, dtype=torch.long)
     left = torch.ones_like(tolerance, dtype=torch.bool)
     for _ in range(most):
-        near = x + program.column * problem.collect(program.pull(problem, ahead))
+        near = x + program.column * total(program.sums(problem, ahead))
         near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
         reached = program.activity(problem, near)
         found, passes = where(left, near, found), passes + left
@@ -59,7 +60,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
             break
         w = ahead * program.length - reached
         new = program.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
-        back = dot((ahead - new) * program.length, new - y) > 0
+        back = program.product(problem, (ahead - new) * program.length, new - y) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
     return found, passes

@@ -3,13 +3,14 @@ r"""The rows of all blocks, as methods iterate on them that do without oracles.
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
 A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the variables imply.  It is kept
-by blocks: the variables of a block are gathered once for all of its rows.  On a CPU larger problems run in compiled loops
-(:mod:`blocklp.program_kernels`), others by tensor operations; both differ by rounding.
+by blocks: the variables of a block are gathered once for all of its rows.  On a CPU passes run in compiled loops
+(:mod:`blocklp.program_kernels`) once enough was solved to pay for them, and by tensor operations before, with the same bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import ModuleType
 
 import torch
@@ -17,13 +18,14 @@ from torch import Tensor
 
 from blocklp.block import pick
 from blocklp.box import Box
-from blocklp.compiled import TILE, wanted
-from blocklp.decomposition import Decomposition, Group, dot
+from blocklp.compiled import TILE, earned
+from blocklp.decomposition import Decomposition, Group, in_order
 from blocklp.errors import OptionError
-from blocklp.loops import DIVIDED, MOST_PARTS
+from blocklp.loops import MOST_PARTS
 
-LOOPED = 300
-"""Copies of an instance from which on compiled loops pay; like in :mod:`blocklp.sweeps`, that of the batch does not matter."""
+MODULE = "blocklp.program_kernels"
+DIVIDED = 300_000
+"""Numbers that a pass over an instance reads from which on threads share it; it then has sums of its own for each of its parts."""
 
 LANCZOS = 16
 MARGIN = 1.02
@@ -32,25 +34,25 @@ MARGIN = 1.02
 
 @dataclass(frozen=True)
 class Layout:
-    """Where compiled loops find things.
+    """The order in which blocks are taken on a CPU, and where compiled loops find things.
 
     Attributes
     ----------
-    kernels : module
-        :mod:`blocklp.program_kernels`.
     groups : Tensor
         ``(groups, 7)`` int64: first copy, variables of a block, blocks, rows of a block, first row, first entry, and whether every
         block has entries of its own.
     tiles : Tensor
         ``(tiles, 3)`` int64: group, first block, blocks; the units of work.
+    parts : int
+        Sums of every variable, each over as many tiles, whatever the number of threads.
     """
 
-    kernels: ModuleType
     groups: Tensor
     tiles: Tensor
+    parts: int
 
     @classmethod
-    def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], kernels: ModuleType) -> Layout:
+    def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], parts: int) -> Layout:
         """Lay the matrices of all groups out."""
         table, tiles, row, entry = [], [], 0, 0
         for number, (group, matrix) in enumerate(zip(problem.groups, matrices, strict=True)):
@@ -59,7 +61,19 @@ class Layout:
             row, entry = row + rows * group.blocks, entry + rows * dim * own
             if rows:
                 tiles += [(number, first, min(TILE, group.blocks - first)) for first in range(0, group.blocks, TILE)]
-        return cls(kernels, torch.tensor(table), torch.tensor(tiles, dtype=torch.long).view(-1, 3))
+        return cls(torch.tensor(table), torch.tensor(tiles, dtype=torch.long).view(-1, 3), parts)
+
+    @cached_property
+    def order(self) -> list[Tensor]:
+        """The copies of every part as their tiles come: ``(copies of the part,)`` int64."""
+        copies = [torch.zeros(0, dtype=torch.long)]
+        ends = [0]
+        for number, first, count in self.tiles.tolist():
+            start, dim, blocks = self.groups[number, :3].tolist()
+            copies.append((start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)).flatten())
+            ends.append(ends[-1] + dim * count)
+        cuts = [ends[len(self.tiles) * k // self.parts] for k in range(self.parts + 1)]
+        return list(torch.cat(copies).tensor_split(cuts[1:-1]))
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,7 @@ class Program:
     share: Tensor  # (batch, copies): of the reduced cost of the variable
     weight: Tensor  # (batch,): size of the primal points over that of the cost, both in units of the columns
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
-    layout: Layout | None  # where compiled loops serve
+    layout: Layout | None  # on a CPU, without structured scopes
 
     @classmethod
     def build(cls, problem: Decomposition) -> Program:
@@ -123,52 +137,74 @@ class Program:
         takers = problem.spread(problem.collect(boxes))
         share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
         # Without entries any step is as good.
-        row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), problem.collect(columns)))
+        met = problem.collect(columns)
+        row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
         largest = torch.maximum(problem.lower.abs(), problem.upper.abs()).expand_as(column)
         size, cost, scale = largest.double(), problem.cost.double(), column.double()  # squares may be beyond single precision
-        weight = (dot(size / scale, size) / dot(cost * scale, cost)).sqrt().to(low)
+        weight = (in_order(size / scale * size) / in_order(cost * scale * cost)).sqrt().to(low)
         weight = torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
         many = max(len(m) for m in matrices)
         entries = torch.cat([m.expand(many, -1, -1, -1).flatten(1) for m in matrices], 1)
-        kept_entries = _views(entries, matrices)
-        loops = kernels(problem)
-        layout = None if loops is None else Layout.of(problem, kept_entries, loops)
+        kept_entries, layout = _views(entries, matrices), None
+        if low.device.type == "cpu" and not problem.coupling.maps:
+            parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
+            layout = Layout.of(problem, kept_entries, parts if _work(entries, row, share) >= DIVIDED else 1)
         sides = torch.cat(lower, 1), torch.cat(upper, 1)
         program = cls(entries, kept_entries, *sides, row, 1 / row, column, share, weight, tuple(numbers), layout)
-        norm = program._norm(problem, torch.cat(uses, 1))[:, None]
+        norm = program._norm(problem, torch.cat(uses, 1), met > 0)[:, None]
         return replace(program, row=row / norm, length=norm / row, column=column / norm)
 
-    def parts(self, problem: Decomposition) -> int:
-        """Parts of a single large instance that threads take in turn, each with sums of its own, whatever the number of threads."""
-        if problem.batch > 1 or self.work < DIVIDED:
-            return 1
-        return max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
+    @property
+    def parts(self) -> int:
+        """Sums of every variable that add up to A^T y."""
+        return 1 if self.layout is None else self.layout.parts
 
     @property
     def work(self) -> int:
-        """Numbers that a pass reads, about."""
-        return 2 * self.entries.numel() + 8 * self.row.numel() + 4 * self.share.numel()
+        """Numbers that a pass over an instance reads, about."""
+        return _work(self.entries, self.row, self.share)
+
+    def loops(self) -> ModuleType | None:
+        """The compiled loops, where they serve and pay."""
+        return None if self.layout is None else earned(MODULE)
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``."""
-        if (layout := self.layout) is not None:
+        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
             out = torch.zeros_like(self.row)
             units = len(x) * len(layout.tiles)
-            layout.kernels.activity(units, layout.groups, layout.tiles, problem.coupling.places, self.entries, x, out)
+            loops.activity(units, layout.groups, layout.tiles, problem.coupling.places, self.entries, x, out)
             return out
         copies = problem.spread(x)
         return torch.cat([times(g, m, copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)], 1)
 
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
         """What every block adds to A^T y: ``(batch, rows) -> (batch, copies)``."""
-        if (layout := self.layout) is not None:
+        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
             out = y.new_zeros(len(y), problem.copies)
-            layout.kernels.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, out)
+            loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, out)
             return out
         copies = y.new_empty(len(y), problem.copies)
         for (group, own), matrix in zip(by_groups(problem, y, list(map(len, self.kept))), self.matrices, strict=True):
             group.rows(copies).copy_(transposed(matrix, own))
         return copies
+
+    def sums(self, problem: Decomposition, y: Tensor) -> Tensor:
+        """A^T y as all parts add to it: ``(batch, rows) -> (batch, parts, variables)``."""
+        copies = self.pull(problem, y)
+        if self.layout is None:
+            return problem.collect(copies)[:, None]
+        index, out = problem.coupling.index, copies.new_zeros(len(y), self.parts, problem.coupling.variables)
+        if self.parts == 1 and all(group.blocks <= TILE for group in problem.groups):  # they lie as their tiles come
+            return out.scatter_add_(2, index.expand(len(y), -1)[:, None], copies[:, None])
+        for own, total in zip(self.layout.order, out.unbind(1), strict=True):
+            total.scatter_add_(1, index[:, own].expand(len(y), -1), copies[:, own])
+        return out
+
+    def product(self, problem: Decomposition, a: Tensor, b: Tensor) -> Tensor:
+        """Inner product of numbers of all rows ``(batch, rows)``, as loops add: ``(batch,)`` float64."""
+        terms = [_tiled(added(own)) for _, own in by_groups(problem, a * b, list(map(len, self.kept))) if own.shape[1]]
+        return in_order(torch.cat([a.new_zeros(len(a), 0).double(), *terms], 1))
 
     def select(self, rows: Tensor) -> Program:
         """Return the program of some instances."""
@@ -200,19 +236,22 @@ class Program:
         y = torch.cat(parts, 1).to(self.row)
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
 
-    def _norm(self, problem: Decomposition, used: Tensor) -> Tensor:
-        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows used ``(batch, rows)``, by Lanczos steps: ``(batch,)``."""
+    def _norm(self, problem: Decomposition, used: Tensor, met: Tensor) -> Tensor:
+        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows used ``(batch, rows)``, by Lanczos steps: ``(batch,)``.
+
+        ``met`` ``(batch, variables)`` are those with entries.
+        """
         root, across = self.column.sqrt(), self.row * used
         # Any start will do that is the same for an instance in every batch.
-        v = (torch.arange(1, self.column.shape[1] + 1, device=root.device) * 0.618034).frac().add(0.5).to(root).expand_as(root)
+        v = (torch.arange(1, self.column.shape[1] + 1, device=root.device) * 0.618034).frac().add(0.5).to(root) * met
         before, off = torch.zeros_like(v), torch.zeros_like(v[:, 0])
         table = torch.zeros(len(v), LANCZOS, LANCZOS, dtype=torch.float64, device=v.device)
-        v = v / dot(v, v).sqrt()[:, None]
+        v = v / in_order(v * v).sqrt()[:, None]
         for k in range(LANCZOS):
             w = root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
-            on = dot(v, w)
+            on = in_order(v * w)
             w = w - on[:, None] * v - off[:, None] * before
-            off = dot(w, w).sqrt()
+            off = in_order(w * w).sqrt()
             table[:, k, k] = on
             if k + 1 < LANCZOS:
                 table[:, k, k + 1] = table[:, k + 1, k] = off
@@ -237,16 +276,55 @@ def stated_rows(group: Group) -> int:
 
 def times(group: Group, matrix: Tensor, copies: Tensor) -> Tensor:
     """Every block's matrix times its copies: ``(batch, rows, blocks)``."""
-    if matrix.shape[::3] == (1, 1):
-        return torch.matmul(matrix[0, :, :, 0], group.rows(copies))
-    return (matrix * group.rows(copies)[:, None]).sum(2)
+    return _combined(matrix.transpose(1, 2), group.rows(copies))
 
 
 def transposed(matrix: Tensor, y: Tensor) -> Tensor:
     """Every block's transposed matrix times ``(batch, rows, blocks)``: ``(batch, dim, blocks)``."""
-    if matrix.shape[::3] == (1, 1):
-        return torch.matmul(matrix[0, :, :, 0].T, y)
-    return (matrix * y[:, :, None]).sum(1)
+    return _combined(matrix, y)
+
+
+def _combined(columns: Tensor, factors: Tensor) -> Tensor:
+    """Sum of columns ``(n, k, rows, blocks or 1)`` times factors ``(batch, k, blocks)``, from first to last as loops add.
+
+    On a GPU, where there are no loops, in whatever order is quickest.
+    """
+    if factors.device.type != "cpu":
+        if columns.shape[::3] == (1, 1):
+            return torch.matmul(columns[0, :, :, 0].T, factors)
+        return (columns * factors[:, :, None]).sum(1)
+    out = factors.new_zeros(max(len(columns), len(factors)), columns.shape[2], factors.shape[2])
+    for column, factor in zip(columns.unbind(1), factors[:, :, None].unbind(1), strict=True):
+        out += column * factor
+    return out
+
+
+def added(terms: Tensor) -> Tensor:
+    """Sum over the rows of blocks ``(batch, rows, blocks)``, in the same order."""
+    if terms.device.type != "cpu":
+        return terms.sum(1)
+    first, *others = terms.unbind(1)
+    for term in others:
+        first = first + term
+    return first
+
+
+def summed(terms: Tensor) -> Tensor:
+    """Sum of numbers of all variables ``(batch, variables)``, as loops add: ``(batch,)`` float64."""
+    return in_order(_tiled(terms))
+
+
+def total(sums: Tensor) -> Tensor:
+    """Sum over all parts: ``(batch, parts, n) -> (batch, n)``."""
+    return added(sums)
+
+
+def _tiled(terms: Tensor) -> Tensor:
+    """Sums over tiles, halves upon halves: ``(batch, n) -> (batch, tiles)`` float64."""
+    lanes = torch.nn.functional.pad(terms, (0, -terms.shape[1] % TILE)).view(len(terms), -1, TILE)
+    while (half := lanes.shape[2] // 2) > 0:
+        lanes = lanes[:, :, :half] + lanes[:, :, half:]
+    return lanes[:, :, 0].double()
 
 
 def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
@@ -255,8 +333,5 @@ def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[
     return tuple(part.view(len(part), *m.shape[1:]) for part, m in zip(parts, shapes, strict=True))
 
 
-def kernels(problem: Decomposition) -> ModuleType | None:
-    """The compiled loops, where they pay."""
-    if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.copies < LOOPED:
-        return None
-    return wanted("blocklp.program_kernels")
+def _work(entries: Tensor, row: Tensor, share: Tensor) -> int:
+    return 2 * entries.shape[1] + 8 * row.shape[1] + 4 * share.shape[1]

@@ -1,7 +1,8 @@
 """Loops over the rows of all blocks (:class:`blocklp.program.Program`), compiled for the CPU.
 
 Blocks are taken by tiles, all rows of a tile at once: what the rows need is gathered once, and a matrix that was read for a product
-is in the cache for the next one.  Sums are added tile by tile, so that they do not depend on the number of threads.
+is in the cache for the next one.  Sums are added tile by tile, so that they do not depend on the number of threads.  They do what
+the tensor operations do, in the same order, so that both give the same bits.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import FAST, TILE, compile, kernel
+from blocklp.compiled import TILE, compile, kernel
 from blocklp.fused import _fold
 from blocklp.turns import claim, done
 
 STAGES = 5
 """Of a pass of PDHG: variables, blocks, distances, a decision, and what had to wait for it."""
+
+EXACT = {"nsz"}
+"""The one liberty with rounding that tensor operations take too: the sign of zero."""
 
 GRAIN = 64
 """Tiles that are worth waking a thread."""
@@ -24,7 +28,7 @@ GRAIN = 64
 _AS_IT_GOES, _STORED, _RESTARTED = 0, 1, 2
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: Any) -> None:
     """Values of the variables of a tile of blocks: ``near`` (dim, TILE)."""
     start, dim, blocks = group[0], group[1], group[2]
@@ -35,7 +39,7 @@ def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: A
             own[q] = values[where[q]]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _row(group: Any, entries: Any, r: int, first: int, count: int, near: Any, reached: Any) -> None:
     """Row r of a tile of blocks times what was gathered."""
     dim, blocks, own = group[1], group[2], group[6]
@@ -53,7 +57,7 @@ def _row(group: Any, entries: Any, r: int, first: int, count: int, near: Any, re
                 reached[q] += one * value[q]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, copy: Any) -> None:
     """Column i of a tile of blocks times y."""
     dim, blocks, rows, row, own = group[1], group[2], group[3], group[4], group[6]
@@ -71,7 +75,7 @@ def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, co
                 copy[q] += one * dual[q]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _push(group: Any, entries: Any, first: int, count: int, y: Any, place: Any, copy: Any, sums: Any) -> None:
     """Transposed rows of a tile of blocks times y, added to the sums of the variables."""
     start, dim, blocks = group[0], group[1], group[2]
@@ -83,7 +87,7 @@ def _push(group: Any, entries: Any, first: int, count: int, y: Any, place: Any, 
             sums[where[q]] += copy[q]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _total(sums: Any, first: int, count: int, total: Any) -> None:
     """Sums of some variables over all parts."""
     total[:count] = sums[0, first : first + count]
@@ -93,7 +97,7 @@ def _total(sums: Any, first: int, count: int, total: Any) -> None:
             total[q] += own[q]
 
 
-@kernel(GRAIN, fastmath=FAST)
+@kernel(GRAIN, fastmath=EXACT)
 def activity(begin: int, stop: int, groups: Any, tiles: Any, places: Any, entries: Any, x: Any, out: Any) -> None:
     """Rows times x, a tile a unit: ``(batch, variables) -> (batch, rows)``."""
     near = np.empty((groups[:, 1].max(), TILE), x.dtype)
@@ -106,7 +110,7 @@ def activity(begin: int, stop: int, groups: Any, tiles: Any, places: Any, entrie
             _row(group, entries[b % len(entries)], r, first, count, near, out[b, at : at + count])
 
 
-@kernel(GRAIN, fastmath=FAST)
+@kernel(GRAIN, fastmath=EXACT)
 def pull(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any, out: Any) -> None:
     """What every block adds to the transposed product, a tile a unit: ``(batch, rows) -> (batch, copies)``."""
     for unit in range(begin, stop):
@@ -117,7 +121,7 @@ def pull(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any, o
             _column(group, entries[b % len(entries)], i, first, count, y[b], out[b, at : at + count])
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _variables(first: int, count: int, eta: Any, back: Any, stored: bool, given: Any, own: Any, pulled: Any, room: Any) -> None:
     """The step of some variables; where it is not stored, x is already reflected and drawn towards where its epoch began."""
     cost, lower, upper, column = given
@@ -134,7 +138,7 @@ def _variables(first: int, count: int, eta: Any, back: Any, stored: bool, given:
         _advance(x[first : first + count], x0[first : first + count], near[first : first + count], back)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _advance(now: Any, origin: Any, bar: Any, back: Any) -> None:
     """Reflect numbers at ``bar``, average them with those where their epoch began."""
     for q in range(len(now)):
@@ -142,7 +146,7 @@ def _advance(now: Any, origin: Any, bar: Any, back: Any) -> None:
         now[q] = ahead + back * (origin[q] - ahead)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _blocks(
     group: Any,
     first: int,
@@ -184,7 +188,7 @@ def _blocks(
         _push(group, entries, first, count, y, place, reached, pulled)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any, out: Any) -> None:
     """How far some variables step, and how far they are from where the epoch began: squares over the diagonal of T."""
     x, x0, near = own
@@ -197,7 +201,7 @@ def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any,
     out[0], out[1] = _fold(here), _fold(away)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _step_of_rows(group: Any, first: int, count: int, own: Any, length: Any, room: Any, out: Any) -> None:
     """The same of the rows of some blocks, over the diagonal of Sigma, and the product of the steps of y and of the activity."""
     y, y0, y_bar, a, _, a_bar = own
@@ -230,7 +234,8 @@ def _decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: 
         dy, y_away, across = dy + sums[t, 0], y_away + sums[t, 1], across + sums[t, 2]
     for t in range(many, len(sums)):
         dx, x_away = dx + sums[t, 0], x_away + sums[t, 1]
-    before, now = residual[b], math.sqrt(max(dx / eta[b] - 2 * across + dy * eta[b], 0.0))
+    before, now = residual[b], dx / eta[b] - 2 * across + dy * eta[b]
+    now = now if now > 0 else 0.0
     residual[b] = now
     if old == 0:
         first[b] = now
@@ -246,7 +251,7 @@ def _decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: 
             eta[b] = min(max(balanced, weight[b] / rules[4]), weight[b] * rules[4])
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None:
     """What was stored becomes the next numbers, and those where the next epoch begins, if one does."""
     if restarted:
@@ -256,7 +261,7 @@ def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None
         _advance(now, origin, bar, back)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _stage(
     stage: int,
     part: int,
@@ -317,7 +322,7 @@ def _stage(
             _push(group, entries, first, count, y[0], place, room[0], pulled[part])
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _share(part: int, parts: int, count: int) -> int:
     """Where the tiles of a part of so many numbers begin."""
     return min((count + TILE - 1) // TILE * part // parts * TILE, count)
@@ -345,20 +350,21 @@ def passes(
 ) -> None:
     """So many passes of :class:`blocklp.methods.pdhg.Pdhg` after those before; all that changes is written over.
 
-    A unit is an instance or, where turns are given, one of the parts of a single one: whoever is free takes a part of a stage.
+    A unit is an instance or, of a single one, one of its parts: whoever is free takes a part of a stage.
     ``variables`` are cost, lower and upper bounds and the diagonal of T; ``rows`` lower and upper sides, the diagonal of Sigma and
     its inverse; ``own`` x, that of the origin and that of the step, the same of y, and of the activity of the rows; ``scalars`` the
-    weight, passes of the epoch, residual, that at the origin, and the first weight.
+    weight, passes of the epoch, squared residual, that at the origin, and the first weight.
     """
     groups, tiles = layout
     near, room = np.empty((groups[:, 1].max(), TILE), entries.dtype), np.empty((3, TILE), entries.dtype)
+    shared = parts > 1 and len(pulled) == 1
     for unit in range(begin, stop):
-        b = unit if parts == 1 else 0
+        b = 0 if shared else unit
         tables = groups, tiles, places[b % len(places)], entries[b % len(entries)]
         given = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])], variables[3][b]
         sides = rows[0][b], rows[1][b], rows[2][b], rows[3][b]
         mine = own[0][b], own[1][b], own[2][b], own[3][b], own[4][b], own[5][b], own[6][b], own[7][b], own[8][b]
-        stage, part = claim(turns, many * STAGES, parts) if parts > 1 else (0, 0)
+        stage, part = claim(turns, many * STAGES, parts) if shared else (0, 0)
         while stage < many * STAGES:
             _stage(
                 stage,
@@ -379,14 +385,14 @@ def passes(
                 near,
                 room,
             )
-            if parts > 1:
+            if shared:
                 done(turns)
                 stage, part = claim(turns, many * STAGES, parts)
             else:
-                stage += 1
+                stage, part = (stage, part + 1) if part + 1 < parts else (stage + 1, 0)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=FAST)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _towards(
     group: Any,
     first: int,
@@ -427,7 +433,7 @@ def _towards(
     return not worst <= tolerance, _fold(back)
 
 
-@kernel(fastmath=FAST)
+@kernel(fastmath=EXACT)
 def project(
     begin: int,
     stop: int,
@@ -449,7 +455,8 @@ def project(
     all are zero at first, and so are the sums.
     """
     groups, tiles = layout
-    near, room = np.empty((groups[:, 1].max(), TILE), entries.dtype), np.empty((4, TILE), entries.dtype)
+    parts, near = pulled.shape[1], np.empty((groups[:, 1].max(), TILE), entries.dtype)
+    room = np.empty((4, TILE), entries.dtype)
     for b in range(begin, stop):
         x, lower, upper = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])]
         column, place, own_entries = variables[3][b], places[b % len(places)], entries[b % len(entries)]
@@ -475,11 +482,12 @@ def project(
             age = 0 if back > 0 else age + 1
             pulled[b] = 0
             momentum = entries.dtype.type(age / (age + 3))
-            for t in range(len(tiles)):
-                group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
-                for r in range(group[3]):
-                    at = group[4] + r * group[2] + first
-                    for q in range(at, at + count):
-                        ahead[q] = new[q] + momentum * (new[q] - y[q])
-                    y[at : at + count] = new[at : at + count]
-                _push(group, own_entries, first, count, ahead, place, room[0], pulled[b, 0])
+            for part in range(parts):
+                for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
+                    group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
+                    for r in range(group[3]):
+                        at = group[4] + r * group[2] + first
+                        for q in range(at, at + count):
+                            ahead[q] = new[q] + momentum * (new[q] - y[q])
+                        y[at : at + count] = new[at : at + count]
+                    _push(group, own_entries, first, count, ahead, place, room[0], pulled[b, part])

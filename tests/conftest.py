@@ -9,8 +9,21 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from blocklp import compiled
+
 # Tests run side by side on small tensors; threads of their own would only wait for each other.
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def loops_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Have compiled loops serve after so many seconds of tensor operations: 0 for at once, infinity for never."""
+
+    def wait(seconds: float) -> None:
+        monkeypatch.setattr(compiled, "LOADING", seconds)
+        monkeypatch.setattr(compiled, "COMPILING", seconds)
+
+    return wait
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from types import FrameType
 from typing import Any
@@ -15,7 +16,7 @@ from bench.families import FAMILIES
 from bench.instances import ba
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp import loops, program, sweeps
+from blocklp import compiled, sweeps
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.reference import reference
 
@@ -76,16 +77,16 @@ def run(quick: bool) -> list[Record]:
     for family, (model, truth) in cases.items():
         sign = -1 if model.maximizing else 1
         for name, method in list(METHODS.items())[: 3 if quick else None]:
-            for compiled in (False, True) if family == "BA-1000" and name in ("admm", "pdhg") else (False,):
-                least = 0 if compiled else 10**12
-                loops.LARGE = sweeps.LARGE = program.LOOPED = least
+            for looped in (False, True) if family == "BA-1000" and name in ("admm", "pdhg") else (False,):
+                compiled.LOADING = compiled.COMPILING = 0 if looped else math.inf
+                sweeps.LARGE = 0 if looped else 10**12
                 solver = bl.compile([model] * 4, dtype=torch.float32)
                 try:
                     solver.solve(method=method, passes=1)  # what is built once
                     few, many = (count(solver, method, passes) for passes in (11, 31))
                 except bl.BlocklpError:
                     continue  # the types lack what the method needs
-                row: Record = {"family": family, "method": name + (", loops" if compiled else "")}
+                row: Record = {"family": family, "method": name + (", loops" if looped else "")}
                 found = model.compile().solve(method=method, passes=MOST, tol=0, patience=10**6, history=True, check_every=10)
                 for error in ERRORS:
                     close = [e.passes for e in found.history if sign * (truth - e.bound.item()) <= error * abs(truth)]

@@ -28,15 +28,18 @@ shortened some solves and lengthened as many.)
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
+from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.compiled import TURNS, tiles
-from blocklp.decomposition import Decomposition, dot
+from blocklp.compiled import TURNS, spend, tiles
+from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Memory, Method, MethodState, where
-from blocklp.program import Program, kernels
+from blocklp.program import MODULE, Program, summed, total
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class PdhgState(MethodState):
     now: tuple[Tensor, ...]  # x (batch, variables), y and A x (batch, rows)
     first: tuple[Tensor, ...]  # the same at the start of the epoch
     bar: tuple[Tensor, ...]  # the last step, from which the multipliers come
-    pulled: Tensor  # (batch, parts, variables): sums that add up to A^T y, where loops keep them
+    pulled: Tensor  # (batch, parts, variables): sums that add up to A^T y
     age: Tensor  # (batch,): passes of the epoch
-    residual: Tensor  # (batch,): when it was last measured
-    first_residual: Tensor  # (batch,): at the start of the epoch
+    residual: Tensor  # (batch,) float64: its square when it was last measured
+    first_residual: Tensor  # (batch,) float64: at the start of the epoch
     passes: int
 
 
@@ -75,10 +78,11 @@ class Pdhg(Method):
         points, value = problem.min_oracle(duals)
         x = torch.minimum(torch.maximum(problem.mean(points), problem.lower), problem.upper)
         now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
+        residual = torch.zeros_like(value, dtype=torch.float64)
         eta = program.weight.clone() if eta is None else self._within(program, eta)
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
-        pulled = x.new_zeros(len(x), program.parts(problem) if program.layout is not None else 0, x.shape[1])
-        return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, zero.clone(), zero.clone(), 0)
+        pulled = x.new_zeros(len(x), program.parts, x.shape[1])
+        return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, residual, residual.clone(), 0)
 
     def remember(self, problem: Decomposition, state: PdhgState) -> Memory:
         """The last step and the weight."""
@@ -91,10 +95,9 @@ class Pdhg(Method):
         x, y = torch.minimum(torch.maximum(x, problem.lower), problem.upper), program.part(problem, y)
         now = x, y, program.activity(problem, x)
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
-        if program.layout is not None:
-            state.pulled[:, 0] = problem.collect(program.pull(problem, y))
         eta = torch.where(torch.isfinite(weight) & (weight > 0), weight.to(state.eta), state.eta)
-        return replace(state, now=now, first=first, bar=bar, eta=self._within(program, eta), passes=self.resumed)
+        eta, pulled = self._within(program, eta), program.sums(problem, y)
+        return replace(state, now=now, first=first, bar=bar, pulled=pulled, eta=eta, passes=self.resumed)
 
     def step(self, problem: Decomposition, state: PdhgState) -> PdhgState:
         """One pass; the state given is used up."""
@@ -103,13 +106,14 @@ class Pdhg(Method):
     def leap(self, problem: Decomposition, state: PdhgState, most: int) -> tuple[PdhgState, int]:
         """Some passes; multipliers are formed after the last one only."""
         program = state.program
-        if program.layout is not None:
-            most = min(most, self.longest_looped, max(1, self.most_read // max(1, program.work)))
-            state = self._loops(problem, state, most)
+        if (loops := program.loops()) is not None:
+            most = min(most, self.longest_looped, max(1, self.most_read // max(1, len(state.eta) * program.work)))
+            state = self._loops(problem, state, most, loops)
         else:
-            most = min(most, self.longest)
+            most, began = min(most, self.longest), time.perf_counter()
             for _ in range(most):
                 state = self._pass(problem, state)
+            spend(MODULE, time.perf_counter() - began)
         x, y, _ = state.bar
         duals = program.pull(problem, y)
         reduced = problem.spread(problem.cost - problem.collect(duals))
@@ -117,23 +121,22 @@ class Pdhg(Method):
 
     def in_loops(self, problem: Decomposition) -> bool:
         """Where the rows are."""
-        return kernels(problem) is not None
+        return problem.program.loops() is not None
 
-    def _loops(self, problem: Decomposition, state: PdhgState, many: int) -> PdhgState:
+    def _loops(self, problem: Decomposition, state: PdhgState, many: int, loops: ModuleType) -> PdhgState:
         """Passes in compiled loops, which write over the state."""
         program = state.program
         layout, batch = program.layout, len(state.eta)
         assert layout is not None
-        parts = state.pulled.shape[1]
         sums = torch.empty(batch, len(layout.tiles) + tiles(problem.coupling.variables), 3, dtype=torch.float64)
-        rules = torch.tensor([self.sufficient, self.necessary, self.artificial, self.every, self.reach], dtype=torch.float64)
-        layout.kernels.passes(
-            max(batch, parts),
+        limits = self.sufficient**2, self.necessary**2, self.artificial, self.every, self.reach
+        loops.passes(
+            batch if batch > 1 else program.parts,
             torch.zeros(TURNS, dtype=torch.long),
-            parts,
+            program.parts,
             many,
             state.passes,
-            rules,
+            torch.tensor(limits, dtype=torch.float64),
             (layout.groups, layout.tiles),
             problem.coupling.places,
             program.entries,
@@ -150,42 +153,53 @@ class Pdhg(Method):
     def _pass(self, problem: Decomposition, state: PdhgState) -> PdhgState:
         """One pass by tensor operations."""
         program, (x, y, activity), eta = state.program, state.now, state.eta[:, None]
-        near = x - eta * program.column * (problem.cost - problem.collect(program.pull(problem, y)))
+        near = x - eta * program.column * (problem.cost - total(state.pulled))
         near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
         reached = program.activity(problem, near)
         w = eta * program.length * y - (2 * reached - activity)
-        bar = (near, program.row / eta * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower)), reached)
-        back = (1 / (state.age + 2))[:, None]
+        moved = program.row * (1 / eta) * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
+        bar, back = (near, moved, reached), (1 / (state.age + 2))[:, None]
         reflected = [2 * new - old for new, old in zip(bar, state.now, strict=True)]
         now = tuple(t + back * (t0 - t) for t, t0 in zip(reflected, state.first, strict=True))
         done = replace(state, now=now, bar=bar, age=state.age + 1, passes=state.passes + 1)
-        if done.passes % self.every > 1:  # epochs end at multiples, so that their first pass is measured too
-            return done
-        dx, dy, da = (new - old for new, old in zip(bar, state.now, strict=True))
-        squares = dot(dx / program.column, dx) / state.eta + dot(dy * program.length, dy) * state.eta
-        residual = (squares - 2 * dot(dy, da)).clamp(min=0).sqrt()
-        young = state.age == 0
-        known = torch.where(young, residual, state.first_residual)
-        if done.passes % self.every:
-            return replace(done, residual=torch.where(young, residual, state.residual), first_residual=known)
-        done = replace(done, residual=residual, first_residual=known)
-        return self._restarted(done, residual > state.residual)
+        if done.passes % self.every <= 1:  # epochs end at multiples, and their first pass is measured too
+            done = self._measured(problem, done, [new - old for new, old in zip(bar, state.now, strict=True)])
+        return replace(done, pulled=program.sums(problem, done.now[1]))
 
-    def _restarted(self, state: PdhgState, grown: Tensor) -> PdhgState:
+    def _measured(self, problem: Decomposition, state: PdhgState, step: list[Tensor]) -> PdhgState:
+        """The state after a step, with its residual and, where one is due, in a new epoch."""
+        program, (dx, dy, da), eta = state.program, step, state.eta.double()
+        along, across = program.product(problem, dy * dy, program.length), program.product(problem, dy, da)
+        residual = summed(dx * dx / program.column) / eta - 2 * across + along * eta
+        residual = torch.where(residual > 0, residual, 0)
+        young = state.age == 1
+        known = torch.where(young, residual, state.first_residual)
+        if state.passes % self.every:
+            return replace(state, residual=torch.where(young, residual, state.residual), first_residual=known)
+        done = replace(state, residual=residual, first_residual=known)
+        return self._restarted(problem, done, residual > state.residual)
+
+    def _restarted(self, problem: Decomposition, state: PdhgState, grown: Tensor) -> PdhgState:
         """A new epoch at the last step, with another weight, where one is due."""
-        enough = state.residual <= self.sufficient * state.first_residual
-        some = grown & (state.residual <= self.necessary * state.first_residual)
-        due = (state.age > 1) & (enough | some | (state.age > self.artificial * state.passes))
+        enough = state.residual <= self.sufficient**2 * state.first_residual
+        some = grown & (state.residual <= self.necessary**2 * state.first_residual)
+        due = (state.age > 1) & (enough | some | (state.age.double() > self.artificial * state.passes))
         if not bool(due.any()):
             return state
-        program, eta, bar = state.program, state.eta, state.bar
+        program, eta, bar = state.program, state.eta.double(), state.bar
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))
-        ratio = (dot(dx / program.column, dx) / dot(dy * program.length, dy)).sqrt()
-        balanced = (eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100)).sqrt()
+        ratio = _root(summed(dx * dx / program.column) / program.product(problem, dy * dy, program.length))
+        balanced = _root(eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100))
         now, first = (tuple(where(due, new, t) for new, t in zip(bar, old, strict=True)) for old in (state.now, state.first))
-        eta = torch.where(due & torch.isfinite(ratio) & (ratio > 0), self._within(program, balanced), eta)
+        eta = torch.where(due & torch.isfinite(ratio) & (ratio > 0), self._within(program, balanced), state.eta)
         return replace(state, now=now, first=first, eta=eta, age=state.age.masked_fill(due, 0))
 
     def _within(self, program: Program, eta: Tensor) -> Tensor:
         """The weight, within reach of the one that the sizes of the data suggest: warm starts may bring any."""
-        return torch.minimum(torch.maximum(eta, program.weight / self.reach), program.weight * self.reach)
+        weight = program.weight.double()
+        return torch.minimum(torch.maximum(eta.double(), weight / self.reach), weight * self.reach).to(program.weight)
+
+
+def _root(squares: Tensor) -> Tensor:
+    """Square roots ``(batch,)`` float64, on a CPU rounded as loops round them, which torch does not promise."""
+    return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()

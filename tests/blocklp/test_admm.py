@@ -134,15 +134,14 @@ def same(first: bl.Solution, second: bl.Solution) -> bool:
 
 
 @pytest.fixture
-def tensors_and_loops(monkeypatch: pytest.MonkeyPatch):
+def tensors_and_loops(loops_after):
     """Run something without and with compiled loops."""
     pytest.importorskip("numba", reason="numba is not installed")
 
     def run(solve):
         answers = []
-        for least in (10**12, 0):
-            monkeypatch.setattr(loops, "LARGE", least)
-            monkeypatch.setattr(loops, "_so_far", [0])
+        for seconds in (np.inf, 0):
+            loops_after(seconds)
             answers.append(solve())
         return answers
 

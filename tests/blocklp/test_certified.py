@@ -22,10 +22,10 @@ EPS = torch.finfo(torch.float64).eps
 
 
 @pytest.fixture
-def looped(monkeypatch: pytest.MonkeyPatch) -> None:
+def looped(loops_after) -> None:
     """Loops whatever the size."""
     pytest.importorskip("numba", reason="numba is not installed")
-    monkeypatch.setattr(loops, "LARGE", 0)
+    loops_after(0)
 
 
 def ragged(seed: int) -> list[bl.Model]:
