@@ -7,7 +7,6 @@ from blocklp.block import BlockType, Constraints
 from blocklp.box import Box
 from blocklp.certificate import Certificate, verify_certificate
 from blocklp.check import check
-from blocklp.engine import Event
 from blocklp.errors import BlocklpError
 from blocklp.expression import Expression, Parameter, Variable, View
 from blocklp.factored import FactoredBlock
@@ -17,6 +16,7 @@ from blocklp.model import Blocks, Model
 from blocklp.nodes import NodeBounds, Nodes
 from blocklp.progress import Progress
 from blocklp.raw import RawSolution, solve_raw
+from blocklp.records import Event
 from blocklp.reference import reference
 from blocklp.soft import soft_bound
 from blocklp.solution import Solution

@@ -63,10 +63,13 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     if instances.several:  # blocks that only pad all have the same variable, which says nothing about the others
         shared[:, -1] = False
     curved = coupling.spread(shared.double() if maps else shared) > 0
-    found = tuple(replace(g, curved=g.rows(curved).any(2).any(0).to(g.curved)) for g in groups)
+    own = [g.rows(curved).any(2) for g in groups]  # instances by coordinates
+    found = tuple(replace(g, curved=rows.any(0).to(g.curved)) for g, rows in zip(groups, own, strict=True))
+    sharing = torch.cat(own, 1)
+    several = None if bool((sharing == sharing[:1]).all()) else sharing
     low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))
     nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
-    return Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, instances.grid(device))
+    return Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, instances.grid(device), sharing=several)
 
 
 def costs(objectives: Sequence[Expression], width: int, values: Values | None) -> tuple[Tensor, Tensor]:

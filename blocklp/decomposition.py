@@ -138,6 +138,8 @@ class Decomposition:
         ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables that are not.
     loops : Loops or None
         Compiled loops that a solve decided to use.
+    sharing : Tensor or None
+        ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved` would be for each alone.
     """
 
     cost: Tensor
@@ -149,6 +151,7 @@ class Decomposition:
     counts: Tensor
     grid: Tensor | None = None
     loops: Loops | None = None
+    sharing: Tensor | None = None
 
     @property
     def batch(self) -> int:
@@ -286,7 +289,30 @@ class Decomposition:
             own(self.counts),
             None if self.grid is None else own(self.grid),
             None if self.loops is None else self.loops.select(rows),
+            None if self.sharing is None else pick(self.sharing, rows),
         )
+
+    def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
+        """Put instances that share the same coordinates side by side, so that none is solved in another way than it would be alone.
+
+        Returns
+        -------
+        order : Tensor
+            ``(batch,)`` int64: where they were.
+        parts : list
+            Which of them, in this order, and their decomposition.
+        """
+        if self.sharing is None:
+            return torch.arange(self.batch, device=self.cost.device), [(slice(0, self.batch), self)]
+        patterns, numbers, counts = torch.unique(self.sharing, dim=0, return_inverse=True, return_counts=True)
+        order, parts, first = numbers.argsort(stable=True), [], 0
+        for pattern, count in zip(patterns.to(torch.float64), counts.tolist(), strict=True):
+            own = self.select(order[first : first + count])
+            split = pattern.split([group.dim for group in self.groups])
+            groups = tuple(replace(group, curved=curved) for group, curved in zip(own.groups, split, strict=True))
+            parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None)))
+            first += count
+        return order, parts
 
     def to(self, dtype: torch.dtype) -> Decomposition:
         """Return the same problem in another precision."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,10 @@ from blocklp.bounds import box_maximum, corrected, proof, safe
 from blocklp.checks import NOTICED, certified, complete, improve, keep, mend, offer, offer_mean, prefer
 from blocklp.compiled import loops_only
 from blocklp.decomposition import Decomposition
-from blocklp.errors import OptionError
 from blocklp.loops import load
 from blocklp.methods import Method
 from blocklp.methods.base import Memory, where
+from blocklp.records import Event, Limits, Results, picked, relative_gap, reordered
 from blocklp.status import Status
 
 MEND_SHARE, MEND_PART = 4, 2
@@ -45,96 +45,6 @@ LOOPED_COPIES = KEPT_BYTES // 12
 """The same for compiled loops, which take one instance after the other: as many as memory is kept for in double precision."""
 
 
-@dataclass(frozen=True)
-class Event:
-    """What a callback sees at every check; tensors have one entry an instance, finished ones included.
-
-    Attributes
-    ----------
-    passes : int
-        Oracle passes so far, bound evaluations included.
-    seconds : float
-        Time since the start.
-    bound, primal, gap : Tensor
-        ``(batch,)`` float64: best bound, best primal value (in the sense of the model), relative gap.
-    status : Tensor
-        ``(batch,)`` int64: :class:`Status`.
-    """
-
-    passes: int
-    seconds: float
-    bound: Tensor
-    primal: Tensor
-    gap: Tensor
-    status: Tensor
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop; ``tol`` and ``cutoff`` are ``(batch,)`` float64 on the problem's device."""
-
-    tol: Tensor
-    cutoff: Tensor
-    passes: int
-    time_limit: float
-    check_every: int | None
-    feasibility_tol: float
-    patience: int
-    mend: bool = True
-
-    @classmethod
-    def of(cls, like: Tensor, *, tol: object, cutoff: object, **others: Any) -> Limits:
-        """Check options and lay ``tol`` and ``cutoff`` out like a tensor ``(batch,)``.
-
-        Raises
-        ------
-        OptionError
-            If one is out of range.
-        """
-        for name in ("passes", "check_every", "patience"):
-            left_out = name == "check_every" and others[name] is None
-            if not left_out and (not isinstance(others[name], int) or others[name] < 1):
-                raise OptionError(f"{name} is {others[name]!r}; it must be a positive integer")
-        for name in ("time_limit", "feasibility_tol"):
-            if not others[name] > 0:
-                raise OptionError(f"{name} is {others[name]!r}; it must be positive")
-        return cls(_per_instance(tol, "tol", like), _per_instance(cutoff, "cutoff", like), **others)
-
-
-def _per_instance(value: object, what: str, like: Tensor) -> Tensor:
-    data = torch.as_tensor(value, dtype=torch.float64, device=like.device)
-    if data.dim() > 1 or (data.dim() == 1 and len(data) != len(like)) or bool(data.isnan().any()):
-        raise OptionError(f"{what} must be a number or ({len(like)},) numbers without NaN, got shape {tuple(data.shape)}")
-    return data.expand(len(like))
-
-
-@dataclass
-class Results:
-    """The best so far of every instance, ``(batch, ...)`` float64, in the sense of minimisation."""
-
-    bound: Tensor
-    safe_bound: Tensor
-    primal: Tensor
-    x: Tensor
-    duals: Tensor
-    eta: Tensor
-    status: Tensor
-    passes: Tensor
-    seconds: Tensor
-    history: list[Event] = field(default_factory=list)
-    memory: Memory | None = None
-
-    def gap(self) -> Tensor:
-        """Relative gap, see :func:`relative_gap`."""
-        return relative_gap(self.primal, self.bound)
-
-
-def relative_gap(primal: Tensor, bound: Tensor) -> Tensor:
-    r"""Return :math:`(primal - bound) / \max(1, |primal|, |bound|)`, infinite without a primal point."""
-    scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=1.0)
-    return torch.where(torch.isfinite(primal) & torch.isfinite(bound), (primal - bound) / scale, torch.inf)
-
-
 def run(
     problem: Decomposition,
     method: Method,
@@ -152,19 +62,62 @@ def run(
     ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be
     feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
     """
+    order, parts = problem.alike()
+    if len(parts) == 1:
+        return _solve(problem, parts, method, dtype, limits, duals, eta, memory, repair, callback, record)
+    back = order.argsort()
+
+    def told(event: Event) -> Any:
+        answer = None if callback is None else callback(picked(event, back))
+        mask = answer is not None and not isinstance(answer, bool)
+        return torch.as_tensor(answer, device=order.device).expand(len(order))[order] if mask else answer
+
+    def recorded(event: Event) -> None:
+        assert record is not None
+        record(picked(event, back))
+
+    def repaired(x: Tensor, rows: Tensor) -> Tensor:
+        assert repair is not None
+        return repair(x, order[rows])
+
+    limits = picked(limits, order)
+    duals, eta, memory = (reordered(value, order) for value in (duals, eta, memory))
+    hooks = repair and repaired, callback and told, record and recorded
+    return picked(_solve(problem, parts, method, dtype, limits, duals, eta, memory, *hooks), back)
+
+
+def _solve(
+    problem: Decomposition,
+    alike: list[tuple[slice, Decomposition]],
+    method: Method,
+    dtype: torch.dtype,
+    limits: Limits,
+    duals: Tensor | None,
+    eta: Tensor | None,
+    memory: Memory | None,
+    repair: Repair | None,
+    callback: Callable[[Event], Any] | None,
+    record: Callable[[Event], None] | None,
+) -> Results:
+    """Solve instances in the order of their parts, each of which share the same coordinates."""
     results = _nothing_yet(problem)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
-    problem = replace(problem, loops=load(problem, whole=repair is None) if method.looped else None)
-    together = problem.loops is not None and problem.loops.alone is not None
-    if together:
-        _ = problem.coupling.places  # once for all lanes, and for solves to come
-    parts = _parts(problem, LOOPED_COPIES if together else CACHED_COPIES)
-    lanes = [_Lane(problem, results, part, method, limits, repair, time.perf_counter()) for part in parts]
+    if method.looped:
+        alike = [(rows, replace(part, loops=load(part, whole=repair is None))) for rows, part in alike]
+    lanes: list[_Lane] = []
+    for rows, part in alike:
+        together = part.loops is not None and part.loops.alone is not None
+        if together:
+            _ = part.coupling.places  # once for all lanes, and for solves to come
+        for own in _parts(part, LOOPED_COPIES if together else CACHED_COPIES):
+            some = part if own == slice(0, part.batch) else part.select(own)
+            at = slice(rows.start + own.start, rows.start + own.stop)
+            lanes.append(_Lane(some, results, at, method, limits, repair, time.perf_counter()))
     live = [(lane, lane.work(dtype, duals, eta, memory)) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
     # the instances of a single lane out to threads themselves.
     pool = _workers()
-    swept = len(lanes) == 1 and (together or method.in_loops(problem))
+    swept = len(lanes) == 1 and (lanes[0].parked or method.in_loops(lanes[0].problem))
     try:
         with loops_only() if swept else nullcontext():
             while live:
@@ -182,7 +135,9 @@ def run(
     if all(lane.memory is not None for lane in lanes):
         x, y, weight = (torch.cat(parts) for parts in zip(*(lane.memory for lane in lanes if lane.memory), strict=True))
         results.memory = x, y, weight
-    _certify(problem, results)
+    for rows, part in alike:
+        _certify(part, results, rows.start)
+    results.passes += 1
     return results
 
 
@@ -235,11 +190,11 @@ def _tell(
             lane.drop(stop)
 
 
-def _certify(problem: Decomposition, results: Results) -> None:
-    """Share the rounding residual of the multipliers among their copies and charge all rounding: one more pass."""
+def _certify(problem: Decomposition, results: Results, first: int) -> None:
+    """Share the rounding residual of the multipliers among their copies and charge all rounding, for instances from ``first`` on."""
 
-    def certify(rows: slice) -> None:
-        part = problem.select(rows)
+    def certify(own: slice) -> None:
+        part, rows = problem.select(own), slice(first + own.start, first + own.stop)
         before = results.duals[rows]
         duals, bound, rigorous = certified(part, before)
         better = bound > results.bound[rows] - NOTICED * bound.abs()
@@ -259,7 +214,6 @@ def _certify(problem: Decomposition, results: Results) -> None:
     else:
         with _workers() as pool:
             list(pool.map(certify, parts))
-    results.passes += 1
 
 
 def _workers() -> ThreadPoolExecutor:
@@ -276,7 +230,7 @@ class _Lane:
 
     def __init__(
         self,
-        whole: Decomposition,
+        problem: Decomposition,
         results: Results,
         part: slice,
         method: Method,
@@ -284,16 +238,16 @@ class _Lane:
         repair: Repair | None,
         began: float,
     ) -> None:
-        rows = torch.arange(part.start, part.stop, device=whole.cost.device)
+        rows = torch.arange(part.start, part.stop, device=problem.cost.device)
         self.results, self.rows, self.method, self.limits = results, rows, method, limits
         self.repair, self.began = repair, began
-        self.problem = self.iterated = whole if len(rows) == whole.batch else whole.select(part)
-        self.parked = whole.loops is not None and whole.loops.alone is not None
+        self.problem = self.iterated = problem
+        self.parked = problem.loops is not None and problem.loops.alone is not None
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
         self.passes, self.due = 0, 1
         self.state: Any = None
         self.memory: tuple[Tensor, ...] | None = None
-        full = whole.cost.new_full
+        full = problem.cost.new_full
         self.best_bound = full((len(rows),), -torch.inf)
         self.mark_bound = full((len(rows),), -torch.inf)
         self.mark_primal = full((len(rows),), torch.inf)

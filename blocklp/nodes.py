@@ -27,12 +27,13 @@ from torch import Tensor
 from blocklp import compiled
 from blocklp.bounds import rounding
 from blocklp.decomposition import Decomposition
-from blocklp.engine import Limits, Results, run
+from blocklp.engine import run
 from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.expression import View
 from blocklp.methods import Method, as_method
 from blocklp.model import Model
 from blocklp.node_layout import ENOUGH, KERNELS, Layout
+from blocklp.records import Limits, Results
 from blocklp.solver import Solver, compile
 from blocklp.state import State, fill
 from blocklp.status import Status

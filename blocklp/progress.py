@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from blocklp.engine import Event
+from blocklp.records import Event
 from blocklp.status import Status
 
 INTERVAL = 0.1

@@ -17,10 +17,11 @@ from torch import Tensor
 from blocklp.block import BlockType, Rows, pick
 from blocklp.coupling import Coupling
 from blocklp.decomposition import Decomposition, Group, dot
-from blocklp.engine import Event, Limits, relative_gap, run
+from blocklp.engine import run
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.methods import Method, as_method
 from blocklp.model import check_answer
+from blocklp.records import Event, Limits, relative_gap
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
 

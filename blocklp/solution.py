@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from blocklp.engine import Event, Results, relative_gap
 from blocklp.errors import ModelError
 from blocklp.expression import Variable, View
 from blocklp.model import Blocks
+from blocklp.records import Event, Results, relative_gap
 from blocklp.state import State
 from blocklp.status import Status
 

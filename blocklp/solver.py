@@ -13,11 +13,12 @@ from torch import Tensor
 from blocklp import state as states
 from blocklp.assembly import Bounds, assemble, costs
 from blocklp.decomposition import Decomposition
-from blocklp.engine import Event, Limits, Repair, run
+from blocklp.engine import Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
 from blocklp.expression import Expression, Values
 from blocklp.methods import Method, as_method
 from blocklp.model import BOX, Blocks, Model
+from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution
 from blocklp.state import Saddle, State
 

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType
-from blocklp.engine import Event, relative_gap
 from blocklp.errors import ModelError, OptionError
 from blocklp.expression import View
 from blocklp.methods import Admm, Method, as_method
 from blocklp.model import Model
+from blocklp.records import Event, relative_gap
 from blocklp.solution import Solution
 from blocklp.state import State
 from blocklp.status import Status

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from blocklp.engine import Event
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.result import History, Result
+from blocklp.records import Event
 from blocklp.status import Status
 
 

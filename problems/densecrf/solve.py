@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.engine import Event
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.dc_gen import dc_gen
@@ -29,6 +28,7 @@ from blocklp.problems.densecrf.regularized_fw import efw, l2fw
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.densecrf.sg_lp import sg_lp
+from blocklp.records import Event
 from blocklp.status import Status
 
 METHODS: dict[str, Callable[..., None]] = {
@@ -92,7 +92,7 @@ def solve_densecrf(
     time_limit : float
         Seconds after which the best so far is returned, at the end of a step.
     callback : callable, optional
-        Called with an :class:`~blocklp.engine.Event` after every step, such as :class:`~blocklp.progress.Progress`.
+        Called with an :class:`~blocklp.records.Event` after every step, such as :class:`~blocklp.progress.Progress`.
     bound_steps : int
         After methods other than those on the LP, proximal problems that PROX-LP solves for a bound (each takes two filter calls, and
         their time counts); 0 for the simple bound.

@@ -12,7 +12,6 @@ from typing import Any, overload
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.engine import relative_gap
 from blocklp.errors import OptionError
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import Decomposition, Relaxation, relax
@@ -21,6 +20,7 @@ from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_turn
 from blocklp.problems.together import solve_together, stop
+from blocklp.records import relative_gap
 from blocklp.tightening import Budget, Round, Tightened
 
 PATIENCE = 100

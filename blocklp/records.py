@@ -1,0 +1,116 @@
+"""What a solve is asked to do, what it shows at its checks, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import OptionError
+from blocklp.methods.base import Memory
+
+Record = TypeVar("Record", "Event", "Limits", "Results")
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a callback sees at every check; tensors have one entry an instance, finished ones included.
+
+    Attributes
+    ----------
+    passes : int
+        Oracle passes so far, bound evaluations included.
+    seconds : float
+        Time since the start.
+    bound, primal, gap : Tensor
+        ``(batch,)`` float64: best bound, best primal value (in the sense of the model), relative gap.
+    status : Tensor
+        ``(batch,)`` int64: :class:`Status`.
+    """
+
+    passes: int
+    seconds: float
+    bound: Tensor
+    primal: Tensor
+    gap: Tensor
+    status: Tensor
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop; ``tol`` and ``cutoff`` are ``(batch,)`` float64 on the problem's device."""
+
+    tol: Tensor
+    cutoff: Tensor
+    passes: int
+    time_limit: float
+    check_every: int | None
+    feasibility_tol: float
+    patience: int
+    mend: bool = True
+
+    @classmethod
+    def of(cls, like: Tensor, *, tol: object, cutoff: object, **others: Any) -> Limits:
+        """Check options and lay ``tol`` and ``cutoff`` out like a tensor ``(batch,)``.
+
+        Raises
+        ------
+        OptionError
+            If one is out of range.
+        """
+        for name in ("passes", "check_every", "patience"):
+            left_out = name == "check_every" and others[name] is None
+            if not left_out and (not isinstance(others[name], int) or others[name] < 1):
+                raise OptionError(f"{name} is {others[name]!r}; it must be a positive integer")
+        for name in ("time_limit", "feasibility_tol"):
+            if not others[name] > 0:
+                raise OptionError(f"{name} is {others[name]!r}; it must be positive")
+        return cls(_per_instance(tol, "tol", like), _per_instance(cutoff, "cutoff", like), **others)
+
+
+def _per_instance(value: object, what: str, like: Tensor) -> Tensor:
+    data = torch.as_tensor(value, dtype=torch.float64, device=like.device)
+    if data.dim() > 1 or (data.dim() == 1 and len(data) != len(like)) or bool(data.isnan().any()):
+        raise OptionError(f"{what} must be a number or ({len(like)},) numbers without NaN, got shape {tuple(data.shape)}")
+    return data.expand(len(like))
+
+
+@dataclass
+class Results:
+    """The best so far of every instance, ``(batch, ...)`` float64, in the sense of minimisation."""
+
+    bound: Tensor
+    safe_bound: Tensor
+    primal: Tensor
+    x: Tensor
+    duals: Tensor
+    eta: Tensor
+    status: Tensor
+    passes: Tensor
+    seconds: Tensor
+    history: list[Event] = field(default_factory=list)
+    memory: Memory | None = None
+
+    def gap(self) -> Tensor:
+        """Relative gap, see :func:`relative_gap`."""
+        return relative_gap(self.primal, self.bound)
+
+
+def relative_gap(primal: Tensor, bound: Tensor) -> Tensor:
+    r"""Return :math:`(primal - bound) / \max(1, |primal|, |bound|)`, infinite without a primal point."""
+    scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=1.0)
+    return torch.where(torch.isfinite(primal) & torch.isfinite(bound), (primal - bound) / scale, torch.inf)
+
+
+def picked(record: Record, rows: Tensor) -> Record:
+    """A record with all that it says about instances in another order."""
+    return replace(record, **{f.name: reordered(getattr(record, f.name), rows) for f in fields(record)})
+
+
+def reordered(value: Any, rows: Tensor) -> Any:
+    """The same with a tensor, or several."""
+    if isinstance(value, tuple):
+        return tuple(reordered(v, rows) for v in value)
+    return value[rows] if isinstance(value, Tensor) else value
