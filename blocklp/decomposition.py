@@ -19,6 +19,11 @@ from blocklp.block import BlockType, Rows, pick
 from blocklp.box import Box
 from blocklp.coupling import Coupling
 
+DIVIDED = 300_000
+"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
+
+MOST_PARTS = 8
+
 if TYPE_CHECKING:
     from blocklp.loops import Loops
     from blocklp.program import Program
@@ -187,8 +192,36 @@ class Decomposition:
         return sum(boxes) == len(boxes) - 1 and self.groups[boxes.index(False)].looped
 
     @cached_property
+    def met(self) -> Tensor:
+        """Variables that real blocks of types with compiled loops share: ``(batch or 1, variables)`` bool."""
+        index = self.coupling.index
+        met = torch.zeros(len(index), self.coupling.variables, dtype=torch.bool, device=index.device)
+        for group in self.groups:
+            # Blocks that only pad have a variable of their own.
+            real = met.new_ones(1, 1) if group.alive is None else group.alive > 0
+            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+                if shared and group.looped:
+                    places = index[:, first:last]
+                    met.scatter_(1, places, real.expand(places.shape))
+        return met
+
+    @cached_property
+    def used(self) -> int:
+        """One past the last of them."""
+        columns = self.met.any(0).nonzero()
+        return int(columns[-1]) + 1 if len(columns) else 0
+
+    @cached_property
+    def parts(self) -> int:
+        """Parts of every instance that are summed apart: as many as its blocks outweigh, whatever the number of threads."""
+        if self.copies < DIVIDED or not self.loopable or self.cost.device.type != "cpu" or self.coupling.maps:
+            return 1
+        blocks = max(group.blocks for group in self.groups if group.looped)
+        return max(2, min(MOST_PARTS, blocks // (2 * max(self.used, 1))))
+
+    @cached_property
     def segments(self) -> list[tuple[int, int]]:
-        """First copies and one past the last of what compiled loops sum apart: coordinates that loops serve, other groups whole.
+        """First copies and one past the last of what is summed apart: coordinates that loops serve, by parts, other groups whole.
 
         Nothing else is shared.  Where no type has loops, all copies are one segment.
         """
@@ -197,10 +230,15 @@ class Decomposition:
         found: list[tuple[int, int]] = []
         for group in self.groups:
             if group.looped:
-                found += [span for span, shared in zip(group.spans, group.curved.tolist(), strict=True) if shared]
+                starts = [first for (first, _), shared in zip(group.spans, group.curved.tolist(), strict=True) if shared]
+                found += [(at + own.start, at + own.stop) for own in self.cuts(group.blocks) for at in starts]
             elif group.shares:
                 found.append((group.start, group.stop))
         return found
+
+    def cuts(self, count: int) -> list[slice]:
+        """So many blocks or variables in parts."""
+        return [slice(count * k // self.parts, count * (k + 1) // self.parts) for k in range(self.parts)]
 
     def spread(self, values: Tensor) -> Tensor:
         """Every copy gets the value of its variable."""

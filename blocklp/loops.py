@@ -23,14 +23,8 @@ from blocklp.compiled import TURNS
 from blocklp.decomposition import Decomposition, Group
 
 MODULE = "blocklp.consensus_kernels"
-PER_COPY, LEAST = 1 / 600_000, 5_000
+PER_COPY, LEAST = 1 / 300_000, 10_000
 """Seconds that a hundred passes by tensor operations take for each copy, and for how many copies a smaller problem counts."""
-
-DIVIDED = 300_000
-"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts.  These
-round in another way than tensor operations do, so that what was solved before must not decide about it."""
-
-MOST_PARTS = 8
 
 _NO_TURNS = torch.zeros(0, dtype=torch.long)
 _NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
@@ -143,25 +137,25 @@ class Only:
     def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
         """What the loops need to know of a problem, and one past the last variable that the group shares."""
         group, index, rest, largest = problem.groups[number], problem.coupling.index, problem.offset, problem.largest
-        met, private = torch.zeros(2, len(index), problem.coupling.variables, dtype=torch.bool)
+        met, private = problem.met, torch.zeros_like(problem.met)
         tight, narrow = (problem.lower > 0) | (problem.upper < 1), torch.zeros(1, dtype=torch.bool)
         for other in problem.groups:
             # Blocks that only pad have a variable of their own.
             real = torch.ones(1, 1, dtype=torch.bool) if other.alive is None else other.alive > 0
             for (first, last), shared in zip(other.spans, other.curved.tolist(), strict=True):
                 places = index[:, first:last]
-                if other is not group or shared:
-                    (met if other is group else private).scatter_(1, places, real.expand(places.shape))
-                else:
+                if other is not group:
+                    private.scatter_(1, places, real.expand(places.shape))
+                elif not shared:
                     rows = max(len(tight), len(places))
                     narrow = narrow | (tight.expand(rows, -1).gather(1, places.expand(rows, -1)) & real).any(1)
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
                 rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - noise(own, largest))
-        used, alone = (_length(v) for v in (met, private))
-        parts = max(2, min(MOST_PARTS, group.blocks // (2 * max(used, 1))))
-        room = problem.cost.new_empty(parts, 4, used) if problem.copies >= DIVIDED else None
-        tables = (torch.arange(problem.batch), met, private, narrow.expand(problem.batch), max(used, alone), rest)
+        columns, used = private.any(0).nonzero(), problem.used
+        ends = max(used, int(columns[-1]) + 1 if len(columns) else 0)
+        room = problem.cost.new_empty(problem.parts, 4, used) if problem.parts > 1 else None
+        tables = (torch.arange(problem.batch), met, private, narrow.expand(problem.batch), ends, rest)
         return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
 
 
@@ -178,8 +172,7 @@ def load(problem: Decomposition, whole: bool = True) -> Loops | None:
     modules = {name.partition(":")[0] for name in named if name}
     for module in modules:
         compiled.spend(module, PER_COPY * max(LEAST, problem.batch * problem.copies))
-    pays = problem.copies >= DIVIDED or all(compiled.earned(module) for module in modules)
-    consensus = compiled.wanted(MODULE) if pays else None
+    consensus = compiled.wanted(MODULE) if all(compiled.earned(module) for module in modules) else None
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []
@@ -197,12 +190,6 @@ def load(problem: Decomposition, whole: bool = True) -> Loops | None:
     else:
         used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in problem.segments), default=0)
     return Loops(consensus, tuple(passes), segments, used, alone)
-
-
-def _length(mask: Tensor) -> int:
-    """One past the last column of a mask ``(rows, columns)`` that holds something."""
-    columns = mask.any(0).nonzero()
-    return int(columns[-1]) + 1 if len(columns) else 0
 
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:

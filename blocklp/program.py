@@ -19,9 +19,8 @@ from torch import Tensor
 from blocklp.block import pick
 from blocklp.box import Box
 from blocklp.compiled import TILE, earned
-from blocklp.decomposition import Decomposition, Group, in_order
+from blocklp.decomposition import MOST_PARTS, Decomposition, Group, in_order
 from blocklp.errors import OptionError
-from blocklp.loops import MOST_PARTS
 
 MODULE = "blocklp.program_kernels"
 DIVIDED = 300_000

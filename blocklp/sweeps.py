@@ -20,7 +20,7 @@ from blocklp.finite import FiniteVertices, struck_out
 from blocklp.fuse import compiled
 
 LARGE = 100_000
-"""Copies of an instance from which on compiled loops pay: to load them takes half a second, to compile them once some seconds.
+"""Copies of an instance from which on compiled loops pay: to load them takes a fifth of a second, to compile them once some seconds.
 
 The size of an instance decides, not that of the batch, so that an instance's numbers do not depend on others.
 """

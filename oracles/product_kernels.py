@@ -321,6 +321,12 @@ def edge_pass(
         _products(cost, point[a : a + count], point[b : b + count], point[c : c + count])
 
 
+@compile(inline="always")
+def _cut(own: int, blocks: int, k: int, parts: int) -> tuple[int, int]:
+    """The edges of a part, without those that only pad."""
+    return min(own, blocks * k // parts), min(own, blocks * (k + 1) // parts)
+
+
 @kernel()
 def edge_passes(
     begin: int,
@@ -356,17 +362,19 @@ def edge_passes(
         spans[:, 1::2] = used
         if parts > 1:
             for k in range(parts):
-                _find_spans(place, start, blocks, own * k // parts, own * (k + 1) // parts, spans[k])
+                first, last = _cut(own, blocks, k, parts)
+                _find_spans(place, start, blocks, first, last, spans[k])
         for n in range(passes):
             show = n == passes - 1
             state = (n, late, show, place, target[row], speed, eta[row], anchor[row], age[row], start, blocks, dual, t)
             for k in range(parts):
-                _part(own * k // parts, own * (k + 1) // parts, *state, near, sums[k], spans[k])
+                first, last = _cut(own, blocks, k, parts)
+                _part(first, last, *state, near, sums[k], spans[k])
             _merge(show, 0, used, cost[row], number, eta[row], sums, spans, target[row], mean[row])
         apart[row], moved[row] = 0, 0
         for k in range(parts):
-            edges = (own * k // parts, own * (k + 1) // parts)
-            total = _show(*edges, place, target[row], mean[row], eta[row], start, blocks, dual, t, near)
+            first, last = _cut(own, blocks, k, parts)
+            total = _show(first, last, place, target[row], mean[row], eta[row], start, blocks, dual, t, near)
             part = slice(used * k // parts, used * (k + 1) // parts)
             apart[row], moved[row] = apart[row] + total, moved[row] + _moves(mean[row, part], target[row, part], number[part])
 
@@ -409,16 +417,16 @@ def edge_divided(
         if phase >= phases:
             return
         n, show = phase // 2, phase // 2 >= passes - 1
+        first, last = _cut(own, blocks, k, parts)
         if n == passes:
-            edges = (own * k // parts, own * (k + 1) // parts)
-            totals[k, 0] = _show(*edges, place, goal, middle, weight, start, blocks, dual, t, near)
+            totals[k, 0] = _show(first, last, place, goal, middle, weight, start, blocks, dual, t, near)
         elif phase % 2 == 0:
             state = (n, late, show, place, goal, speed, weight, anchor[0], age[0], start, blocks, dual, t)
             if n == 0:
-                _find_spans(place, start, blocks, own * k // parts, own * (k + 1) // parts, totals[k, 4:])
-            _part(own * k // parts, own * (k + 1) // parts, *state, near, sums[k], totals[k, 4:])
+                _find_spans(place, start, blocks, first, last, totals[k, 4:])
+            _part(first, last, *state, near, sums[k], totals[k, 4:])
         else:
-            first, last = used * k // parts, used * (k + 1) // parts
+            first, last = used * k // parts, used * (k + 1) // parts  # of the variables
             _merge(show, first, last, cost[0], counts[0], weight, sums, totals[:, 4:], goal, middle)
             if show:
                 totals[k, 1] = _moves(middle[first:last], goal[first:last], counts[0, first:last])

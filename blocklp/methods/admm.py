@@ -17,8 +17,8 @@ state their :meth:`BlockType.prox` are solved exactly; for all others each pass 
 (:mod:`blocklp.atoms`) from its last point.  What is not shared has its cost for a multiplier, and nothing holds it.
 
 On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.loops`).  They give the bits of the tensor
-operations, so that an instance's numbers do not depend on which of them ran; only instances of :data:`blocklp.loops.DIVIDED` copies
-are summed in parts, side by side.
+operations, so that an instance's numbers do not depend on which of them ran.  Large instances are summed in parts, which threads
+take side by side.
 """
 
 from __future__ import annotations
@@ -319,14 +319,21 @@ def distances(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]
         if group.shares:
             own = state.points[:, group.start : group.stop] - problem.coupling.spread_part(state.mean, group.start, group.stop)
             squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
-            apart = apart + in_order(torch.stack([in_order(of_one) for of_one in squares.unbind(1)], 1))
-    return apart, moves(problem.counts, state.mean, state.target)
+            for part in problem.cuts(group.blocks):
+                apart = apart + in_order(torch.stack([in_order(of_one) for of_one in squares[:, :, part].unbind(1)], 1))
+    moved = [moves(problem.counts[:, own], state.mean[:, own], state.target[:, own]) for own in problem.cuts(_shown(problem))]
+    return apart, in_order(torch.stack(moved, 1))
 
 
 def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
-    """The second of them."""
+    """Part of the second of them."""
     step = torch.where(counts > 1, mean - (mean + mean - target), 0)
     return in_order(step.double().square() * counts)
+
+
+def _shown(problem: Decomposition) -> int:
+    """One past the last variable that can move."""
+    return problem.used if problem.parts > 1 else problem.coupling.variables
 
 
 def _closed(group: Group, duals: Tensor) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import loops, sweeps
+from blocklp import decomposition, sweeps
 from blocklp.errors import ModelError, OptionError
 from blocklp.methods import as_method
 from blocklp.methods.admm import moves
@@ -195,24 +195,24 @@ def test_loops_beside_types_without_them(tensors_and_loops, dtype: torch.dtype) 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """The same bits for any number of threads and in a batch; anchors, weights and bounds as without parts, but for rounding."""
+    """The same bits with and without loops, for any number of threads and in a batch; without parts the same but for rounding."""
     m = qpbo(1, 80, 0.3)
 
     def solve(models=(m,)) -> bl.Solution:
         return bl.compile(models, dtype=dtype).solve(tol=0, passes=250)
 
     whole = tensors_and_loops(solve)[1]
-    monkeypatch.setattr(loops, "DIVIDED", 0)
+    monkeypatch.setattr(decomposition, "DIVIDED", 0)
     threads = torch.get_num_threads()
     found = []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(tensors_and_loops(solve)[1])
+            found += tensors_and_loops(solve)
     finally:
         torch.set_num_threads(threads)
     together = tensors_and_loops(lambda: solve([m, m]))[1]
-    assert same(*found)
+    assert all(same(found[0], other) for other in found[1:])
     assert together.bound.tolist() == [found[0].bound.item()] * 2
     for k in (0, 1):
         assert all(torch.equal(together.state.duals[name][k], own[0]) for name, own in found[0].state.duals.items())
@@ -254,7 +254,7 @@ def test_fixings_keep_the_closed_form() -> None:
 @pytest.mark.parametrize("divided", [0, 10**12])
 def test_primal_points_of_loops_obey_bounds_of_products(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, divided: int) -> None:
     """Products that may not be a half, so that rounding to halves leaves the bounds, and the mean does not."""
-    monkeypatch.setattr(loops, "DIVIDED", divided)
+    monkeypatch.setattr(decomposition, "DIVIDED", divided)
     for seed in range(4):
         m = qpbo(seed, 14, 0.4)
         z = m.variables["z"]

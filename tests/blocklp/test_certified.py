@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import engine, loops
+from blocklp import decomposition, engine, loops
 from blocklp.checks import certified, improve
 from blocklp.decomposition import Decomposition
 from blocklp.oracles import Edge
@@ -104,7 +104,7 @@ def test_residuals_are_shared_where_they_matter(
     best: float, gap: float, shares: bool, divided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
-    monkeypatch.setattr(loops, "DIVIDED", 0 if divided else 10**12)
+    monkeypatch.setattr(decomposition, "DIVIDED", 0 if divided else 10**12)
     problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
     found = loops.load(problem)
     assert found is not None
@@ -142,7 +142,7 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
     for known in (problem, replace(problem, loops=loops.load(problem))):
         results = engine._nothing_yet(known)
         results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
-        engine._certify(known, results)
+        engine._certify(known, results, 0)
         found.append(results)
     one, other = found
     for name in ("bound", "safe_bound", "duals"):
