@@ -8,7 +8,7 @@ r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -145,6 +145,8 @@ class Decomposition:
         Compiled loops that a solve decided to use.
     sharing : Tensor or None
         ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved` would be for each alone.
+    programs : dict
+        What :attr:`program` has written out, by precision and batch; copies with other costs share it.
     """
 
     cost: Tensor
@@ -157,6 +159,7 @@ class Decomposition:
     grid: Tensor | None = None
     loops: Loops | None = None
     sharing: Tensor | None = None
+    programs: dict[tuple[torch.dtype, int], Program] = field(default_factory=dict, repr=False)
 
     @property
     def batch(self) -> int:
@@ -178,12 +181,15 @@ class Decomposition:
         """Whether all types state their constraints, so that a point can be tested."""
         return all(group.type.constraints() is not None for group in self.groups)
 
-    @cached_property
+    @property
     def program(self) -> Program:
-        """The rows of all blocks, written out once; raises what :meth:`Program.build` raises."""
+        """The rows of all blocks, written out once, whatever the costs; raises what :meth:`Program.build` raises."""
         from blocklp.program import Program  # which knows the decomposition
 
-        return Program.build(self)
+        key = self.cost.dtype, self.batch
+        if key not in self.programs:
+            self.programs[key] = Program.build(self)
+        return self.programs[key]
 
     @cached_property
     def loopable(self) -> bool:

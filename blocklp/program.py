@@ -92,7 +92,8 @@ class Program:
     length: Tensor  # (batch, rows): its inverse
     column: Tensor  # (batch, variables): the diagonal of T
     share: Tensor  # (batch, copies): of the reduced cost of the variable
-    weight: Tensor  # (batch,): size of the primal points over that of the cost, both in units of the columns
+    norm: Tensor  # (batch,)
+    size: Tensor  # (batch,) float64: squared length of the largest primal points over the inverse column sums
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
 
@@ -139,9 +140,7 @@ class Program:
         met = problem.collect(columns)
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
         largest = torch.maximum(problem.lower.abs(), problem.upper.abs()).expand_as(column)
-        size, cost, scale = largest.double(), problem.cost.double(), column.double()  # squares may be beyond single precision
-        weight = (in_order(size / scale * size) / in_order(cost * scale * cost)).sqrt().to(low)
-        weight = torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
+        size = in_order(largest.double() / column.double() * largest.double())  # squares may be beyond single precision
         many = max(len(m) for m in matrices)
         entries = torch.cat([m.expand(many, -1, -1, -1).flatten(1) for m in matrices], 1)
         kept_entries, layout = _views(entries, matrices), None
@@ -149,9 +148,17 @@ class Program:
             parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
             layout = Layout.of(problem, kept_entries, parts if _work(entries, row, share) >= DIVIDED else 1)
         sides = torch.cat(lower, 1), torch.cat(upper, 1)
-        program = cls(entries, kept_entries, *sides, row, 1 / row, column, share, weight, tuple(numbers), layout)
-        norm = program._norm(problem, torch.cat(uses, 1), met > 0)[:, None]
-        return replace(program, row=row / norm, length=norm / row, column=column / norm)
+        one = torch.ones_like(low[:, 0])
+        program = cls(entries, kept_entries, *sides, row, 1 / row, column, share, one, size, tuple(numbers), layout)
+        norm = program._norm(problem, torch.cat(uses, 1), met > 0)
+        row, column = row / norm[:, None], column / norm[:, None]
+        return replace(program, row=row, length=1 / row, column=column, norm=norm)
+
+    def weight(self, cost: Tensor) -> Tensor:
+        """Size of the primal points over that of the cost ``(batch, variables)``, both in units of the columns: ``(batch,)``."""
+        own = in_order(cost.double() * self.column.double() * cost.double()) * self.norm.double()
+        weight = (self.size / own).sqrt().to(self.row)
+        return torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
 
     @property
     def parts(self) -> int:
@@ -218,7 +225,8 @@ class Program:
             length=pick(self.length, rows),
             column=pick(self.column, rows),
             share=pick(self.share, rows),
-            weight=pick(self.weight, rows),
+            norm=pick(self.norm, rows),
+            size=pick(self.size, rows),
         )
 
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:

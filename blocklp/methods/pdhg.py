@@ -54,6 +54,7 @@ class PdhgState(MethodState):
     age: Tensor  # (batch,): passes of the epoch
     residual: Tensor  # (batch,) float64: its square when it was last measured
     first_residual: Tensor  # (batch,) float64: at the start of the epoch
+    weight: Tensor  # (batch,): what the sizes of the data suggest for eta
     passes: int
 
 
@@ -79,10 +80,11 @@ class Pdhg(Method):
         x = torch.minimum(torch.maximum(problem.mean(points), problem.lower), problem.upper)
         now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
         residual = torch.zeros_like(value, dtype=torch.float64)
-        eta = program.weight.clone() if eta is None else self._within(program, eta)
+        weight = program.weight(problem.cost)
+        eta = weight.clone() if eta is None else self._within(weight, eta)
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
         pulled = x.new_zeros(len(x), program.parts, x.shape[1])
-        return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, residual, residual.clone(), 0)
+        return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, residual, residual.clone(), weight, 0)
 
     def remember(self, problem: Decomposition, state: PdhgState) -> Memory:
         """The last step and the weight."""
@@ -96,7 +98,7 @@ class Pdhg(Method):
         now = x, y, program.activity(problem, x)
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
         eta = torch.where(torch.isfinite(weight) & (weight > 0), weight.to(state.eta), state.eta)
-        eta, pulled = self._within(program, eta), program.sums(problem, y)
+        eta, pulled = self._within(state.weight, eta), program.sums(problem, y)
         return replace(state, now=now, first=first, bar=bar, pulled=pulled, eta=eta, passes=self.resumed)
 
     def step(self, problem: Decomposition, state: PdhgState) -> PdhgState:
@@ -144,7 +146,7 @@ class Pdhg(Method):
             (program.lower, program.upper, program.row, program.length),
             tuple(t for own in zip(state.now, state.first, state.bar, strict=True) for t in own),
             state.pulled,
-            (state.eta, state.age, state.residual, state.first_residual, program.weight),
+            (state.eta, state.age, state.residual, state.first_residual, state.weight),
             torch.zeros(batch, dtype=torch.long),
             sums,
         )
@@ -191,13 +193,13 @@ class Pdhg(Method):
         ratio = _root(summed(dx * dx / program.column) / program.product(problem, dy * dy, program.length))
         balanced = _root(eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100))
         now, first = (tuple(where(due, new, t) for new, t in zip(bar, old, strict=True)) for old in (state.now, state.first))
-        eta = torch.where(due & torch.isfinite(ratio) & (ratio > 0), self._within(program, balanced), state.eta)
+        eta = torch.where(due & torch.isfinite(ratio) & (ratio > 0), self._within(state.weight, balanced), state.eta)
         return replace(state, now=now, first=first, eta=eta, age=state.age.masked_fill(due, 0))
 
-    def _within(self, program: Program, eta: Tensor) -> Tensor:
+    def _within(self, weight: Tensor, eta: Tensor) -> Tensor:
         """The weight, within reach of the one that the sizes of the data suggest: warm starts may bring any."""
-        weight = program.weight.double()
-        return torch.minimum(torch.maximum(eta.double(), weight / self.reach), weight * self.reach).to(program.weight)
+        low, high = weight.double() / self.reach, weight.double() * self.reach
+        return torch.minimum(torch.maximum(eta.double(), low), high).to(weight)
 
 
 def _root(squares: Tensor) -> Tensor:

@@ -196,6 +196,25 @@ def test_rows_and_bounds_describe_the_feasible_points() -> None:
     assert seen == {True, False}
 
 
+def test_rows_are_written_out_once_for_all_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for other bounds; each solve is what a new solver would give."""
+    built, build = [], Program.build
+    monkeypatch.setattr(Program, "build", classmethod(lambda cls, problem: built.append(1) or build(problem)))
+    model = mixed(3)
+    x, price = model.variables["x"], model.parameter("price", 12)
+    model.minimize((price * x).sum())
+    solver = model.compile()
+    draw, bounds = torch.Generator().manual_seed(0), {x[4]: (0, 0.2)}
+    for count, held in ((1, None), (1, None), (2, bounds), (2, None)):
+        price.value = torch.randn(12, generator=draw, dtype=torch.float64)
+        found = solver.solve(method="pdhg", tol=1e-6, bounds=held)
+        assert len(built) == count
+        other = model.compile().solve(method="pdhg", tol=1e-6, bounds=held)
+        del built[count:]
+        assert torch.equal(found.bound, other.bound) and torch.equal(found.raw_x, other.raw_x)
+        assert found.bound.item() <= reference(model, bounds=held).objective.item() + 1e-9
+
+
 def test_rows_that_bounds_imply_are_left_out() -> None:
     p = labelling(3).compile().decomposition()
     # 1 + 3 + 3 equations a block; the 9 signs are bounds.
