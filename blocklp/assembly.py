@@ -69,7 +69,8 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     several = None if bool((sharing == sharing[:1]).all()) else sharing
     low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))
     nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
-    return Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, instances.grid(device), sharing=several)
+    made = Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, instances.grid(device), sharing=several)
+    return made.in_parts()
 
 
 def costs(objectives: Sequence[Expression], width: int, values: Values | None) -> tuple[Tensor, Tensor]:

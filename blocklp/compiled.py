@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import itertools
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,12 +38,15 @@ TURNS = 16
 
 _own = threading.local()
 _said: list[str] = []
-_spent: dict[str, float] = {}
+_spent: dict[tuple[str, torch.dtype], float] = {}
+_noted: set[tuple[ModuleType, torch.dtype]] = set()
 
 
 @functools.lru_cache
 def loops(module: str) -> ModuleType | None:
-    """A module of compiled loops, imported on first use (a compiler takes its time); None without numba."""
+    """A module of compiled loops, imported on first use (a compiler takes its time); None without numba, or where it is disabled."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return None
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -53,32 +58,49 @@ def wanted(module: str) -> ModuleType | None:
     found = loops(module)
     if found is None and not _said:
         _said.append(module)
-        logging.getLogger("blocklp").warning("numba is not installed: passes take several times as long; pip install 'blocklp[fast]'")
+        logging.getLogger("blocklp").warning(
+            "numba is missing or disabled: passes take several times as long; pip install 'blocklp[fast]'"
+        )
     return found
 
 
-def spend(module: str, seconds: float) -> None:
-    """Note how long tensor operations took, or will take, in place of the loops of a module."""
-    _spent[module] = _spent.get(module, 0.0) + seconds
+def spend(module: str, kind: torch.dtype, seconds: float) -> None:
+    """Note how long tensor operations took, or will take, in place of the loops of a module in some precision."""
+    _spent[module, kind] = _spent.get((module, kind), 0.0) + seconds
 
 
-def earned(module: str) -> ModuleType | None:
-    """The loops of a module once tensor operations took as long as it takes to load them, or to compile where no cache holds them.
+def earned(module: str, kind: torch.dtype) -> ModuleType | None:
+    """The loops of a module once tensor operations took as long as it takes to load them, or to compile where nobody has yet.
 
-    However much there is to solve, this costs at most twice what the better choice would have.
+    However much there is to solve, this costs about twice what the better choice would have at most.
     """
-    spent = _spent.get(module, 0.0)
+    spent = _spent.get((module, kind), 0.0)
     found = wanted(module) if spent >= LOADING else None
-    return found if found is None or spent >= COMPILING or _cached(found) else None
+    return found if found is None or spent >= COMPILING or _cached(found, kind) else None
+
+
+def note(module: ModuleType, kind: torch.dtype) -> None:
+    """Note beside the cache that the loops of a module have been compiled for some precision."""
+    if (module, kind) not in _noted:
+        _noted.add((module, kind))
+        _cached.cache_clear()
+        if (place := _place(module, kind)) is not None:
+            with suppress(OSError):  # no place for a cache
+                place.touch()
 
 
 @functools.lru_cache
-def _cached(module: ModuleType) -> bool:
-    """Whether a cache holds loops of a module as its source is now."""
-    source = Path(str(module.__file__))
-    folders = {found for k in vars(module).values() if (found := getattr(k, "folder", None)) is not None}
-    indices = [index for folder in folders for index in Path(folder).glob(f"{source.stem}.*.nbi")]
-    return any(index.stat().st_mtime >= source.stat().st_mtime for index in indices)
+def _cached(module: ModuleType, kind: torch.dtype) -> bool:
+    """Whether they have been, for the module as its source is now."""
+    place = _place(module, kind)
+    return place is not None and place.exists() and place.stat().st_mtime >= Path(str(module.__file__)).stat().st_mtime
+
+
+def _place(module: ModuleType, kind: torch.dtype) -> Path | None:
+    """Where that is noted: with numba's own files, which serve the same versions only."""
+    folder = next((found for loop in vars(module).values() if (found := getattr(loop, "folder", None)) is not None), None)
+    versions = f"{sys.implementation.cache_tag}-{importlib.metadata.version('numba')}"
+    return None if folder is None else Path(folder) / f"{module.__name__}.{kind}.{versions}.compiled"
 
 
 def tiles(blocks: int) -> int:

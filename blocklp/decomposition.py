@@ -145,6 +145,8 @@ class Decomposition:
         Compiled loops that a solve decided to use.
     sharing : Tensor or None
         ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved` would be for each alone.
+    divided : tuple or None
+        Parts in which large instances are summed, and one past the last variable that these share (:meth:`in_parts`).
     programs : dict
         What :attr:`program` has written out, by precision and batch; copies with other costs share it.
     """
@@ -159,6 +161,7 @@ class Decomposition:
     grid: Tensor | None = None
     loops: Loops | None = None
     sharing: Tensor | None = None
+    divided: tuple[int, int] | None = None
     programs: dict[tuple[torch.dtype, int], Program] = field(default_factory=dict, repr=False)
 
     @property
@@ -213,17 +216,24 @@ class Decomposition:
 
     @cached_property
     def used(self) -> int:
-        """One past the last of them."""
+        """One past the last of them; where instances are summed in parts, of all instances that there were."""
+        if self.divided is not None:
+            return self.divided[1]
         columns = self.met.any(0).nonzero()
         return int(columns[-1]) + 1 if len(columns) else 0
 
-    @cached_property
+    @property
     def parts(self) -> int:
-        """Parts of every instance that are summed apart: as many as its blocks outweigh, whatever the number of threads."""
+        """Parts of every instance that are summed apart, whatever the number of threads."""
+        return 1 if self.divided is None else self.divided[0]
+
+    def in_parts(self) -> Decomposition:
+        """Return the decomposition with large instances in parts: as many as their blocks outweigh."""
+        self = replace(self, divided=None)
         if self.copies < DIVIDED or not self.loopable or self.cost.device.type != "cpu" or self.coupling.maps:
-            return 1
+            return self
         blocks = max(group.blocks for group in self.groups if group.looped)
-        return max(2, min(MOST_PARTS, blocks // (2 * max(self.used, 1))))
+        return replace(self, divided=(max(2, min(MOST_PARTS, blocks // (2 * max(self.used, 1)))), self.used))
 
     @cached_property
     def segments(self) -> list[tuple[int, int]]:
@@ -334,6 +344,7 @@ class Decomposition:
             None if self.grid is None else own(self.grid),
             None if self.loops is None else self.loops.select(rows),
             None if self.sharing is None else pick(self.sharing, rows),
+            self.divided,
         )
 
     def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
@@ -354,7 +365,7 @@ class Decomposition:
             own = self.select(order[first : first + count])
             split = pattern.split([group.dim for group in self.groups])
             groups = tuple(replace(group, curved=curved) for group, curved in zip(own.groups, split, strict=True))
-            parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None)))
+            parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None).in_parts()))
             first += count
         return order, parts
 
@@ -382,7 +393,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def in_order(terms: Tensor) -> Tensor:
-    """Sum of ``(batch, ...)`` float64 from first to last, as loops add: ``(batch,)``."""
+    """Sum of ``(batch, ...)`` from first to last, in double precision, as loops add: ``(batch,)``."""
     terms = terms.flatten(1)
     if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
         return terms.sum(1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from blocklp.bounds import box_maximum, corrected, proof, safe
 from blocklp.checks import NOTICED, certified, complete, improve, keep, mend, offer, offer_mean, prefer
-from blocklp.compiled import loops_only
+from blocklp.compiled import loops_only, note
 from blocklp.decomposition import Decomposition
 from blocklp.loops import load
 from blocklp.methods import Method
@@ -103,7 +103,7 @@ def _solve(
     results = _nothing_yet(problem)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
     if method.looped:
-        alike = [(rows, replace(part, loops=load(part, whole=repair is None))) for rows, part in alike]
+        alike = [(rows, replace(part, loops=load(part, dtype, whole=repair is None))) for rows, part in alike]
     lanes: list[_Lane] = []
     for rows, part in alike:
         together = part.loops is not None and part.loops.alone is not None
@@ -137,6 +137,8 @@ def _solve(
         results.memory = x, y, weight
     for rows, part in alike:
         _certify(part, results, rows.start)
+        for module in () if part.loops is None else part.loops.modules:
+            note(module, dtype)
     results.passes += 1
     return results
 

@@ -45,6 +45,8 @@ class Loops:
         ``(k, 2)``: :attr:`Decomposition.segments`.
     used : int
         One past the last variable that the segments hold a copy of; without padding, where only one group shares.
+    modules : tuple
+        Those that types name.
     alone : tuple or None
         Number of the one group that shares variables, all others being nothing but bounds, and its loops by their names
         (:attr:`Only.find`), if it has some.
@@ -56,6 +58,7 @@ class Loops:
     passes: tuple[Callable[..., None] | None, ...]
     segments: np.ndarray
     used: int
+    modules: tuple[ModuleType, ...]
     alone: tuple[int, Callable[[str], Callable[..., None]]] | None
     only: Only | None = None
 
@@ -159,8 +162,8 @@ class Only:
         return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
 
 
-def load(problem: Decomposition, whole: bool = True) -> Loops | None:
-    """The loops, where some group has them and enough was solved to pay for them; :meth:`Loops.over` completes them.
+def load(problem: Decomposition, kind: torch.dtype, whole: bool = True) -> Loops | None:
+    """The loops, where some group has them and enough was solved in a precision to pay for them; :meth:`Loops.over` completes them.
 
     Those over whole instances, if asked for, show the means of points, but not the points themselves.
     """
@@ -171,8 +174,9 @@ def load(problem: Decomposition, whole: bool = True) -> Loops | None:
         return None
     modules = {name.partition(":")[0] for name in named if name}
     for module in modules:
-        compiled.spend(module, PER_COPY * max(LEAST, problem.batch * problem.copies))
-    consensus = compiled.wanted(MODULE) if all(compiled.earned(module) for module in modules) else None
+        compiled.spend(module, kind, PER_COPY * max(LEAST, problem.batch * problem.copies))
+    found = tuple(source for module in modules if (source := compiled.earned(module, kind)) is not None)
+    consensus = compiled.wanted(MODULE) if len(found) == len(modules) else None
     if consensus is None:
         return None
     passes: list[Callable[..., None] | None] = []
@@ -189,7 +193,7 @@ def load(problem: Decomposition, whole: bool = True) -> Loops | None:
         alone = number, find
     else:
         used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in problem.segments), default=0)
-    return Loops(consensus, tuple(passes), segments, used, alone)
+    return Loops(consensus, tuple(passes), segments, used, found, alone)
 
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:

@@ -11,12 +11,15 @@ as it is violated, while a shrinkage towards an interior point moves everything,
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import Tensor
 
+from blocklp.compiled import spend
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
-from blocklp.program import total
+from blocklp.program import MODULE, total
 
 
 def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -47,7 +50,8 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
             passes,
         )
         return found, passes
-    y = ahead = torch.zeros_like(program.row)
+    began, y = time.perf_counter(), torch.zeros_like(program.row)
+    ahead = y
     age, found, passes = torch.zeros_like(tolerance), x, torch.zeros_like(tolerance, dtype=torch.long)
     left = torch.ones_like(tolerance, dtype=torch.bool)
     for _ in range(most):
@@ -63,4 +67,5 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
         back = program.product(problem, (ahead - new) * program.length, new - y) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
+    spend(MODULE, x.dtype, time.perf_counter() - began)
     return found, passes

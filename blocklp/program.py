@@ -172,7 +172,7 @@ class Program:
 
     def loops(self) -> ModuleType | None:
         """The compiled loops, where they serve and pay."""
-        return None if self.layout is None else earned(MODULE)
+        return None if self.layout is None else earned(MODULE, self.row.dtype)
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``."""
@@ -327,7 +327,9 @@ def total(sums: Tensor) -> Tensor:
 
 
 def _tiled(terms: Tensor) -> Tensor:
-    """Sums over tiles, halves upon halves: ``(batch, n) -> (batch, tiles)`` float64."""
+    """Sums over tiles, halves upon halves: ``(batch, n) -> (batch, tiles)`` float64; on a GPU there is one tile."""
+    if terms.device.type != "cpu":
+        return terms.double().sum(1, keepdim=True)
     lanes = torch.nn.functional.pad(terms, (0, -terms.shape[1] % TILE)).view(len(terms), -1, TILE)
     while (half := lanes.shape[2] // 2) > 0:
         lanes = lanes[:, :, :half] + lanes[:, :, half:]

@@ -58,7 +58,7 @@ def run(quick: bool) -> list[Record]:
             method, problems = bl.Admm(), {}
             for name, seconds in (("loops", 0.0), ("tensors", math.inf)):
                 compiled.LOADING = compiled.COMPILING = seconds
-                found = loops.load(problem)
+                found = loops.load(problem, dtype)
                 problems[name] = replace(problem, loops=found and found.over(problem))
             state = [method.start(problem, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
 

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.compiled import TURNS, spend, tiles
+from blocklp.compiled import TURNS, note, spend, tiles
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.program import MODULE, Program, summed, total
@@ -111,11 +111,12 @@ class Pdhg(Method):
         if (loops := program.loops()) is not None:
             most = min(most, self.longest_looped, max(1, self.most_read // max(1, len(state.eta) * program.work)))
             state = self._loops(problem, state, most, loops)
+            note(loops, state.eta.dtype)
         else:
             most, began = min(most, self.longest), time.perf_counter()
             for _ in range(most):
                 state = self._pass(problem, state)
-            spend(MODULE, time.perf_counter() - began)
+            spend(MODULE, state.eta.dtype, time.perf_counter() - began)
         x, y, _ = state.bar
         duals = program.pull(problem, y)
         reduced = problem.spread(problem.cost - problem.collect(duals))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import decomposition, sweeps
+from blocklp import decomposition, engine, sweeps
 from blocklp.errors import ModelError, OptionError
 from blocklp.methods import as_method
 from blocklp.methods.admm import moves
@@ -30,6 +30,17 @@ def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0, grid: float 
     z = m.variable("z", len(edges), lower=0, upper=1)
     m.add(Edge(), [y[edges[:, 0]], y[edges[:, 1]], z])
     m.minimize(draw.normal(size=n + isolated) @ y + draw.normal(size=len(edges)) @ z + 2.0)
+    return m
+
+
+def dense(seed: int, n: int, edges: int = 60) -> bl.Model:
+    """Pairs at random, also the same ones again."""
+    draw = np.random.default_rng(seed)
+    pairs = np.array([draw.permutation(n)[:2] for _ in range(edges)])
+    m = bl.Model()
+    y, z = m.variable("y", n, lower=0, upper=1), m.variable("z", edges, lower=0, upper=1)
+    m.add(Edge(), [y[pairs[:, 0]], y[pairs[:, 1]], z])
+    m.minimize(draw.normal(size=n) @ y + draw.normal(size=edges) @ z)
     return m
 
 
@@ -220,6 +231,20 @@ def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pyt
     # Rounding may move an anchor by ten passes.
     torch.testing.assert_close(found[0].bound, whole.bound, rtol=1e-4 if dtype == torch.float32 else 1e-6, atol=0)
     assert bool((found[0].bound <= reference(m).objective + 1e-9).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parts_stay_as_they_are_while_instances_leave(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Graphs of many and of few nodes, in lanes that tensor operations cut otherwise than loops; with a repair hook as without."""
+    monkeypatch.setattr(decomposition, "DIVIDED", 0)
+    monkeypatch.setattr(engine, "CACHED_COPIES", 100)
+    for seed, hooked in itertools.product(range(3), (False, True)):
+        models = [dense(seed + n, n) for n in (4, 30, 12)]
+        for m in models if hooked else ():
+            m.repair_with(lambda x: x)
+        tol = torch.tensor([1e-13, 1.0, 1e-2])
+        found = tensors_and_loops(lambda models=models, tol=tol: bl.compile(models, dtype=dtype).solve(tol=tol, passes=150))
+        assert same(*found) and found[0].passes[1] < found[0].passes[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -72,7 +72,7 @@ def exact_value(problem: Decomposition, duals: torch.Tensor, row: int) -> Fracti
 def test_loops_certify_the_bits_of_tensor_operations(seed: int, scale: float) -> None:
     for models in (ragged(seed), [qpbo(seed)], [qpbo(k, 25, 70) for k in range(37)]):
         problem = bl.compile(models).decomposition()
-        swept = replace(problem, loops=loops.load(problem))
+        swept = replace(problem, loops=loops.load(problem, torch.float64))
         assert swept.loops is not None and swept.loops.alone is not None
         duals = multipliers(problem, seed, scale)
         for one, other in zip(certified(problem, duals), certified(swept, duals), strict=True):
@@ -85,7 +85,7 @@ def test_loops_certify_the_bits_of_tensor_operations(seed: int, scale: float) ->
 def test_rigorous_bounds_are_below_the_exact_value(seed: int, scale: float) -> None:
     """Of the very multipliers that are returned; and not far below, in units of what is added up."""
     problem = bl.compile(ragged(seed)).decomposition()
-    problem = replace(problem, loops=loops.load(problem))
+    problem = replace(problem, loops=loops.load(problem, torch.float64))
     duals, bound, rigorous = certified(problem, multipliers(problem, seed, scale))
     for row in range(problem.batch):
         exact = exact_value(problem, duals, row)
@@ -106,7 +106,7 @@ def test_residuals_are_shared_where_they_matter(
     """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
     monkeypatch.setattr(decomposition, "DIVIDED", 0 if divided else 10**12)
     problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
-    found = loops.load(problem)
+    found = loops.load(problem, torch.float64)
     assert found is not None
     alone, price = problem.spread(problem.counts) == 1, problem.spread(problem.cost)
     duals = torch.where(alone, price, multipliers(problem, 0, 1.0))
@@ -139,7 +139,7 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
     """With claims above what the multipliers prove, the better of them and of the shared ones stay, without loops too."""
     problem = bl.compile(ragged(0)).decomposition()
     found = []
-    for known in (problem, replace(problem, loops=loops.load(problem))):
+    for known in (problem, replace(problem, loops=loops.load(problem, torch.float64))):
         results = engine._nothing_yet(known)
         results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
         engine._certify(known, results, 0)
