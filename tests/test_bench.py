@@ -29,7 +29,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("case", ["table_4_1", "anytime", "scaling", "batch", "real", "large", "traffic", "sparse_lps", "nodes"])
+@pytest.mark.parametrize(
+    "case", ["table_4_1", "anytime", "scaling", "batch", "real", "large", "traffic", "sparse_lps", "nodes", "first"]
+)
 def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "run", case, "--quick", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
