@@ -148,7 +148,7 @@ class Decomposition:
     divided : tuple or None
         Parts in which large instances are summed, and one past the last variable that these share (:meth:`in_parts`).
     programs : dict
-        What :attr:`program` has written out, by precision and batch; copies with other costs share it.
+        What :attr:`program` wrote out last, by precision; copies with other costs share it.
     """
 
     cost: Tensor
@@ -162,7 +162,7 @@ class Decomposition:
     loops: Loops | None = None
     sharing: Tensor | None = None
     divided: tuple[int, int] | None = None
-    programs: dict[tuple[torch.dtype, int], Program] = field(default_factory=dict, repr=False)
+    programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
 
     @property
     def batch(self) -> int:
@@ -189,10 +189,10 @@ class Decomposition:
         """The rows of all blocks, written out once, whatever the costs; raises what :meth:`Program.build` raises."""
         from blocklp.program import Program  # which knows the decomposition
 
-        key = self.cost.dtype, self.batch
-        if key not in self.programs:
-            self.programs[key] = Program.build(self)
-        return self.programs[key]
+        known = self.programs.get(self.cost.dtype)
+        if known is None or len(known.row) != self.batch:
+            known = self.programs[self.cost.dtype] = Program.build(self)
+        return known
 
     @cached_property
     def loopable(self) -> bool:
@@ -229,11 +229,11 @@ class Decomposition:
 
     def in_parts(self) -> Decomposition:
         """Return the decomposition with large instances in parts: as many as their blocks outweigh."""
-        self = replace(self, divided=None)
+        whole = replace(self, divided=None)
         if self.copies < DIVIDED or not self.loopable or self.cost.device.type != "cpu" or self.coupling.maps:
-            return self
+            return whole
         blocks = max(group.blocks for group in self.groups if group.looped)
-        return replace(self, divided=(max(2, min(MOST_PARTS, blocks // (2 * max(self.used, 1)))), self.used))
+        return replace(whole, divided=(max(2, min(MOST_PARTS, blocks // (2 * max(whole.used, 1)))), whole.used))
 
     @cached_property
     def segments(self) -> list[tuple[int, int]]:

@@ -16,10 +16,9 @@ import time
 import torch
 from torch import Tensor
 
-from blocklp.compiled import spend
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
-from blocklp.program import MODULE, total
+from blocklp.program import total
 
 
 def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -67,5 +66,5 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
         back = program.product(problem, (ahead - new) * program.length, new - y) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
-    spend(MODULE, x.dtype, time.perf_counter() - began)
+    program.spend(time.perf_counter() - began)
     return found, passes

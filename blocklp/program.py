@@ -18,7 +18,7 @@ from torch import Tensor
 
 from blocklp.block import pick
 from blocklp.box import Box
-from blocklp.compiled import TILE, earned
+from blocklp.compiled import TILE, earned, spend
 from blocklp.decomposition import MOST_PARTS, Decomposition, Group, in_order
 from blocklp.errors import OptionError
 
@@ -173,6 +173,11 @@ class Program:
     def loops(self) -> ModuleType | None:
         """The compiled loops, where they serve and pay."""
         return None if self.layout is None else earned(MODULE, self.row.dtype)
+
+    def spend(self, seconds: float) -> None:
+        """Note how long tensor operations took where loops would have served."""
+        if self.layout is not None:
+            spend(MODULE, self.row.dtype, seconds)
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``."""

@@ -36,10 +36,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.compiled import TURNS, note, spend, tiles
+from blocklp.compiled import TURNS, note, tiles
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Memory, Method, MethodState, where
-from blocklp.program import MODULE, Program, summed, total
+from blocklp.program import Program, summed, total
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Pdhg(Method):
             most, began = min(most, self.longest), time.perf_counter()
             for _ in range(most):
                 state = self._pass(problem, state)
-            spend(MODULE, state.eta.dtype, time.perf_counter() - began)
+            program.spend(time.perf_counter() - began)
         x, y, _ = state.bar
         duals = program.pull(problem, y)
         reduced = problem.spread(problem.cost - problem.collect(duals))
