@@ -83,7 +83,6 @@ def note(module: ModuleType, kind: torch.dtype) -> None:
     """Note beside the cache that the loops of a module have been compiled for some precision."""
     if (module, kind) not in _noted:
         _noted.add((module, kind))
-        _cached.cache_clear()
         if (place := _place(module, kind)) is not None:
             with suppress(OSError):  # no place for a cache
                 place.touch()

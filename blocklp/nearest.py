@@ -18,7 +18,7 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
-from blocklp.program import total
+from blocklp.program import added
 
 
 def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -54,7 +54,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
     age, found, passes = torch.zeros_like(tolerance), x, torch.zeros_like(tolerance, dtype=torch.long)
     left = torch.ones_like(tolerance, dtype=torch.bool)
     for _ in range(most):
-        near = x + program.column * total(program.sums(problem, ahead))
+        near = x + program.column * added(program.sums(problem, ahead))
         near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
         reached = program.activity(problem, near)
         found, passes = where(left, near, found), passes + left

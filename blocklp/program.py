@@ -312,7 +312,7 @@ def _combined(columns: Tensor, factors: Tensor) -> Tensor:
 
 
 def added(terms: Tensor) -> Tensor:
-    """Sum over the rows of blocks ``(batch, rows, blocks)``, in the same order."""
+    """Sum over rows or parts, in the same order: ``(batch, k, n) -> (batch, n)``."""
     if terms.device.type != "cpu":
         return terms.sum(1)
     first, *others = terms.unbind(1)
@@ -324,11 +324,6 @@ def added(terms: Tensor) -> Tensor:
 def summed(terms: Tensor) -> Tensor:
     """Sum of numbers of all variables ``(batch, variables)``, as loops add: ``(batch,)`` float64."""
     return in_order(_tiled(terms))
-
-
-def total(sums: Tensor) -> Tensor:
-    """Sum over all parts: ``(batch, parts, n) -> (batch, n)``."""
-    return added(sums)
 
 
 def _tiled(terms: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ from torch import Tensor
 from blocklp.compiled import TURNS, note, tiles
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Memory, Method, MethodState, where
-from blocklp.program import Program, summed, total
+from blocklp.program import Program, added, summed
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Pdhg(Method):
     def _pass(self, problem: Decomposition, state: PdhgState) -> PdhgState:
         """One pass by tensor operations."""
         program, (x, y, activity), eta = state.program, state.now, state.eta[:, None]
-        near = x - eta * program.column * (problem.cost - total(state.pulled))
+        near = x - eta * program.column * (problem.cost - added(state.pulled))
         near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
         reached = program.activity(problem, near)
         w = eta * program.length * y - (2 * reached - activity)

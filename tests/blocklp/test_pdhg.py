@@ -112,13 +112,14 @@ def passed(model: bl.Model, dtype: torch.dtype) -> PdhgState:
     return state
 
 
-def agree(one: PdhgState, other: PdhgState) -> None:
-    for name in ("eta", "age", "residual", "first_residual", "pulled", "duals", "points"):
-        assert torch.equal(getattr(one, name), getattr(other, name)), name
-    for name in ("now", "first", "bar"):
-        assert all(torch.equal(a, b) for a, b in zip(getattr(one, name), getattr(other, name), strict=True)), name
+def same(one: PdhgState, other: PdhgState) -> bool:
+    single, several = ("eta", "age", "residual", "first_residual", "pulled", "duals", "points"), ("now", "first", "bar")
+    alone = all(torch.equal(getattr(one, name), getattr(other, name)) for name in single)
+    pairs = [pair for name in several for pair in zip(getattr(one, name), getattr(other, name), strict=True)]
+    return alone and all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.parametrize("both", [0], indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("divided", [0, 10**12])
 @pytest.mark.parametrize("model", [roof(300, 0), mixed(0), mixed(1, 5), labelling(12)])
@@ -126,21 +127,20 @@ def test_loops_give_the_bits_of_tensor_operations(
     model: bl.Model, divided: int, dtype: torch.dtype, loops_after: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever their number of parts."""
-    pytest.importorskip("numba")
     monkeypatch.setattr(program, "DIVIDED", divided)
     found = []
     for seconds in (0, np.inf):
         loops_after(seconds)
         found.append(passed(model, dtype))
-    agree(*found)
+    assert same(*found)
 
 
+@pytest.mark.parametrize("both", [0], indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_solve_does_not_depend_on_when_loops_take_over(
     dtype: torch.dtype, loops_after: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mended points and the passes of a warm start included; the third has them from its second leap on."""
-    pytest.importorskip("numba")
     solver, other = mixed(6, 3).compile(dtype=dtype), torch.tensor([1e-5, 1e-7, 1e-5])
     found = []
     for seconds in (0.0, np.inf, 1e-9):
@@ -176,7 +176,7 @@ def test_threads_change_nothing_and_parts_only_rounding(monkeypatch: pytest.Monk
     finally:
         torch.set_num_threads(threads)
     assert [len(s.pulled[0]) for s in found] == [2, 2, 1]
-    agree(found[0], found[1])
+    assert same(found[0], found[1])
     assert torch.allclose(found[0].duals, found[2].duals, atol=1e-9)
 
 
