@@ -7,6 +7,7 @@ from blocklp.block import BlockType, Constraints
 from blocklp.box import Box
 from blocklp.certificate import Certificate, verify_certificate
 from blocklp.check import check
+from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError
 from blocklp.expression import Expression, Parameter, Variable, View
 from blocklp.factored import FactoredBlock
@@ -41,6 +42,7 @@ __all__ = [
     "Certificate",
     "Clusters",
     "Constraints",
+    "Deadline",
     "Event",
     "Expression",
     "FactoredBlock",

@@ -43,3 +43,7 @@ class FormatError(BlocklpError, ValueError):
 
 class MissingDependencyError(BlocklpError, ImportError):
     """An optional package is needed and not installed."""
+
+
+class TimeLimitError(BlocklpError, TimeoutError):
+    """The time limit was reached before there was anything to return."""

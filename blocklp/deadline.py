@@ -1,0 +1,81 @@
+"""The moment at which work is given up: one object, passed down through every phase of a call."""
+
+from __future__ import annotations
+
+import math
+import time
+from numbers import Real
+
+from blocklp.errors import OptionError, TimeLimitError
+
+
+class Deadline:
+    """A time limit under way.
+
+    A function that takes ``time_limit`` makes one of it at once (:meth:`of`) and hands it down; every loop that can take a tenth of a
+    second asks it.  A phase that cannot be divided is estimated, and left out where it cannot be afforded (:meth:`affords`).
+
+    Parameters
+    ----------
+    seconds : float
+        From now on, or from ``began``; positive, infinity for no limit.
+    began : float, optional
+        Reading of :func:`time.perf_counter` from which they count.
+
+    Raises
+    ------
+    OptionError
+        If ``seconds`` is not a positive number.
+
+    Examples
+    --------
+    >>> import blocklp as bl
+    >>> deadline = bl.Deadline(60.0)
+    >>> deadline.over()
+    False
+    """
+
+    def __init__(self, seconds: float = math.inf, *, began: float | None = None) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0:
+            raise OptionError(f"time_limit is {seconds!r}; it must be a positive number of seconds, or infinity")
+        self.seconds: float = float(seconds)
+        self.began: float = time.perf_counter() if began is None else began
+
+    @classmethod
+    def of(cls, limit: float | Deadline) -> Deadline:
+        """Return the deadline given, or one for so many seconds from now on."""
+        return limit if isinstance(limit, Deadline) else cls(limit)
+
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return time.perf_counter() - self.began
+
+    def left(self) -> float:
+        """Seconds that are left, zero once it is over."""
+        return max(self.seconds - self.elapsed(), 0.0)
+
+    def over(self) -> bool:
+        """Whether no time is left."""
+        return self.elapsed() >= self.seconds
+
+    def affords(self, seconds: float) -> bool:
+        """Whether a phase that cannot be divided and takes about so long would end in time."""
+        return self.left() >= seconds
+
+    def within(self, seconds: float) -> Deadline:
+        """Return a deadline so many seconds from now on, or this one where it comes sooner."""
+        return Deadline(max(min(seconds, self.left()), 1e-9))
+
+    def check(self, doing: str) -> None:
+        """Give up where there is nothing to return yet.
+
+        Raises
+        ------
+        TimeLimitError
+            If the deadline is over; the message says what was being done.
+        """
+        if self.over():
+            raise TimeLimitError(f"the time limit of {self.seconds:g} s was reached while {doing}; raise time_limit")
+
+    def __repr__(self) -> str:
+        return f"Deadline({self.seconds:g} s, {self.left():.3g} s left)"
