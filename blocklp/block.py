@@ -7,6 +7,7 @@ all blocks of all instances at once.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -54,22 +55,44 @@ class Constraints:
         excess = torch.maximum(self.lower.to(point) - activity, activity - self.upper.to(point))
         return excess.clamp(min=0).amax(-1) if excess.shape[-1] else point.new_zeros(point.shape[:2])
 
-    def worst(self, rows: Tensor) -> Tensor:
-        """Largest violation by all blocks of an instance: points ``(batch, dim, blocks)`` to ``(batch,)``.
+    def relative_violation(self, point: Tensor, size: Tensor) -> Tensor:
+        r"""Largest violation of a row at each point, relative to the row: ``(batch, blocks, dim) -> (batch, blocks)``.
 
-        One system for all blocks is evaluated entry by entry: most entries are zero and many rows one-sided.
+        That is to the side that is violated or to :math:`\sum_i |a_i x_i|`, whichever is more; to
+        :math:`\sum_i |a_i| size_i` where the side is zero.  ``size`` ``(batch, blocks, dim)`` are magnitudes of the
+        entries, of which errors are small parts.
         """
-        worst = rows.new_zeros(len(rows))
-        if self.matrix.shape[:2] != (1, 1) or self.lower.shape[:2] != (1, 1) or self.matrix.numel() > 256:
-            return torch.maximum(worst, self.violation(rows.transpose(1, 2)).amax(1))
+        if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
+            return self._relative_by_entries(point, size)
+        matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
+        activity, terms, reach = (
+            (m @ v[..., None])[..., 0] for m, v in ((matrix, point), (matrix.abs(), point.abs()), (matrix.abs(), size))
+        )
+        below = relative_excess(lower - activity, lower.abs(), terms, reach)
+        worst = torch.maximum(below, relative_excess(activity - upper, upper.abs(), terms, reach))
+        return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
+
+    def _relative_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
+        """One system for all blocks, entry by entry: most entries are zero and many rows one-sided."""
+        worst, x, sizes = point.new_zeros(point.shape[:2]), point.unbind(-1), size.unbind(-1)
         for entries, low, high in zip(self.matrix[0, 0].tolist(), self.lower[0, 0].tolist(), self.upper[0, 0].tolist(), strict=True):
-            terms = [rows[:, i] * entry if entry != 1 else rows[:, i] for i, entry in enumerate(entries) if entry]
-            activity = sum(terms[1:], start=terms[0]) if terms else rows[:, 0] * 0
-            if high < torch.inf:
-                worst = torch.maximum(worst, activity.amax(1) - high)
-            if low > -torch.inf:
-                worst = torch.maximum(worst, low - activity.amin(1))
+            used = [(entry, i) for i, entry in enumerate(entries) if entry]
+            activity = sum((x[i] * entry for entry, i in used), start=torch.zeros_like(worst))
+            for side, excess in ((low, low - activity), (high, activity - high)):
+                if math.isinf(side) or not bool((excess > 0).any()):
+                    continue
+                terms = sum(((x[i] if side else sizes[i]).abs() * abs(entry) for entry, i in used), start=torch.zeros_like(worst))
+                worst = torch.maximum(worst, relative_excess(excess, torch.full_like(worst, abs(side)), terms, terms))
         return worst
+
+
+def relative_excess(excess: Tensor, side: Tensor, terms: Tensor, size: Tensor) -> Tensor:
+    """What is above zero, relative to the magnitude of a side or of the terms of its row, or to ``size`` where the side is zero.
+
+    All of shapes that broadcast; infinite where that is zero, and zero where nothing is above zero.
+    """
+    scale = torch.where(side > 0, torch.maximum(side, terms), size)
+    return torch.where(excess > 0, excess / scale, 0.0)
 
 
 class BlockType:

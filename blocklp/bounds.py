@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from blocklp.decomposition import Decomposition, Group
 
 
+NOISE = 16 * torch.finfo(torch.float64).eps
+"""Units of roundoff of all that is added up that :func:`corrected` charges."""
+
+
 def rounding(terms: int | Tensor, dtype: torch.dtype) -> float | Tensor:
     r""":math:`\gamma_n = n u / (1 - n u)` for ``terms`` operations, doubled to cover the bound's own rounding."""
     unit = torch.finfo(dtype).eps
@@ -42,13 +46,14 @@ def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
 
 
 def summed(problem: Decomposition, duals: Tensor, value: Tensor, paid: Tensor) -> Tensor:
-    """The same where the charges ``(batch, variables)`` are known."""
-    return value + paid.sum(-1) + problem.offset - noise(duals, problem.largest)
+    """Residual-corrected bound ``(batch,)`` where the charges ``(batch, variables)`` of the residual are known."""
+    return with_offset(value + paid.sum(-1) - problem.magnitude(duals).mul_(NOISE), problem.offset)
 
 
-def noise(duals: Tensor, largest: Tensor) -> Tensor:
-    """Some units of roundoff of all that is added up: ``(batch,)``; ``largest`` is :attr:`Decomposition.largest`."""
-    return 16 * torch.finfo(duals.dtype).eps * duals.abs().sum(1) * largest
+def with_offset(bound: Tensor, offset: Tensor) -> Tensor:
+    """Bounds ``(batch,)`` plus the constants of the objective, rounded down."""
+    total = bound + offset
+    return total - torch.finfo(total.dtype).eps * total.abs()
 
 
 def safe(problem: Decomposition, duals: Tensor) -> Tensor:
@@ -64,7 +69,7 @@ def safe(problem: Decomposition, duals: Tensor) -> Tensor:
         blocks.append(found[1:])
     residual = problem.cost - problem.collect(duals)
     doubt = rounding(1, duals.dtype) * (problem.counts + 2) * (problem.cost.abs() + problem.collect(duals.abs()))
-    largest = torch.maximum(problem.lower.abs(), problem.upper.abs())
+    largest = problem.reach
     paid = charges(residual, problem.lower, problem.upper)
     return charged(problem.offset, blocks, paid, doubt * largest, (residual.abs() + doubt) * largest)
 
@@ -108,8 +113,15 @@ def proof(problem: Decomposition, duals: Tensor, bound: Tensor) -> Tensor:
     their bound exceeds any allowance.
     """
     rigorous = safe(problem, duals)
-    cautious = bound - 1e-6 * duals.abs().sum(1) * problem.largest
+    cautious = bound - 1e-6 * problem.magnitude(duals)
     return torch.where(torch.isfinite(rigorous), rigorous, cautious)
+
+
+def box_minimum(problem: Decomposition) -> Tensor:
+    r"""Lower bound :math:`\sum_j \min(c_j lo_j, c_j hi_j)` on every feasible value, rounded down: ``(batch,)``."""
+    low = charges(problem.cost, problem.lower, problem.upper)
+    error = rounding(low.shape[-1] + 3, low.dtype) * (low.abs().sum(-1) + problem.offset.abs())
+    return low.sum(-1) + problem.offset - error
 
 
 def box_maximum(problem: Decomposition) -> Tensor:

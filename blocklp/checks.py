@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blocklp.block import relative_excess
 from blocklp.bounds import block_terms, charged, corrected, safe, summed
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition
@@ -18,7 +19,10 @@ NEGLIGIBLE = 0.01
 """Part of the gap up to which the copies do not share the residual of multipliers: an upper estimate of what they would gain."""
 
 ALMOST = 3e-2
-"""Points that violate rows by more, relative to their size, are not worth mending."""
+"""Points that violate rows by more, relative to what their terms add up to, are not worth mending."""
+
+CANCELLED, ROUNDED = 1e-3, 1e-9
+"""Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value counts as zero."""
 
 MENDING = 150
 """Passes for that."""
@@ -107,6 +111,17 @@ def offer(
     return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
 
 
+def floor(problem: Decomposition, x: Tensor) -> Tensor:
+    r"""Least scale ``(batch,)`` that gaps are relative to, from primal points ``(batch, variables)``.
+
+    A thousandth of :math:`\sum_j |c_j|` times the largest entry of the point, or of :math:`\sum_j |c_j| reach_j` if that
+    is less, and a billionth of the latter; :math:`reach_j` is the largest magnitude that the bounds of a variable allow.
+    A value below that is what is left where terms cancel.  It scales with costs and variables as values do.
+    """
+    terms, largest = problem.cost_terms, torch.linalg.vector_norm(x, torch.inf, dim=1)
+    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest), ROUNDED * terms[0])
+
+
 def offer_mean(problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
     """The same in compiled loops, for means of any precision.
 
@@ -146,16 +161,15 @@ def mend(
     if not problem.testable:
         return primal, x, spent
     found, _ = point(problem, mean, tolerance)
-    value, size = problem.primal_value(found), 1 + found.abs().amax(1)
-    due = (value < primal - NOTICED * value.abs()) & torch.isfinite(found).all(1)
+    due = nearer(problem.primal_value(found), primal, bound) & torch.isfinite(found).all(1)
     if bool(due.any()):
-        worst = violation(problem, found) / size
+        worst = violation(problem, found)
         due &= (worst > tolerance) & (worst <= ALMOST)
     rows = due.nonzero()[:, 0]
     if not len(rows):
         return primal, x, spent
     part = problem if len(rows) == problem.batch else problem.select(rows)
-    mended, passes = nearest(part, found[rows], tolerance / 2 * size[rows], MENDING)
+    mended, passes = nearest(part, found[rows], tolerance / 2, MENDING)
     better, points = prefer(part, mended, None, tolerance, bound[rows], primal[rows], x[rows])
     return primal.index_copy(0, rows, better), x.index_copy(0, rows, points), spent.index_copy(0, rows, passes)
 
@@ -164,11 +178,11 @@ def prefer(
     problem: Decomposition, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The better of points found and the best so far; ``points`` are copies that must agree with what was found."""
-    value, slack = problem.primal_value(found), tolerance * (1 + found.abs().amax(1))
-    # Less than the bound by more than the tolerance explains is no value of a feasible point.
-    better = (value < primal - NOTICED * value.abs()) & (value >= bound - slack * problem.cost.abs().sum(1))
+    value = problem.primal_value(found)
+    better = nearer(value, primal, bound)
     if points is not None:
-        better &= (points - problem.spread(found)).abs().amax(1) <= slack
+        slack = problem.spread(tolerance * problem.sizes(found))
+        better &= ((points - problem.spread(found)).abs() <= slack).all(1)
     if bool(better.any()):
         better &= feasible(problem, found, tolerance)
     first = better | torch.isinf(primal)
@@ -195,18 +209,29 @@ def point(problem: Decomposition, mean: Tensor, tolerance: float) -> tuple[Tenso
 
 def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
     """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
-    return (violation(problem, x) <= tolerance * (1 + x.abs().amax(1))) & torch.isfinite(x).all(1)
+    return (violation(problem, x) <= tolerance) & torch.isfinite(x).all(1)
+
+
+def nearer(value: Tensor, primal: Tensor, bound: Tensor) -> Tensor:
+    """Whether values ``(batch,)`` are nearer to the bound than the best so far.
+
+    A point that is feasible within a tolerance may be worth less than the bound; then one that is worth more is better.
+    """
+    return (value - bound).abs() < (primal - bound).abs() - NOTICED * value.abs()
 
 
 def violation(problem: Decomposition, x: Tensor) -> Tensor:
-    """Largest violation of bounds and stated constraints by points ``(batch, variables)``: ``(batch,)``."""
-    worst = torch.maximum(problem.lower - x, x - problem.upper).amax(1)
-    copies = problem.spread(x)
+    """Largest violation of bounds and stated constraints by points ``(batch, variables)``: ``(batch,)``.
+
+    Each is relative to the side that is violated or to the terms of the row, whichever is more (:meth:`Constraints.violation`).
+    """
+    size = problem.sizes(x)
+    worst = relative_excess(problem.lower - x, problem.lower.abs(), x.abs(), size)
+    worst = torch.maximum(worst, relative_excess(x - problem.upper, problem.upper.abs(), x.abs(), size)).amax(1)
+    copies, sizes = problem.spread(x), problem.spread(size)
     for group in problem.groups:
         rows = group.type.constraints()
         if rows is not None:
-            own = (
-                rows.worst(group.rows(copies)) if group.alive is None else (rows.violation(group.view(copies)) * group.alive).amax(1)
-            )
-            worst = torch.maximum(worst, own)
+            own = rows.relative_violation(group.view(copies), group.view(sizes))
+            worst = torch.maximum(worst, (own if group.alive is None else own * group.alive).amax(1))
     return worst

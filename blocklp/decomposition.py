@@ -175,9 +175,27 @@ class Decomposition:
         return self.groups[-1].stop
 
     @cached_property
-    def largest(self) -> Tensor:
-        """Largest magnitude that a variable can have: ``(batch or 1,)``."""
-        return torch.maximum(self.lower.amin(1).neg(), self.upper.amax(1))
+    def reach(self) -> Tensor:
+        """Largest magnitude that each variable can have: ``(batch or 1, variables)``."""
+        return torch.maximum(self.lower.abs(), self.upper.abs())
+
+    @cached_property
+    def cost_terms(self) -> tuple[Tensor, Tensor]:
+        r"""Return :math:`\sum_j |c_j| reach_j` and :math:`\sum_j |c_j|`, both ``(batch,)``."""
+        cost = self.cost.abs()
+        return (cost * self.reach).sum(1), cost.sum(1)
+
+    def sizes(self, x: Tensor) -> Tensor:
+        """Magnitudes of the entries of points, both ``(batch, variables)``, of which errors are small parts.
+
+        The largest entry, or the reach of the variable if that is less: bounds may be far from any point, and a point
+        may hold numbers of different units.
+        """
+        return torch.minimum(self.reach, torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True))
+
+    def magnitude(self, copies: Tensor) -> Tensor:
+        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, reach_i` of copies ``(batch, copies)``: ``(batch,)``."""
+        return (self.collect(copies.abs()) * self.reach).sum(1)
 
     @cached_property
     def testable(self) -> bool:

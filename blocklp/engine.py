@@ -6,7 +6,6 @@ for the residual of the multipliers (:mod:`blocklp.bounds`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -17,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.bounds import box_maximum, corrected, proof, safe
-from blocklp.checks import NOTICED, certified, complete, improve, keep, mend, offer, offer_mean, prefer
+from blocklp.bounds import box_maximum, box_minimum, corrected, proof, safe
+from blocklp.checks import NOTICED, certified, complete, floor, improve, keep, mend, offer, offer_mean, prefer
 from blocklp.compiled import loops_only, note
 from blocklp.decomposition import Decomposition
 from blocklp.loops import load
@@ -29,6 +28,15 @@ from blocklp.status import Status
 
 MEND_SHARE, MEND_PART = 4, 2
 """An attempt to make points feasible waits for so many passes of the method for each of the last one, at most half of all so far."""
+
+GLANCE = 0.1
+"""Seconds between two looks at the clock, about; a pass is not divided."""
+
+CLOSING = 3.0
+"""Checks that it takes to end: one, and the final bounds."""
+
+STILL = 1e-10
+"""Relative change of a value up to which it counts as the same."""
 
 RARELY = 11
 """Checks at the method's cadence before they become rarer."""
@@ -101,18 +109,21 @@ def _solve(
 ) -> Results:
     """Solve instances in the order of their parts, each of which share the same coordinates."""
     results = _nothing_yet(problem)
+    if limits.deadline.over():
+        return replace(results, status=torch.full_like(results.status, Status.TIME_LIMIT))
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
     if method.looped:
         alike = [(rows, replace(part, loops=load(part, dtype, whole=repair is None))) for rows, part in alike]
-    lanes: list[_Lane] = []
+    slices = []
     for rows, part in alike:
         together = part.loops is not None and part.loops.alone is not None
         if together:
             _ = part.coupling.places  # once for all lanes, and for solves to come
         for own in _parts(part, LOOPED_COPIES if together else CACHED_COPIES):
             some = part if own == slice(0, part.batch) else part.select(own)
-            at = slice(rows.start + own.start, rows.start + own.stop)
-            lanes.append(_Lane(some, results, at, method, limits, repair, time.perf_counter()))
+            slices.append((some, slice(rows.start + own.start, rows.start + own.stop)))
+    rounds = max(1.0, len(slices) / torch.get_num_threads())
+    lanes = [_Lane(some, results, at, method, limits, repair, rounds) for some, at in slices]
     live = [(lane, lane.work(dtype, duals, eta, memory)) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
     # the instances of a single lane out to threads themselves.
@@ -147,8 +158,8 @@ def _nothing_yet(problem: Decomposition) -> Results:
     batch, full = problem.batch, problem.cost.new_full
     zero = torch.zeros(batch, dtype=torch.long, device=problem.cost.device)
     return Results(
-        bound=full((batch,), -torch.inf),
-        safe_bound=full((batch,), -torch.inf),
+        bound=box_minimum(problem),
+        safe_bound=box_minimum(problem),
         primal=full((batch,), torch.inf),
         x=_zeros(problem.cost, problem.cost.shape[1]),
         duals=_zeros(problem.cost, problem.copies),
@@ -156,6 +167,7 @@ def _nothing_yet(problem: Decomposition) -> Results:
         status=zero,
         passes=zero.clone(),
         seconds=full((batch,), 0.0),
+        floor=full((batch,), 0.0),
     )
 
 
@@ -181,7 +193,7 @@ def _tell(
     record: Callable[[Event], None] | None,
 ) -> None:
     """Send the event; a callback's answer may stop instances."""
-    passes, seconds = max(lane.passes for lane in lanes), time.perf_counter() - lanes[0].began
+    passes, seconds = max(lane.passes for lane in lanes), lanes[0].limits.deadline.elapsed()
     event = Event(passes, seconds, results.bound.clone(), results.primal.clone(), results.gap(), results.status.clone())
     if record is not None:
         record(event)
@@ -238,11 +250,12 @@ class _Lane:
         method: Method,
         limits: Limits,
         repair: Repair | None,
-        began: float,
+        rounds: float,
     ) -> None:
         rows = torch.arange(part.start, part.stop, device=problem.cost.device)
         self.results, self.rows, self.method, self.limits = results, rows, method, limits
-        self.repair, self.began = repair, began
+        self.repair = repair
+        self.rounds, self.closing, self.longest = rounds, 0.0, 1
         self.problem = self.iterated = problem
         self.parked = problem.loops is not None and problem.loops.alone is not None
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
@@ -253,11 +266,13 @@ class _Lane:
         self.best_bound = full((len(rows),), -torch.inf)
         self.mark_bound = full((len(rows),), -torch.inf)
         self.mark_primal = full((len(rows),), torch.inf)
+        self.mark_value = full((len(rows),), -torch.inf)
         self.mark_pass = torch.zeros_like(rows)
         self.mend_from = torch.zeros_like(rows)
 
     def work(self, dtype: torch.dtype, duals: Tensor | None, eta: Tensor | None, memory: Memory | None) -> Iterator[None]:
         """Make passes from where the whole batch starts; yields after every check, and is not resumed without instances."""
+        limits = self.limits
         duals, eta = (None if t is None else t[self.part] for t in (duals, eta))
         if (loops := self.problem.loops) is not None:
             self.problem = replace(self.problem, loops=loops.over(self.problem))
@@ -280,13 +295,18 @@ class _Lane:
                 self._improve(self.state.duals, self.state.value)
             # A check that has to evaluate makes a pass of its own.
             if self.passes + (not self._known()) >= self.due or self._out_of_budget():
+                began = limits.deadline.elapsed()
                 self.state = self.method.finish(self.iterated, self.state)
                 self._check()
                 self.due = self._next_check()
+                self.closing = CLOSING * self.rounds * (limits.deadline.elapsed() - began)
                 yield
             most = 1 if self.evaluated else max(1, min(self.due - self.passes - 1, self._left()))
-            self.state, passes = self.method.leap(self.iterated, self.state, most)
+            began = limits.deadline.elapsed()
+            self.state, passes = self.method.leap(self.iterated, self.state, min(most, self.longest))
             self.passes += passes
+            pace = (limits.deadline.elapsed() - began) / passes
+            self.longest = max(1, int(GLANCE / max(pace, 1e-9)))
 
     def drop(self, stop: Tensor) -> None:
         """Interrupt the instances of a mask ``(batch,)`` that are still at work."""
@@ -297,8 +317,7 @@ class _Lane:
             self.results.status[self.rows[done]] = int(Status.INTERRUPTED)
 
     def _out_of_budget(self) -> bool:
-        late = time.perf_counter() - self.began >= self.limits.time_limit
-        return late or self._left() <= 0
+        return self.limits.deadline.left() <= self.closing or self._left() <= 0
 
     def _next_check(self) -> int:
         """The pass of the next check after one."""
@@ -336,7 +355,9 @@ class _Lane:
         def mark(mask: Tensor, why: Status) -> None:
             status.masked_fill_(mask & (status == 0), int(why))
 
-        gap = relative_gap(primal, bound)
+        least = floor(self.problem, out.x[self.part])[self.live] if self.parked else floor(self.problem, out.x[rows])
+        out.floor[rows] = least
+        gap = relative_gap(primal, bound, least)
         mark(gap <= limits.tol[rows], Status.OPTIMAL)
         mark(bound - NOTICED * bound.abs() >= limits.cutoff[rows], Status.CUTOFF)
         over = bound > self.box_maximum
@@ -347,16 +368,20 @@ class _Lane:
             over[where] = proof(problem, problem.recentred(self.best_duals[at].double()), bound[where]) > self.box_maximum[where]
             mark(over, Status.INFEASIBLE)
         mark(~torch.isfinite(value), Status.NUMERICAL_ERROR)
-        scale = bound.abs().clamp(min=1.0)
-        moved = (bound > self.mark_bound + 1e-10 * scale) | (primal < self.mark_primal - 1e-10 * scale)
+        # Not stalled while anything moves: the best values, or the value of the multipliers at hand.
+        scale = STILL * torch.maximum(bound.abs(), least)
+        moved = torch.zeros_like(over)
+        for mark_now, now in ((self.mark_bound, bound), (self.mark_primal, primal), (self.mark_value, value)):
+            moved |= ((now - mark_now).abs() > scale) & (now != mark_now)
         self.mark_bound = torch.where(moved, bound, self.mark_bound)
         self.mark_primal = torch.where(moved, primal, self.mark_primal)
+        self.mark_value = torch.where(moved, value, self.mark_value)
         self.mark_pass = self.mark_pass.masked_fill(moved, self.passes)
         mark(self.passes - self.mark_pass >= limits.patience, Status.STALLED)
         if self._left() <= 0:
             mark(torch.ones_like(over), Status.PASS_LIMIT)
-        seconds = time.perf_counter() - self.began
-        if seconds >= limits.time_limit:
+        seconds = limits.deadline.elapsed()
+        if limits.deadline.left() <= self.closing:
             mark(torch.ones_like(over), Status.TIME_LIMIT)
         out.status[rows] = status
         out.passes[rows] = self.passes
@@ -405,7 +430,7 @@ class _Lane:
             out.duals[rows] = self.best_duals[at]
         out.status[rows] = status[done]
         out.passes[rows] = self.passes
-        out.seconds[rows] = time.perf_counter() - self.began
+        out.seconds[rows] = self.limits.deadline.elapsed()
         if self.method.proximal:
             out.eta[rows] = self.state.eta[at].double()
         known = self.method.remember(self.iterated, self.state)
@@ -415,7 +440,7 @@ class _Lane:
             for kept, now in zip(self.memory, known, strict=True):
                 kept[rows - self.part.start] = now[done].double()
         stay = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
-        names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_pass", "mend_from"]
+        names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_value", "mark_pass", "mend_from"]
         left: dict[str, Any] = {}
         if self.parked:
             loops = self.problem.loops

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from blocklp import compiled
 from blocklp.block import Rows, pick
-from blocklp.bounds import noise
+from blocklp.bounds import NOISE, with_offset
 from blocklp.box import Box
 from blocklp.compiled import TURNS
 from blocklp.decomposition import Decomposition, Group
@@ -105,7 +105,8 @@ class Only:
     ends : int
         One past the last variable that is met or private.
     rest, largest, size : Tensor
-        ``(batch,)``: value of all other groups less its rounding, largest magnitude of a variable, length of the cost.
+        ``(batch,)``: value of all other groups and the constant less their rounding, largest magnitude of a
+        variable of the group, sum of the sizes of the costs.
     """
 
     group: int
@@ -139,7 +140,7 @@ class Only:
     @classmethod
     def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
         """What the loops need to know of a problem, and one past the last variable that the group shares."""
-        group, index, rest, largest = problem.groups[number], problem.coupling.index, problem.offset, problem.largest
+        group, index, rest = problem.groups[number], problem.coupling.index, torch.zeros_like(problem.offset)
         met, private = problem.met, torch.zeros_like(problem.met)
         tight, narrow = (problem.lower > 0) | (problem.upper < 1), torch.zeros(1, dtype=torch.bool)
         for other in problem.groups:
@@ -154,11 +155,14 @@ class Only:
                     narrow = narrow | (tight.expand(rows, -1).gather(1, places.expand(rows, -1)) & real).any(1)
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
-                rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - noise(own, largest))
+                reach = problem.coupling.spread_part(problem.reach.expand_as(problem.cost), other.start, other.stop)
+                doubt = NOISE * (own.abs() * reach).sum(1)
+                rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - doubt)
+        largest = problem.reach.masked_fill(private & ~met, 0.0).amax(1)
         columns, used = private.any(0).nonzero(), problem.used
         ends = max(used, int(columns[-1]) + 1 if len(columns) else 0)
         room = problem.cost.new_empty(problem.parts, 4, used) if problem.parts > 1 else None
-        tables = (torch.arange(problem.batch), met, private, narrow.expand(problem.batch), ends, rest)
+        tables = (torch.arange(problem.batch), met, private, narrow.expand(problem.batch), ends, with_offset(rest, problem.offset))
         return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
 
 

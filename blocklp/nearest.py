@@ -21,8 +21,10 @@ from blocklp.methods.base import where
 from blocklp.program import added
 
 
-def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Move points ``(batch, variables)`` until no row is violated by more than a tolerance ``(batch,)``, for so many passes at most.
+def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
+    """Move points ``(batch, variables)`` until no row is violated by more than a tolerance, for so many passes at most.
+
+    It is relative to the rows, as :meth:`Constraints.relative_violation` has it, at the points given.
 
     All blocks must state their constraints.
 
@@ -32,8 +34,9 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
         ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
     """
     program = problem.program
+    slack = tolerance * program.sizes(problem, x)
     if (layout := program.layout) is not None and (loops := program.loops()) is not None:
-        found, passes = x.clone(), torch.zeros_like(tolerance, dtype=torch.long)
+        found, passes = x.clone(), torch.zeros(len(x), dtype=torch.long)
         loops.project(
             len(x),
             most,
@@ -42,7 +45,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
             program.entries,
             (x, problem.lower, problem.upper, program.column),
             (program.lower, program.upper, program.row, program.length),
-            tolerance,
+            slack,
             tuple(torch.zeros_like(program.row) for _ in range(3)),
             x.new_zeros(len(x), program.parts, x.shape[1]),
             found,
@@ -51,14 +54,14 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: Tensor, most: int) -> 
         return found, passes
     began, y = time.perf_counter(), torch.zeros_like(program.row)
     ahead = y
-    age, found, passes = torch.zeros_like(tolerance), x, torch.zeros_like(tolerance, dtype=torch.long)
-    left = torch.ones_like(tolerance, dtype=torch.bool)
+    age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
+    left = torch.ones(len(x), dtype=torch.bool, device=x.device)
     for _ in range(most):
         near = x + program.column * added(program.sums(problem, ahead))
         near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
         reached = program.activity(problem, near)
         found, passes = where(left, near, found), passes + left
-        left = left & ~(torch.maximum(program.lower - reached, reached - program.upper) <= tolerance[:, None]).all(1)
+        left = left & ~(torch.maximum(program.lower - reached, reached - program.upper) <= slack).all(1)
         if not bool(left.any()):
             break
         w = ahead * program.length - reached

@@ -328,7 +328,7 @@ def bounds(
             total = constant
             for g in range(len(groups)):
                 total += _values(groups[g], index, lower, upper, table, w)
-            last = done >= sweeps or total - before <= stall * max(1.0, abs(total))
+            last = done >= sweeps or total - before <= stall * abs(total)
             if total >= goal or last:
                 safe = total - _charge(fix, cost, first, own, order, lower, upper, largest, terms, constant, w)
                 if safe >= goal or last:

@@ -14,7 +14,6 @@ that are still open.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from blocklp import compiled
 from blocklp.bounds import rounding
+from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
 from blocklp.engine import run
 from blocklp.errors import ModelError, OptionError, ShapeError
@@ -103,7 +103,7 @@ class NodeBounds:
     @property
     def scores(self) -> Tensor:
         """``(nodes, k)`` float64: the product of what both values cost the bound, plus a millionth of its size; -1 where fixed."""
-        least = 1e-6 * self.bound.abs().clamp(min=1.0).nan_to_num(posinf=1.0)[:, None]
+        least = 1e-6 * self.bound.abs().nan_to_num(posinf=1.0)[:, None]
         gains = [(side - self.bound[:, None]).abs() for side in (self.if_zero, self.if_one)]
         return ((gains[0] + least) * (gains[1] + least)).nan_to_num(0.0, posinf=0.0).masked_fill(self.fixings >= 0, -1.0)
 
@@ -165,7 +165,7 @@ class Nodes:
         stall: float = 1e-4,
         passes: int | None = None,
         method: str | Method = "auto",
-        time_limit: float = math.inf,
+        time_limit: float | Deadline = math.inf,
     ) -> NodeBounds:
         """Bound nodes; those not reached in time have what is known without looking: no bound.
 
@@ -187,15 +187,15 @@ class Nodes:
             types, a GPU, no numba).
         method : str or Method
             As in :meth:`Solver.solve`.
-        time_limit : float
-            Seconds.
+        time_limit : float or Deadline
+            Seconds, or what is left of a deadline.
 
         Raises
         ------
         ShapeError, OptionError
             If fixings or multipliers do not fit, or an option is out of range.
         """
-        device = self.solver.device
+        device, deadline = self.solver.device, Deadline.of(time_limit)
         fixed = self._fixings(fixings).to(device)
         count = len(fixed)
         start = self._multipliers(multipliers, count)
@@ -203,13 +203,13 @@ class Nodes:
         for name, value in (("sweeps", sweeps), ("passes", most)):
             if not isinstance(value, int) or value < 0:
                 raise OptionError(f"{name} is {value!r}; it must be an integer, not negative")
-        if not time_limit > 0 or not stall >= 0:
-            raise OptionError(f"{time_limit=}, {stall=}; the one must be positive, the other not negative")
+        if not stall >= 0:
+            raise OptionError(f"stall is {stall!r}; it must not be negative")
         goal = torch.as_tensor(math.inf * self.sign if cutoff is None else cutoff, dtype=torch.float64, device=device)
         if goal.dim() > 1 or (goal.dim() == 1 and len(goal) != count) or bool(goal.isnan().any()):
             raise OptionError(f"cutoff must be a number or ({count},) numbers without NaN, got shape {tuple(goal.shape)}")
         out = self._nothing_yet(fixed, (self.sign * goal).expand(count))
-        reached, began = 0, time.perf_counter()
+        reached = 0
         try:
             while reached < count:
                 rows = slice(reached, min(reached + CHUNK, count))
@@ -219,11 +219,10 @@ class Nodes:
                 else:
                     out.multipliers[rows] = given
                 reached = rows.stop
-                left = time_limit - (time.perf_counter() - began)
                 todo = out.open[rows].nonzero()[:, 0] + rows.start
-                if most and len(todo) and left > 0:
-                    self._passes(out, todo, method, most, left)
-                if left <= 0 or bool((out.status[rows] == int(Status.INTERRUPTED)).any()):
+                if most and len(todo) and not deadline.over():
+                    self._passes(out, todo, method, most, deadline)
+                if deadline.over() or bool((out.status[rows] == int(Status.INTERRUPTED)).any()):
                     break
         except KeyboardInterrupt:
             out.status[reached:] = int(Status.INTERRUPTED)
@@ -289,7 +288,7 @@ class Nodes:
         names = ("bound", "multipliers", "if_zero", "if_one", "cutoff")
         return replace(out, maximizing=True, **{name: getattr(out, name).neg_() for name in names})
 
-    def _passes(self, out: NodeBounds, rows: Tensor, method: str | Method, passes: int, seconds: float) -> None:
+    def _passes(self, out: NodeBounds, rows: Tensor, method: str | Method, passes: int, deadline: Deadline) -> None:
         """Let the engine go on with some nodes; write what is better."""
         fixed = torch.full((len(rows), self.problem.coupling.variables), -1, dtype=torch.int8, device=rows.device)
         fixed[:, self.columns] = out.given[rows]
@@ -301,7 +300,7 @@ class Nodes:
             tol=-1.0,  # a gap of the problem with penalties says nothing
             cutoff=out.cutoff[rows],
             passes=passes,
-            time_limit=seconds,
+            deadline=deadline,
             check_every=10,
             feasibility_tol=1e-6,
             patience=max(passes, 1),

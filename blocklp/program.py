@@ -217,6 +217,16 @@ class Program:
         terms = [_tiled(added(own)) for _, own in by_groups(problem, a * b, list(map(len, self.kept))) if own.shape[1]]
         return in_order(torch.cat([a.new_zeros(len(a), 0).double(), *terms], 1))
 
+    def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """What violations of the rows at points ``(batch, variables)`` are relative to: ``(batch, rows)``."""
+        terms, reach = (
+            torch.cat([times(g, m.abs(), copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)], 1)
+            for copies in map(problem.spread, (x.abs(), problem.sizes(x)))
+        )
+        sides = [torch.where(side.abs() > 0, torch.maximum(side.abs(), terms), reach) for side in (self.lower, self.upper)]
+        # A row has one tolerance: the tighter one.
+        return torch.minimum(*sides)
+
     def select(self, rows: Tensor) -> Program:
         """Return the program of some instances."""
         entries = self.entries if len(self.entries) == 1 else pick(self.entries, rows)

@@ -397,7 +397,7 @@ def _towards(
     group: Any,
     first: int,
     count: int,
-    tolerance: Any,
+    slack: Any,
     place: Any,
     entries: Any,
     sides: Any,
@@ -416,9 +416,9 @@ def _towards(
         at = group[4] + r * group[2] + first
         end = at + count
         _row(group, entries, r, first, count, near, reached)
-        low, high = lower[at:end], upper[at:end]
+        low, high, allowed = lower[at:end], upper[at:end], slack[at:end]
         for q in range(count):
-            off[q] = max(off[q], max(low[q] - reached[q], reached[q] - high[q]))
+            off[q] = max(off[q], max(low[q] - reached[q], reached[q] - high[q]) - allowed[q])
         further, weight, rate, dual, step = ahead[at:end], length[at:end], sigma[at:end], y[at:end], new[at:end]
         for q in range(count):
             w[q] = further[q] * weight[q] - reached[q]
@@ -430,7 +430,7 @@ def _towards(
     worst = off[0]
     for q in range(count):
         worst = max(worst, off[q])
-    return not worst <= tolerance, _fold(back)
+    return not worst <= 0, _fold(back)
 
 
 @kernel(fastmath=EXACT)
@@ -443,7 +443,7 @@ def project(
     entries: Any,
     variables: Any,
     rows: Any,
-    tolerance: Any,
+    slack: Any,
     own: Any,
     pulled: Any,
     found: Any,
@@ -475,7 +475,7 @@ def project(
             off, back = False, 0.0
             for t in range(len(tiles)):
                 group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
-                bad, part = _towards(group, first, count, tolerance[b], place, own_entries, sides, point, mine, near, room)
+                bad, part = _towards(group, first, count, slack[b], place, own_entries, sides, point, mine, near, room)
                 off, back = off or bad, back + part
             if not off:
                 break

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Rows, pick
 from blocklp.coupling import Coupling
+from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.engine import run
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.methods import Method, as_method
 from blocklp.model import check_answer
-from blocklp.records import Event, Limits, relative_gap
+from blocklp.records import Event, Limits
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
 
@@ -71,7 +72,7 @@ def solve_raw(
     tol: float = 1e-4,
     cutoff: float = math.inf,
     passes: int = 5000,
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
     callback: Callable[[Event], Any] | None = None,
     check_every: int | None = None,
     feasibility_tol: float = 1e-6,
@@ -108,6 +109,7 @@ def solve_raw(
     OptionError
         If an option is out of range or unknown.
     """
+    deadline = Deadline.of(time_limit)
     functions = _Functions.build(c, min_oracle, to_dual, to_primal)
     problem = _decomposition(functions, c, lower, upper)
     limits = Limits.of(
@@ -115,7 +117,7 @@ def solve_raw(
         tol=tol,
         cutoff=cutoff,
         passes=passes,
-        time_limit=time_limit,
+        deadline=deadline,
         check_every=check_every,
         feasibility_tol=feasibility_tol,
         patience=patience,
@@ -125,7 +127,7 @@ def solve_raw(
         bound=results.bound,
         safe_bound=results.safe_bound,
         primal=results.primal,
-        gap=relative_gap(results.primal, results.bound).clamp(min=0),
+        gap=results.gap(),
         status=tuple(Status(int(s)) for s in results.status),
         x=unpack(results.x, functions.primal),
         duals=unpack(results.duals, functions.dual),

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.methods.base import Memory
 
@@ -45,7 +46,7 @@ class Limits:
     tol: Tensor
     cutoff: Tensor
     passes: int
-    time_limit: float
+    deadline: Deadline
     check_every: int | None
     feasibility_tol: float
     patience: int
@@ -64,9 +65,8 @@ class Limits:
             left_out = name == "check_every" and others[name] is None
             if not left_out and (not isinstance(others[name], int) or others[name] < 1):
                 raise OptionError(f"{name} is {others[name]!r}; it must be a positive integer")
-        for name in ("time_limit", "feasibility_tol"):
-            if not others[name] > 0:
-                raise OptionError(f"{name} is {others[name]!r}; it must be positive")
+        if not others["feasibility_tol"] > 0:
+            raise OptionError(f"feasibility_tol is {others['feasibility_tol']!r}; it must be positive")
         return cls(_per_instance(tol, "tol", like), _per_instance(cutoff, "cutoff", like), **others)
 
 
@@ -79,7 +79,7 @@ def _per_instance(value: object, what: str, like: Tensor) -> Tensor:
 
 @dataclass
 class Results:
-    """The best so far of every instance, ``(batch, ...)`` float64, in the sense of minimisation."""
+    """The best so far of every instance, ``(batch, ...)`` float64, in the sense of minimisation; ``floor`` is the gap's."""
 
     bound: Tensor
     safe_bound: Tensor
@@ -90,18 +90,23 @@ class Results:
     status: Tensor
     passes: Tensor
     seconds: Tensor
+    floor: Tensor
     history: list[Event] = field(default_factory=list)
     memory: Memory | None = None
 
     def gap(self) -> Tensor:
         """Relative gap, see :func:`relative_gap`."""
-        return relative_gap(self.primal, self.bound)
+        return relative_gap(self.primal, self.bound, self.floor)
 
 
-def relative_gap(primal: Tensor, bound: Tensor) -> Tensor:
-    r"""Return :math:`(primal - bound) / \max(1, |primal|, |bound|)`, infinite without a primal point."""
-    scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=1.0)
-    return torch.where(torch.isfinite(primal) & torch.isfinite(bound), (primal - bound) / scale, torch.inf)
+def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> Tensor:
+    r"""Return :math:`|primal - bound| / \max(|primal|, |bound|, floor)`, zero where both agree, infinite without a primal point.
+
+    ``floor`` is in the units of the costs (:func:`blocklp.checks.floor`): no scale of a model is better than another.
+    """
+    scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=torch.as_tensor(floor).to(bound))
+    gap = torch.where(primal == bound, 0.0, (primal - bound).abs() / scale)
+    return torch.where(torch.isfinite(primal) & torch.isfinite(bound), gap, torch.inf)
 
 
 def picked(record: Record, rows: Tensor) -> Record:

@@ -10,7 +10,7 @@ from torch import Tensor
 from blocklp.errors import ModelError
 from blocklp.expression import Variable, View
 from blocklp.model import Blocks
-from blocklp.records import Event, Results, relative_gap
+from blocklp.records import Event, Results
 from blocklp.state import State
 from blocklp.status import Status
 
@@ -56,7 +56,10 @@ class Solution:
         ``(batch,)`` float64: best value of a primal point that satisfies all blocks within ``feasibility_tol``; infinite
         if none was found.
     gap : Tensor
-        ``(batch,)``: ``|primal - bound| / max(1, |primal|, |bound|)``.
+        ``(batch,)``: ``|primal - bound| / max(|primal|, |bound|, floor)``.
+    floor : Tensor
+        ``(batch,)`` float64: what the gap is relative to at least, in the units of the objective; a thousandth of what its
+        terms add up to without their signs (:func:`blocklp.checks.floor`), so that no scale of costs is better than another.
     status : tuple of Status
         Why each instance ended.
     x : Values
@@ -73,6 +76,7 @@ class Solution:
     safe_bound: Tensor
     primal: Tensor
     gap: Tensor
+    floor: Tensor
     status: tuple[Status, ...]
     x: Values
     state: State
@@ -96,7 +100,8 @@ class Solution:
 
     def instance(self, i: int) -> Solution:
         """Return the solution of one instance; of its own model, where several models were compiled together."""
-        picks = {name: getattr(self, name)[i : i + 1] for name in ("bound", "safe_bound", "primal", "gap", "passes", "seconds")}
+        names = ("bound", "safe_bound", "primal", "gap", "floor", "passes", "seconds")
+        picks = {name: getattr(self, name)[i : i + 1] for name in names}
         model, _ = self.solver.owner(i)
         raw = self.raw_x[i : i + 1, : model.size]
         return replace(
@@ -132,7 +137,8 @@ def solution(results: Results, state: State, solver: Solver) -> Solution:
         bound=sign * results.bound,
         safe_bound=sign * results.safe_bound,
         primal=sign * results.primal,
-        gap=relative_gap(results.primal, results.bound).clamp(min=0),
+        gap=results.gap(),
+        floor=results.floor,
         status=tuple(map(Status, results.status.tolist())),
         x=Values(results.x, solver.models[0].variables),
         state=state,

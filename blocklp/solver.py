@@ -12,6 +12,7 @@ from torch import Tensor
 
 from blocklp import state as states
 from blocklp.assembly import Bounds, assemble, costs
+from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
 from blocklp.engine import Repair, run
 from blocklp.errors import DeviceError, ModelError, OptionError
@@ -101,7 +102,7 @@ class Solver:
         tol: float | Tensor = 1e-4,
         cutoff: float | Tensor | None = None,
         passes: int = 5000,
-        time_limit: float = math.inf,
+        time_limit: float | Deadline = math.inf,
         bounds: Bounds | None = None,
         warm_start: State | None = None,
         callback: Callable[[Event], Any] | None = None,
@@ -124,8 +125,8 @@ class Solver:
             Stop an instance once its bound reaches this value (from below; from above when maximising).
         passes : int
             Most oracle passes, bound evaluations included.
-        time_limit : float
-            Seconds.
+        time_limit : float or Deadline
+            Seconds for everything that this call does, or what is left of a deadline.
         bounds : mapping, optional
             ``{variable or view: (lower, upper)}`` to tighten for this solve, each ``shape`` or ``(batch, *shape)``;
             fixings are equal bounds.
@@ -150,6 +151,7 @@ class Solver:
         OptionError
             If an option is out of range or unknown.
         """
+        deadline = Deadline.of(time_limit)
         problem = self.decomposition(bounds)
         ascent = as_method(method, problem)
         sign = -1.0 if self.maximizing else 1.0
@@ -158,7 +160,7 @@ class Solver:
             tol=tol,
             cutoff=math.inf if cutoff is None else sign * torch.as_tensor(cutoff, dtype=torch.float64),
             passes=passes,
-            time_limit=time_limit,
+            deadline=deadline,
             check_every=check_every,
             feasibility_tol=feasibility_tol,
             patience=patience,

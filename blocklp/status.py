@@ -28,7 +28,10 @@ MESSAGES = {
     Status.RUNNING: "Still running.",
     Status.OPTIMAL: "The certified gap between primal point and bound is within the tolerance.",
     Status.CUTOFF: "The bound passed the cutoff.",
-    Status.STALLED: "The bound stopped improving before the gap closed; the bound is valid. A repair hook may close the gap.",
+    Status.STALLED: (
+        "Neither the best values nor the multipliers moved for `patience` passes, and the gap is open; the bound is valid. "
+        "Choose another method=, or float64; without a primal point, state constraints() of all block types or give a repair hook."
+    ),
     Status.PASS_LIMIT: "The pass limit was reached; the bound is valid. Raise passes= or warm-start from state.",
     Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit= or warm-start from state.",
     Status.INFEASIBLE: "Proved infeasible: the bound is above the largest value that the variable bounds allow.",

@@ -13,7 +13,6 @@ Adams.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError
 from blocklp.expression import View
 from blocklp.methods import Admm, Method, as_method
@@ -146,7 +146,7 @@ def tighten(
     method: str | Method = "auto",
     cutoff: float | Tensor | None = None,
     passes: int = 5000,
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
     warm_start: State | Solution | None = None,
     told: Callable[[Round, Solution], Any] | None = None,
     device: str | torch.device = "cpu",
@@ -186,16 +186,17 @@ def tighten(
     ModelError, ScopeError
         A cluster does not fit the model.
     """
-    began, budget = time.perf_counter(), budget or Budget()
+    deadline, budget = Deadline.of(time_limit), budget or Budget()
     begun = warm_start if isinstance(warm_start, Solution) else None
-    began -= 0.0 if begun is None else float(begun.seconds.max())
+    if begun is not None and deadline is not time_limit:  # its seconds are part of the limit
+        deadline = Deadline(deadline.seconds, began=deadline.began - float(begun.seconds.max()))
     best: Solution | None = None
     rounds: tuple[Round, ...] = ()
     history: tuple[Event, ...] = ()
     weight = torch.full((model.batch,), torch.nan, dtype=torch.float64)
     spent, added, additions, growing, most = 0, 0, 0, budget.rounds > 0, budget.passes
 
-    def solved(left: int, seconds: float) -> Solution:
+    def solved(left: int) -> Solution:
         solver = model.compile(device=device, dtype=dtype)
         chosen = as_method(method, solver.decomposition())
         start = None if isinstance(warm_start, Solution) else warm_start
@@ -207,28 +208,27 @@ def tighten(
             method=chosen,
             cutoff=cutoff,
             passes=max(1, min(left, most) if growing else left),
-            time_limit=time_limit if best is None else max(time_limit - seconds, 1e-9),
+            time_limit=deadline,
             warm_start=start,
             mend=not growing,  # between rounds a bound is wanted, and a point that violates something
             **options,
         )
 
     while True:
-        seconds = 0.0 if best is None else time.perf_counter() - began
-        solution = begun if best is None and begun is not None else solved(passes - spent, seconds)
-        history += tuple(replace(e, passes=e.passes + spent, seconds=e.seconds + seconds) for e in solution.history)
+        solution = begun if best is None and begun is not None else solved(passes - spent)
+        history += tuple(replace(e, passes=e.passes + spent) for e in solution.history)
         spent += int(solution.passes.max())
         rose = True
         if best is not None:
             weight = _weight(best.state, solution.state)
-            rose = bool(((solution.bound - best.bound).abs() > LEAST_RISE * best.bound.abs().clamp(min=1)).any())
+            rose = bool(((solution.bound - best.bound).abs() > LEAST_RISE * torch.maximum(best.bound.abs(), best.floor)).any())
         best = solution if best is None else _no_worse(solution, best)
-        sizes, seconds = model.sizes(), time.perf_counter() - began
+        sizes, seconds = model.sizes(), deadline.elapsed()
         rounds += (Round(len(rounds), added, sum(sizes["blocks"].values()), sizes["copies"], best.bound, best.gap, seconds),)
         status = set(solution.status)
         try:
             stop = told is not None and told(rounds[-1], best)
-            if stop or spent >= passes or seconds >= time_limit or not growing or status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
+            if stop or spent >= passes or deadline.over() or not growing or status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
                 break
             if status <= {Status.CUTOFF, Status.INFEASIBLE, Status.NUMERICAL_ERROR}:
                 break
@@ -241,7 +241,7 @@ def tighten(
         most = budget.passes if added and rose else 2 * most  # the point is far from the optimum yet
         additions += added > 0
         growing = additions < budget.rounds
-    ends = torch.full_like(best.passes, spent), torch.full_like(best.seconds, time.perf_counter() - began)
+    ends = torch.full_like(best.passes, spent), torch.full_like(best.seconds, deadline.elapsed())
     return Tightened(replace(best, passes=ends[0], seconds=ends[1], history=history), rounds)
 
 
@@ -319,6 +319,6 @@ def _no_worse(solution: Solution, before: Solution) -> Solution:
         solution,
         bound=bound,
         safe_bound=torch.where(worse, before.safe_bound, solution.safe_bound),
-        gap=relative_gap(sign * solution.primal, sign * bound).clamp(min=0),
+        gap=relative_gap(solution.primal, bound, solution.floor),
         state=State(duals, solution.state.eta, solution.state.saddle),
     )

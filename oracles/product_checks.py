@@ -144,9 +144,11 @@ def _bound(
         elif phase == 3 and said[SHARES]:
             totals[k, 0], totals[k, 1] = _values(place, first, last, blocks, c, share, dual, near, sums[k, 1], sums[k, 2])
         elif phase == 5 and k == 0:
-            total = rest
+            total = 0.0
             for j in range(parts):
                 total += totals[j, 0] + totals[j, 2] - noise * totals[j, 1]
+            total += rest
+            total -= EPS * abs(total)
             new = np.isinf(best[0])
             better = total > best[0] + noticed * abs(total) or (total > best[0] and new)
             bound[0], said[BETTER], said[NEW] = total, better, better and new
@@ -289,7 +291,7 @@ def _complete(
     """Phases of that for a part of an instance.
 
     ``found`` gets, of every variable before ``ends``, the mean within bounds and the same rounded to the grid, ``totals`` get the
-    values of both, their largest magnitudes, how far they are beyond bounds, and the first of them which one is kept.
+    values of both, how far they are beyond bounds, and the first of them which one is kept.
     """
     first, last = start + filled * k // parts, start + filled * (k + 1) // parts
     variables = slice(ends * k // parts, ends * (k + 1) // parts)
@@ -301,7 +303,7 @@ def _complete(
             _candidates(mean[variables], *kinds, price, *sides, both[0], both[1])
             for i in range(2):
                 own[i] = _inner(both[i], price)
-                own[2 + i], own[4 + i] = _reach(both[i], shared)
+                own[4 + i] = _outside(both[i], shared)
         elif phase == 1:
             _add_products(place, first, last, blocks, c, found, near, totals[k])
         elif phase == 6:
@@ -319,8 +321,7 @@ def _complete(
                     if narrow:
                         totals[k, 4 + i] = max(totals[k, 4 + i], _beyond(place, first, last, blocks, c, low, high, found[i]))
                 elif k == 0:
-                    slack, past = tolerance * (1 + totals[:, 2 + i].max()), totals[:, 4 + i].max()
-                    good = new and value >= bound - slack * size and past <= slack
+                    good = new and value >= bound - tolerance * size and totals[:, 4 + i].max() <= tolerance
                     if good:
                         primal[0] = value
                     if good or (none and i == 0):
@@ -348,16 +349,13 @@ def _inner(y: Any, c: Any) -> float:
 
 
 @compile(nogil=True, error_model="numpy")
-def _reach(y: Any, met: Any) -> tuple[float, float]:
-    """The largest magnitude of a point (products are smaller), and how far variables that are shared leave the unit interval.
-
-    Within it the cheapest products are what their blocks allow.
-    """
-    low, high, least, most = 0.0, 0.0, 0.0, 1.0
+def _outside(y: Any, met: Any) -> float:
+    """How far variables that are shared leave the unit interval: within it the cheapest products are what their blocks allow."""
+    least, most = 0.0, 1.0
     for v in range(len(y)):
         own = y[v] if met[v] else 0.0
-        low, high, least, most = min(low, y[v]), max(high, y[v]), min(least, own), max(most, own)
-    return max(-low, high), max(-least, most - 1)
+        least, most = min(least, own), max(most, own)
+    return max(-least, most - 1)
 
 
 @compile(inline="always")

@@ -197,7 +197,7 @@ def _continued(relaxation: Relaxation, begun: bl.Solution, time_limit: float, op
     return replace(
         last,
         primal=better.primal,
-        gap=relative_gap(better.primal, last.bound).clamp(min=0),
+        gap=relative_gap(better.primal, last.bound, last.floor),
         x=better.x,
         raw_x=better.raw_x,
         passes=begun.passes + last.passes,
