@@ -126,7 +126,7 @@ class _Instances:
         if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):  # which is less to look at
             return self.stacked(kinds, same)
         low, high = _taken(lower, scope), _taken(upper, scope)
-        slack = 1e-9 * (1 + torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0))
+        slack = 1e-9 * torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0)
         cut = (low > least + slack) | (high < most - slack)
         if self.several:  # blocks that only pad have no bounds
             cut &= self.own(_first([len(b.scope) for b in same], scope.shape[1]))[..., None]

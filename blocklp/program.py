@@ -88,6 +88,7 @@ class Program:
     matrices: tuple[Tensor, ...]  # one a group: (batch or 1, rows, dim, blocks or 1), views of them
     lower: Tensor  # (batch, rows)
     upper: Tensor  # (batch, rows)
+    unit: Tensor  # (batch, rows): what the rows that types state are multiplied by
     row: Tensor  # (batch, rows): the diagonal of Sigma
     length: Tensor  # (batch, rows): its inverse
     column: Tensor  # (batch, variables): the diagonal of T
@@ -108,7 +109,7 @@ class Program:
         """
         low, high = (problem.spread(side.expand_as(problem.cost)) for side in (problem.lower, problem.upper))
         columns, boxes = torch.zeros_like(low), torch.zeros_like(low)
-        matrices, lower, upper, rows, uses, numbers = [], [], [], [], [], []
+        matrices, lower, upper, units, rows, uses, numbers = [], [], [], [], [], [], []
         for group in problem.groups:
             stated = group.type.constraints()
             if stated is None:
@@ -126,10 +127,15 @@ class Program:
             used = ~(idle_below & idle_above)
             kept = used.any(2).any(0)
             numbers.append(kept.nonzero()[:, 0])
-            matrix, size = matrix[:, kept], matrix[:, kept].abs()
+            # The largest entry of every row becomes 1, so that the units in which rows are stated decide nothing.
+            largest = matrix[:, kept].abs().amax(2)
+            unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
+            matrix = matrix[:, kept] * unit[:, :, None]
+            size = matrix.abs()
             matrices.append(matrix)
-            lower.append(least.masked_fill(idle_below, -torch.inf)[:, kept].flatten(1))
-            upper.append(most.masked_fill(idle_above, torch.inf)[:, kept].flatten(1))
+            lower.append((least.masked_fill(idle_below, -torch.inf)[:, kept] * unit).flatten(1))
+            upper.append((most.masked_fill(idle_above, torch.inf)[:, kept] * unit).flatten(1))
+            units.append(unit.expand(len(low), -1, group.blocks).flatten(1))
             rows.append(times(group, size, torch.ones_like(low)).flatten(1))
             uses.append(used[:, kept].flatten(1))
             group.rows(columns).copy_(transposed(size, used[:, kept].to(low)))
@@ -147,9 +153,11 @@ class Program:
         if low.device.type == "cpu" and not problem.coupling.maps:
             parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
             layout = Layout.of(problem, kept_entries, parts if _work(entries, row, share) >= DIVIDED else 1)
-        sides = torch.cat(lower, 1), torch.cat(upper, 1)
+        ends = torch.cat(lower, 1), torch.cat(upper, 1)
         one = torch.ones_like(low[:, 0])
-        program = cls(entries, kept_entries, *sides, row, 1 / row, column, share, one, size, tuple(numbers), layout)
+        program = cls(
+            entries, kept_entries, *ends, torch.cat(units, 1), row, 1 / row, column, share, one, size, tuple(numbers), layout
+        )
         norm = program._norm(problem, torch.cat(uses, 1), met > 0)
         row, column = row / norm[:, None], column / norm[:, None]
         return replace(program, row=row, length=1 / row, column=column, norm=norm)
@@ -236,6 +244,7 @@ class Program:
             matrices=_views(entries, self.matrices),
             lower=pick(self.lower, rows),
             upper=pick(self.upper, rows),
+            unit=pick(self.unit, rows),
             row=pick(self.row, rows),
             length=pick(self.length, rows),
             column=pick(self.column, rows),
@@ -247,7 +256,7 @@ class Program:
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
         """Duals of the rows that are kept to those of all that types state, zero for the others: ``(batch, rows)`` both."""
         parts = []
-        for (group, own), kept in zip(by_groups(problem, y, list(map(len, self.kept))), self.kept, strict=True):
+        for (group, own), kept in zip(by_groups(problem, y * self.unit, list(map(len, self.kept))), self.kept, strict=True):
             parts.append(y.new_zeros(len(y), stated_rows(group), group.blocks).index_copy_(1, kept, own).flatten(1))
         return torch.cat(parts, 1)
 
@@ -255,7 +264,7 @@ class Program:
         """The other way round; what a side that there is not would have to pay for becomes zero."""
         split = by_groups(problem, whole, list(map(stated_rows, problem.groups)))
         parts = [own.index_select(1, kept).flatten(1) for (_, own), kept in zip(split, self.kept, strict=True)]
-        y = torch.cat(parts, 1).to(self.row)
+        y = torch.cat(parts, 1).to(self.row) / self.unit
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
 
     def _norm(self, problem: Decomposition, used: Tensor, met: Tensor) -> Tensor:
