@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
+
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
 
@@ -33,12 +35,16 @@ TILE = 256
 LOADING, COMPILING = 0.2, 15.0
 """Seconds that it takes to load the loops of a module, and to compile them where no cache holds them."""
 
+BUSY = 4
+"""Times as long that loading and compiling may take where other processes want the processor too."""
+
 TURNS = 16
 """Numbers that threads share which take pieces of work in turn (:mod:`blocklp.turns`)."""
 
 _own = threading.local()
 _said: list[str] = []
 _spent: dict[tuple[str, torch.dtype], float] = {}
+_deadlines: list[Deadline] = []
 _noted: set[tuple[ModuleType, torch.dtype]] = set()
 
 
@@ -75,8 +81,38 @@ def earned(module: str, kind: torch.dtype) -> ModuleType | None:
     However much there is to solve, this costs about twice what the better choice would have at most.
     """
     spent = _spent.get((module, kind), 0.0)
-    found = wanted(module) if spent >= LOADING else None
+    found = in_time(module, kind) if spent >= LOADING else None
     return found if found is None or spent >= COMPILING or _cached(found, kind) else None
+
+
+def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
+    """The loops of a module for some precision, or None where no deadline (:func:`until`) leaves time to load or compile them.
+
+    The first answer under a deadline stays, so that nothing changes in the middle of a solve.
+    """
+    if not all(d.affords_once((module, "loading"), BUSY * LOADING) for d in _deadlines if module not in sys.modules):
+        return None
+    found = wanted(module)
+    if found is None or _cached(found, kind):
+        return found
+    ready = all(d.affords_once((module, kind), BUSY * COMPILING) for d in _deadlines)
+    return found if ready else None
+
+
+@contextmanager
+def until(deadline: Deadline) -> Iterator[None]:
+    """Let no loops be compiled that would not be ready in time; those that were are noted in the end.
+
+    Oracles are pure functions of their costs, so that the deadline of a solve does not reach them in another way.
+    """
+    _deadlines.append(deadline)
+    try:
+        yield
+    finally:
+        _deadlines.remove(deadline)
+        for key in deadline.afforded:
+            if isinstance(key, tuple) and isinstance(key[1], torch.dtype) and (found := loops(key[0])) is not None:
+                note(found, key[1])
 
 
 def note(module: ModuleType, kind: torch.dtype) -> None:

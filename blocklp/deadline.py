@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Hashable
 from numbers import Real
 
 from blocklp.errors import OptionError, TimeLimitError
@@ -39,6 +40,7 @@ class Deadline:
         if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0:
             raise OptionError(f"time_limit is {seconds!r}; it must be a positive number of seconds, or infinity")
         self.seconds: float = float(seconds)
+        self._answers: dict[Hashable, bool] = {}
         self.began: float = time.perf_counter() if began is None else began
 
     @classmethod
@@ -61,6 +63,17 @@ class Deadline:
     def affords(self, seconds: float) -> bool:
         """Whether a phase that cannot be divided and takes about so long would end in time."""
         return self.left() >= seconds
+
+    def affords_once(self, key: Hashable, seconds: float) -> bool:
+        """Return what :meth:`affords` said when it was first asked about a phase, named by ``key``."""
+        if key not in self._answers:
+            self._answers[key] = self.affords(seconds)
+        return self._answers[key]
+
+    @property
+    def afforded(self) -> list[Hashable]:
+        """The phases of which :meth:`affords_once` said that they can be afforded."""
+        return [key for key, answer in self._answers.items() if answer]
 
     def within(self, seconds: float) -> Deadline:
         """Return a deadline so many seconds from now on, or this one where it comes sooner."""

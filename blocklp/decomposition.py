@@ -18,6 +18,7 @@ from torch import Tensor
 from blocklp.block import BlockType, Rows, pick
 from blocklp.box import Box
 from blocklp.coupling import Coupling
+from blocklp.deadline import Deadline
 
 DIVIDED = 300_000
 """Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
@@ -149,6 +150,8 @@ class Decomposition:
         Parts in which large instances are summed, and one past the last variable that these share (:meth:`in_parts`).
     programs : dict
         What :attr:`program` wrote out last, by precision; copies with other costs share it.
+    deadline : Deadline
+        When a solve of it gives up; methods ask it where they take long.
     """
 
     cost: Tensor
@@ -163,6 +166,7 @@ class Decomposition:
     sharing: Tensor | None = None
     divided: tuple[int, int] | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
+    deadline: Deadline = field(default_factory=Deadline)
 
     @property
     def batch(self) -> int:
@@ -363,6 +367,7 @@ class Decomposition:
             None if self.loops is None else self.loops.select(rows),
             None if self.sharing is None else pick(self.sharing, rows),
             self.divided,
+            deadline=self.deadline,
         )
 
     def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:

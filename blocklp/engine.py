@@ -18,8 +18,9 @@ from torch import Tensor
 
 from blocklp.bounds import box_maximum, box_minimum, corrected, proof, safe
 from blocklp.checks import NOTICED, certified, complete, floor, improve, keep, mend, offer, offer_mean, prefer
-from blocklp.compiled import loops_only, note
+from blocklp.compiled import loops_only, note, until
 from blocklp.decomposition import Decomposition
+from blocklp.errors import TimeLimitError
 from blocklp.loops import load
 from blocklp.methods import Method
 from blocklp.methods.base import Memory, where
@@ -70,6 +71,23 @@ def run(
     ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be
     feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
     """
+    with until(limits.deadline):
+        return _in_parts(problem, method, dtype, limits, duals, eta, repair, callback, record, memory)
+
+
+def _in_parts(
+    problem: Decomposition,
+    method: Method,
+    dtype: torch.dtype,
+    limits: Limits,
+    duals: Tensor | None,
+    eta: Tensor | None,
+    repair: Repair | None,
+    callback: Callable[[Event], Any] | None,
+    record: Callable[[Event], None] | None,
+    memory: Memory | None,
+) -> Results:
+    """Solve instances that share other coordinates than their neighbours in parts of their own."""
     order, parts = problem.alike()
     if len(parts) == 1:
         return _solve(problem, parts, method, dtype, limits, duals, eta, memory, repair, callback, record)
@@ -108,7 +126,7 @@ def _solve(
     record: Callable[[Event], None] | None,
 ) -> Results:
     """Solve instances in the order of their parts, each of which share the same coordinates."""
-    results = _nothing_yet(problem)
+    results, alike = _nothing_yet(problem), [(rows, replace(part, deadline=limits.deadline)) for rows, part in alike]
     if limits.deadline.over():
         return replace(results, status=torch.full_like(results.status, Status.TIME_LIMIT))
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
@@ -150,7 +168,7 @@ def _solve(
         _certify(part, results, rows.start)
         for module in () if part.loops is None else part.loops.modules:
             note(module, dtype)
-    results.passes += 1
+    results.passes += results.passes > 0
     return results
 
 
@@ -209,7 +227,9 @@ def _certify(problem: Decomposition, results: Results, first: int) -> None:
 
     def certify(own: slice) -> None:
         part, rows = problem.select(own), slice(first + own.start, first + own.stop)
-        before = results.duals[rows]
+        made, before = results.passes[rows] > 0, results.duals[rows]
+        if not bool(made.any()):  # no time was left, or an interrupt came at once
+            return
         duals, bound, rigorous = certified(part, before)
         better = bound > results.bound[rows] - NOTICED * bound.abs()
         if not bool(better.all()):  # what the method said is not the last word
@@ -217,7 +237,9 @@ def _certify(problem: Decomposition, results: Results, first: int) -> None:
             better |= bound >= known
             bound, rigorous = torch.where(better, bound, known), torch.where(better, rigorous, safe(part, before))
             duals = where(better, duals, before)
-        results.bound[rows], results.duals[rows], results.safe_bound[rows] = bound, duals, rigorous
+        results.bound[rows] = torch.where(made, bound, results.bound[rows])
+        results.safe_bound[rows] = torch.where(made, rigorous, results.safe_bound[rows])
+        results.duals[rows] = duals
         # Loops add in another order.
         value = part.primal_value(results.x[rows])
         results.primal[rows] = torch.where(torch.isfinite(results.primal[rows]), value, results.primal[rows])
@@ -285,10 +307,14 @@ class _Lane:
             first = self.problem.recentred(duals).to(dtype)
         kind = dtype if self.parked else torch.float64  # loops take them as they are
         self.best_duals = _zeros(first, first.shape[1], kind) if duals is None else first.to(kind, copy=True)
-        self.state = self.method.start(self.iterated, first, eta)
-        if memory is not None:
-            x, y, weight = (t[self.part] for t in memory)
-            self.state = self.method.resume(self.iterated, self.state, (x, y, weight))
+        try:
+            self.state = self.method.start(self.iterated, first, eta)
+            if memory is not None:
+                x, y, weight = (t[self.part] for t in memory)
+                self.state = self.method.resume(self.iterated, self.state, (x, y, weight))
+        except TimeLimitError:  # nothing is known yet but what the bounds of the variables say
+            self.results.status[self.rows], self.rows = int(Status.TIME_LIMIT), self.rows[:0]
+            yield
         self.passes = 1
         while True:
             if self._known():

@@ -57,6 +57,8 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
     left = torch.ones(len(x), dtype=torch.bool, device=x.device)
     for _ in range(most):
+        if problem.deadline.over():
+            break
         near = x + program.column * added(program.sums(problem, ahead))
         near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
         reached = program.activity(problem, near)

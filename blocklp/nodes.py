@@ -209,13 +209,22 @@ class Nodes:
         if goal.dim() > 1 or (goal.dim() == 1 and len(goal) != count) or bool(goal.isnan().any()):
             raise OptionError(f"cutoff must be a number or ({count},) numbers without NaN, got shape {tuple(goal.shape)}")
         out = self._nothing_yet(fixed, (self.sign * goal).expand(count))
-        reached = 0
+        with compiled.until(deadline):
+            return self._signed(self._bounded(out, start, sweeps, stall, most, method, deadline))
+
+    def _bounded(
+        self, out: NodeBounds, start: Tensor, sweeps: int, stall: float, most: int, method: str | Method, deadline: Deadline
+    ) -> NodeBounds:
+        """Bound nodes chunk by chunk, in loops where they are to be had and by passes of a method."""
+        count, reached = len(out.bound), 0
+        layout = self.layout if compiled.in_time(KERNELS, torch.float64) is not None else None
+        most = most if layout is self.layout else max(most, PASSES)
         try:
             while reached < count:
                 rows = slice(reached, min(reached + CHUNK, count))
                 given = start[rows] if len(start) > 1 else start
-                if self.layout is not None:
-                    self._sweeps(self.layout, out, rows, given, sweeps, stall)
+                if layout is not None:
+                    self._sweeps(layout, out, rows, given, sweeps, stall)
                 else:
                     out.multipliers[rows] = given
                 reached = rows.stop
@@ -227,7 +236,7 @@ class Nodes:
         except KeyboardInterrupt:
             out.status[reached:] = int(Status.INTERRUPTED)
         out.multipliers[reached:] = start[reached:] if len(start) > 1 else start
-        return self._signed(out)
+        return out
 
     def _fixings(self, given: Any) -> Tensor:
         """Fixings as ``(nodes, k)`` int8."""

@@ -106,11 +106,14 @@ class Program:
         ------
         OptionError
             If a block type states no constraints.
+        TimeLimitError
+            If the deadline of the problem is over.
         """
         low, high = (problem.spread(side.expand_as(problem.cost)) for side in (problem.lower, problem.upper))
         columns, boxes = torch.zeros_like(low), torch.zeros_like(low)
         matrices, lower, upper, units, rows, uses, numbers = [], [], [], [], [], [], []
         for group in problem.groups:
+            problem.deadline.check(f"writing out the rows of the blocks {group.name!r}")
             stated = group.type.constraints()
             if stated is None:
                 raise OptionError(
@@ -279,6 +282,7 @@ class Program:
         table = torch.zeros(len(v), LANCZOS, LANCZOS, dtype=torch.float64, device=v.device)
         v = v / in_order(v * v).sqrt()[:, None]
         for k in range(LANCZOS):
+            problem.deadline.check("estimating the norm of the rows")
             w = root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
             on = in_order(v * w)
             w = w - on[:, None] * v - off[:, None] * before

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.compiled import tiles, wanted
+from blocklp.compiled import in_time, tiles
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.finite import FiniteVertices, struck_out
 from blocklp.fuse import compiled
@@ -153,7 +153,7 @@ def cache_loops(problem: Decomposition) -> ModuleType | None:
     """The compiled loops, where they serve blocks that keep the last answers of their oracle: of any type, on a CPU."""
     if problem.cost.device.type != "cpu" or problem.copies < LARGE:
         return None
-    return wanted("blocklp.fused")
+    return in_time("blocklp.fused", problem.cost.dtype)
 
 
 def fused_loops(problem: Decomposition) -> ModuleType | None:
@@ -162,7 +162,7 @@ def fused_loops(problem: Decomposition) -> ModuleType | None:
         return None
     if not any(isinstance(g.type, FiniteVertices) and g.type.vertex_count <= atom.TABLE_LIMIT for g in problem.groups):
         return None
-    return wanted("blocklp.fused")
+    return in_time("blocklp.fused", problem.cost.dtype)
 
 
 def _struck(group: Group, like: Tensor) -> tuple[Tensor, float]:

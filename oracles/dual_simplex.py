@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import rounding
-from blocklp.compiled import loops
+from blocklp.compiled import in_time
 
 CACHED = 60_000
 """Entries of the tableaus that a CPU works on at a time: they stay in its cache."""
@@ -179,7 +179,7 @@ def _pivoted(basis: Basis) -> tuple[Basis, Tensor]:
     slack = VIOLATED * (1 + torch.maximum(basis.low.abs(), basis.high.abs()).amax(1, keepdim=True))
     turns, stall = PATIENCE * (rows + dim) if rows else 0, 2 * (rows + dim)
     last = Basis(*(t.clone(memory_format=torch.contiguous_format) for t in vars(basis).values()))
-    if empty.device.type == "cpu" and (compiled := loops("blocklp.oracles.dual_simplex_kernels")) is not None:
+    if empty.device.type == "cpu" and (compiled := in_time("blocklp.oracles.dual_simplex_kernels", last.tableau.dtype)) is not None:
         compiled.pivoted(blocks, turns, stall, PIVOT, slack, *vars(last).values(), empty)
         return last, empty
     left = torch.arange(blocks, device=empty.device)
