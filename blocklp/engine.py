@@ -71,8 +71,12 @@ def run(
     ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be
     feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
     """
-    with until(limits.deadline):
-        return _in_parts(problem, method, dtype, limits, duals, eta, repair, callback, record, memory)
+    try:
+        with until(limits.deadline):
+            return _in_parts(problem, method, dtype, limits, duals, eta, repair, callback, record, memory)
+    except KeyboardInterrupt:  # before the first pass
+        results = _nothing_yet(problem)
+        return replace(results, status=torch.full_like(results.status, Status.INTERRUPTED))
 
 
 def _in_parts(
@@ -164,11 +168,14 @@ def _solve(
     if all(lane.memory is not None for lane in lanes):
         x, y, weight = (torch.cat(parts) for parts in zip(*(lane.memory for lane in lanes if lane.memory), strict=True))
         results.memory = x, y, weight
-    for rows, part in alike:
-        _certify(part, results, rows.start)
-        for module in () if part.loops is None else part.loops.modules:
-            note(module, dtype)
     results.passes += results.passes > 0
+    try:
+        for rows, part in alike:
+            _certify(part, results, rows.start)
+            for module in () if part.loops is None else part.loops.modules:
+                note(module, dtype)
+    except KeyboardInterrupt:  # the bounds of the last checks are valid
+        results.status.masked_fill_(results.status == Status.OPTIMAL, int(Status.INTERRUPTED))
     return results
 
 
