@@ -3,11 +3,12 @@
 Declare variables and blocks, give each block type its min-oracle, and solve; see :class:`Model`.
 """
 
-from typing import TYPE_CHECKING
-
 from blocklp.lazy import publish
 
 __version__ = "0.1.0"
+
+# As in typing, whose import would take longer than all that comes before the command line answers an interrupt.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from blocklp.block import BlockType as BlockType

@@ -15,14 +15,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-import blocklp as bl
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
-from blocklp.problems.report import Reference, Row, show
+from blocklp.problems.report import Row, compare, show
 from blocklp.progress import Progress
-from blocklp.reference import reference
 
 if TYPE_CHECKING:
     from blocklp.problems.verification import Network, Verdict
@@ -128,12 +126,6 @@ def _mis(graphs: list[WeightedGraph], blocks: CliqueBlocks, progress: Progress) 
         Row(graph.name, graph.n, len(graph.edges), found, reference=compare(clique_model(graph, blocks)))
         for graph, found in zip(graphs, solutions, strict=True)
     ]
-
-
-def compare(model: bl.Model, solver: str = "highs") -> Reference:
-    """Solve the LP of a model of one instance by another solver."""
-    result = reference(model, solver)
-    return Reference(solver, float(result.objective[0]), result.seconds)
 
 
 BOUNDS = {"interval": "interval", "crown": "CROWN", "slopes": "slopes"}
