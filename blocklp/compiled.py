@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.errors import install
+
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
 
@@ -58,9 +60,7 @@ def wanted(module: str) -> ModuleType | None:
     found = loops(module)
     if found is None and not _said:
         _said.append(module)
-        logging.getLogger("blocklp").warning(
-            "numba is missing or disabled: passes take several times as long; pip install 'blocklp[fast]'"
-        )
+        logging.getLogger("blocklp").warning(f"numba is missing or disabled: passes take several times as long: {install('fast')}")
     return found
 
 

@@ -186,13 +186,15 @@ def qpbo(
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
     deadline = Deadline(time_limit, began=ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
-    from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo, solve_qpbo_exactly
+    from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo
 
     qubos = [read_qubo(file, None if format is None else FORMATS[format]) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     options = Options(method, tol, passes, deadline, device, dtype)
     output = Output(as_json, plot, reference, quiet)
     if exact:
+        from blocklp.problems.qpbo import solve_qpbo_exactly
+
         run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], **given), options, output)
         return
     told = None if quiet else tell_round
@@ -221,7 +223,7 @@ def mis(
         raise OptionError("--blocks is about the relaxation; leave it out, or leave --exact out")
     deadline = Deadline(time_limit, began=ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact
-    from blocklp.problems.mis import clique_model, read_graph, solve_mis, solve_mis_exactly
+    from blocklp.problems.mis import clique_model, read_graph, solve_mis
 
     given_graphs = [read_graph(file) for file in files]
     graphs = [graph.complement() if graph.objective == "clique" else graph for graph in given_graphs]
@@ -233,6 +235,8 @@ def mis(
     options = Options(method, tol, passes, deadline, device, dtype)
     output = Output(as_json, plot, reference, quiet)
     if exact:
+        from blocklp.problems.mis import solve_mis_exactly
+
         run_exact(names, "weight", lambda i, **given: solve_mis_exactly(graphs[i], **given), options, output)
         return
     run(names, lambda **given: solve_mis(graphs, cover, **given), lambda i: clique_model(graphs[i], cover), options, output)
@@ -266,7 +270,7 @@ def mrf(
         raise OptionError("--reference solves the LP without clusters, --rounds a stronger one; give one of them")
     deadline = Deadline(time_limit, began=ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
-    from blocklp.problems.mrf import read_mrf, relax, solve_mrf, solve_mrf_exactly
+    from blocklp.problems.mrf import read_mrf, relax, solve_mrf
     from blocklp.tightening import Budget
 
     kind = None if format is None else MRF_FORMATS[format]
@@ -277,6 +281,8 @@ def mrf(
     options = Options(method, tol, passes, deadline, device, dtype)
     output = Output(as_json, plot, reference, quiet)
     if exact:
+        from blocklp.problems.mrf import solve_mrf_exactly
+
         run_exact(names, "energy", lambda i, **given: solve_mrf_exactly(mrfs[i], **given), options, output)
         return
     chosen = DECOMPOSITIONS[blocks]

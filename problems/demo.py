@@ -14,7 +14,9 @@ import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from blocklp.errors import install
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo
@@ -228,7 +230,7 @@ def show_digits(rows: list[DigitRow], console: Console) -> None:
 def show_picture(console: Console) -> None:
     """Cut a picture out by a dense CRF, if its optional packages are there."""
     if importlib.util.find_spec("skimage") is None:
-        console.print("A picture cut out by a dense CRF is left out: it needs blocklp[densecrf].\n", highlight=False)
+        console.print(Text(f"A picture cut out by a dense CRF is left out; it needs scikit-image: {install('densecrf')}.\n"))
         return
     from blocklp.problems.densecrf.demo import coffee_crf, segment_coffee, show_coffee
 

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from blocklp.errors import BlocklpError, FormatError, OptionError
+from blocklp.errors import BlocklpError, FormatError, MissingDependencyError, OptionError, install
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving
 
 if TYPE_CHECKING:
@@ -266,8 +266,11 @@ def _newest_opset() -> int:
     """Return the newest operator set that both onnx and onnxruntime take; the latter does not say so but by refusing."""
     import tempfile
 
-    import onnx
-    from onnx import TensorProto, helper
+    try:
+        import onnx
+        from onnx import TensorProto, helper
+    except ImportError as error:
+        raise MissingDependencyError(f"the newest operator set is that of the package onnx: {install('verify')}") from error
 
     from blocklp.problems.verification.onnx_reader import OLDEST_OPSET, Runtime
 
@@ -347,7 +350,7 @@ def bounds_command(
     if label is not None and label >= network.outputs:
         raise OptionError(f"the class is {label}, and {network.name} has {network.outputs} outputs; correct --label")
     console = Console(stderr=True)
-    with interruptible(), console.status(f"bounding {network.name}") if console.is_terminal and not quiet else nullcontext():
+    with interruptible(), console.status(Text(f"bounding {network.name}")) if console.is_terminal and not quiet else nullcontext():
         found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
     margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
@@ -402,7 +405,7 @@ def fetch_command(
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     shown = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
     with interruptible(), shown as progress:
         task = progress.add_task(name, total=sets[name].bytes if name in sets else None)

@@ -1,15 +1,20 @@
 import errno
+import io
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from importlib.metadata import distributions
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 import torch
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 import blocklp as bl
@@ -19,6 +24,7 @@ from blocklp.problems import demo as tour
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
 from blocklp.problems.report import Row, to_json
 
+ROOT = Path(__file__).parents[2]
 # The only minimum is y = (1, 0, 1) with energy -5; its roof dual is tight.
 QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
 TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
@@ -211,7 +217,7 @@ def test_bad_files_are_one_line_and_nothing_is_solved(write, tmp_path):
 
 def test_missing_matplotlib_names_the_extra(write, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "blocklp[plot]" in refused("qpbo", write("a.sparse", QUBO), "--plot", "out.png")
+    assert "pip install -e '.[plot]'" in refused("qpbo", write("a.sparse", QUBO), "--plot", "out.png")
 
 
 def test_json_has_no_infinities():
@@ -294,3 +300,37 @@ def test_exact_takes_no_options_of_the_relaxation(write, tmp_path):
     for option in (("--method", "prox"), ("--passes", "7"), ("--tighten",)):
         assert "--exact" in refused("qpbo", write("a.sparse", QUBO), "--exact", *option)
     assert "--exact" in refused("mis", write("g.mis", GRAPH), "--exact", "--blocks", "edges")
+
+
+ODD = "[red]$a_b$[densecrf].mc"
+"""A file whose name is markup to a terminal, and a formula to matplotlib."""
+
+
+def test_names_of_files_are_printed_as_they_are(write, tmp_path):
+    path, other = write(ODD, TRIANGLE), write(f"other{ODD}", TRIANGLE)
+    shown = run("qpbo", path, other, "--plot", tmp_path / "both.png").stdout
+    assert shown.count(ODD) == 2
+    run("qpbo", path, "--plot", tmp_path / "one.png")
+    assert ODD in run("qpbo", path, "--exact").stdout
+    assert ODD in refused("qpbo", write(f"broken{ODD}", "3 9\n1 1 1\n"))
+    assert f"{ODD}.clq" in run("mis", write(f"{ODD}.clq", GRAPH), "--json").stderr
+
+
+def test_the_tour_names_the_extra_of_what_it_leaves_out(monkeypatch):
+    monkeypatch.setattr(tour.importlib.util, "find_spec", lambda name: None)
+    shown = io.StringIO()
+    tour.show_picture(Console(file=shown, width=200))
+    assert "'.[densecrf]'" in shown.getvalue()
+
+
+def test_messages_and_documentation_ask_for_what_can_be_installed():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    code = [file for folder in ("blocklp", "oracles", "problems") for file in (ROOT / folder).rglob("*.py")]
+    asked = set()
+    for file in [*pages, *code]:
+        text = file.read_text()
+        assert not re.search(r"pip install (-\S+ )*'?blocklp\b", text), f"{file}: no index serves blocklp"
+        asked |= set(re.findall(r"install\('(\w+)'\)", text))
+        asked |= {extra for listed in re.findall(r"-e '\.\[([\w,]+)\]'", text) for extra in listed.split(",")}
+    assert {"densecrf", "highs", "plot", "verify"} <= asked <= set(extras)
