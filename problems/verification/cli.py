@@ -90,7 +90,7 @@ def verify_command(
     ] = None,
     results: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where their rows go; those there are kept.")] = None,
     expected: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Known results to compare with.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default what torch takes.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=4096, help="Threads; by default what torch takes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
 ) -> None:
     """Decide whether a network has a counterexample to a property (VNN-LIB 1 and 2).
