@@ -311,8 +311,8 @@ def supports_command(
     if names:
         typer.echo("\n".join(line for name in names for line in capability(name)))
         return
-    for name, title in CAPABILITIES.items():
-        typer.echo(f"{title}: {', '.join(capability(name))}")
+    lines = [f"{title}: {', '.join(capability(name))}" for name, title in CAPABILITIES.items()]
+    typer.echo("\n".join(lines))
     typer.echo(
         "\nLinear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "
         f"evaluates.\n\n{CLAIMS}"
