@@ -17,10 +17,12 @@ from typer.core import TyperGroup
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.densecrf.cli import register as register_densecrf
+from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main
 from blocklp.problems.verification.cli import register
 
 if TYPE_CHECKING:
+    from blocklp.problems.mis.instance import Objective
     from blocklp.problems.mis.relaxation import CliqueBlocks
     from blocklp.problems.mrf.readers import Format as MrfFormat
     from blocklp.problems.mrf.relaxation import Decomposition
@@ -87,6 +89,13 @@ class Kind(StrEnum):
     maxcut = "maxcut"
 
 
+class Asked(StrEnum):
+    """What the file of a graph asks for."""
+
+    clique = "clique"
+    independent_set = "independent-set"
+
+
 class Cover(StrEnum):
     """Blocks of an independent-set relaxation."""
 
@@ -113,6 +122,7 @@ class Blocks(StrEnum):
 
 FORMATS: dict[Kind, Format] = {Kind.sparse: "sparse", Kind.maxcut: "maxcut"}
 MRF_FORMATS: dict[MrfKind, MrfFormat] = {MrfKind.uai: "uai", MrfKind.wcsp: "wcsp", MrfKind.qpbo: "qpbo"}
+OBJECTIVES: dict[Asked, Objective] = {Asked.clique: "clique", Asked.independent_set: "independent-set"}
 DECOMPOSITIONS: dict[Blocks, Decomposition] = {
     Blocks.auto: "auto",
     Blocks.edges: "edges",
@@ -126,6 +136,10 @@ MethodName = Annotated[str, typer.Option("--method", help=f"auto, or one of {', 
 Tol = Annotated[float, typer.Option(min=0, help="Relative gap of the LP at which an instance is optimal.")]
 Passes = Annotated[int, typer.Option(min=1, help="Most oracle passes.")]
 TimeLimit = Annotated[float, typer.Option(help="Seconds for all files together, reading and start-up too.")]
+MaxBytes = Annotated[
+    int,
+    typer.Option(min=1, metavar="BYTES", help="Most bytes of a file once decompressed; in memory it may take four times as many."),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
 Dtype = Annotated[Precision, typer.Option(help="Precision of the iterates; bounds are float64 in either case.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a list with one object a file, instead of the table.")]
@@ -173,6 +187,7 @@ def qpbo(
     device: Device = "cpu",
     dtype: Dtype = Precision.float64,
     format: Annotated[Kind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
     as_json: Json = False,
     plot: Plot = None,
@@ -188,7 +203,8 @@ def qpbo(
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo
 
-    qubos = [read_qubo(file, None if format is None else FORMATS[format]) for file in files]
+    kind = None if format is None else FORMATS[format]
+    qubos = [read_qubo(file, kind, max_bytes=max_bytes, time_limit=deadline) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     options = Options(method, tol, passes, deadline, device, dtype)
     output = Output(as_json, plot, reference, quiet)
@@ -213,6 +229,8 @@ def mis(
     time_limit: TimeLimit = math.inf,
     device: Device = "cpu",
     dtype: Dtype = Precision.float64,
+    format: Annotated[Asked | None, typer.Option(help="What the files ask for; by default told by their suffixes.")] = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     as_json: Json = False,
     plot: Plot = None,
     reference: Against = None,
@@ -225,7 +243,8 @@ def mis(
     from blocklp.problems.commands import Options, Output, run, run_exact
     from blocklp.problems.mis import clique_model, read_graph, solve_mis
 
-    given_graphs = [read_graph(file) for file in files]
+    asked = None if format is None else OBJECTIVES[format]
+    given_graphs = [read_graph(file, asked, max_bytes=max_bytes, time_limit=deadline) for file in files]
     graphs = [graph.complement() if graph.objective == "clique" else graph for graph in given_graphs]
     names = [
         (str(file), graph.n, len(graph.edges), "" if graph is given else COMPLEMENTED)
@@ -255,6 +274,7 @@ def mrf(
     device: Device = "cpu",
     dtype: Dtype = Precision.float64,
     format: Annotated[MrfKind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     log: Annotated[bool | None, typer.Option("--log/--no-log", help="Whether UAI tables are logarithms; by default in .LG.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of tightening: clusters of variables that raise the bound.")] = 0,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE.evid", help="Labels that are given, for all files.")] = None,
@@ -274,7 +294,7 @@ def mrf(
     from blocklp.tightening import Budget
 
     kind = None if format is None else MRF_FORMATS[format]
-    mrfs = [read_mrf(file, kind, log, evidence) for file in files]
+    mrfs = [read_mrf(file, kind, log, evidence, max_bytes=max_bytes, time_limit=deadline) for file in files]
     names = [
         (str(file), model.n, sum(len(scope) > 1 for scope, _ in model.factors), "") for file, model in zip(files, mrfs, strict=True)
     ]

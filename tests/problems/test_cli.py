@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
 TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
 GRAPH = "p edge 4 4\nn 1 5\nn 2 1\nn 3 1\nn 4 2\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n"
+FIELD = "MARKOV\n2\n2 2\n1\n2 0 1\n4\n0.1 0.2 0.3 0.4\n"
 
 
 @pytest.fixture
@@ -121,10 +122,31 @@ def test_float32_bounds_are_certified_too(write):
 @pytest.mark.parametrize(
     ("limit", "status"), [(("--passes", "2"), "pass_limit"), (("--time-limit", "1e-9"), "time_limit")], ids=["passes", "time"]
 )
-def test_limit_gives_exit_code_1_and_a_valid_bound(write, limit, status):
+def test_limit_gives_exit_code_1_and_a_valid_bound(write, monkeypatch, limit, status):
+    monkeypatch.setattr(bl.Deadline, "check", lambda *_: None)  # as if the time ended after reading
     [entry] = json.loads(run("mis", write("g.mis", GRAPH), "--blocks", "edges", *limit, "--json", code=1).stdout)
     assert entry["status"] == status
     assert entry["bound"] >= 7
+
+
+@pytest.mark.parametrize("arguments", [("qpbo", "a.sparse", QUBO), ("mis", "g.mis", GRAPH), ("mrf", "m.uai", FIELD)])
+@pytest.mark.parametrize("exact", [(), ("--exact",)])
+def test_time_that_is_up_before_a_file_is_read_is_one_line(write, arguments, exact):
+    command, name, text = arguments
+    assert f"reading {write(name, text)}" in refused(command, write(name, text), *exact, "--time-limit", "1e-9")
+
+
+@pytest.mark.parametrize("arguments", [("qpbo", "a.sparse", QUBO), ("mis", "g.mis", GRAPH), ("mrf", "m.uai", FIELD)])
+def test_files_are_as_large_as_allowed(write, arguments):
+    command, name, text = arguments
+    assert "max_bytes" in refused(command, write(name, text), "--max-bytes", "5")
+
+
+def test_what_a_graph_asks_for_is_told_by_the_option(write):
+    path = write("g.graph", GRAPH)
+    assert "--format" in refused("mis", path)
+    found = [json.loads(run("mis", path, "--format", asked, "--json").stdout)[0] for asked in ("clique", "independent-set")]
+    assert [entry["solution"] for entry in found] == [[1, 1, 1, 0], [1, 0, 0, 1]]
 
 
 def test_interrupt_prints_the_best_so_far_of_every_file(write, monkeypatch):
@@ -151,7 +173,7 @@ def test_interrupt_of_an_exact_search_names_the_files_that_it_kept_from_their_tu
 
 
 def test_interrupt_outside_the_solve_is_one_line(write, monkeypatch):
-    def interrupt(*arguments):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(blocklp.problems.qpbo, "read_qubo", interrupt)

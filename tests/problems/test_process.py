@@ -81,6 +81,4 @@ def test_an_interrupt_of_the_passes_leaves_a_bracket(qubo: Path) -> None:
 
 def test_the_time_limit_counts_from_the_start_of_the_process(qubo: Path) -> None:
     found = process("from blocklp.problems.process import main; main()", "qpbo", qubo, "--json", "--time-limit", "0.1")
-    assert found.returncode == 1
-    [entry] = json.loads(found.stdout)
-    assert entry["status"] == "time_limit" and entry["bound"] <= -13 <= entry["energy"]
+    assert (found.returncode, found.stdout) == (2, "") and "the time limit of 0.1 s was reached while reading" in found.stderr
