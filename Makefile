@@ -1,10 +1,11 @@
-# make demo: set up .venv and run the main job.   make test: set up .venv and run every check.
+# make demo: set up .venv and run the main job.   make test: set up .venv and run every check of the package.
+# make bench-quick: run every benchmark in seconds, and check what it says.   make bench: run them all, which takes hours.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test docs bench bench-quick clean
 
 demo: $(VENV)/.demo
 	$(BIN)/blocklp demo
@@ -18,6 +19,9 @@ test: $(VENV)/.test
 
 docs: $(VENV)/.test
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
+
+bench-quick: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q bench/tests
 
 bench: $(VENV)/.test
 	$(BIN)/python -m bench all

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.errors import install
 
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
@@ -64,9 +65,7 @@ def wanted(module: str) -> ModuleType | None:
     found = loops(module)
     if found is None and not _said:
         _said.append(module)
-        logging.getLogger("blocklp").warning(
-            "numba is missing or disabled: passes take several times as long; pip install 'blocklp[fast]'"
-        )
+        logging.getLogger("blocklp").warning(f"numba is missing or disabled: passes take several times as long: {install('fast')}")
     return found
 
 

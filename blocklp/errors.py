@@ -47,3 +47,8 @@ class MissingDependencyError(BlocklpError, ImportError):
 
 class TimeLimitError(BlocklpError, TimeoutError):
     """The time limit was reached before there was anything to return."""
+
+
+def install(extra: str) -> str:
+    """Say how the packages of an extra are installed: from a clone, since no index serves blocklp yet."""
+    return f"pip install -e '.[{extra}]' in a clone of blocklp"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import Constraints
-from blocklp.errors import MissingDependencyError, ModelError
+from blocklp.errors import MissingDependencyError, ModelError, install
 from blocklp.model import Model
 from blocklp.small_lp import TOLERANCE
 
@@ -84,7 +84,7 @@ class LinearProgram:
         try:
             import cvxpy
         except ImportError as error:
-            raise MissingDependencyError("solver 'cvxpy' needs the package cvxpy: pip install 'blocklp[cvxpy]'") from error
+            raise MissingDependencyError(f"solver 'cvxpy' needs the package cvxpy: {install('cvxpy')}") from error
         x = cvxpy.Variable(len(self.c), name="x")
         equal, above, below = self.sides()
         least, most = np.flatnonzero(np.isfinite(self.lower)), np.flatnonzero(np.isfinite(self.upper))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp.assembly import Bounds
-from blocklp.errors import BlocklpError, MissingDependencyError, OptionError
+from blocklp.errors import BlocklpError, MissingDependencyError, OptionError, install
 from blocklp.linear_program import Array, LinearProgram, export
 from blocklp.model import Model
 from blocklp.small_lp import TOLERANCE
@@ -109,9 +109,7 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
         import highspy
     except ImportError as error:
         if algorithm:
-            raise MissingDependencyError(
-                f"solver 'highs-{algorithm}' needs the package highspy: pip install 'blocklp[highs]'"
-            ) from error
+            raise MissingDependencyError(f"solver 'highs-{algorithm}' needs the package highspy: {install('highs')}") from error
         found = program.linprog()
         status = {0: "optimal", 2: "infeasible"}.get(found.status, found.message)
         return status, found.x if found.status == 0 else None
@@ -153,7 +151,7 @@ def _gurobi(program: LinearProgram) -> Answer:
     try:
         import gurobipy
     except ImportError as error:
-        raise MissingDependencyError("solver 'gurobi' needs the package gurobipy: pip install 'blocklp[gurobi]'") from error
+        raise MissingDependencyError(f"solver 'gurobi' needs the package gurobipy: {install('gurobi')}") from error
     options = {"OutputFlag": 0, "FeasibilityTol": TOLERANCE, "OptimalityTol": TOLERANCE}
     sense = gurobipy.GRB.MAXIMIZE if program.maximize else gurobipy.GRB.MINIMIZE
     try:

@@ -1,25 +1,33 @@
 """Block types: exact min-oracles over small polytopes."""
 
-from blocklp.box import Box
-from blocklp.oracles.chain import Chain
-from blocklp.oracles.choice import AtMostOne, Simplex
-from blocklp.oracles.joint import Joint
-from blocklp.oracles.knapsack import Knapsack
-from blocklp.oracles.pairwise import Pairwise
-from blocklp.oracles.polytope import Polytope
-from blocklp.oracles.products import Edge, FourClique, FourCycle, Triangle
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AtMostOne",
-    "Box",
-    "Chain",
-    "Edge",
-    "FourClique",
-    "FourCycle",
-    "Joint",
-    "Knapsack",
-    "Pairwise",
-    "Polytope",
-    "Simplex",
-    "Triangle",
-]
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.box import Box as Box
+    from blocklp.oracles.chain import Chain as Chain
+    from blocklp.oracles.choice import AtMostOne as AtMostOne
+    from blocklp.oracles.choice import Simplex as Simplex
+    from blocklp.oracles.joint import Joint as Joint
+    from blocklp.oracles.knapsack import Knapsack as Knapsack
+    from blocklp.oracles.pairwise import Pairwise as Pairwise
+    from blocklp.oracles.polytope import Polytope as Polytope
+    from blocklp.oracles.products import Edge as Edge
+    from blocklp.oracles.products import FourClique as FourClique
+    from blocklp.oracles.products import FourCycle as FourCycle
+    from blocklp.oracles.products import Triangle as Triangle
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.box": ["Box"],
+            "blocklp.oracles.chain": ["Chain"],
+            "blocklp.oracles.choice": ["AtMostOne", "Simplex"],
+            "blocklp.oracles.joint": ["Joint"],
+            "blocklp.oracles.knapsack": ["Knapsack"],
+            "blocklp.oracles.pairwise": ["Pairwise"],
+            "blocklp.oracles.polytope": ["Polytope"],
+            "blocklp.oracles.products": ["Edge", "FourClique", "FourCycle", "Triangle"],
+        },
+    )

@@ -14,15 +14,15 @@ import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-import blocklp as bl
+from blocklp.errors import install
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
-from blocklp.problems.report import Reference, Row, show
+from blocklp.problems.report import Row, compare, show
 from blocklp.progress import Progress
-from blocklp.reference import reference
 
 if TYPE_CHECKING:
     from blocklp.problems.verification import Network, Verdict
@@ -130,12 +130,6 @@ def _mis(graphs: list[WeightedGraph], blocks: CliqueBlocks, progress: Progress) 
     ]
 
 
-def compare(model: bl.Model, solver: str = "highs") -> Reference:
-    """Solve the LP of a model of one instance by another solver."""
-    result = reference(model, solver)
-    return Reference(solver, float(result.objective[0]), result.seconds)
-
-
 BOUNDS = {"interval": "interval", "crown": "CROWN", "slopes": "slopes"}
 """Methods of the tour, and what they are called there."""
 
@@ -236,7 +230,7 @@ def show_digits(rows: list[DigitRow], console: Console) -> None:
 def show_picture(console: Console) -> None:
     """Cut a picture out by a dense CRF, if its optional packages are there."""
     if importlib.util.find_spec("skimage") is None:
-        console.print("A picture cut out by a dense CRF is left out: it needs blocklp[densecrf].\n", highlight=False)
+        console.print(Text(f"A picture cut out by a dense CRF is left out; it needs scikit-image: {install('densecrf')}.\n"))
         return
     from blocklp.problems.densecrf.demo import coffee_crf, segment_coffee, show_coffee
 

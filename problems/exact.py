@@ -14,7 +14,7 @@ from rich.text import Text
 from torch import Tensor
 
 from blocklp.compiled import loops
-from blocklp.errors import MissingDependencyError
+from blocklp.errors import MissingDependencyError, install
 from blocklp.progress import INTERVAL
 from blocklp.search import SearchEvent
 from blocklp.status import Status
@@ -40,7 +40,7 @@ def search_loops(module: str) -> Any:
     """
     found = loops(module)
     if found is None:
-        raise MissingDependencyError("exact search runs in loops that numba compiles; pip install 'blocklp[fast]'")
+        raise MissingDependencyError(f"exact search runs in loops that numba compiles: {install('fast')}")
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import blocklp as bl
-from blocklp.errors import MissingDependencyError, OptionError
+from blocklp.errors import MissingDependencyError, OptionError, install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ def blank_figure(path: Path) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingDependencyError("pictures need matplotlib; install it with: pip install 'blocklp[plot]'") from error
+        raise MissingDependencyError(f"pictures need matplotlib: {install('plot')}") from error
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     kinds = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix[1:].lower() not in kinds:
@@ -72,9 +72,11 @@ def plot_convergence(figure: Figure, names: Sequence[str], histories: Sequence[S
     _decorate(axes, several, min(len(histories), 10))
     if several and len(histories) <= LEGEND:
         handles, shown = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, shown, loc="outside lower center", ncols=min(3, len(shown)), frameon=False)
+        legend = figure.legend(handles, shown, loc="outside lower center", ncols=min(3, len(shown)), frameon=False)
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # names of files may hold dollars
     elif not several:
-        figure.suptitle(names[0])
+        figure.suptitle(names[0], parse_math=False)
 
 
 def _decorate(axes: Any, several: bool, colors: int) -> None:

@@ -35,6 +35,12 @@ class Reference:
     seconds: float
 
 
+def compare(model: bl.Model, solver: str = "highs") -> Reference:
+    """Solve the LP of a model of one instance by another solver."""
+    result = bl.reference(model, solver)
+    return Reference(solver, float(result.objective[0]), result.seconds)
+
+
 @dataclass(frozen=True)
 class Row:
     """One instance and all that is known about it.

@@ -66,7 +66,7 @@ def count(solver: bl.Solver, method: bl.methods.Method, passes: int) -> Counter:
     "Passes until the best bound is within an error of the optimum (relative; checks every ten passes, nothing where 1000 do "
     "not suffice), and what a pass of a batch of four equal instances costs in float32 between checks: tensor operations other "
     "than views (what a GPU would launch, but for sums that a CPU makes in order), bytes of new tensors for each copy, and calls of "
-    "compiled loops. The same figures on every machine; `tests/test_bench.py` runs the first rows and compares.",
+    "compiled loops. The same figures on every machine; `bench/tests/test_bench.py` runs the first rows and compares.",
 )
 def run(quick: bool) -> list[Record]:
     qubo = ba(1000, 0)

@@ -1,25 +1,33 @@
 """Dense conditional random fields with Gaussian pairwise potentials."""
 
-from blocklp.problems.densecrf.cliques import Cliques
-from blocklp.problems.densecrf.energy import DenseCRF, Kernel
-from blocklp.problems.densecrf.images import image_crf, image_features
-from blocklp.problems.densecrf.layers import DenseCRFLayer
-from blocklp.problems.densecrf.result import History, Result
-from blocklp.problems.densecrf.rounding import kleinberg_tardos
-from blocklp.problems.densecrf.solve import METHODS, solve_densecrf
-from blocklp.problems.densecrf.superpixels import superpixel_cliques
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "METHODS",
-    "Cliques",
-    "DenseCRF",
-    "DenseCRFLayer",
-    "History",
-    "Kernel",
-    "Result",
-    "image_crf",
-    "image_features",
-    "kleinberg_tardos",
-    "solve_densecrf",
-    "superpixel_cliques",
-]
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.problems.densecrf.cliques import Cliques as Cliques
+    from blocklp.problems.densecrf.energy import DenseCRF as DenseCRF
+    from blocklp.problems.densecrf.energy import Kernel as Kernel
+    from blocklp.problems.densecrf.images import image_crf as image_crf
+    from blocklp.problems.densecrf.images import image_features as image_features
+    from blocklp.problems.densecrf.layers import DenseCRFLayer as DenseCRFLayer
+    from blocklp.problems.densecrf.result import History as History
+    from blocklp.problems.densecrf.result import Result as Result
+    from blocklp.problems.densecrf.rounding import kleinberg_tardos as kleinberg_tardos
+    from blocklp.problems.densecrf.solve import METHODS as METHODS
+    from blocklp.problems.densecrf.solve import solve_densecrf as solve_densecrf
+    from blocklp.problems.densecrf.superpixels import superpixel_cliques as superpixel_cliques
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.problems.densecrf.cliques": ["Cliques"],
+            "blocklp.problems.densecrf.energy": ["DenseCRF", "Kernel"],
+            "blocklp.problems.densecrf.images": ["image_crf", "image_features"],
+            "blocklp.problems.densecrf.layers": ["DenseCRFLayer"],
+            "blocklp.problems.densecrf.result": ["History", "Result"],
+            "blocklp.problems.densecrf.rounding": ["kleinberg_tardos"],
+            "blocklp.problems.densecrf.solve": ["METHODS", "solve_densecrf"],
+            "blocklp.problems.densecrf.superpixels": ["superpixel_cliques"],
+        },
+    )

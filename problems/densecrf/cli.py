@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocklp.errors import OptionError
+from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from blocklp.problems.densecrf import DenseCRF, Result
 
-EXIT_STOPPED, EXIT_INTERRUPTED = 1, 130
+EXIT_STOPPED = 1
 
 Method = Annotated[str, typer.Option(metavar="NAME", help="How to look for a labelling: mean-field, prox-lp, ...")]
 Settings = Annotated[
@@ -240,7 +241,7 @@ def _solve(crf: DenseCRF, method: str, options: dict[str, Any], time_limit: floa
     from blocklp.problems.densecrf import solve_densecrf
     from blocklp.progress import Progress
 
-    with nullcontext() if quiet else Progress() as callback:
+    with interruptible(), nullcontext() if quiet else Progress() as callback:
         return solve_densecrf(crf, method, time_limit=time_limit, callback=callback, **options)
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import MissingDependencyError, OptionError
+from blocklp.errors import MissingDependencyError, OptionError, install
 from blocklp.problems.densecrf.result import Result
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_png(path: Path) -> None:
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
-        raise MissingDependencyError("pictures need Pillow; install it with: pip install 'blocklp[densecrf]'") from error
+        raise MissingDependencyError(f"pictures need Pillow: {install('densecrf')}") from error
     if path.suffix.lower() != ".png":
         raise OptionError(f"{path}: labels are written without loss; give a name that ends in .png")
     if not path.parent.is_dir():

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import FormatError, MissingDependencyError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import FormatError, MissingDependencyError, NonFiniteError, OptionError, ShapeError, install
 from blocklp.problems.densecrf.pydensecrf import unary_from_labels, unary_from_softmax
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _open(path: Path) -> Image:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingDependencyError("pictures need Pillow; install it with: pip install 'blocklp[densecrf]'") from error
+        raise MissingDependencyError(f"pictures need Pillow: {install('densecrf')}") from error
     try:
         # What Pillow warns of (odd metadata, large files) is nothing that the caller could act on.
         with warnings.catch_warnings(action="ignore"), Image.open(path) as picture:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.errors import MissingDependencyError, OptionError, ShapeError
+from blocklp.errors import MissingDependencyError, OptionError, ShapeError, install
 from blocklp.problems.densecrf.cliques import Cliques
 
 
@@ -43,7 +43,7 @@ def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0) -> T
     try:
         from skimage.segmentation import slic
     except ImportError as error:
-        raise MissingDependencyError("superpixels need scikit-image; install it with: pip install 'blocklp[densecrf]'") from error
+        raise MissingDependencyError(f"superpixels need scikit-image: {install('densecrf')}") from error
     if count < 1 or not 0 < compactness < float("inf"):
         raise OptionError(f"count is {count} and compactness {compactness}; both must be positive")
     if image.dim() != 3 or image.shape[2] not in (1, 3):

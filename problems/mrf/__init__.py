@@ -1,28 +1,36 @@
 """Markov random fields: discrete energies of any order, readers, LP relaxations and primal heuristics."""
 
-from blocklp.problems.mrf.exact import solve_mrf_exactly
-from blocklp.problems.mrf.heuristics import Labelling, descend, expand, fuse
-from blocklp.problems.mrf.instance import FactorGroup, Mrf
-from blocklp.problems.mrf.readers import read_evidence, read_labelling, read_mrf
-from blocklp.problems.mrf.relaxation import Relaxation, relax
-from blocklp.problems.mrf.solve import MrfSolution, solve_mrf
-from blocklp.problems.mrf.tightening import cycles, violated_clusters
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "FactorGroup",
-    "Labelling",
-    "Mrf",
-    "MrfSolution",
-    "Relaxation",
-    "cycles",
-    "descend",
-    "expand",
-    "fuse",
-    "read_evidence",
-    "read_labelling",
-    "read_mrf",
-    "relax",
-    "solve_mrf",
-    "solve_mrf_exactly",
-    "violated_clusters",
-]
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.problems.mrf.exact import solve_mrf_exactly as solve_mrf_exactly
+    from blocklp.problems.mrf.heuristics import Labelling as Labelling
+    from blocklp.problems.mrf.heuristics import descend as descend
+    from blocklp.problems.mrf.heuristics import expand as expand
+    from blocklp.problems.mrf.heuristics import fuse as fuse
+    from blocklp.problems.mrf.instance import FactorGroup as FactorGroup
+    from blocklp.problems.mrf.instance import Mrf as Mrf
+    from blocklp.problems.mrf.readers import read_evidence as read_evidence
+    from blocklp.problems.mrf.readers import read_labelling as read_labelling
+    from blocklp.problems.mrf.readers import read_mrf as read_mrf
+    from blocklp.problems.mrf.relaxation import Relaxation as Relaxation
+    from blocklp.problems.mrf.relaxation import relax as relax
+    from blocklp.problems.mrf.solve import MrfSolution as MrfSolution
+    from blocklp.problems.mrf.solve import solve_mrf as solve_mrf
+    from blocklp.problems.mrf.tightening import cycles as cycles
+    from blocklp.problems.mrf.tightening import violated_clusters as violated_clusters
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.problems.mrf.exact": ["solve_mrf_exactly"],
+            "blocklp.problems.mrf.heuristics": ["Labelling", "descend", "expand", "fuse"],
+            "blocklp.problems.mrf.instance": ["FactorGroup", "Mrf"],
+            "blocklp.problems.mrf.readers": ["read_evidence", "read_labelling", "read_mrf"],
+            "blocklp.problems.mrf.relaxation": ["Relaxation", "relax"],
+            "blocklp.problems.mrf.solve": ["MrfSolution", "solve_mrf"],
+            "blocklp.problems.mrf.tightening": ["cycles", "violated_clusters"],
+        },
+    )

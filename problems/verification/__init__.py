@@ -1,25 +1,33 @@
 """Verification of ReLU networks: LP bounds of every neuron, and complete verdicts."""
 
-from blocklp.problems.verification.bounds import LayerBounds, NetworkBounds, network_bounds
-from blocklp.problems.verification.network import Builder, Network
-from blocklp.problems.verification.onnx_reader import Runtime, read_onnx
-from blocklp.problems.verification.properties import Clause, Property
-from blocklp.problems.verification.torch_reader import from_torch
-from blocklp.problems.verification.verify import Verdict, verify
-from blocklp.problems.verification.vnnlib_reader import read_property
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Builder",
-    "Clause",
-    "LayerBounds",
-    "Network",
-    "NetworkBounds",
-    "Property",
-    "Runtime",
-    "Verdict",
-    "from_torch",
-    "network_bounds",
-    "read_onnx",
-    "read_property",
-    "verify",
-]
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.problems.verification.bounds import LayerBounds as LayerBounds
+    from blocklp.problems.verification.bounds import NetworkBounds as NetworkBounds
+    from blocklp.problems.verification.bounds import network_bounds as network_bounds
+    from blocklp.problems.verification.network import Builder as Builder
+    from blocklp.problems.verification.network import Network as Network
+    from blocklp.problems.verification.onnx_reader import Runtime as Runtime
+    from blocklp.problems.verification.onnx_reader import read_onnx as read_onnx
+    from blocklp.problems.verification.properties import Clause as Clause
+    from blocklp.problems.verification.properties import Property as Property
+    from blocklp.problems.verification.torch_reader import from_torch as from_torch
+    from blocklp.problems.verification.verify import Verdict as Verdict
+    from blocklp.problems.verification.verify import verify as verify
+    from blocklp.problems.verification.vnnlib_reader import read_property as read_property
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.problems.verification.bounds": ["LayerBounds", "NetworkBounds", "network_bounds"],
+            "blocklp.problems.verification.network": ["Builder", "Network"],
+            "blocklp.problems.verification.onnx_reader": ["Runtime", "read_onnx"],
+            "blocklp.problems.verification.properties": ["Clause", "Property"],
+            "blocklp.problems.verification.torch_reader": ["from_torch"],
+            "blocklp.problems.verification.verify": ["Verdict", "verify"],
+            "blocklp.problems.verification.vnnlib_reader": ["read_property"],
+        },
+    )

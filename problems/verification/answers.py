@@ -29,7 +29,7 @@ from rich.live import Live
 from rich.text import Text
 
 from blocklp import __version__
-from blocklp.errors import FormatError, MissingDependencyError, OptionError
+from blocklp.errors import FormatError, MissingDependencyError, OptionError, install
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import Runtime, read_onnx
 from blocklp.problems.verification.verify import Progress, Verdict, verify
@@ -277,7 +277,7 @@ class Answer:
         try:
             from onnx import numpy_helper
         except ImportError as error:
-            raise MissingDependencyError("serialised assignments need the package onnx: pip install 'blocklp[verify]'") from error
+            raise MissingDependencyError(f"serialised assignments need the package onnx: {install('verify')}") from error
         folder.mkdir(parents=True, exist_ok=True)
         precision = np.float64 if self.verdict.y is not None and self.verdict.y.dtype == np.float64 else np.float32
         for variable, values in self.assignment():

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from blocklp.errors import BlocklpError, FormatError
@@ -276,5 +277,5 @@ def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], con
         part = score(members, expected)
         counts = [str(len(kind)) for kind in (part.right, part.wrong, part.undecided, part.errors, part.new, part.open)]
         counts[1] = f"[bold red]{counts[1]}[/]" if part.wrong else counts[1]
-        table.add_row(family, str(len(members)), *counts, f"{sum(row.seconds for row in members):.1f}")
+        table.add_row(escape(family), str(len(members)), *counts, f"{sum(row.seconds for row in members):.1f}")
     print_table(table, console)

@@ -119,7 +119,7 @@ def plot_layers(figure: Figure, before: Sequence[LayerBounds], after: Sequence[L
         axes[1, 0].set_ylabel("distance from the LP's optimum")
         ends = [Line2D([], [], linestyle="", marker=".", color=colour, label=name) for colour, name in SIDES]
         axes[1, -1].legend(handles=ends, frameon=False, ncols=2, loc="best")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)  # names of files and layers may hold dollars
 
 
 def _draw_bounds(axis: Axes, old: LayerBounds, new: LayerBounds, order: Tensor) -> None:
@@ -136,7 +136,7 @@ def _draw_bounds(axis: Axes, old: LayerBounds, new: LayerBounds, order: Tensor) 
     space = 0.25 * (most - least) or 1.0
     axis.set_ylim(least - space, most + space)
     widths = f"mean width {mean_width(new):.3g}, interval {mean_width(old):.3g}"
-    axis.set_title(f"{new.name}: {new.unstable} of {len(order)} unstable\n{widths}", fontsize=9)
+    axis.set_title(f"{new.name}: {new.unstable} of {len(order)} unstable\n{widths}", fontsize=9, parse_math=False)
     axis.spines[["top", "right"]].set_visible(False)
 
 

@@ -5,11 +5,8 @@ Whatever these commands need is imported when they run: their options must not c
 
 from __future__ import annotations
 
-import atexit
-import gc
 import json
 import math
-import os
 import sys
 import time
 import traceback
@@ -24,7 +21,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from blocklp.errors import BlocklpError, FormatError, OptionError
+from blocklp.errors import BlocklpError, FormatError, MissingDependencyError, OptionError, install
+from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving
 
 if TYPE_CHECKING:
     from blocklp.problems.verification.answers import How
@@ -35,7 +33,7 @@ sat: the float32 point that is printed lies in the box, and its outputs, as onnx
 query exactly.
 Everything else is unknown or timed-out."""
 
-EXIT_UNKNOWN, EXIT_ERROR, EXIT_TIMED_OUT, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_UNKNOWN, EXIT_ERROR, EXIT_TIMED_OUT, EXIT_WRONG = 1, 2, 3, 4
 
 
 class Space(StrEnum):
@@ -43,18 +41,6 @@ class Space(StrEnum):
 
     pixel = "pixel"
     input = "input"
-
-
-def started() -> float:
-    """Return the reading of ``time.perf_counter()`` when this process began, so that a timeout counts imports too."""
-    now, least = time.perf_counter(), time.process_time()
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError, ValueError, IndexError):
-        return now - least
-    # In a container the two clocks may differ; what was computed is the least that has passed.
-    return now - (age if least - 0.1 <= age < least + 60 else least)
 
 
 def register(app: typer.Typer) -> None:
@@ -104,7 +90,7 @@ def verify_command(
     ] = None,
     results: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where their rows go; those there are kept.")] = None,
     expected: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Known results to compare with.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default what torch takes.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=4096, help="Threads; by default what torch takes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
 ) -> None:
     """Decide whether a network has a counterexample to a property (VNN-LIB 1 and 2).
@@ -131,21 +117,20 @@ def verify_command(
         import torch
 
         torch.set_num_threads(threads)
-    from blocklp.problems.verification.answers import How
-
-    began, how = time.perf_counter(), How(timeout, attack, real_semantics)
-    if isinstance(ctx.obj, float):
-        began = ctx.obj
-        # A process of its own: looking for garbage among torch's objects at its end would take half a second.
-        atexit.register(gc.freeze)
+    began = time.perf_counter() if ctx.obj is None else ctx.obj
     output = Output(as_json, assignments, result_file, quiet)
+    with leaving("" if query is None else _unknown(query, "Interrupted.", output)):
+        from blocklp.problems.verification.answers import How
+
+    how = How(timeout, attack, real_semantics)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        if query is None:
-            assert instances is not None and results is not None
-            code = _run_instances(instances, results, expected, how, output, errors)
-        else:
-            code = _run_query(query, network or [], how, began, output, errors)
+        with interruptible():
+            if query is None:
+                assert instances is not None and results is not None
+                code = _run_instances(instances, results, expected, how, output, errors)
+            else:
+                code = _run_query(query, network or [], how, began, output, errors)
     except KeyboardInterrupt:
         _without_verdict(query, "Interrupted.", output)
         code = EXIT_INTERRUPTED
@@ -169,12 +154,17 @@ class Output:
     quiet: bool
 
 
+def _unknown(query: Path, reason: str, output: Output) -> str:
+    """What is printed about a query without a verdict."""
+    entry = {"status": "unknown", "query": str(query), "reason": reason}
+    return (json.dumps(entry, indent=2) if output.as_json else "unknown") + "\n"
+
+
 def _without_verdict(query: Path | None, reason: str, output: Output) -> None:
     """Say unknown, as the standard asks, where a single query got no verdict."""
     if query is None:
         return
-    entry = {"status": "unknown", "query": str(query), "reason": reason}
-    typer.echo(json.dumps(entry, indent=2) if output.as_json else "unknown")
+    typer.echo(_unknown(query, reason, output), nl=False)
     if output.result_file is not None and output.result_file.parent.is_dir():
         output.result_file.write_text("unknown\n")
 
@@ -276,8 +266,11 @@ def _newest_opset() -> int:
     """Return the newest operator set that both onnx and onnxruntime take; the latter does not say so but by refusing."""
     import tempfile
 
-    import onnx
-    from onnx import TensorProto, helper
+    try:
+        import onnx
+        from onnx import TensorProto, helper
+    except ImportError as error:
+        raise MissingDependencyError(f"the newest operator set is that of the package onnx: {install('verify')}") from error
 
     from blocklp.problems.verification.onnx_reader import OLDEST_OPSET, Runtime
 
@@ -318,8 +311,8 @@ def supports_command(
     if names:
         typer.echo("\n".join(line for name in names for line in capability(name)))
         return
-    for name, title in CAPABILITIES.items():
-        typer.echo(f"{title}: {', '.join(capability(name))}")
+    lines = [f"{title}: {', '.join(capability(name))}" for name, title in CAPABILITIES.items()]
+    typer.echo("\n".join(lines))
     typer.echo(
         "\nLinear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "
         f"evaluates.\n\n{CLAIMS}"
@@ -357,7 +350,7 @@ def bounds_command(
     if label is not None and label >= network.outputs:
         raise OptionError(f"the class is {label}, and {network.name} has {network.outputs} outputs; correct --label")
     console = Console(stderr=True)
-    with console.status(f"bounding {network.name}") if console.is_terminal and not quiet else nullcontext():
+    with interruptible(), console.status(Text(f"bounding {network.name}")) if console.is_terminal and not quiet else nullcontext():
         found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
     margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
@@ -412,8 +405,9 @@ def fetch_command(
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    shown = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+    with interruptible(), shown as progress:
         task = progress.add_task(name, total=sets[name].bytes if name in sets else None)
         arrived: dict[str, int] = {}
 

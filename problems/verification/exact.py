@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError, install
 from blocklp.linear_program import Array, LinearProgram
 from blocklp.problems.verification.network import Add, Affine, Conv, Input, Linear, Network, Relu, Reorder, Scale
 from blocklp.reference import Answer, loaded_highs, lp_solver
@@ -401,7 +401,7 @@ def _highspy() -> Any:
     try:
         import highspy
     except ImportError as error:
-        raise MissingDependencyError("exact LPs of networks need the package highspy: pip install 'blocklp[highs]'") from error
+        raise MissingDependencyError(f"exact LPs of networks need the package highspy: {install('highs')}") from error
     return highspy
 
 

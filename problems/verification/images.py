@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import FormatError, MissingDependencyError, OptionError, ShapeError
+from blocklp.errors import FormatError, MissingDependencyError, OptionError, ShapeError, install
 
 Array = NDArray[np.float64]
 CHANNELS = (1, 3)
@@ -90,7 +90,7 @@ def _read_picture(path: Path) -> Array:
     try:
         from matplotlib import image
     except ImportError as error:
-        raise MissingDependencyError("pictures need matplotlib; install it with: pip install 'blocklp[plot]'") from error
+        raise MissingDependencyError(f"pictures need matplotlib: {install('plot')}") from error
     try:
         found = _unit(np.asarray(image.imread(path)))
     except FileNotFoundError:

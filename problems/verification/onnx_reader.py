@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import FormatError, MissingDependencyError, ModelError, ShapeError
+from blocklp.errors import FormatError, MissingDependencyError, ModelError, ShapeError, install
 from blocklp.problems.verification.lowering import UNIT, Lowering, Value, Window, compare, random_points
 from blocklp.problems.verification.network import Network, Shape
 
@@ -125,7 +125,7 @@ class Runtime:
         try:
             import onnxruntime
         except ImportError as error:
-            raise MissingDependencyError("a replay needs the package onnxruntime: pip install 'blocklp[verify]'") from error
+            raise MissingDependencyError(f"a replay needs the package onnxruntime: {install('verify')}") from error
         self.file = Path(path)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -533,7 +533,7 @@ def _load(file: Path) -> onnx.ModelProto:
     try:
         import onnx
     except ImportError as error:
-        raise MissingDependencyError("reading a network needs the package onnx: pip install 'blocklp[verify]'") from error
+        raise MissingDependencyError(f"reading a network needs the package onnx: {install('verify')}") from error
     data = _unzip(file)
     try:
         model = onnx.load_model_from_string(data)

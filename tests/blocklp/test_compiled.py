@@ -82,5 +82,5 @@ def test_without_numba_that_is_said_once(how: str, monkeypatch: pytest.MonkeyPat
     with caplog.at_level("WARNING", "blocklp"):
         assert compiled.earned(MODULE, DOUBLE) is None and compiled.earned(MODULE, DOUBLE) is None
     assert [record.message for record in caplog.records] == [
-        "numba is missing or disabled: passes take several times as long; pip install 'blocklp[fast]'"
+        "numba is missing or disabled: passes take several times as long: pip install -e '.[fast]' in a clone of blocklp"
     ]

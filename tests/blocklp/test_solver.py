@@ -164,10 +164,10 @@ def test_limits_return_the_best_so_far() -> None:
     assert limited.status == (bl.Status.PASS_LIMIT,) * 2
     # One more pass certifies the multipliers that are returned.
     assert limited.passes.tolist() == [31, 31]
-    began = time.perf_counter()
+    began = time.process_time()
     timed = roof_duality_model(qubo(3000, 0)).solve(passes=10**9, time_limit=0.1, tol=0)
     assert timed.status == (bl.Status.TIME_LIMIT,)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert bool(torch.isfinite(timed.bound).all())
 
 
@@ -322,6 +322,6 @@ def test_a_weight_that_is_none_is_refused(method) -> None:
 @pytest.mark.parametrize("method", list(bl.METHODS))
 def test_deadlines_do_not_wait_for_checks(method: str) -> None:
     m, _ = two((-1.0, -1.3))
-    began = time.perf_counter()
+    began = time.process_time()
     m.solve(method=method, tol=0, passes=10**7, check_every=10**6, patience=10**7, time_limit=0.2)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

@@ -162,5 +162,5 @@ def test_without_numba_large_problems_say_so_once(monkeypatch: pytest.MonkeyPatc
         bounds = [float(m.solve(method="prox").bound[0]) for _ in range(2)]
     assert bounds == pytest.approx([3.0, 3.0], rel=1e-3)
     assert [r.getMessage() for r in caplog.records] == [
-        "numba is missing or disabled: passes take several times as long; pip install 'blocklp[fast]'"
+        "numba is missing or disabled: passes take several times as long: pip install -e '.[fast]' in a clone of blocklp"
     ]

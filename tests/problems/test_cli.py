@@ -1,25 +1,35 @@
 import errno
+import io
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from importlib.metadata import distributions
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 import torch
+import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 import blocklp as bl
+import blocklp.problems.qpbo
 from blocklp.problems import cli
+from blocklp.problems import demo as tour
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
 from blocklp.problems.report import Row, to_json
 
+ROOT = Path(__file__).parents[2]
 # The only minimum is y = (1, 0, 1) with energy -5; its roof dual is tight.
 QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
 TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
 GRAPH = "p edge 4 4\nn 1 5\nn 2 1\nn 3 1\nn 4 2\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n"
+FIELD = "MARKOV\n2\n2 2\n1\n2 0 1\n4\n0.1 0.2 0.3 0.4\n"
 
 
 @pytest.fixture
@@ -112,10 +122,31 @@ def test_float32_bounds_are_certified_too(write):
 @pytest.mark.parametrize(
     ("limit", "status"), [(("--passes", "2"), "pass_limit"), (("--time-limit", "1e-9"), "time_limit")], ids=["passes", "time"]
 )
-def test_limit_gives_exit_code_1_and_a_valid_bound(write, limit, status):
+def test_limit_gives_exit_code_1_and_a_valid_bound(write, monkeypatch, limit, status):
+    monkeypatch.setattr(bl.Deadline, "check", lambda *_: None)  # as if the time ended after reading
     [entry] = json.loads(run("mis", write("g.mis", GRAPH), "--blocks", "edges", *limit, "--json", code=1).stdout)
     assert entry["status"] == status
     assert entry["bound"] >= 7
+
+
+@pytest.mark.parametrize("arguments", [("qpbo", "a.sparse", QUBO), ("mis", "g.mis", GRAPH), ("mrf", "m.uai", FIELD)])
+@pytest.mark.parametrize("exact", [(), ("--exact",)])
+def test_time_that_is_up_before_a_file_is_read_is_one_line(write, arguments, exact):
+    command, name, text = arguments
+    assert f"reading {write(name, text)}" in refused(command, write(name, text), *exact, "--time-limit", "1e-9")
+
+
+@pytest.mark.parametrize("arguments", [("qpbo", "a.sparse", QUBO), ("mis", "g.mis", GRAPH), ("mrf", "m.uai", FIELD)])
+def test_files_are_as_large_as_allowed(write, arguments):
+    command, name, text = arguments
+    assert "max_bytes" in refused(command, write(name, text), "--max-bytes", "5")
+
+
+def test_what_a_graph_asks_for_is_told_by_the_option(write):
+    path = write("g.graph", GRAPH)
+    assert "--format" in refused("mis", path)
+    found = [json.loads(run("mis", path, "--format", asked, "--json").stdout)[0] for asked in ("clique", "independent-set")]
+    assert [entry["solution"] for entry in found] == [[1, 1, 1, 0], [1, 0, 0, 1]]
 
 
 def test_interrupt_prints_the_best_so_far_of_every_file(write, monkeypatch):
@@ -134,19 +165,20 @@ def test_interrupt_prints_the_best_so_far_of_every_file(write, monkeypatch):
 def test_interrupt_of_an_exact_search_names_the_files_that_it_kept_from_their_turn(write, monkeypatch):
     stopped = solve_qpbo_exactly(Qubo([1.0], np.zeros((0, 2), dtype=int), []), callback=lambda *_: True)
     interrupted = replace(stopped, status=bl.Status.INTERRUPTED)
-    monkeypatch.setattr(cli, "solve_qpbo_exactly", lambda *_, **__: interrupted)
+    monkeypatch.setattr(blocklp.problems.qpbo, "solve_qpbo_exactly", lambda *_, **__: interrupted)
     files = [write(name, QUBO) for name in ("a.sparse", "b.sparse", "c.sparse")]
     result = run("qpbo", *files, "--exact", "--json", code=130)
     assert [entry["file"] for entry in json.loads(result.stdout)] == [str(files[0])]
     assert all(f"{file}: not reached" in result.stderr for file in files[1:])
 
 
-def test_interrupt_outside_the_solve_ends_quietly(write, monkeypatch):
-    def interrupt(*arguments):
+def test_interrupt_outside_the_solve_is_one_line(write, monkeypatch):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "read_qubo", interrupt)
-    assert run("qpbo", write("a.sparse", QUBO), code=130).output == ""
+    monkeypatch.setattr(blocklp.problems.qpbo, "read_qubo", interrupt)
+    result = run("qpbo", write("a.sparse", QUBO), code=130)
+    assert (result.stdout, result.stderr) == ("", "interrupted\n")
 
 
 def test_reference_agrees(write):
@@ -207,7 +239,7 @@ def test_bad_files_are_one_line_and_nothing_is_solved(write, tmp_path):
 
 def test_missing_matplotlib_names_the_extra(write, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "blocklp[plot]" in refused("qpbo", write("a.sparse", QUBO), "--plot", "out.png")
+    assert "pip install -e '.[plot]'" in refused("qpbo", write("a.sparse", QUBO), "--plot", "out.png")
 
 
 def test_json_has_no_infinities():
@@ -231,14 +263,14 @@ def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object, **__: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr(cli.Console, "print", broken)
+    monkeypatch.setattr(typer, "echo", broken)
     result = CliRunner().invoke(cli.app, ["info"])
     assert result.exit_code == 1 and "error" not in result.stderr
 
 
 def test_demo_certifies(monkeypatch):
     rows = []
-    monkeypatch.setattr(cli, "demo", lambda console, tour=cli.demo: rows.extend(tour(console)))
+    monkeypatch.setattr(tour, "demo", lambda console, demo=tour.demo: rows.extend(demo(console)))
     threads = torch.get_num_threads()
     shown = run("demo").stdout
     assert torch.get_num_threads() == threads
@@ -286,7 +318,41 @@ def test_exact_solutions(write):
 
 def test_exact_takes_no_options_of_the_relaxation(write, tmp_path):
     assert "--exact" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--plot", str(tmp_path / "p.png"))
-    assert "--time-limit" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--time-limit", "0")
+    assert "time_limit is 0" in refused("qpbo", write("a.sparse", QUBO), "--exact", "--time-limit", "0")
     for option in (("--method", "prox"), ("--passes", "7"), ("--tighten",)):
         assert "--exact" in refused("qpbo", write("a.sparse", QUBO), "--exact", *option)
     assert "--exact" in refused("mis", write("g.mis", GRAPH), "--exact", "--blocks", "edges")
+
+
+ODD = "[red]$a_b$[densecrf].mc"
+"""A file whose name is markup to a terminal, and a formula to matplotlib."""
+
+
+def test_names_of_files_are_printed_as_they_are(write, tmp_path):
+    path, other = write(ODD, TRIANGLE), write(f"other{ODD}", TRIANGLE)
+    shown = run("qpbo", path, other, "--plot", tmp_path / "both.png").stdout
+    assert shown.count(ODD) == 2
+    run("qpbo", path, "--plot", tmp_path / "one.png")
+    assert ODD in run("qpbo", path, "--exact").stdout
+    assert ODD in refused("qpbo", write(f"broken{ODD}", "3 9\n1 1 1\n"))
+    assert f"{ODD}.clq" in run("mis", write(f"{ODD}.clq", GRAPH), "--json").stderr
+
+
+def test_the_tour_names_the_extra_of_what_it_leaves_out(monkeypatch):
+    monkeypatch.setattr(tour.importlib.util, "find_spec", lambda name: None)
+    shown = io.StringIO()
+    tour.show_picture(Console(file=shown, width=200))
+    assert "'.[densecrf]'" in shown.getvalue()
+
+
+def test_messages_and_documentation_ask_for_what_can_be_installed():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    code = [file for folder in ("blocklp", "oracles", "problems") for file in (ROOT / folder).rglob("*.py")]
+    asked = set()
+    for file in [*pages, *code]:
+        text = file.read_text()
+        assert not re.search(r"pip install (-\S+ )*'?blocklp\b", text), f"{file}: no index serves blocklp"
+        asked |= set(re.findall(r"install\('(\w+)'\)", text))
+        asked |= {extra for listed in re.findall(r"-e '\.\[([\w,]+)\]'", text) for extra in listed.split(",")}
+    assert {"densecrf", "highs", "plot", "verify"} <= asked <= set(extras)

@@ -405,6 +405,21 @@ def test_supports_explains_all_and_what_verdicts_claim():
     assert all(text in shown for text in ("Conv", "SNET", "real-valued function", "onnxruntime"))
 
 
+def test_supports_without_onnx_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for arguments in ((), ("--onnx-opset-versions",)):
+        shown = run("supports", *arguments, code=2)
+        assert shown.stdout == "" and "pip install -e '.[verify]'" in shown.stderr and shown.stderr.count("\n") == 1
+    assert run("supports", "--vnnlib-versions").stdout == "1.0\n2.0\n"
+
+
+def test_a_family_is_printed_as_its_folder_is_called():
+    shown = io.StringIO()
+    rows = [batch.Result(f"{family}/a.onnx", "a.vnnlib", "unsat", 1.0) for family in ("[red]one", "two")]
+    batch.show_score(rows, {}, Console(file=shown))
+    assert "[red]one" in shown.getvalue()
+
+
 def test_name_and_version():
     assert run("--name").stdout == "blocklp\n"
     assert run("--version").stdout == f"{bl.__version__}\n"

@@ -1,6 +1,6 @@
 """Trains the network of this folder: ``python -m blocklp.problems.verification.digits.train [FILE.npz]``.
 
-Ten seconds on one core.  It needs scikit-learn for the digits: ``pip install 'blocklp[train]'``.  Training sees attacked digits
+Ten seconds on one core.  It needs scikit-learn for the digits (the extra ``train``).  Training sees attacked digits
 (projected gradient, Madry et al., ICLR 2018), so that something can be proved about the result; a small penalty on the
 weights keeps ReLUs from being unstable without need.  Weights are rounded to float16, which halves the file; the network is
 the one with the rounded weights.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocklp.errors import MissingDependencyError
+from blocklp.errors import MissingDependencyError, install
 from blocklp.problems.verification.digits import GREY, layers
 
 TRAINED = 1500
@@ -81,7 +81,7 @@ def main() -> None:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise MissingDependencyError("training needs scikit-learn; install it with: pip install 'blocklp[train]'") from error
+        raise MissingDependencyError(f"training needs scikit-learn: {install('train')}") from error
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("digits.npz")
     torch.set_num_threads(1)  # sums in one order
     pixels, classes = load_digits(return_X_y=True)

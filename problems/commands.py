@@ -1,0 +1,150 @@
+"""The work of the commands on QUBOs, graphs and Markov random fields, and what they import for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.text import Text
+
+import blocklp as bl
+from blocklp.errors import DeviceError, OptionError
+from blocklp.problems.exact import ExactResult, SearchProgress
+from blocklp.problems.mis import MisSolution
+from blocklp.problems.mrf import MrfSolution
+from blocklp.problems.plot import blank_figure, plot_convergence
+from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
+from blocklp.problems.qpbo import QpboSolution
+from blocklp.problems.report import ExactRow, Row, compare, exact_json, show, show_exact, to_json
+from blocklp.progress import Progress
+from blocklp.tightening import Round
+
+
+def tell_round(round: Round, energy: float) -> None:
+    """Write a line about a round of tightening to standard error."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(Text(f"{round} | labelling {energy:.9g}"))
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve, as given on the command line."""
+
+    method: str
+    tol: float
+    passes: int
+    time_limit: bl.Deadline
+    device: str
+    dtype: str
+
+    def checked(self) -> dict[str, Any]:
+        """Return the options of a solve.
+
+        Raises
+        ------
+        OptionError, DeviceError
+            If the device has no such name or is missing.
+        """
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise OptionError(f"unknown device {self.device!r}; give cpu, cuda or cuda:N")
+        number = int(self.device.partition(":")[2] or 0)
+        if self.device != "cpu" and number >= torch.cuda.device_count():
+            raise DeviceError(f"device {self.device!r} is missing, {torch.cuda.device_count()} CUDA devices are there; use cpu")
+        return vars(self) | {"dtype": getattr(torch, self.dtype), "time_limit": max(self.time_limit.left(), 1e-9)}
+
+
+@dataclass(frozen=True)
+class Output:
+    """What to print and to write."""
+
+    as_json: bool
+    plot: Path | None
+    reference: str | None
+    quiet: bool
+
+
+def run(
+    names: Sequence[tuple[str, int, int, str]],
+    solve: Callable[..., Sequence[QpboSolution | MisSolution | MrfSolution]],
+    model: Callable[[int], bl.Model],
+    options: Options,
+    output: Output,
+) -> None:
+    """Solve, report, and exit with the code of the worst instance.
+
+    ``names`` holds file, number of variables, number of pairs and a note for each instance; ``model`` gives the LP of an
+    instance for the comparison with another solver.
+    """
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    given = options.checked()
+    figure = None if output.plot is None else blank_figure(output.plot)
+    if not output.quiet:
+        for file, _, _, note in names:
+            if note:
+                errors.print(Text(f"{file}: {note}"))
+    # First, so that an unknown or missing solver is told before the work.
+    others = [None if output.reference is None else compare(model(i), output.reference) for i in range(len(names))]
+    with interruptible(), nullcontext() if output.quiet else Progress() as callback:
+        found = solve(**given, callback=callback, history=figure is not None)
+    solutions = [f.relaxation for f in found]
+    status = {s.status[0] for s in solutions}
+    rows = [Row(file, n, pairs, f, note, other) for (file, n, pairs, note), f, other in zip(names, found, others, strict=True)]
+    if output.as_json:
+        typer.echo(to_json(rows, options.method))
+    else:
+        show(rows, Console())
+    if figure is not None and output.plot is not None:
+        plot_convergence(figure, [Path(row.file).name for row in rows], [s.history for s in solutions])
+        figure.savefig(output.plot, dpi=150)
+    if bl.Status.INTERRUPTED in status:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if status != {bl.Status.OPTIMAL}:
+        raise typer.Exit(1)
+
+
+def run_exact(
+    names: Sequence[tuple[str, int, int, str]],
+    named: str,
+    solve: Callable[..., ExactResult],
+    options: Options,
+    output: Output,
+) -> None:
+    """Solve instances exactly, one after another, report, and exit with the code of the worst one.
+
+    Raises
+    ------
+    OptionError
+        If an option of the relaxation is given, or there is no time.
+    """
+    deadline = options.time_limit
+    if options != Options("auto", 1e-4, 5000, deadline, "cpu", "float64"):
+        raise OptionError("--method, --tol, --passes, --device and --dtype are about the relaxation; --exact takes none of them")
+    if output.plot is not None or output.reference is not None:
+        raise OptionError("--plot and --reference are about the relaxation; leave them out, or leave --exact out")
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    rows: list[ExactRow] = []
+    for i, (file, n, pairs, note) in enumerate(names):
+        if note and not output.quiet:
+            errors.print(Text(f"{file}: {note}"))
+        share = deadline.within(deadline.left() / (len(names) - i))
+        with interruptible(), nullcontext() if output.quiet else SearchProgress() as callback:
+            rows.append(ExactRow(file, n, pairs, named, solve(i, time_limit=share.seconds, callback=callback), note))
+        if rows[-1].found.status is bl.Status.INTERRUPTED:
+            for missed, *_ in names[i + 1 :]:
+                errors.print(Text(f"{missed}: not reached before the interrupt"))
+            break
+    if output.as_json:
+        typer.echo(exact_json(rows))
+    else:
+        show_exact(rows, Console())
+    if rows[-1].found.status is bl.Status.INTERRUPTED:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if not all(row.found.proven for row in rows):
+        raise typer.Exit(1)
