@@ -79,16 +79,17 @@ class Deadline:
         """Return a deadline so many seconds from now on, or this one where it comes sooner."""
         return Deadline(max(min(seconds, self.left()), 1e-9))
 
-    def check(self, doing: str) -> None:
-        """Give up where there is nothing to return yet.
+    def check(self, doing: str, seconds: float = 0.0) -> None:
+        """Give up where there is nothing to return yet, before a phase that cannot be divided and takes about so many seconds.
 
         Raises
         ------
         TimeLimitError
-            If the deadline is over; the message says what was being done.
+            If the deadline is over, or would be then; the message says what was being done.
         """
-        if self.over():
-            raise TimeLimitError(f"the time limit of {self.seconds:g} s was reached while {doing}; raise time_limit")
+        if self.over() or not self.affords(seconds):
+            verb = "was reached" if self.over() else "would be passed"
+            raise TimeLimitError(f"the time limit of {self.seconds:g} s {verb} while {doing}; raise time_limit")
 
     def __repr__(self) -> str:
         return f"Deadline({self.seconds:g} s, {self.left():.3g} s left)"

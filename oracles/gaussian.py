@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, ShapeError
 
 CHUNK = 500_000
@@ -65,34 +66,44 @@ class Gaussian:
         """The kernel with its rows and columns multiplied by factors ``(points, 1)``."""
         return replace(self, factors=factors if self.factors is None else self.factors * factors)
 
-    def rows(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-        """Chunks of the matrix without factors: where they start and end, and ``(rows, points)``."""
+    def rows(self, dtype: torch.dtype, deadline: Deadline | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Chunks of the matrix without factors: where they start and end, and ``(rows, points)``.
+
+        Raises
+        ------
+        TimeLimitError
+            If a deadline is given and passes.
+        """
         f = self.features.double()  # squared distances are differences of large numbers
         size = (f * f).sum(1)
         step = max(1, CHUNK * (1 if f.device.type == "cpu" else 100) // self.points)
         for start in range(0, self.points, step):
+            if deadline is not None:
+                deadline.check("filtering")
             here = slice(start, start + step)
             matrix = (f[here] @ f.T - (size[here, None] + size) / 2).clamp_(max=0).to(dtype).exp_()
             if self.image is not None:
                 matrix = matrix * (self.image[here, None] == self.image)
             yield here, matrix
 
-    def filter(self, values: Tensor) -> Tensor:
-        """Apply the kernel to values ``(points, channels)``."""
+    def filter(self, values: Tensor, deadline: Deadline | None = None) -> Tensor:
+        """Apply the kernel to values ``(points, channels)``, until the deadline; see :meth:`rows`."""
         factors = self.factors.to(values) if self.factors is not None else 1
-        return factors * torch.cat([matrix @ (factors * values) for _, matrix in self.rows(values.dtype)])
+        return factors * torch.cat([matrix @ (factors * values) for _, matrix in self.rows(values.dtype, deadline)])
 
-    def ordered(self, scores: Tensor) -> Tensor:
+    def ordered(self, scores: Tensor, deadline: Deadline | None = None) -> Tensor:
         r"""Points below less points above: :math:`\sum_b k(f_a, f_b) \, \mathrm{sign}(y_a - y_b)` for every label.
 
         Parameters
         ----------
         scores : Tensor
             ``(points, labels)``; ties count nothing.
+        deadline : Deadline, optional
+            When to give up; see :meth:`rows`.
         """
         factors = torch.ones_like(scores[:, :1]) if self.factors is None else self.factors.to(scores)
         found = []
-        for here, matrix in self.rows(scores.dtype):
+        for here, matrix in self.rows(scores.dtype, deadline):
             columns = [(matrix * (s[here, None] - s).sign()) @ factors for s in scores.T]
             found.append(factors[here] * torch.cat(columns, 1))
         return torch.cat(found)

@@ -19,10 +19,13 @@ built on g hold, and lose only tightness by coarse levels.
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.oracles import permutohedral
 from blocklp.oracles.permutohedral import Lattice
@@ -32,10 +35,22 @@ MANY = 23_000
 """Levels times points seen at which levels lose 1 % of spread scores: the square of what they lose is 2.2 over their product."""
 CHUNK = 64
 """Levels that the tensor operations hold at a time."""
+STEP, STENCIL = 3e-9, 5e-6
+"""Seconds that an entry of the work on a label takes about, and one of a vertex and axis of the stencil, before they are measured."""
+SORTING = 200
+"""Entries that take as long as to sort a point's score."""
+PIECE = 0.1
+"""Seconds of work between two looks at a deadline."""
 
 
 @torch.no_grad()
-def ordered_filter(lattice: Lattice, scores: Tensor, values: Tensor | None = None, levels: int | None = LEVELS) -> Tensor:
+def ordered_filter(
+    lattice: Lattice,
+    scores: Tensor,
+    values: Tensor | None = None,
+    levels: int | None = LEVELS,
+    deadline: Deadline | None = None,
+) -> Tensor:
     """Points below less points above, for every label.
 
     Parameters
@@ -49,6 +64,8 @@ def ordered_filter(lattice: Lattice, scores: Tensor, values: Tensor | None = Non
     levels : int or None
         Levels of a label in an image where a point sees many others, at least 2 (for 1 % there are more where it sees few); None for
         the exact order.  Exact for labels with at most so many distinct scores.
+    deadline : Deadline, optional
+        When to give up; it is asked before every few labels, with the time that the last ones took.
 
     Returns
     -------
@@ -59,6 +76,8 @@ def ordered_filter(lattice: Lattice, scores: Tensor, values: Tensor | None = Non
     ------
     ShapeError, OptionError, ModelError
         If scores do not fit, levels are fewer than 2, or the lattice is not symmetric.
+    TimeLimitError
+        If the deadline would pass.
 
     Notes
     -----
@@ -74,7 +93,7 @@ def ordered_filter(lattice: Lattice, scores: Tensor, values: Tensor | None = Non
     values = torch.ones_like(scores) if values is None else values
     sizes = [part.points for part in lattice.images]
     parts = zip(lattice.images, torch.split(scores, sizes), torch.split(values, sizes), strict=True)
-    return torch.cat([_of_image(part, s, v, levels) for part, s, v in parts])
+    return torch.cat([_of_image(part, s, v, levels, deadline) for part, s, v in parts])
 
 
 def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Tensor:
@@ -88,17 +107,29 @@ def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Ten
     return lost
 
 
-def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | None) -> Tensor:
+def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | None, deadline: Deadline | None) -> Tensor:
     most = lattice.points if levels is None else max(levels, math.ceil(MANY / lattice.seen))
     loops = permutohedral.kernels(values, "ordered")
     if not loops:
-        return _on_levels(lattice, scores, values, most)
+        return _on_levels(lattice, scores, values, most, deadline)
     weights, vertices = lattice.weights.to(values), lattice.vertices.int()
     turned = values.T.contiguous()  # label by label
     out, threads = torch.empty_like(turned), torch.get_num_threads()
 
     def sweep(turn: Tensor) -> None:
-        loops.swept(threads, _bits(scores), turn, turned, weights, vertices, *lattice.stencil, lattice.scale, threads, out)
+        if deadline is not None and "stencil" not in vars(lattice):
+            deadline.check("finding the blur of every vertex", STENCIL * lattice.size * lattice.features)
+        starts = lattice.stencil[0]
+        rows = starts.diff().double()
+        reached = float(rows[lattice.vertices[:: max(1, lattice.points // 1000)]].sum(1).mean())
+        bits = _bits(scores)
+        _in_groups(
+            lambda part: loops.swept(threads, bits, part, turned, weights, vertices, *lattice.stencil, lattice.scale, threads, out),
+            turn,
+            threads,
+            STEP * lattice.points * (reached + SORTING),
+            deadline,
+        )
 
     if most >= lattice.points:
         sweep(torch.arange(scores.shape[1]))
@@ -111,11 +142,47 @@ def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | No
         sweep(turn[quick[turn]])
     if not bool(quick.all()):
         rest = (weights, vertices, lattice.neighbours, lattice.scale, threads, out)
-        loops.ordered(threads, at.T, counts, turn[~quick[turn]], turned, *rest)
+        corners = lattice.features + 1
+        _in_groups(
+            lambda part: loops.ordered(threads, at.T, counts, part, turned, *rest),
+            turn[~quick[turn]],
+            threads,
+            STEP * corners * (2 * lattice.points + lattice.size * float(counts.max())),
+            deadline,
+        )
     return out.T.contiguous()
 
 
-def _on_levels(lattice: Lattice, scores: Tensor, values: Tensor, most: int) -> Tensor:
+def _in_groups(work: Callable[[Tensor], object], labels: Tensor, threads: int, seconds: float, deadline: Deadline | None) -> None:
+    """Do the work of labels; with a deadline, of a few at a time, as long as they end in time.
+
+    Parameters
+    ----------
+    work : callable
+        Does the work of labels ``(count,)``.
+    labels : Tensor
+        ``(labels,)`` int64.
+    threads : int
+        Labels that are worked on at the same time.
+    seconds : float
+        About how long one takes; after the first group it is measured.
+    deadline : Deadline or None
+        When to give up.
+    """
+    if deadline is None:
+        work(labels)
+        return
+    while len(labels):
+        turns = max(1, int(PIECE / seconds)) if seconds > 0 else len(labels)
+        part, labels = labels[: turns * threads], labels[turns * threads :]
+        turns = -(-len(part) // threads)
+        deadline.check("ordering scores", seconds * turns)
+        began = time.perf_counter()
+        work(part)
+        seconds = (time.perf_counter() - began) / turns
+
+
+def _on_levels(lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None) -> Tensor:
     """The same in tensor operations, on levels always."""
     at, counts, _ = assign_levels(scores, most)
     columns = []
@@ -123,6 +190,8 @@ def _on_levels(lattice: Lattice, scores: Tensor, values: Tensor, most: int) -> T
         whole = lattice.blur(lattice.splat(value[:, None]))
         below, column = torch.zeros_like(whole), torch.zeros_like(value)
         for first in range(0, count, CHUNK):
+            if deadline is not None:
+                deadline.check("ordering scores")
             level = torch.arange(first, min(first + CHUNK, count), device=place.device)
             share = (1 - (place[:, None] - level).abs()).clamp(min=0).to(values)
             own = lattice.blur(lattice.splat(share * value[:, None]))

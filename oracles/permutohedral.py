@@ -22,8 +22,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from blocklp.compiled import loops
+from blocklp.compiled import in_time, loops
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.gaussian import check_features
 
@@ -33,6 +34,9 @@ FINEST = 1 / 64
 """Largest rounding of a coordinate, in lattice units."""
 BOTH, FORWARD, BACK = 0, 1, -1
 """Orders of the axes in a blur: the mean of both, the first to the last, and its transpose."""
+
+LOOPS = {of: f"blocklp.oracles.{of}_kernels" for of in ("lattice", "ordered")}
+"""Modules of compiled loops."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +206,8 @@ class Lattice:
         points, d = features.shape
         sizes = () if image is None else tuple(torch.unique_consecutive(image, return_counts=True)[1].tolist())
         steps, start, offsets = _keys(features.detach(), image)
-        if (compiled := kernels(features)) and not features.requires_grad:
-            weights, vertices = features.new_empty(points, d + 1), torch.empty(points, d + 1, dtype=torch.int64)
-            chunks = -(-points // compiled.CHUNK)
-            compiled.embed(chunks, features.contiguous(), _scales(d).to(features), steps.numpy(), start, offsets, vertices, weights)
+        if compiled := kernels(features):
+            weights, vertices = _Embedding.apply(features, steps, start, offsets)  # type: ignore[no-untyped-call]
             neighbours = torch.from_numpy(compiled.number(vertices.numpy(), steps.numpy()))
         else:
             weights, coordinates = _embed(features)
@@ -223,19 +225,24 @@ class Lattice:
             If they have another shape; :meth:`slice`, :meth:`blur` and :meth:`filter` raise it too.
         """
         _check_rows(values, self.points, "points")
-        result: Tensor = _splat(values, self.weights.to(values), self.vertices, self.size, *self.entries)
+        weights = self.weights.to(values)
+        splat = _splat_now if _plain(values, weights) else _splat
+        result: Tensor = splat(values, weights, self.vertices, self.size, *self.entries)
         return result
 
     def slice(self, values: Tensor) -> Tensor:
         """Read the points' values ``(points, channels)`` off those of the vertices ``(size, channels)``."""
         _check_rows(values, self.size, "vertices")
-        result: Tensor = _slice(values, self.weights.to(values), self.vertices, *self.entries)
+        weights = self.weights.to(values)
+        read = _slice_now if _plain(values, weights) else _slice
+        result: Tensor = read(values, weights, self.vertices, *self.entries)
         return result
 
     def blur(self, values: Tensor) -> Tensor:
         """Blur values ``(size, channels)`` along all axes."""
         _check_rows(values, self.size, "vertices")
-        result: Tensor = _blur(values, self.neighbours, BOTH if self.symmetric else FORWARD)
+        blur = _blur_now if _plain(values) else _blur
+        result: Tensor = blur(values, self.neighbours, BOTH if self.symmetric else FORWARD)
         return result
 
     def filter(self, values: Tensor) -> Tensor:
@@ -247,8 +254,16 @@ class Lattice:
         return replace(self, weights=self.weights * factors.to(self.weights))
 
 
-@torch.library.custom_op("blocklp::lattice_splat", mutates_args=())
-def _splat(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: Tensor | None, starts: Tensor | None) -> Tensor:
+def _plain(*tensors: Tensor) -> bool:
+    """Whether there is nothing to record or trace: then operations are called directly.
+
+    Torch's dispatcher of custom operations imports a compiler of its own when it is first called, for seconds.
+    """
+    recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    return not recorded and not torch.compiler.is_compiling() and all(type(t) in (Tensor, Parameter) for t in tensors)
+
+
+def _splat_now(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: Tensor | None, starts: Tensor | None) -> Tensor:
     if compiled := kernels(values):
         out = values.new_zeros(size, values.shape[1])
         shares = max(1, min(torch.get_num_threads(), values.shape[1] // 8))
@@ -260,8 +275,7 @@ def _splat(values: Tensor, weights: Tensor, vertices: Tensor, size: int, order: 
     return torch.segment_reduce(spread[order], "sum", offsets=starts, axis=0)
 
 
-@torch.library.custom_op("blocklp::lattice_slice", mutates_args=())
-def _slice(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor | None, starts: Tensor | None) -> Tensor:
+def _slice_now(values: Tensor, weights: Tensor, vertices: Tensor, order: Tensor | None, starts: Tensor | None) -> Tensor:
     if compiled := kernels(values):
         out = values.new_empty(len(weights), values.shape[1])
         compiled.slice_(len(out), values.contiguous(), weights.contiguous(), vertices, out)
@@ -279,8 +293,7 @@ def _products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
     return (values[vertices] * others[:, None]).sum(2)
 
 
-@torch.library.custom_op("blocklp::lattice_blur", mutates_args=())
-def _blur(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
+def _blur_now(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
     if way == BOTH:
         return (_one_way(values, neighbours, FORWARD) + _one_way(values, neighbours, BACK)) / 2
     return _one_way(values, neighbours, way)
@@ -302,11 +315,15 @@ def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
 
 
 def kernels(values: Tensor, of: str = "lattice") -> ModuleType | None:
-    """The compiled loops of the lattice or of the ordered filter, where there are some for the device."""
-    known = values.dtype in (torch.float32, torch.float64, torch.int64)
-    return loops(f"blocklp.oracles.{of}_kernels") if known and values.device.type == "cpu" else None
+    """The compiled loops of the lattice or of the ordered filter, where there are some for the device and time to compile them."""
+    kind = torch.float64 if values.dtype == torch.int64 else values.dtype
+    known = kind in (torch.float32, torch.float64) and values.device.type == "cpu"
+    return in_time(LOOPS[of], kind) if known and loops(LOOPS[of]) is not None else None
 
 
+_splat = torch.library.custom_op("blocklp::lattice_splat", _splat_now, mutates_args=())
+_slice = torch.library.custom_op("blocklp::lattice_slice", _slice_now, mutates_args=())
+_blur = torch.library.custom_op("blocklp::lattice_blur", _blur_now, mutates_args=())
 _splat.register_fake(lambda values, weights, vertices, size, order, starts: values.new_empty(size, values.shape[1]))
 _slice.register_fake(lambda values, weights, vertices, order, starts: values.new_empty(len(weights), values.shape[1]))
 _products.register_fake(lambda values, others, vertices: values.new_empty(vertices.shape))
@@ -317,6 +334,44 @@ def _entries(vertices: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """See :attr:`Lattice.entries`: ``(points * (d + 1),)`` and ``(size + 1,)``."""
     counts = torch.bincount(vertices.flatten(), minlength=size)
     return vertices.flatten().argsort(stable=True), torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+
+class _Embedding(torch.autograd.Function):
+    """Weights and keys of the points' vertices by the compiled loops, the same bits with gradients as without.
+
+    The weights are linear in the features for as long as the order of the coordinates in the simplex stays, and that order is in
+    the differences of the keys.
+    """
+
+    @staticmethod
+    def forward(features: Tensor, steps: Tensor, start: int, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        points, d = features.shape
+        compiled = kernels(features)
+        assert compiled is not None
+        weights, keys = features.new_empty(points, d + 1), torch.empty(points, d + 1, dtype=torch.int64)
+        chunks = -(-points // compiled.CHUNK)
+        compiled.embed(chunks, features.contiguous(), _scales(d).to(features), steps.numpy(), start, offsets, keys, weights)
+        return weights, keys
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        keys, steps = output[1], inputs[1]
+        ctx.mark_non_differentiable(keys)
+        if not ctx.needs_input_grad[0]:
+            return
+        # All steps together lead back to the first vertex: the last one's, which no key is reached by, is the rest.
+        taken = torch.cat([keys[:, :-1] - keys[:, 1:], keys[:, -1:] - keys[:, :1]], 1)
+        rising = steps.argsort()
+        ctx.save_for_backward(rising[torch.searchsorted(steps[rising], taken)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (axes,) = ctx.saved_tensors
+        weights, d = gradients[0], gradients[0].shape[1] - 1
+        # A weight is a coordinate less the one before it in the order.
+        ordered = weights - weights.roll(-1, 1)
+        coordinates = torch.zeros_like(ordered).scatter(1, axes, ordered) / (d + 1)
+        return coordinates @ _elevation(d).to(weights), None, None, None
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 
 from bench.densecrf_data import OTHERS, RELEASED, accuracy, energy_of, msrc
@@ -42,10 +41,10 @@ def draw(records: list[Record], figure: Figure) -> None:
     "symmetrically normalised, every pair once. Images 2_14, 1_9 and 1_27 have the TextonBoost unaries of Kraehenbuehl & Koltun, "
     "minus logarithms of probabilities clipped at 0.001; the others noisy ones made from their ground truth. All methods with "
     "their default settings in float32; all but the simple labellings and mean field start from mean field's marginals. `own "
-    "energy` is that of the method's best labelling, `energy` that of the result (never worse than unary, constant and mean "
+    "energy` is that of the method's own labelling, `energy` that of the best one seen (never worse than unary, constant and mean "
     "field), `from` where it is from; `gap` is its distance to the bound of the same run in percent; `best gap` that of the least "
-    "energy and largest bound of all runs on the image. `accuracy` is the percentage of points with a ground truth that have its "
-    "label.",
+    "energy and largest bound of all runs on the image. `accuracy` is the percentage of points with a ground truth that have the "
+    "own labelling's label.",
     draw,
 )
 def run(quick: bool) -> list[Record]:
@@ -77,11 +76,11 @@ def _row(image: str, method: str) -> Record:
 
 def _figures(found: Result, share: float) -> Record:
     return {
-        "own energy": float(torch.min(found.history.energy)),
-        "energy": found.energy.item(),
-        "from": found.source[0],
+        "own energy": found.energy.item(),
+        "energy": found.best_energy.item(),
+        "from": found.best_source[0],
         "bound": found.bound.item(),
-        "gap": 100 * found.gap.item(),
+        "gap": 100 * found.best_gap.item(),
         "seconds": found.seconds,
         "filter calls": found.filter_calls,
         "accuracy": share,

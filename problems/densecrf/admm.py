@@ -33,7 +33,8 @@ def admm(run: Run, *, penalty: float = 1.0, steps: int = 10) -> None:
     run : Run
         The run.
     penalty : float
-        The weight :math:`\rho` of the copies' agreement; the larger, the surer to converge, and the slower.
+        The weight :math:`\rho` of the copies' agreement, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`; the
+        larger, the surer to converge, and the slower.
     steps : int
         Projections, at least 1.
 
@@ -49,12 +50,12 @@ def admm(run: Run, *, penalty: float = 1.0, steps: int = 10) -> None:
     if crf.cliques is not None:
         raise ModelError("admm splits pairs into two copies, and cliques are of higher order; take l2fw, efw or pgd")
     phi = linear_costs(crf)
-    multipliers = torch.zeros_like(y)
+    multipliers, weight = torch.zeros_like(y), penalty * crf.per_point(run.unit).to(y)
     for k in range(steps):
         sign = -1 if k % 2 else 1
-        other, y = y, project_to_simplex(y - ((phi + crf.message(y)) / 2 + sign * multipliers) / penalty)
+        other, y = y, project_to_simplex(y - ((phi + crf.message(y)) / 2 + sign * multipliers) / weight, crf.deadline)
         run.filter_calls += 1
         if k % 2:
-            multipliers = multipliers + penalty * (other - y)
+            multipliers = multipliers + weight * (other - y)
         if run.step(y):
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +22,7 @@ from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import DenseCRF, Result
 
 EXIT_STOPPED = 1
@@ -37,6 +39,13 @@ Bilateral = Annotated[
 ]
 Trace = Annotated[
     Path | None, typer.Option("--plot", metavar="TRACE.png", help="Write a picture of energy and bound (needs matplotlib).")
+]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Most bytes of a file, decompressed, and of what is made of it; 2^30 unless raised."),
+]
+Best = Annotated[
+    Path | None, typer.Option("--best", metavar="BEST.png", help="Write the labelling of least energy of all seen, as --out does.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
@@ -71,7 +80,11 @@ def densecrf_command(
     method: Method = "prox-lp",
     settings: Settings = None,
     time_limit: TimeLimit = math.inf,
-    out: Annotated[Path | None, typer.Option(metavar="LABELS.png", help="Write the labels, 0 and up, as grey levels.")] = None,
+    max_bytes: MaxBytes = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="LABELS.png", help="Write the method's labels, 0 and up, as grey levels.")
+    ] = None,
+    best: Best = None,
     overlay: Annotated[
         Path | None, typer.Option(metavar="OVERLAY.png", help="Write the labels in colours over the picture (needs matplotlib).")
     ] = None,
@@ -81,11 +94,13 @@ def densecrf_command(
 ) -> None:
     """Label the pixels of a picture by a dense CRF, with a lower bound on the energy of every labelling.
 
-    Costs of labels come from one of --unary, --scribbles and --probability; kernels are named as in pydensecrf.
+    Costs of labels come from one of --unary, --scribbles and --probability; kernels are named as in pydensecrf.  Labels, energy and
+    gap are those of the method; the best labelling seen, simple ones included, stands beside them.
 
     Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
     still printed).
     """
+    began = time.perf_counter()
     options = method_options(method, settings or [])
     given = [name for name, file in (("--unary", unary), ("--scribbles", scribbles), ("--probability", probability)) if file]
     if len(given) != 1:
@@ -93,37 +108,42 @@ def densecrf_command(
         raise OptionError(f"{problem}; give one of --unary FILE, --scribbles FILE.png and --probability FILE.png")
     from dataclasses import replace
 
+    from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import image_crf, pictures, readers
+    from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
-    if out is not None:
-        pictures.check_png(out)
+    deadline, most = Deadline(time_limit, began=began), MAX_BYTES if max_bytes is None else max_bytes
+    for path in (out, best):
+        if path is not None:
+            pictures.check_png(path)
     over, trace = (None if path is None else blank_figure(path) for path in (overlay, plot))
-    picture = readers.read_image(image)
+    picture = readers.read_image(image, max_bytes=most, deadline=deadline)
     size = (picture.shape[0], picture.shape[1])
     names = None
     if unary is not None:
-        costs = readers.read_unary(unary, size, probabilities)
+        costs = readers.read_unary(unary, size, probabilities, max_bytes=most, deadline=deadline)
     elif scribbles is not None:
-        labels, painted = readers.read_scribbles(scribbles, size)
+        labels, painted = readers.read_scribbles(scribbles, size, max_bytes=most, deadline=deadline)
         costs = readers.scribble_unary(labels, len(painted), gt_prob)
         names = [f"{k}, #{bytes(colour).hex()}" for k, colour in enumerate(painted)]
     else:
         assert probability is not None
-        costs = readers.read_probability(probability, size)
+        costs = readers.read_probability(probability, size, max_bytes=most, deadline=deadline)
     crf = image_crf(
         picture,
         costs,
         smooth=smooth if smooth[1] else None,
         bilateral=bilateral if bilateral[2] else None,
         normalise=normalise,
+        time_limit=deadline,
     )
     if superpixels is not None:
         from blocklp.problems.densecrf.superpixels import superpixel_cliques
 
         count, gamma, eta = superpixels
-        crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count))
-    result = _solve(crf, method, options, time_limit, quiet)
+        crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count, time_limit=deadline))
+    result = _solve(crf, method, options, deadline, quiet)
     found = result.labelling.view(size)
     entry = _entry(image, size, crf, result)
     if crf.cliques is not None:
@@ -131,6 +151,8 @@ def densecrf_command(
     _report(entry, as_json)
     if out is not None:
         pictures.write_grey(out, found)
+    if best is not None:
+        pictures.write_grey(best, result.best_labelling.view(size))
     if over is not None and overlay is not None:
         pictures.draw_overlay(over, picture, found, crf.labels, names)
         over.savefig(overlay, dpi=150)
@@ -153,7 +175,9 @@ def stereo_command(
     method: Method = "mean-field",
     settings: Settings = None,
     time_limit: TimeLimit = math.inf,
-    out: Annotated[Path | None, typer.Option(metavar="DISP.png", help="Write the disparities as grey levels.")] = None,
+    max_bytes: MaxBytes = None,
+    out: Annotated[Path | None, typer.Option(metavar="DISP.png", help="Write the method's disparities as grey levels.")] = None,
+    best: Best = None,
     scale: Annotated[
         int | None, typer.Option(min=1, help="Grey levels a pixel of disparity, of --out and --truth; by default 256 // N.")
     ] = None,
@@ -172,18 +196,24 @@ def stereo_command(
     Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
     still printed).
     """
+    began = time.perf_counter()
     options = method_options(method, settings or [])
+    from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import pictures, readers, stereo
+    from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
-    if out is not None:
-        pictures.check_png(out)
+    deadline, limit = Deadline(time_limit, began=began), MAX_BYTES if max_bytes is None else max_bytes
+    for path in (out, best):
+        if path is not None:
+            pictures.check_png(path)
     beside, trace = (None if path is None else blank_figure(path) for path in (overlay, plot))
-    one, other = readers.read_image(left), readers.read_image(right)
+    one, other = (readers.read_image(path, max_bytes=limit, deadline=deadline) for path in (left, right))
+    readers.check_memory(left, 4 * one.shape[0] * one.shape[1] * disparities, f"costs of {disparities} disparities", limit)
     levels = max(1, 256 // max(1, disparities)) if scale is None else scale
     known = None
     if truth is not None:
-        known = readers.read_image(truth)[:, :, 0] / levels
+        known = readers.read_image(truth, max_bytes=limit, deadline=deadline)[:, :, 0] / levels
         stereo.bad_pixels(one[:, :, 0], known)  # refuses a file of another size, or without a truth, before the work
     crf = stereo.stereo_crf(
         one,
@@ -193,9 +223,10 @@ def stereo_command(
         most=most,
         smooth=smooth if smooth[1] else None,
         bilateral=bilateral if bilateral[2] else None,
+        time_limit=deadline,
     )
     size = (one.shape[0], one.shape[1])
-    result = _solve(crf, method, options, time_limit, quiet)
+    result = _solve(crf, method, options, deadline, quiet)
     found = result.labelling.view(size)
     entry = _entry(left, size, crf, result)
     if known is not None:
@@ -204,6 +235,8 @@ def stereo_command(
     _report(entry, as_json)
     if out is not None:
         pictures.write_grey(out, found * levels)
+    if best is not None:
+        pictures.write_grey(best, result.best_labelling.view(size) * levels)
     if beside is not None and overlay is not None:
         pictures.draw_disparities(beside, one, found, known)
         beside.savefig(overlay, dpi=150)
@@ -236,13 +269,13 @@ def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _solve(crf: DenseCRF, method: str, options: dict[str, Any], time_limit: float, quiet: bool) -> Result:
+def _solve(crf: DenseCRF, method: str, options: dict[str, Any], deadline: Deadline, quiet: bool) -> Result:
     """Run a method with a live line about it."""
     from blocklp.problems.densecrf import solve_densecrf
     from blocklp.progress import Progress
 
     with interruptible(), nullcontext() if quiet else Progress() as callback:
-        return solve_densecrf(crf, method, time_limit=time_limit, callback=callback, **options)
+        return solve_densecrf(crf, method, time_limit=deadline, callback=callback, **options)
 
 
 def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> dict[str, Any]:
@@ -261,13 +294,16 @@ def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> 
         "version": bl.__version__,
         "status": result.status.name.lower(),
         "energy": _number(result.energy[0]),
-        "bound": _number(result.bound[0]),
         "gap": _number(result.gap[0]),
-        "source": result.source[0],
+        "best_energy": _number(result.best_energy[0]),
+        "best_gap": _number(result.best_gap[0]),
+        "best_source": result.best_source[0],
+        "bound": _number(result.bound[0]),
         "steps": len(history.seconds),
         "filter_calls": result.filter_calls,
         "seconds": result.seconds,
         "pixels": torch.bincount(result.labelling, minlength=crf.labels).tolist(),
+        "best_pixels": torch.bincount(result.best_labelling, minlength=crf.labels).tolist(),
         "history": {
             "energy": [_number(e) for e in history.energy[:, 0]],
             "bound": [_number(b) for b in history.bound[:, 0]],
@@ -291,8 +327,11 @@ def _report(entry: dict[str, Any], as_json: bool) -> None:
     typer.echo(f"{entry['file']}: {entry['width']} x {entry['height']} pixels, {entry['labels']} labels, {used} of them used")
     if "cliques" in entry:
         typer.echo(f"{entry['cliques']} cliques")
-    bound = "none" if entry["bound"] is None else f"{entry['bound']:.8g}, gap {100 * entry['gap']:.2f} %"
-    typer.echo(f"energy {entry['energy']:.8g} (labelling from {entry['source']}), bound {bound}")
+    for what, name, kind in (("energy", entry["method"], ""), ("best energy seen", entry["best_source"], "best_")):
+        energy, gap = entry[f"{kind}energy"], entry[f"{kind}gap"]
+        found = "not evaluated in time" if energy is None else f"{energy:.8g} ({name}), gap {100 * gap:.2f} %"
+        typer.echo(f"{what} {found}")
+    typer.echo(f"bound {entry['bound']:.8g}: no labelling has less energy")
     status = entry["status"].replace("_", " ")
     typer.echo(f"{entry['method']}: {entry['steps']} steps, {entry['filter_calls']} filter calls, {entry['seconds']:.2f} s, {status}")
     if "bad_pixels" in entry:

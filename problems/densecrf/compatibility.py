@@ -5,7 +5,7 @@ The LP relaxation needs the compatibility as :math:`\mu(i, j) = \sum_S c_S \, |1
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from scipy.optimize import linprog
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
 
 Sets = npt.NDArray[np.bool_]
@@ -70,7 +71,7 @@ def potts_cuts(labels: int) -> Cuts:
     return Cuts(torch.eye(labels, dtype=torch.float64), torch.full((labels,), 0.5, dtype=torch.float64))
 
 
-def metric_cuts(matrix: Tensor) -> Cuts:
+def metric_cuts(matrix: Tensor, deadline: Deadline | None = None) -> Cuts:
     r"""A sum of cuts that is nowhere above a compatibility and, in sum over the pairs of labels, near to it.
 
     Ultrametrics (r-HST trees, Potts) and concave functions of the labels' distance with at most four bends (linear, truncated
@@ -83,6 +84,8 @@ def metric_cuts(matrix: Tensor) -> Cuts:
     ----------
     matrix : Tensor
         ``(labels, labels)`` float64, finite and symmetric.
+    deadline : Deadline, optional
+        When to give up.
 
     Returns
     -------
@@ -93,7 +96,10 @@ def metric_cuts(matrix: Tensor) -> Cuts:
     ------
     ModelError
         If the compatibility is negative somewhere, or costs something on its diagonal.
+    TimeLimitError
+        If the deadline passes.
     """
+    deadline = Deadline() if deadline is None else deadline
     if bool((matrix < 0).any()) or bool(matrix.diagonal().any()):
         raise ModelError(
             "a compatibility is negative or has costs on its diagonal; the LP relaxation needs a semi-metric: take mean-field or "
@@ -102,21 +108,21 @@ def metric_cuts(matrix: Tensor) -> Cuts:
     costs = matrix.cpu().numpy()
     if not costs.any():
         return Cuts(torch.ones(len(costs), 1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
-    for sets, lengths in (clusters := _clusters(costs), windows := _windows(costs)):
+    for sets, lengths in (clusters := _clusters(costs), windows := _windows(costs, deadline)):
         if np.abs(_distances(sets, lengths) - costs).max() <= 1e-9 * costs.max():
             return _below(sets, lengths, costs)
     most, binding = max(2 * len(costs), 16), np.zeros_like(costs, dtype=bool)
     # Of few labels all sets.
     other = np.arange(2 ** len(costs)) >> np.arange(len(costs))[:, None] & 1 == 1 if len(costs) <= 8 else windows[0]
     sets = _distinct(np.concatenate([clusters[0], other], 1))[0]
-    lengths, prices = _longest(sets, costs, binding)
+    lengths, prices = _longest(sets, costs, binding, deadline)
     if np.count_nonzero(lengths) > most:
         sets = sets[:, np.sort(_sums(sets, lengths).argsort()[-most:])]
-        lengths, prices = _longest(sets, costs, binding)
+        lengths, prices = _longest(sets, costs, binding, deadline)
     for _ in range(WORK // len(costs) ** 2):
         used = sets[:, lengths > 0]
         wider = _distinct(np.concatenate([used, _maximum_cuts(1 - prices, used)], 1))[0]
-        longer, prices = _longest(wider, costs, binding)
+        longer, prices = _longest(wider, costs, binding, deadline)
         if np.count_nonzero(longer) > most:
             break
         before, sets, lengths = _sums(sets, lengths).sum(), wider, longer
@@ -137,7 +143,7 @@ def _clusters(costs: Matrix) -> tuple[Sets, Matrix]:
     return _distinct(np.stack(sets, 1), (above - height) / 2)
 
 
-def _windows(costs: Matrix) -> tuple[Sets, Matrix]:
+def _windows(costs: Matrix, deadline: Deadline) -> tuple[Sets, Matrix]:
     r"""All intervals of some lengths T in the labels' order, those over its ends included: halves cost :math:`\min(|i-j|, T)`.
 
     Their lengths are the at most four most important of the best sum of truncated linear costs below all pairs.
@@ -146,7 +152,9 @@ def _windows(costs: Matrix) -> tuple[Sets, Matrix]:
     step = np.arange(1, labels)
     ramps = np.minimum(step[:, None], step)
     reach = (labels - step) @ ramps
-    answer = linprog(-reach, ramps, [costs.diagonal(k).min() for k in step], bounds=(0, None), method="highs")
+    answer = _linear_program(
+        -reach.astype(float), ramps, np.array([costs.diagonal(k).min() for k in step]), np.array([[0, np.inf]]), deadline
+    )
     weights = np.where(answer.x > 1e-9 * answer.x.max(), answer.x, 0.0)
     widths = step[np.argsort(reach * weights)[-4:]]
     first = np.concatenate([np.arange(1 - k, labels) for k in widths])
@@ -190,7 +198,18 @@ def _below(sets: Sets, lengths: Matrix, costs: Matrix) -> Cuts:
     return Cuts(torch.from_numpy(sets.astype(float)), torch.from_numpy(lengths))
 
 
-def _longest(sets: Sets, costs: Matrix, binding: Sets) -> tuple[Matrix, Matrix]:
+def _linear_program(cost: Matrix, rows: Any, limits: Matrix, bounds: Matrix, deadline: Deadline) -> Any:
+    """Minimise ``cost @ x`` for ``rows @ x <= limits`` within the bounds: the answer of :func:`scipy.optimize.linprog`."""
+    deadline.check("looking for cuts below a compatibility")
+    options = {} if deadline.left() == np.inf else {"time_limit": deadline.left()}
+    answer = linprog(cost, rows, limits, bounds=bounds, method="highs", options=options)
+    if answer.x is None or answer.status == 1:
+        deadline.check("looking for cuts below a compatibility")
+        raise ModelError(f"no cuts below a compatibility were found: {answer.message}")
+    return answer
+
+
+def _longest(sets: Sets, costs: Matrix, binding: Sets, deadline: Deadline) -> tuple[Matrix, Matrix]:
     """The lengths of largest sum of distances, nowhere above the costs, and the prices of the pairs ``(labels, labels)``.
 
     Few pairs bind: the nearest ones of every label to begin with, then those that the answer violates most; ``binding`` keeps them.
@@ -209,9 +228,7 @@ def _longest(sets: Sets, costs: Matrix, binding: Sets) -> tuple[Matrix, Matrix]:
         binding |= binding.T
         low, high = np.nonzero(np.triu(binding, 1))
         parted = sp.csr_array((sets[low] != sets[high]).astype(float))
-        answer = linprog(-gain, parted, costs[low, high], bounds=bounds, method="highs")
-        if answer.x is None:
-            raise ModelError(f"no cuts below a compatibility were found: {answer.message}")
+        answer = _linear_program(-gain, parted, costs[low, high], bounds, deadline)
         lengths = np.where(answer.x > 1e-9 * answer.x.max(), answer.x, 0.0)
         excess = np.where(binding, 0, _distances(sets, lengths) - (1 + 3e-3) * costs).clip(min=0)
         if not excess.any():

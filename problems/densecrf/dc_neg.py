@@ -49,7 +49,7 @@ def dc_neg(run: Run, *, steps: int = 20) -> None:
     for _ in range(steps):
         gradient = phi + now.pairs + concave_cliques(crf.cliques, now.y)
         scores = now.y - gradient / curvature
-        other = Point.at(run, project_to_simplex(scores - scores.amax(1, keepdim=True)))  # large scores would lose digits
+        other = Point.at(run, project_to_simplex(scores, crf.deadline))
         size = line_search(crf, now, other, crf.per_image(gradient * (now.y - other.y)))
         before, now = now, now.towards(other, size)
         if run.step(now.y.to(run.start)):
@@ -60,7 +60,7 @@ def dc_neg(run: Run, *, steps: int = 20) -> None:
 
 
 def own_curvature(crf: DenseCRF) -> Tensor:
-    r""":math:`\kappa` ``(points, 1)`` float64, not quite 0.
+    r""":math:`\kappa` ``(points, 1)`` float64, at least a trillionth of the energy's unit.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def own_curvature(crf: DenseCRF) -> Tensor:
     """
     labels = torch.eye(crf.labels, dtype=torch.float64, device=crf.unary.device)
     centred = labels - 1 / crf.labels
-    total = torch.full_like(crf.unary[:, :1], 1e-12, dtype=torch.float64)
+    total = 1e-12 * crf.per_point(crf.unit)
     for kernel in crf.kernels:
         compatibility = kernel.compare(labels)
         values = torch.linalg.eigvalsh(-centred @ compatibility @ centred)
@@ -78,5 +78,5 @@ def own_curvature(crf: DenseCRF) -> Tensor:
                 "dc-neg needs compatibilities that are negative semi-definite on differences of distributions, as Potts and linear "
                 "costs are; take dc-gen or qp-cvx, which need nothing of the kind"
             )
-        total += kernel.diagonal * values[-1].clamp(min=0)
+        total = total + kernel.diagonal * values[-1].clamp(min=0)
     return total

@@ -42,11 +42,11 @@ def show_coffee(crf: DenseCRF, results: list[Result], console: Console) -> None:
     for heading in ("method", "energy", "bound", "gap", "seconds"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for r in results:
-        numbers = (f"{float(r.history.energy.min()):.2f}", f"{r.bound.item():.2f}", f"{100 * r.gap.item():.2f} %", f"{r.seconds:.2f}")
+        numbers = (f"{r.energy.item():.2f}", f"{r.bound.item():.2f}", f"{100 * r.gap.item():.2f} %", f"{r.seconds:.2f}")
         table.add_row(r.method, *numbers)
     console.print(table)
     best = max(r.bound.item() for r in results)
-    least = min(r.energy.item() for r in results)
+    least = min(r.best_energy.item() for r in results)
     console.print(
         "[bold]energy[/]: of the method's labelling; unaries alone would have "
         f"{crf.energy(crf.unary.argmin(1)).item():.2f}. [bold]bound[/]: no labelling of this energy has less, which no other tool "

@@ -12,18 +12,31 @@ counts every pair twice; its weights are half of these.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.gaussian import Gaussian, all_finite
 from blocklp.oracles.ordered import LEVELS, ordered_filter
 from blocklp.oracles.permutohedral import Lattice
 from blocklp.problems.densecrf.cliques import Cliques
 from blocklp.problems.densecrf.compatibility import Cuts, check_compatibility, metric_cuts, potts_cuts
+
+PRODUCTS = 2**24
+"""Products of points, corners and channels between two looks at the deadline: some hundredths of a second."""
+ROUNDINGS = 200
+"""Roundings charged to a bound: splat, two blurs along at most 20 axes, prefix sums, slice and the combination."""
+WIDEST = 1e-12
+"""Largest share of a floating-point type's range that unaries may take, so that their sums stay finite."""
+FILTERING, DIAGONAL = 5e-9, 20.0
+"""Seconds an entry of a lattice takes to filter one channel, and by how much the diagonal takes longer."""
+UNIT = 20.0
+"""What a point's unaries and pairs can cost together in nats, as a rule: 6.9 for a probability of 0.001, 13 for its pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +93,29 @@ class Kernel:
         """Sums of the rows, ``(points, 1)`` float64."""
         return self(torch.ones_like(self.scale))
 
-    def cuts(self, labels: int) -> Cuts:
+    def cuts(self, labels: int, deadline: Deadline | None = None) -> Cuts:
         r"""The compatibility, or a metric below it, as a sum of cuts of the label set; see :class:`Cuts`."""
-        return potts_cuts(labels) if self.compatibility is None else self._metric
+        if self.compatibility is None:
+            return potts_cuts(labels)
+        if "_metric" not in vars(self):
+            vars(self)["_metric"] = metric_cuts(self.compatibility, deadline)
+        cuts: Cuts = vars(self)["_metric"]
+        return cuts
 
-    @cached_property
-    def _metric(self) -> Cuts:
-        assert self.compatibility is not None
-        return metric_cuts(self.compatibility)
+    @property
+    def spread(self) -> float:
+        """By how much what pairs of labels cost differs at most."""
+        return 1.0 if self.compatibility is None else float(self.compatibility.max() - self.compatibility.min())
+
+    def mass(self, sizes: Tensor) -> Tensor:
+        """A bound on the sum of all entries between as many points as every image has, ``(images,)``, without a filter call.
+
+        A normalised kernel has no eigenvalue above its weight.  A lattice doubles values along each axis at most.
+        """
+        if self.normalise:
+            return self.weight * sizes
+        largest = 1.0 if isinstance(self.filter, Gaussian) else 2.0 ** (self.filter.features + 1)
+        return self.weight * largest * sizes.square()
 
     def restrict(self, points: Tensor) -> Kernel:
         """The kernel between some points ``(count,)`` int64, ascending: a block of the matrix, normalised by whole rows."""
@@ -95,9 +123,45 @@ class Kernel:
         vars(result)["scale"] = self.scale[points]
         return result
 
-    def __call__(self, values: Tensor) -> Tensor:
-        """Multiply values ``(points, channels)`` by the weighted kernel, diagonal included."""
-        return self.weighted.filter(values)
+    def prepare(self, deadline: Deadline) -> None:
+        """Find the normalisation and the diagonal.
+
+        Raises
+        ------
+        TimeLimitError
+            If that would end after the deadline.
+        """
+        if isinstance(self.filter, Gaussian):
+            if self.normalise and "scale" not in vars(self):
+                ones = torch.ones(self.filter.points, 1, dtype=torch.float64, device=self.filter.device)
+                vars(self)["scale"] = self.filter.filter(ones, deadline).rsqrt() * math.sqrt(self.weight)
+        elif "diagonal" not in vars(self):
+            entries = self.filter.vertices.numel()
+            deadline.check("normalising a kernel", entries * FILTERING)
+            began = time.perf_counter()
+            _ = self.scale
+            seconds = max(time.perf_counter() - began, entries * FILTERING)
+            deadline.check("finding a kernel's diagonal", DIAGONAL * seconds)
+            _ = self.diagonal
+
+    def __call__(self, values: Tensor, deadline: Deadline | None = None) -> Tensor:
+        """Multiply values ``(points, channels)`` by the weighted kernel, diagonal included.
+
+        Raises
+        ------
+        TimeLimitError
+            If a deadline is given and passes.
+        """
+        if deadline is None or deadline.seconds == math.inf:
+            return self.weighted.filter(values)
+        if isinstance(self.weighted, Gaussian):
+            return self.weighted.filter(values, deadline)
+        width = max(1, PRODUCTS // self.weighted.vertices.numel())
+        found = []
+        for part in torch.split(values, width, 1):
+            deadline.check("filtering")
+            found.append(self.weighted.filter(part))
+        return found[0] if len(found) == 1 else torch.cat(found, 1)
 
     def compare(self, y: Tensor) -> Tensor:
         r""":math:`y \mu`: what each label costs against a point's distribution, ``(points, labels)``."""
@@ -105,11 +169,17 @@ class Kernel:
             return y.sum(1, keepdim=True) - y
         return y @ self.compatibility.to(y)
 
-    def ordered(self, scores: Tensor, levels: int | None) -> Tensor:
-        r""":math:`\sum_b K_{ab} \, \mathrm{sign}(t_a - t_b)` for scores ``(points, cuts)``; see :func:`ordered_filter`."""
+    def ordered(self, scores: Tensor, levels: int | None, deadline: Deadline | None = None) -> Tensor:
+        r""":math:`\sum_b K_{ab} \, \mathrm{sign}(t_a - t_b)` for scores ``(points, cuts)``; see :func:`ordered_filter`.
+
+        Raises
+        ------
+        TimeLimitError
+            If a deadline is given and passes.
+        """
         if isinstance(self.weighted, Gaussian):
-            return self.weighted.ordered(scores)
-        return ordered_filter(self.weighted, scores, levels=levels)
+            return self.weighted.ordered(scores, deadline)
+        return ordered_filter(self.weighted, scores, levels=levels, deadline=deadline)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +197,20 @@ class DenseCRF:
         filters must keep images apart.
     cliques : Cliques or None
         P^n-Potts cliques over the same points, none across images.
+    deadline : Deadline
+        When its filters and projections give up; :func:`solve_densecrf` sets it.
 
     Raises
     ------
     ShapeError, NonFiniteError, ModelError
-        If unaries are not of this form, or kernels or cliques have other points or labels.
+        If unaries are not of this form or so large that their sums overflow, or kernels or cliques have other points or labels.
     """
 
     unary: Tensor
     kernels: tuple[Kernel, ...]
     image: Tensor | None = None
     cliques: Cliques | None = None
+    deadline: Deadline = field(default_factory=Deadline)
 
     def __post_init__(self) -> None:
         if self.unary.dim() != 2 or 0 in self.unary.shape or not self.unary.is_floating_point():
@@ -147,6 +220,8 @@ class DenseCRF:
             )
         if not all_finite(self.unary):
             raise NonFiniteError("the unaries hold NaN or infinite costs; clip probabilities before taking -log")
+        if float(self.unary.detach().abs().max()) > WIDEST * torch.finfo(self.unary.dtype).max:
+            raise NonFiniteError(f"the unaries hold costs so large that their sums overflow {self.unary.dtype}; divide all costs")
         if any(k.filter.points != self.points for k in self.kernels):
             raise ModelError(f"a kernel is over {[k.filter.points for k in self.kernels]} points, the unaries are of {self.points}")
         if any(k.compatibility is not None and len(k.compatibility) != self.labels for k in self.kernels):
@@ -198,7 +273,7 @@ class DenseCRF:
         others = y.sum(1, keepdim=True) - y  # what all Potts kernels see
         total: Tensor | None = None
         for kernel in self.kernels:
-            part = kernel(others if kernel.compatibility is None else kernel.compare(y))
+            part = kernel(others if kernel.compatibility is None else kernel.compare(y), self.deadline)
             total = part if total is None else total + part
         return torch.zeros_like(y) if total is None else total
 
@@ -250,10 +325,10 @@ class DenseCRF:
         total = torch.zeros_like(y)
         for kernel in self.kernels:
             if kernel.compatibility is None:
-                total += kernel.ordered(y, levels) / 2
+                total += kernel.ordered(y, levels, self.deadline) / 2
             else:
-                members, lengths = (c.to(y) for c in kernel.cuts(self.labels))
-                total += (kernel.ordered(y @ members, levels) * lengths) @ members.T
+                members, lengths = (c.to(y) for c in kernel.cuts(self.labels, self.deadline))
+                total += (kernel.ordered(y @ members, levels, self.deadline) * lengths) @ members.T
         return total if self.cliques is None else total + self.cliques.subgradient(y)
 
     @property
@@ -305,7 +380,7 @@ class DenseCRF:
         """How large a point's subgradient can be: ``(points,)`` float64."""
         reach = torch.zeros(self.points, dtype=torch.float64, device=self.unary.device)
         for kernel in self.kernels:
-            members, lengths = kernel.cuts(self.labels)
+            members, lengths = kernel.cuts(self.labels, self.deadline)
             reach += kernel.sums[:, 0] * float((members * lengths).sum(1).max())
         return reach
 
@@ -314,6 +389,45 @@ class DenseCRF:
         totals = torch.stack([part.double().sum(0) for part in torch.split(self.unary, self.sizes)])
         return self.per_point(totals.argmin(1))[:, 0]
 
+    @cached_property
+    def reach(self) -> Tensor:
+        """By how much the choice of a point's label can change what its pairs cost: ``(points,)`` float64."""
+        total = torch.zeros(self.points, dtype=torch.float64, device=self.unary.device)
+        for kernel in self.kernels:
+            total += kernel.sums[:, 0] * kernel.spread
+        return total
 
-ROUNDINGS = 200
-"""Roundings charged to a bound: splat, two blurs along at most 20 axes, prefix sums, slice and the combination."""
+    @cached_property
+    def unit(self) -> Tensor:
+        """The scale of the costs, ``(images,)`` float64: near 1 for costs in nats and usual weights, and multiplied along with them.
+
+        What has to be compared with costs, such as proximal weights, is in this unit, so that no method that minimises the energy
+        depends on how costs are measured.
+        """
+        spread = (self.unary.amax(1) - self.unary.amin(1)).double() + self.reach
+        total = self.per_image(spread)
+        if self.cliques is not None:
+            total = total + self.per_clique(self.cliques.cost)
+        unit = total / (UNIT * torch.tensor(self.sizes, dtype=torch.float64, device=total.device))
+        return torch.where(unit > 0, unit, 1.0)
+
+    @property
+    def barrier(self) -> Tensor:
+        """More than any choice of a point's label can gain: ``(images,)`` float64."""
+        parts = zip(torch.split(self.unary.double(), self.sizes), torch.split(self.reach, self.sizes), strict=True)
+        most = torch.stack([part.max() - part.min() + reach.max() for part, reach in parts])
+        return 2 * (most if self.cliques is None else most + self.per_clique(self.cliques.cost))
+
+    def interval_bound(self) -> Tensor:
+        """A lower bound without a filter call, ``(images,)`` float64: the least unaries, and the least that pairs can cost."""
+        least = self.unary.amin(1).double()
+        wide = torch.finfo(torch.float64).eps
+        bound = self.per_image(least) - ROUNDINGS * wide * self.per_image(least.abs())
+        sizes = torch.tensor(self.sizes, dtype=torch.float64, device=bound.device)
+        for kernel in self.kernels:
+            costs = torch.zeros(1) if kernel.compatibility is None else kernel.compatibility
+            # Entries of a lattice may be below 0 by roundings.
+            below = 0.0 if isinstance(kernel.filter, Gaussian) else ROUNDINGS * torch.finfo(kernel.filter.weights.dtype).eps
+            least_pair = 1.01 * min(float(costs.min()), 0.0) - below * max(1.0, float(costs.abs().max()))
+            bound = bound + kernel.mass(sizes) / 2 * least_pair
+        return bound

@@ -60,7 +60,10 @@ def gallery(out: Path) -> None:
         shown = [("", image.numpy() / 255)]
         for title, labels in (
             (f"unaries: {crf.energy(unary).item():.0f}", unary),
-            (f"{result.source[0]}: {result.energy.item():.0f}, at most {100 * result.gap.item():.2f} % too much", result.labelling),
+            (
+                f"{result.best_source[0]}: {result.best_energy.item():.0f}, at most {100 * result.best_gap.item():.2f} % too much",
+                result.best_labelling,
+            ),
         ):
             at = labels.view(image.shape[:2])
             if name == "motorcycle":
@@ -72,7 +75,7 @@ def gallery(out: Path) -> None:
             axes.imshow(pixels, interpolation="nearest", vmin=0, vmax=DISPARITIES - 1)
             axes.set_title(title, fontsize=10)
             axes.set_axis_off()
-        print(f"{name}: energy {result.energy.item():.1f}, bound {result.bound.item():.1f}, {result.seconds:.1f} s")
+        print(f"{name}: energy {result.best_energy.item():.1f}, bound {result.bound.item():.1f}, {result.seconds:.1f} s")
     figure.savefig(out, dpi=90)
 
 

@@ -21,12 +21,14 @@ from torch import Tensor
 from blocklp.errors import OptionError
 from blocklp.problems.densecrf.compatibility import Cuts
 from blocklp.problems.densecrf.energy import DenseCRF, Kernel
-from blocklp.problems.densecrf.mean_field import mean_field
+from blocklp.problems.densecrf.mean_field import settle
 from blocklp.problems.densecrf.prox_lp import prox_lp
 from blocklp.problems.densecrf.run import Run
 
 DRAWS = 8
 """Trees drawn for each one kept."""
+LAST = 5
+"""Steps of mean field that choose among the labels that the trees have found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,18 +148,19 @@ def hst(
     costs = [compatibility(kernel, crf.labels) for kernel in crf.kernels]
     mean = sum((k.weight * c for k, c in zip(crf.kernels, costs, strict=True)), torch.zeros(crf.labels, crf.labels).double())
     allowed = torch.nn.functional.one_hot(run.start.argmax(1), crf.labels).bool()
+    unit = crf.per_point(run.unit).to(crf.unary)
     for tree in random_trees(mean, trees, seed):
         if top_down:
             found, stopped = _descend(run, tree, costs, weight, outer, inner)
         else:
             part = _Part(run, replace(crf, kernels=_with(crf.kernels, [tree.cuts(c).distances() for c in costs])))
-            part.start = (-crf.unary).softmax(1)
+            part.start = (-crf.unary / unit).softmax(1)
             prox_lp(part, weight=weight, outer=outer, inner=inner)
             found, stopped = part.y.argmax(1), part.stopped
         if stopped:
             return
         allowed.scatter_(1, found[:, None], True)
-    mean_field(_Part(run, replace(crf, unary=crf.unary + _barrier(crf, costs) * ~allowed)))
+    settle(_Part(run, replace(crf, unary=crf.unary + crf.per_point(crf.barrier).to(crf.unary) * ~allowed)), unit, LAST)
 
 
 def compatibility(kernel: Kernel, labels: int) -> Tensor:
@@ -177,11 +180,11 @@ def _descend(run: Run, tree: Tree, costs: list[Tensor], weight: float, outer: in
         best = [crf.unary[:, s].min(1) for s in inside.T]
         stands = torch.stack([s.nonzero()[:, 0][b.indices] for s, b in zip(inside.T, best, strict=True)], 1)
         parent = torch.stack([around[s][0] for s in inside.T.cpu()]).to(chosen.device)
-        unary = torch.stack([b.values for b in best], 1) + _barrier(crf, costs) * (parent != chosen[:, None])
+        unary = torch.stack([b.values for b in best], 1) + crf.per_point(crf.barrier).to(crf.unary) * (parent != chosen[:, None])
         # Two clusters of one level are apart by both their edges; the edges above are settled.
         stars = [(c[level][:, None] + c[level]).fill_diagonal_(0) for c in lengths]
         part = _Part(run, replace(crf, unary=unary, kernels=_with(crf.kernels, stars)), stands)
-        part.start = (-unary).softmax(1)
+        part.start = (-unary / crf.per_point(run.unit).to(unary)).softmax(1)
         prox_lp(part, weight=weight, outer=outer, inner=inner)
         if part.stopped:
             break
@@ -194,13 +197,6 @@ def _with(kernels: tuple[Kernel, ...], costs: list[Tensor]) -> tuple[Kernel, ...
     return tuple(replace(k, compatibility=c) for k, c in zip(kernels, costs, strict=True))
 
 
-def _barrier(crf: DenseCRF, costs: list[Tensor]) -> float:
-    """More than any choice of a point's label can gain."""
-    pairs = sum(float(k.sums.max() * c.max()) for k, c in zip(crf.kernels, costs, strict=True))
-    cliques = 0.0 if crf.cliques is None else float(crf.cliques.cost.sum())
-    return 2 * (1 + float(crf.unary.max() - crf.unary.min()) + pairs + cliques)
-
-
 class _Part(Run):
     """A run on another energy whose steps are steps of the true one; its bounds are of that other energy and stay here."""
 
@@ -208,11 +204,16 @@ class _Part(Run):
         super().__init__(crf, run.method)
         self.run, self.stands, self.stopped = run, stands, False
 
-    def step(self, y: Tensor, labelling: Tensor | None = None) -> bool:
+    @property
+    def unit(self) -> Tensor:
+        """That of the true energy."""
+        return self.run.unit
+
+    def step(self, y: Tensor) -> bool:
         self.y = y
         # The label that stands for a cluster takes all of its share.
         whole = y if self.stands is None else torch.zeros_like(self.run.crf.unary).scatter_(1, self.stands, y)
         self.run.filter_calls += self.filter_calls
         self.filter_calls = 0
-        self.stopped = self.run.step(whole, labelling)
+        self.stopped = self.run.step(whole)
         return self.stopped

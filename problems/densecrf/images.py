@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ShapeError
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.permutohedral import Lattice
 from blocklp.problems.densecrf.energy import DenseCRF, Kernel
+from blocklp.problems.densecrf.warm_up import loops_in_time
+
+BUILDING = 1.5e-7
+"""Seconds that it takes to find the vertices of a lattice, for every point and corner."""
 
 
 def image_features(height: int, width: int, sxy: float, image: Tensor | None = None, srgb: float | None = None) -> Tensor:
@@ -60,6 +66,7 @@ def image_crf(
     normalise: bool = True,
     exact: bool = False,
     compatibility: Tensor | None = None,
+    time_limit: float | Deadline = math.inf,
 ) -> DenseCRF:
     """The usual energy of one image, or of several of any sizes in one batch: one smoothness and one bilateral kernel.
 
@@ -79,12 +86,17 @@ def image_crf(
         Whether the kernels are the Gaussians themselves, for up to some ten thousand points in all.
     compatibility : Tensor, optional
         ``(labels, labels)`` for both kernels; the Potts model by default.
+    time_limit : float or Deadline
+        Seconds after which to give up.
 
     Raises
     ------
     ShapeError
         If there are not as many unaries as images, or they have other sizes.
+    TimeLimitError
+        If the lattices cannot be built in time.
     """
+    deadline = Deadline.of(time_limit)
     pictures = [images] if isinstance(images, Tensor) else list(images)
     costs = [unaries] if isinstance(unaries, Tensor) else list(unaries)
     if not pictures or len(pictures) != len(costs):
@@ -102,7 +114,11 @@ def image_crf(
 
     def kernel(weight: float, features: list[Tensor]) -> Kernel:
         points = _join(features).to(pictures[0].device)
-        return Kernel(Gaussian(points, image) if exact else Lattice.build(points, image), weight, normalise, compatibility)
+        if exact:
+            return Kernel(Gaussian(points, image), weight, normalise, compatibility)
+        with loops_in_time(deadline, costs[0].dtype):
+            deadline.check("building a lattice", BUILDING * (points.numel() + len(points)))
+            return Kernel(Lattice.build(points, image), weight, normalise, compatibility)
 
     kernels = []
     if smooth is not None:

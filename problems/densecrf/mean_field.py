@@ -13,7 +13,8 @@ from blocklp.status import Status
 def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: float = 0.0) -> None:
     """Minimise the Kullback-Leibler divergence to the field over products of marginals, all points at once.
 
-    As published, a point's own marginals are part of what its neighbours say.  It starts at the softmax of the unaries.
+    As published, a point's own marginals are part of what its neighbours say.  It starts at the softmax of the unaries.  Costs count
+    in nats: the field is the exponential of minus the energy.
 
     Parameters
     ----------
@@ -36,11 +37,16 @@ def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: flo
             f"steps is {steps}, damping {damping}, tolerance {tolerance}; give at least 1 step, a damping from 0 to below 1 and a "
             "tolerance of 0 or more"
         )
+    settle(run, 1.0, steps, damping, tolerance)
+
+
+def settle(run: Run, unit: Tensor | float, steps: int, damping: float = 0.0, tolerance: float = 0.0) -> None:
+    """Do updates with costs divided by ``unit`` ``(points, 1)``; the other parameters are those of :func:`mean_field`."""
     crf = run.crf
-    q = (-crf.unary).softmax(1)
+    q = (-crf.unary / unit).softmax(1)
     for _ in range(steps):
         run.filter_calls += 1
-        old, q = q, q.lerp(update(crf, q), 1 - damping)
+        old, q = q, q.lerp(update(crf, q, unit), 1 - damping)
         if run.step(q):
             return
         if float((q - old).abs().max()) <= tolerance:
@@ -48,11 +54,12 @@ def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: flo
             return
 
 
-def update(crf: DenseCRF, q: Tensor) -> Tensor:
-    """The marginals that fit what the others' marginals say, ``(points, labels)``."""
+def update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> Tensor:
+    """The marginals that fit what the others' marginals say, ``(points, labels)``; costs are divided by ``unit`` ``(points, 1)``."""
     costs = crf.message(q).add_(crf.unary)
     if crf.cliques is not None:
         costs += crf.cliques.message(q)
+    costs = costs / unit
     if crf.labels >= 8:
         return (-costs).softmax(1)
     shares = (costs.amin(1, keepdim=True) - costs).exp()  # the same: softmax takes four times as long on short rows

@@ -165,13 +165,13 @@ def draw_trace(figure: Figure, result: Result, image: int = 0) -> None:
     """
     history = result.history
     energy, bound = history.energy[:, image].tolist(), history.bound[:, image].tolist()
-    final, least = float(result.energy[image]), float(result.bound[image])
+    best, least = float(result.best_energy[image]), float(result.bound[image])
     figure.set_size_inches(10, 4.2)
     axes = figure.subplots(1, 2, sharey=True)
     for axis, x, name in ((axes[0], list(range(1, 1 + len(energy))), "steps"), (axes[1], history.seconds.tolist(), "seconds")):
-        axis.plot(x, energy, color="C0", marker=".", label="energy of the step's labelling")
+        axis.plot(x, energy, color="C0", marker=".", label="energy of the method's labelling")
         axis.plot(x, [b if math.isfinite(b) else math.nan for b in bound], color="C1", marker=".", label="bound")
-        axis.axhline(final, color="C0", linestyle=":", label=f"best energy {final:.6g} ({result.source[image]})")
+        axis.axhline(best, color="C2", linestyle=":", label=f"best energy seen {best:.6g} ({result.best_source[image]})")
         axis.axhline(least, color="C1", linestyle=":", label=f"best bound {least:.6g}")
         axis.set_xlabel(name)
         axis.grid(alpha=0.3)
@@ -179,5 +179,6 @@ def draw_trace(figure: Figure, result: Result, image: int = 0) -> None:
     axes[0].set_ylabel("energy")
     axes[1].set_xlim(left=0)
     axes[0].xaxis.get_major_locator().set_params(integer=True)
-    figure.suptitle(f"{result.method}: gap {100 * float(result.gap[image]):.2g} %")
+    gaps = f"gap {100 * float(result.gap[image]):.2g} %, of the best labelling {100 * float(result.best_gap[image]):.2g} %"
+    figure.suptitle(f"{result.method}: {gaps}")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)

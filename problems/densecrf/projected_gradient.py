@@ -26,11 +26,12 @@ def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0)
     run : Run
         The run.
     rate : float
-        How far p goes down the gradient before the projection, :math:`\beta`.
+        How far p goes down the gradient before the projection, :math:`\beta`, in the energy's
+        :attr:`~blocklp.problems.densecrf.DenseCRF.unit`.
     steps : int
         Most steps, at least 1.
     tolerance : float
-        An image counts as stationary, and stays, once :math:`\langle \nabla E(y), y - p \rangle` is at most this.
+        An image counts as stationary, and stays, once :math:`\langle \nabla E(y), y - p \rangle` is at most this many units.
 
     Raises
     ------
@@ -43,14 +44,15 @@ def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0)
     crf, y = run.crf, run.start
     phi, field = linear_costs(crf), crf.message(y)
     run.filter_calls += 1
+    down = rate / crf.per_point(run.unit).to(y)
     for _ in range(steps):
         slope = gradient(crf, phi, field, y)
-        p = project_to_simplex(y - rate * slope)
+        p = project_to_simplex(y - down * slope, crf.deadline)
         towards = crf.message(p)
         run.filter_calls += 1
         gain = crf.per_image(slope * (y - p))
         alpha = line_search(crf, y, p, gain, crf.per_image((p - y) * (towards - field)))
-        alpha = torch.where(gain > tolerance, alpha, 0.0)
+        alpha = torch.where(gain > tolerance * run.unit, alpha, 0.0)
         share = crf.per_point(alpha).to(y)
         y, field = y.lerp(p, share), field.lerp(towards, share)
         if run.step(y):

@@ -21,13 +21,16 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.oracles.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.run import Run
 
+PART = 2**20
+"""Scores that are projected between two looks at a deadline."""
 WEIGHT = 0.1
-"""The proximal weight: for costs in nats, bounds and labellings are about as good from 0.05 to 0.2."""
+"""The proximal weight in the energy's unit: bounds and labellings are about as good from 0.05 to 0.2."""
 
 
 def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2, levels: int = LEVELS) -> None:
@@ -38,7 +41,7 @@ def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2
     run : Run
         The run.
     weight : float
-        The proximal weight :math:`\lambda`.
+        The proximal weight :math:`\lambda`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`.
     outer, inner : int
         Proximal problems, and Frank-Wolfe steps on each (K and T of the algorithm).
     levels : int
@@ -67,7 +70,7 @@ def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2,
         run.bounded(crf.lower_bound(g, crf.unary.dtype))
 
     while True:
-        y = proximal_problem(crf, y, g, None, weight, inner, levels, note)
+        y = proximal_problem(crf, y, g, None, weight / run.unit, inner, levels, note)
         yield y
 
 
@@ -76,7 +79,7 @@ def proximal_problem(
     centre: Tensor,
     g: Tensor,
     absent: Tensor | None,
-    weight: float,
+    weight: Tensor,
     inner: int,
     levels: int,
     note: Callable[[Tensor], None],
@@ -93,7 +96,9 @@ def proximal_problem(
         ``(points, labels)`` float64: where to start; it is moved in place.
     absent : Tensor or None
         ``(points, labels)`` bool: labels that a point cannot take, the same at all points of an image.
-    weight, inner, levels
+    weight : Tensor
+        ``(images,)`` float64: the proximal weights.
+    inner, levels
         As for :func:`prox_lp`.
     note : callable
         Called with g after every step.
@@ -105,10 +110,11 @@ def proximal_problem(
     """
     phi = crf.unary
     apart = all(k.compatibility is None for k in crf.kernels)
+    rate = crf.per_point(weight).to(phi)
 
     def best(g: Tensor) -> Tensor:
-        scores = centre - weight * (phi + g.to(phi))
-        return project_to_simplex(scores if absent is None else scores.masked_fill(absent, -torch.inf))
+        scores = centre - rate * (phi + g.to(phi))
+        return project_to_simplex(scores if absent is None else scores.masked_fill(absent, -torch.inf), crf.deadline)
 
     y = best(g)
     for _ in range(inner):
@@ -132,8 +138,24 @@ def bend(crf: DenseCRF, step: Tensor, y: Tensor) -> Tensor:
     return crf.per_image(moved.square().sum(1) - moved.sum(1).square() / free.sum(1))
 
 
-def project_to_simplex(y: Tensor) -> Tensor:
-    """Nearest points of the simplex to the rows of ``y`` (Held, Wolfe & Crowder 1974): ``(points, labels)``."""
+def project_to_simplex(y: Tensor, deadline: Deadline | None = None) -> Tensor:
+    """Nearest points of the simplex to the rows of ``y`` (Held, Wolfe & Crowder 1974): ``(points, labels)``.
+
+    Raises
+    ------
+    TimeLimitError
+        If a deadline is given and passes.
+    """
+    if deadline is None or y.numel() <= PART:
+        return _project(y)
+    found = []
+    for part in torch.split(y, max(1, PART // y.shape[1])):
+        deadline.check("projecting on the simplices")
+        found.append(_project(part))
+    return torch.cat(found)
+
+
+def _project(y: Tensor) -> Tensor:
     y = y - y.amax(1, keepdim=True)  # large numbers would lose the digits that tell labels apart
     down = y.sort(1, descending=True).values
     over = (down.cumsum(1) - 1) / torch.arange(1, y.shape[1] + 1, dtype=y.dtype, device=y.device)

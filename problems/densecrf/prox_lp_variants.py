@@ -42,7 +42,7 @@ def prox_lp_l(
     run : Run
         The run.
     weight : float
-        The proximal weight :math:`\lambda`.
+        The proximal weight :math:`\lambda`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`.
     stages : pair of int
         Proximal problems on all labels, and on those that are left.
     inner : int
@@ -78,7 +78,7 @@ def prox_lp_acc(
     run : Run
         The run.
     weight : float
-        The proximal weight :math:`\lambda`.
+        The proximal weight :math:`\lambda`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`.
     stages : triple of int
         Proximal problems on everything, on the labels that are left, and on the points that are left.
     inner : int
@@ -117,7 +117,8 @@ def prox_lp_acc(
     inner_g = torch.zeros_like(part.unary, dtype=torch.float64)
     note(inner_g)
     for _ in range(stages[2]):
-        y = y.index_copy(0, points, proximal_problem(part, y[points], inner_g, absent[points], weight, inner, levels, note))
+        found = proximal_problem(part, y[points], inner_g, absent[points], weight / run.unit, inner, levels, note)
+        y = y.index_copy(0, points, found)
         if run.step(y):
             return
 
@@ -140,7 +141,7 @@ def _on_labels(
     for problem in range(stages[0] + stages[1]):
         if problem == stages[0]:
             absent = absent_labels(crf, y, least)
-        y = proximal_problem(crf, y, g, absent, weight, inner, levels, note)
+        y = proximal_problem(crf, y, g, absent, weight / run.unit, inner, levels, note)
         if run.step(y):
             return y, absent, True
     return y, absent, False
@@ -179,5 +180,6 @@ def fix_others(crf: DenseCRF, y: Tensor, points: Tensor) -> tuple[DenseCRF, Tens
     # Three scores a label at most: 0, that of the free points, and 1.
     g = crf.subgradient(fixed.index_copy(0, points, crf.level[points].to(y)), 3)
     kernels = tuple(kernel.restrict(points) for kernel in crf.kernels)
-    part = DenseCRF((crf.unary + g)[points], kernels, None if crf.image is None else crf.image[points])
+    image = None if crf.image is None else crf.image[points]
+    part = DenseCRF((crf.unary + g)[points], kernels, image, deadline=crf.deadline)
     return part, g, fixed.index_copy(0, points, y[points])

@@ -25,7 +25,7 @@ def prox_grad(run: Run, *, rate: float = 1.0, steps: int = 10) -> None:
     run : Run
         The run.
     rate : float
-        The gradient's weight :math:`\beta`; the text's is 1.
+        The gradient's weight :math:`\beta`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`; the text's is 1.
     steps : int
         Steps, at least 1.
 
@@ -38,11 +38,12 @@ def prox_grad(run: Run, *, rate: float = 1.0, steps: int = 10) -> None:
     crf, y = run.crf, run.start
     phi, field = linear_costs(crf), crf.message(y)
     run.filter_calls += 1
+    down = rate / crf.per_point(run.unit).to(y)
     ahead, field_ahead, t = y, field, 1.0
     for _ in range(steps):
         old, field_old = y, field
         # The point ahead may leave the simplices, where the cliques' products of probabilities mean nothing: they are asked at y.
-        y = project_to_simplex(ahead - rate * gradient(crf, phi, field_ahead, y))
+        y = project_to_simplex(ahead - down * gradient(crf, phi, field_ahead, y), crf.deadline)
         field = crf.message(y)
         run.filter_calls += 1
         following = (1 + math.sqrt(1 + 4 * t * t)) / 2

@@ -3,10 +3,14 @@ r"""The face of pydensecrf over our energy: ``import blocklp.problems.densecrf.p
 Classes, functions (those of ``pydensecrf.utils`` too), names, orders of axes and results are pydensecrf's: unaries and marginals are
 ``(labels, points)`` float32, points row by row.  Arrays may have any layout and any real type, and may be read-only.
 
+An infinite unary, ``-log(0)``, forbids its label at its point, as there: the marginal is 0.  In :attr:`DenseCRF.crf`, whose costs are
+finite, it costs more than all that such a choice could gain, so that the energies of labellings without it, and their bound, stay.
+
 What differs:
 
 - The kernel is the symmetric mean of both orders of the lattice's blur, pydensecrf's the one order; marginals differ by that.
 - ``NORMALIZE_BEFORE`` and ``NORMALIZE_AFTER`` are refused: they scale rows and columns differently, and no energy has such a kernel.
+- NaN, minus infinity, and a point whose labels are all forbidden are refused; there they become marginals that are NaN.
 - :meth:`DenseCRF.klDivergence` counts every pair once, and no point as its own neighbour.
 - :attr:`DenseCRF.crf` is the energy, for every method of :func:`~blocklp.problems.densecrf.solve_densecrf`, its bound and gap.
 """
@@ -28,6 +32,8 @@ from blocklp.problems.densecrf import energy
 from blocklp.problems.densecrf.mean_field import update
 
 Array = NDArray[np.float32]
+UNDERFLOW = 120.0
+"""Nats by which an impossible label is dearer than any other: the exponential of minus that is 0 in float32."""
 
 
 class KernelType(IntEnum):
@@ -77,7 +83,7 @@ class DenseCRF:
 
     @property
     def crf(self) -> energy.DenseCRF:
-        """The energy.
+        """The energy; what is forbidden costs more than any choice of a point's label can gain.
 
         Raises
         ------
@@ -87,18 +93,23 @@ class DenseCRF:
         if self._unary is None:
             raise ModelError("there are no unaries; call setUnaryEnergy first")
         if self._crf is None:
-            self._crf = energy.DenseCRF(self._unary, tuple(self._kernels))
+            forbidden = torch.isinf(self._unary)
+            dearest = self._unary.masked_fill(forbidden, -torch.inf).amax(1, keepdim=True)
+            self._crf = energy.DenseCRF(torch.where(forbidden, dearest, self._unary), tuple(self._kernels))
+            if bool(forbidden.any()):
+                cost = dearest + float(self._crf.barrier) + UNDERFLOW
+                self._crf = energy.DenseCRF(torch.where(forbidden, cost, self._unary), tuple(self._kernels))
         return self._crf
 
     def setUnaryEnergy(self, u: ArrayLike) -> None:
-        """Set the costs ``(labels, points)``, minus log-probabilities as a rule.
+        """Set the costs ``(labels, points)``, minus log-probabilities as a rule; an infinite one forbids its label at its point.
 
         Raises
         ------
         ShapeError, NonFiniteError
-            If they have another shape or are not finite.
+            If they have another shape, are NaN or minus infinity, or forbid all labels of a point.
         """
-        unary, wanted = _numbers(u, "unaries"), (self._labels, self._points)
+        unary, wanted = _numbers(u, "unaries", np.inf), (self._labels, self._points)
         if unary.shape != wanted:
             mend = f"give {wanted}"
             if unary.shape == wanted[::-1]:
@@ -108,6 +119,10 @@ class DenseCRF:
             elif unary.size == self._labels * self._points and unary.shape[-1] == self._labels:
                 mend = f"labels come last; give u.reshape(-1, {self._labels}).T"
             raise ShapeError(f"unaries have the shape {unary.shape}; {mend}")
+        if not (none := np.isfinite(unary).any(0)).all():
+            raise NonFiniteError(f"all labels of point {none.argmin()} have infinite costs; one at least must be possible")
+        if np.abs(unary[np.isfinite(unary)]).max() > energy.WIDEST * np.finfo(np.float32).max:
+            raise NonFiniteError("unaries: costs too large for float32; give infinity where a label is impossible")
         self._unary, self._crf = torch.from_numpy(unary.T.copy()).float(), None
 
     def addPairwiseEnergy(
@@ -359,7 +374,7 @@ def unary_from_softmax(sm: ArrayLike, scale: float | None = None, clip: float | 
     scale : float, optional
         Weight of the probabilities, above 0 and at most 1; the uniform distribution has the rest.
     clip : float, optional
-        The least probability; None for none.
+        The least probability; None for none: then a probability of 0 costs an infinity, which forbids the label.
 
     Returns
     -------
@@ -380,9 +395,9 @@ def unary_from_softmax(sm: ArrayLike, scale: float | None = None, clip: float | 
         given = scale * given + (1 - scale) / len(given)
     if clip is not None:
         given = given.clip(clip, 1)
-    elif given.min() <= 0:
-        raise OptionError("a probability is 0 and would cost an infinity; give clip")
-    return (-np.log(given)).reshape(len(given), -1).astype(np.float32)
+    with np.errstate(divide="ignore"):
+        costs: Array = -np.log(given.clip(0, None)).reshape(len(given), -1).astype(np.float32)
+    return costs
 
 
 def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Array:
@@ -443,18 +458,18 @@ def _widths(given: ArrayLike, name: str, count: int) -> NDArray[np.float64]:
     return np.broadcast_to(widths, (count,))
 
 
-def _numbers(given: ArrayLike, name: str) -> NDArray[np.float64]:
+def _numbers(given: ArrayLike, name: str, allowed: float = 0.0) -> NDArray[np.float64]:
     """Any array of real numbers as float64.
 
     Raises
     ------
     ShapeError, NonFiniteError
-        If it is no such array, or not finite.
+        If it is no such array, or holds NaN or infinities other than the one that is ``allowed``.
     """
     array = np.asarray(given)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name}: an array of {array.dtype}; give real numbers")
-    if not np.isfinite(array).all():
+    if not (np.isfinite(array) | (array == allowed)).all():
         raise NonFiniteError(f"{name}: NaN or infinities; clip probabilities before taking -log")
     return array.astype(np.float64)
 

@@ -1,10 +1,15 @@
 """Images and unaries from files.
 
 An image is ``(height, width, channels)`` float64 with colours from 0 to 255; unaries are costs ``(height, width, labels)``.
+
+Every reader has ``max_bytes``, the most bytes that the file may hold once decompressed, whatever it is compressed with, and that
+what is made of it may take; sizes in headers are checked before anything is allocated for them.
 """
 
 from __future__ import annotations
 
+import io
+import math
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,25 +19,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import FormatError, MissingDependencyError, NonFiniteError, OptionError, ShapeError, install
+from blocklp.deadline import Deadline
+from blocklp.errors import BlocklpError, FormatError, MissingDependencyError, NonFiniteError, OptionError, ShapeError, install
 from blocklp.problems.densecrf.pydensecrf import unary_from_labels, unary_from_softmax
+from blocklp.problems.files import MAX_BYTES, format_suffix, read_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 CLIP = 1e-3
 """The least probability: unaries are minus the logarithm of at least this."""
+PIXEL, DECODING = 32, 3e-8
+"""Bytes that a pixel of a picture takes while it is read, and seconds."""
 COLOURS = 256
 """Most labels that scribbles may have; pictures with soft edges have more colours."""
 
 
-def read_image(path: Path) -> Tensor:
+def check_memory(path: Path, size: int, what: str, max_bytes: int) -> None:
+    """Raise FormatError if what a file holds would take more than so many bytes."""
+    if size > max_bytes:
+        raise FormatError(f"{path}: {what} take {size} bytes, more than {max_bytes}; raise max_bytes (--max-bytes) if they may")
+
+
+def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | None = None) -> Tensor:
     """Read a picture.
 
     Parameters
     ----------
     path : Path
         A picture that Pillow reads, of 8 or (grey only) 16 bits; what is transparent is seen on white.
+    max_bytes : int
+        Most bytes of the file, and of its pixels: 32 each.
+    deadline : Deadline, optional
+        When to give up.
 
     Returns
     -------
@@ -42,13 +61,15 @@ def read_image(path: Path) -> Tensor:
     Raises
     ------
     FormatError
-        The file is no picture, a damaged one, or has numbers of unknown range.
+        The file is no picture, a damaged one, too large, or has numbers of unknown range.
     FileNotFoundError
         There is no such file.
     MissingDependencyError
         Pillow is missing.
+    TimeLimitError
+        The deadline passes.
     """
-    picture = _open(path)
+    picture = _open(path, max_bytes, deadline)
     if picture.mode in ("I;16", "I;16L", "I;16B", "I;16N", "I"):
         grey = np.asarray(picture).astype(np.float64)
         if grey.min() < 0 or grey.max() > 65535:
@@ -65,26 +86,40 @@ def read_image(path: Path) -> Tensor:
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1))
 
 
-def _open(path: Path) -> Image:
+def _open(path: Path, max_bytes: int, deadline: Deadline | None) -> Image:
     """Open a picture and read all of it."""
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise MissingDependencyError(f"pictures need Pillow: {install('densecrf')}") from error
+    data = read_bytes(path, max_bytes=max_bytes, deadline=deadline)
     try:
         # What Pillow warns of (odd metadata, large files) is nothing that the caller could act on.
-        with warnings.catch_warnings(action="ignore"), Image.open(path) as picture:
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as picture:
+            pixels = picture.width * picture.height
+            check_memory(path, PIXEL * pixels, f"its {picture.width} x {picture.height} pixels", max_bytes)
+            if deadline is not None:
+                deadline.check(f"reading {path}", DECODING * pixels)
             picture.load()
             return picture
-    except OSError as error:
-        if error.errno is not None:  # of the file system
-            raise
-        raise FormatError(f"{path}: not a picture, or a damaged one ({error})") from error
+    except BlocklpError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise FormatError(f"{path}: {error}; raise PIL.Image.MAX_IMAGE_PIXELS if it may") from error
+    except UnidentifiedImageError as error:
+        raise FormatError(f"{path}: not a picture of a known kind") from error
     except Exception as error:  # Damage shows in many ways.
         raise FormatError(f"{path}: not a picture, or a damaged one ({error})") from error
 
 
-def read_unary(path: Path, size: tuple[int, int], probabilities: bool = False) -> Tensor:
+def read_unary(
+    path: Path,
+    size: tuple[int, int],
+    probabilities: bool = False,
+    *,
+    max_bytes: int = MAX_BYTES,
+    deadline: Deadline | None = None,
+) -> Tensor:
     """Read unaries of every pixel.
 
     Parameters
@@ -95,16 +130,20 @@ def read_unary(path: Path, size: tuple[int, int], probabilities: bool = False) -
         Height and width of the image.
     probabilities : bool
         Whether a ``.npy`` array holds probabilities rather than costs; they are clipped at 0.001.
+    max_bytes : int
+        Most bytes of the file, once decompressed, and of the costs: 8 each.
+    deadline : Deadline, optional
+        When to give up.
 
     Returns
     -------
     Tensor
-        Costs ``(height, width, labels)``, float64 if the array is, else float32.
+        Costs ``(height, width, labels)``, float32 if that holds all numbers of the array's type, else float64.
 
     Raises
     ------
     FormatError
-        The file is damaged, or of neither kind.
+        The file is damaged, too large, or of neither kind.
     ShapeError
         It is of another size, or its axes are in another order.
     OptionError
@@ -113,24 +152,14 @@ def read_unary(path: Path, size: tuple[int, int], probabilities: bool = False) -
         It holds NaN or infinities.
     FileNotFoundError
         There is no such file.
+    TimeLimitError
+        The deadline passes.
     """
-    if path.suffix.lower() == ".c_unary":
-        found = _read_c_unary(path)
-        if found.shape[:2] != size:
-            raise ShapeError(f"{path}: unaries of {_by(found.shape)} pixels, and the image has {_by(size)}; give those of this image")
-        return torch.from_numpy(found)
-    if path.suffix.lower() != ".npy":
+    if format_suffix(path) == ".c_unary":
+        return torch.from_numpy(_read_c_unary(path, size, max_bytes, deadline))
+    if format_suffix(path) != ".npy":
         raise FormatError(f"{path}: unaries are .npy or .c_unary files; save an array (height, width, labels) with numpy.save")
-    try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise FormatError(f"{path}: not an array ({error}); save it with numpy.save") from error
-    except Exception as error:  # Damage shows in many ways.
-        raise FormatError(f"{path}: not an array, or a damaged one ({error}); save it with numpy.save") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-        raise FormatError(f"{path}: not an array of real numbers; save one (height, width, labels) with numpy.save")
+    array = _read_npy(path, max_bytes, deadline)
     _check_axes(path, array.shape, size)
     if not np.isfinite(array).all():
         raise NonFiniteError(f"{path}: unaries hold NaN or infinities; clip probabilities before taking -log")
@@ -145,7 +174,28 @@ def read_unary(path: Path, size: tuple[int, int], probabilities: bool = False) -
             f"{path}: no probabilities: some are negative, or a pixel's do not sum to 1; give costs without --probabilities"
         )
     costs = -np.log(array.clip(CLIP, 1)) if probabilities else array
-    return torch.from_numpy(np.ascontiguousarray(costs, np.float64 if array.dtype == np.float64 else np.float32))
+    precision = np.float32 if np.result_type(array.dtype, np.float32) == np.float32 else np.float64
+    return torch.from_numpy(np.array(costs, precision, order="C"))
+
+
+def _read_npy(path: Path, max_bytes: int, deadline: Deadline | None) -> NDArray[Any]:
+    """Read an array of real numbers that numpy.save has written; its header is believed only if it fits the file."""
+    data = read_bytes(path, max_bytes=max_bytes, deadline=deadline)
+    file = io.BytesIO(data)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, by_columns, kind = read(file)
+    except Exception as error:  # Damage shows in many ways.
+        raise FormatError(f"{path}: not an array, or a damaged one ({error}); save it with numpy.save") from error
+    if kind.kind not in "fiu":
+        raise FormatError(f"{path}: not an array of real numbers; save one (height, width, labels) with numpy.save")
+    there, count = len(data) - file.tell(), math.prod(shape)
+    if min(shape, default=0) < 0 or count * kind.itemsize != there:
+        raise FormatError(f"{path}: {there} bytes instead of those of the {shape} numbers that its header says; get it again")
+    check_memory(path, 8 * count, f"its {count} costs", max_bytes)
+    return np.frombuffer(data, kind, count, file.tell()).reshape(shape, order="F" if by_columns else "C")
 
 
 def _by(shape: tuple[int, ...]) -> str:
@@ -172,13 +222,13 @@ def _check_axes(path: Path, shape: tuple[int, ...], size: tuple[int, int]) -> No
     raise ShapeError(f"{path}: {order}")
 
 
-def _read_c_unary(path: Path) -> NDArray[np.float32]:
+def _read_c_unary(path: Path, wanted: tuple[int, int], max_bytes: int, deadline: Deadline | None) -> NDArray[np.float32]:
     """Read the compressed unaries that were released with Kraehenbuehl & Koltun (2011): ``(height, width, labels)``.
 
     All is big-endian: uint32 width, height, labels, keys; float32 eps; int32 keys ``(keys, labels)``; uint32 the key of every pixel.
     A key times eps holds probabilities.
     """
-    data = path.read_bytes()
+    data = read_bytes(path, max_bytes=max_bytes, deadline=deadline)
     if len(data) < 20:
         raise FormatError(f"{path}: the file ends within its header of 20 bytes; get it again")
     width, height, labels, count = (int(n) for n in np.frombuffer(data, ">u4", 4))
@@ -188,17 +238,22 @@ def _read_c_unary(path: Path) -> NDArray[np.float32]:
         raise FormatError(f"{path}: the header says {width} x {height}, {labels} labels, {count} keys, eps {eps}; no .c_unary file")
     if len(data) != size:
         raise FormatError(f"{path}: {len(data)} bytes instead of the {size} that its header says; get it again")
+    if (height, width) != wanted:
+        raise ShapeError(f"{path}: unaries of {width} x {height} pixels, and the image has {_by(wanted)}; give those of this image")
+    check_memory(path, 8 * labels * max(width * height, count), f"its {labels} labels of {width} x {height} pixels", max_bytes)
     keys = np.frombuffer(data, ">i4", count * labels, 20).reshape(count, labels) * eps
     pixels = np.frombuffer(data, ">u4", width * height, 20 + 4 * count * labels)
     if pixels.max() >= count:
         raise FormatError(f"{path}: a pixel has the key {pixels.max()}, and there are {count}; the file is damaged")
-    if keys.min() < 0 or np.abs(keys.sum(1) - 1).max() > 0.05:
+    if keys.min() < 0 or not np.abs(keys.sum(1) - 1).max() <= 0.05:
         raise FormatError(f"{path}: the keys times eps are no probabilities; the file is damaged")
     costs: NDArray[np.float32] = -np.log(keys.clip(CLIP, 1)).astype(np.float32)
     return costs[pixels.astype(np.int64)].reshape(height, width, labels)
 
 
-def read_scribbles(path: Path, size: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def read_scribbles(
+    path: Path, size: tuple[int, int], *, max_bytes: int = MAX_BYTES, deadline: Deadline | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Read a picture whose colours are labels; black and transparent pixels are unknown.
 
     Parameters
@@ -207,6 +262,10 @@ def read_scribbles(path: Path, size: tuple[int, int]) -> tuple[NDArray[np.int64]
         A picture without loss, such as a PNG.
     size : pair of int
         Height and width of the image.
+    max_bytes : int
+        Most bytes of the file, of its pixels (32 each), and of one cost of 4 bytes for every pixel and label.
+    deadline : Deadline, optional
+        When to give up.
 
     Returns
     -------
@@ -218,13 +277,13 @@ def read_scribbles(path: Path, size: tuple[int, int]) -> tuple[NDArray[np.int64]
     Raises
     ------
     FormatError
-        The file is damaged, or has fewer than 2 or more than 256 colours.
+        The file is damaged, too large, or has fewer than 2 or more than 256 colours.
     ShapeError
         It is of another size.
     FileNotFoundError
         There is no such file.
     """
-    picture = _open(path)
+    picture = _open(path, max_bytes, deadline)
     pixels: NDArray[Any] = np.asarray(picture.convert("RGBA")).astype(np.int64)
     if pixels.shape[:2] != size:
         raise ShapeError(f"{path}: scribbles of {_by(pixels.shape)} pixels, and the image has {_by(size)}; draw them on this image")
@@ -241,6 +300,7 @@ def read_scribbles(path: Path, size: tuple[int, int]) -> tuple[NDArray[np.int64]
         raise FormatError(
             f"{path}: scribbles have {len(codes)} colours; every colour is a label: draw without soft edges and save as PNG"
         )
+    check_memory(path, 4 * labels.size * len(codes), f"costs of {len(codes)} labels", max_bytes)
     return labels.astype(np.int64), np.stack([codes & 255, codes >> 8 & 255, codes >> 16], 1).astype(np.uint8)
 
 
@@ -269,8 +329,10 @@ def scribble_unary(labels: NDArray[np.int64], count: int, gt_prob: float = 0.7) 
     return torch.from_numpy(unary_from_labels(labels, count, gt_prob).T.reshape(*labels.shape, count).copy())
 
 
-def read_probability(path: Path, size: tuple[int, int]) -> Tensor:
+def read_probability(path: Path, size: tuple[int, int], *, max_bytes: int = MAX_BYTES, deadline: Deadline | None = None) -> Tensor:
     """Read a grey picture of the probability of label 1, white for certain; label 0 has the rest.
+
+    The other parameters are those of :func:`read_image`.
 
     Returns
     -------
@@ -286,7 +348,7 @@ def read_probability(path: Path, size: tuple[int, int]) -> Tensor:
     FileNotFoundError
         There is no such file.
     """
-    pixels = read_image(path)
+    pixels = read_image(path, max_bytes=max_bytes, deadline=deadline)
     if not bool((pixels == pixels[:, :, :1]).all()):
         raise FormatError(f"{path}: a probability is grey, and this picture has colours; scribbles are given by --scribbles")
     if tuple(pixels.shape[:2]) != size:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from blocklp.records import relative_gap
 from blocklp.status import Status
 
 
@@ -32,20 +32,27 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A labelling, its energy and a bound.
+    """The method's labelling, the best labelling seen, their energies and a bound.
 
     Attributes
     ----------
     method : str
-        How it was computed.
+        The method.
     labelling : Tensor
-        ``(points,)`` int64: the best one seen, the simple ones included.
-    source : tuple of str
-        Where each image's labelling is from: the method, its start, "unary", "constant" or "mean-field".
+        ``(points,)`` int64: the method's own, the largest scores of ``y``.
+    energy : Tensor
+        ``(images,)`` float64: of ``labelling``; infinite if the time did not suffice to evaluate it.
+    best_labelling : Tensor
+        ``(points,)`` int64: for every image the labelling of least energy among all seen: those of the method's steps, of its start,
+        of the unaries, the best constant one and mean field's.
+    best_energy : Tensor
+        ``(images,)`` float64: of ``best_labelling``.
+    best_source : tuple of str
+        Where each image's best labelling is from: the method, "start", "unary", "constant" or "mean-field".
+    bound : Tensor
+        ``(images,)`` float64: no labelling has less energy.
     y : Tensor
-        ``(points, labels)``: the method's own last point.
-    energy, bound : Tensor
-        ``(images,)`` float64: energy of the labelling, and a lower bound on that of every labelling.
+        ``(points, labels)``: the method's last point.
     history : History
         Energies and bounds by step.
     filter_calls : int
@@ -53,15 +60,18 @@ class Result:
     seconds : float
         Time spent, simple labellings and energies included.
     status : Status
-        PASS_LIMIT after all steps, OPTIMAL if the gap closed, STALLED at a fixed point, TIME_LIMIT, or INTERRUPTED.
+        PASS_LIMIT after all steps, OPTIMAL if the gap of every best labelling is within the tolerance, STALLED at a fixed point,
+        TIME_LIMIT, or INTERRUPTED.
     """
 
     method: str
     labelling: Tensor
-    source: tuple[str, ...]
-    y: Tensor
     energy: Tensor
+    best_labelling: Tensor
+    best_energy: Tensor
+    best_source: tuple[str, ...]
     bound: Tensor
+    y: Tensor
     history: History
     filter_calls: int
     seconds: float
@@ -69,5 +79,10 @@ class Result:
 
     @property
     def gap(self) -> Tensor:
-        """Distance of energy and bound, relative to the energy: ``(images,)``."""
-        return torch.where(self.energy <= self.bound, 0.0, (self.energy - self.bound) / self.energy.abs().clamp(min=1e-12))
+        """Gap of the method's own labelling, ``(images,)``; see :func:`blocklp.records.relative_gap`."""
+        return relative_gap(self.energy, self.bound)
+
+    @property
+    def best_gap(self) -> Tensor:
+        """Gap of the best labelling, ``(images,)``; see :func:`blocklp.records.relative_gap`."""
+        return relative_gap(self.best_energy, self.bound)

@@ -1,29 +1,32 @@
-"""A run of a method: its clock, its best labellings and bounds, and what it tells others."""
+"""A run of a method: its clock, its labellings and bounds, and what it tells others."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.result import History, Result
-from blocklp.records import Event
+from blocklp.records import Event, relative_gap
 from blocklp.status import Status
 
 
 class Run:
     """What a method works with: it calls :meth:`step` after each of its steps and stops once that says so.
 
+    It begins with the labelling of the unaries, not yet evaluated, and the bound that intervals give.
+
     Attributes
     ----------
     crf : DenseCRF
-        The energy.
-    start : Tensor
-        ``(points, labels)``: where to start, on the simplices; in the precision of the unaries.
+        The energy, with the deadline.
+    start, y : Tensor
+        ``(points, labels)``: where to start, and the method's last point, on the simplices; in the precision of the unaries.
     filter_calls : int
         Applications of all kernels so far; methods count their own.
     """
@@ -32,25 +35,34 @@ class Run:
         self,
         crf: DenseCRF,
         method: str,
-        time_limit: float = math.inf,
+        deadline: Deadline | None = None,
         callback: Callable[[Event], object] | None = None,
         tol: float = 0.0,
     ) -> None:
-        self.crf, self.method, self.tol = crf, method, tol
-        self.start = torch.nn.functional.one_hot(crf.unary.argmin(1), crf.labels).to(crf.unary)
-        self.y = self.start
+        self.crf = crf if deadline is None else replace(crf, deadline=deadline)
+        self.method, self.tol = method, tol
+        self._labelling = self._own = crf.unary.argmin(1)
+        self.start = self.y = torch.nn.functional.one_hot(self._own, crf.labels).to(crf.unary)
         self.filter_calls = 0
         self.status = Status.PASS_LIMIT
         self._callback = callback
         self._began = time.perf_counter()
-        self._deadline = self._began + time_limit
         self._energy = torch.full((crf.images,), torch.inf, dtype=torch.float64, device=crf.unary.device)
-        self._bound = -self._energy
-        self._labelling = crf.unary.argmin(1)
+        self._own_energy = self._energy
+        self._bound = crf.interval_bound()
         self._source = ["unary"] * crf.images
         self._trace: list[tuple[Tensor, Tensor, float, int]] = []
-        self._last, self._last_energy = self._labelling, self.offer(self._labelling, "unary")
-        self.offer(crf.best_constant(), "constant")
+
+    @property
+    def unit(self) -> Tensor:
+        """The scale of the costs, ``(images,)`` float64: :attr:`DenseCRF.unit`."""
+        return self.crf.unit
+
+    def begin(self, y: Tensor, source: str) -> None:
+        """Start the method at y ``(points, labels)``, whose labelling is from there."""
+        labelling = y.argmax(1)
+        self._own, self._own_energy = labelling, self.offer(labelling, source)
+        self.start = self.y = y
 
     def offer(self, labelling: Tensor, source: str) -> Tensor:
         """Keep a labelling ``(points,)`` for the images where it is the best so far; return its energies ``(images,)``."""
@@ -71,36 +83,38 @@ class Run:
         """Keep bounds ``(images,)`` where they are the best so far."""
         self._bound = torch.maximum(self._bound, bound)
 
-    def step(self, y: Tensor, labelling: Tensor | None = None) -> bool:
-        """Note a step: the method's point y ``(points, labels)``, and a labelling of its own where that is not the argmax.
+    def step(self, y: Tensor) -> bool:
+        """Note a step: the method's point y ``(points, labels)``, whose labelling is its argmax.
 
         Returns
         -------
         bool
             Whether to stop, as :meth:`over` says.
+
+        Raises
+        ------
+        TimeLimitError
+            If the deadline passes before the labelling is evaluated; the step is not kept then.
         """
+        labelling = y.argmax(1)
+        if not torch.equal(labelling, self._own) or not bool(torch.isfinite(self._own_energy).all()):
+            self._own, self._own_energy = labelling, self.offer(labelling, self.method)
         self.y = y
-        labelling = y.argmax(1) if labelling is None else labelling
-        if not torch.equal(labelling, self._last):
-            self._last, self._last_energy = labelling, self.offer(labelling, self.method)
         seconds = time.perf_counter() - self._began
-        self._trace.append((self._last_energy, self._bound, seconds, self.filter_calls))
+        self._trace.append((self._own_energy, self._bound, seconds, self.filter_calls))
         if self._callback is not None:
-            status = torch.full_like(self._gap, int(Status.RUNNING)).long()
-            self._callback(Event(len(self._trace), seconds, self._bound, self._energy, self._gap, status))
+            gap = relative_gap(self._energy, self._bound)
+            status = torch.full_like(gap, int(Status.RUNNING)).long()
+            self._callback(Event(len(self._trace), seconds, self._bound, self._energy, gap, status))
         return self.over()
 
     def over(self) -> bool:
         """Whether to stop: time is up, or every image's gap is within the tolerance."""
-        if bool((self._gap <= self.tol).all()):
+        if bool((relative_gap(self._energy, self._bound) <= self.tol).all()):
             self.status = Status.OPTIMAL
-        elif time.perf_counter() >= self._deadline:
+        elif self.crf.deadline.over():
             self.status = Status.TIME_LIMIT
         return self.status in (Status.OPTIMAL, Status.TIME_LIMIT)
-
-    @property
-    def _gap(self) -> Tensor:
-        return (self._energy - self._bound) / self._energy.abs().clamp(min=1e-12)
 
     def result(self) -> Result:
         """What is known now."""
@@ -113,11 +127,13 @@ class Run:
         )
         return Result(
             self.method,
+            self._own,
+            self._own_energy,
             self._labelling,
-            tuple(self._source),
-            self.y,
             self._energy,
+            tuple(self._source),
             self._bound,
+            self.y,
             history,
             self.filter_calls,
             time.perf_counter() - self._began,

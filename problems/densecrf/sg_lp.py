@@ -57,6 +57,6 @@ def sg_lp(run: Run, *, steps: int = 5) -> None:
         mean += crf.per_point((size / total).nan_to_num(0.0)) * (g - mean)
         run.bounded(crf.lower_bound(g, phi.dtype))
         run.bounded(crf.lower_bound(mean, phi.dtype))
-        y = project_to_simplex(y - crf.per_point(size).to(phi) * down)
+        y = project_to_simplex(y - crf.per_point(size).to(phi) * down, crf.deadline)
         if run.step(y):
             return

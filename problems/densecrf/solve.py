@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.deadline import Deadline
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.dc_gen import dc_gen
 from blocklp.problems.densecrf.dc_neg import dc_neg
@@ -28,6 +29,7 @@ from blocklp.problems.densecrf.regularized_fw import efw, l2fw
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.densecrf.sg_lp import sg_lp
+from blocklp.problems.densecrf.warm_up import loops_in_time
 from blocklp.records import Event
 from blocklp.status import Status
 
@@ -52,7 +54,7 @@ METHODS: dict[str, Callable[..., None]] = {
 LINEAR = ("sg-lp", "prox-lp", "prox-lp-l", "prox-lp-acc")
 """Methods on the LP relaxation: their bounds are its bounds."""
 BASELINE_STEPS = 25
-"""Mean-field steps of the labelling that no result is worse than."""
+"""Mean-field steps to the marginals that methods start from; no best labelling is worse than theirs."""
 
 
 def check_options(method: str, options: Iterable[str]) -> None:
@@ -71,7 +73,7 @@ def solve_densecrf(
     *,
     start: Tensor | None = None,
     tol: float = 0.0,
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
     callback: Callable[[Event], object] | None = None,
     bound_steps: int = 5,
     **options: Any,
@@ -88,9 +90,10 @@ def solve_densecrf(
         ``(points, labels)`` on the simplices, such as ``y`` of a result: where methods that can start anywhere do; by default the
         marginals of mean field for these, the unaries for the others.
     tol : float
-        Stop once the relative gaps of all images are within it.
-    time_limit : float
-        Seconds after which the best so far is returned, at the end of a step.
+        Stop once the relative gaps of all images' best labellings are within it.
+    time_limit : float or Deadline
+        Seconds after which the best so far is returned, in whatever phase; a phase that cannot be divided is left out if it would
+        end too late.
     callback : callable, optional
         Called with an :class:`~blocklp.records.Event` after every step, such as :class:`~blocklp.progress.Progress`.
     bound_steps : int
@@ -102,8 +105,8 @@ def solve_densecrf(
     Returns
     -------
     Result
-        Never worse than the unaries' labelling, the best constant one and mean field after 25 steps; an interrupt returns the best
-        so far.
+        The method's own labelling and, beside it, the best one seen, which is never worse than those of the unaries, the best
+        constant one and mean field after 25 steps.  The bound is valid whenever the run ended; an interrupt ends it, too.
 
     Raises
     ------
@@ -113,40 +116,53 @@ def solve_densecrf(
         If the start does not fit or is not finite.
     ModelError
         If the energy has terms that the method cannot handle.
+
+    Notes
+    -----
+    Methods that minimise the energy itself or a relaxation of it do not depend on the unit that costs are measured in: multiply all
+    costs by a number, and labellings, steps and relative gaps stay, up to rounding.  "mean-field", "efw" and "l2fw" minimise the
+    energy and an entropy or a norm of some weight: that weight has to be multiplied along, and mean field's is 1.
     """
+    deadline = Deadline.of(time_limit)
     check_options(method, options)
-    if not tol >= 0 or not time_limit > 0 or bound_steps < 0:
-        raise OptionError(
-            f"tol is {tol}, time_limit {time_limit}, bound_steps {bound_steps}; give a positive time, and 0 or more of the others"
-        )
+    if not tol >= 0 or bound_steps < 0:
+        raise OptionError(f"tol is {tol} and bound_steps {bound_steps}; give 0 or more of each")
     if start is not None and start.shape != crf.unary.shape:
         raise ShapeError(f"the start has shape {tuple(start.shape)}; give {tuple(crf.unary.shape)}, one row a point")
     if start is not None and not bool(torch.isfinite(start).all()):
         raise NonFiniteError("the start holds NaN or infinities")
-    run = Run(crf, method, time_limit, callback, tol)
+    run = Run(crf, method, deadline, callback, tol)
     try:
-        if method != "mean-field":
-            run.start = marginals = baseline(run)
-            run.offer(marginals.argmax(1), "mean-field")
-        if start is not None:
-            run.start = start.to(crf.unary)
-            run.offer(run.start.argmax(1), "start")
-        run.bounded(ConvexBound(crf).anywhere())
-        METHODS[method](run, **options)
-        if method not in LINEAR:
-            improve_bound(run, run.y if method == "mean-field" else marginals, bound_steps)
+        with loops_in_time(deadline, crf.unary.dtype):
+            for kernel in crf.kernels:
+                kernel.prepare(deadline)
+            run.begin(run.start, "unary")
+            run.offer(crf.best_constant(), "constant")
+            run.bounded(ConvexBound(run.crf).anywhere())
+            if method != "mean-field":
+                run.begin(baseline(run), "mean-field")
+            marginals = run.start
+            if start is not None:
+                run.begin(start.to(crf.unary), "start")
+            METHODS[method](run, **options)
+            if method not in LINEAR:
+                improve_bound(run, run.y if method == "mean-field" else marginals, bound_steps)
+    except TimeLimitError:
+        if not run.over():
+            run.status = Status.TIME_LIMIT
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
     return run.result()
 
 
 def baseline(run: Run) -> Tensor:
-    """Mean field's marginals, as far as time allows: ``(points, labels)``."""
-    q = (-run.crf.unary).softmax(1)
+    """Mean field's marginals in the energy's own unit, as far as time allows: ``(points, labels)``."""
+    unit = run.crf.per_point(run.unit).to(run.crf.unary)
+    q = (-run.crf.unary / unit).softmax(1)
     for _ in range(BASELINE_STEPS):
         if run.over():
             break
-        q = update(run.crf, q)
+        q = update(run.crf, q, unit)
     return q
 
 

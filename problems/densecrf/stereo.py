@@ -5,15 +5,20 @@ A pixel at column x of the left image with disparity d is at column x - d of the
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ShapeError
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.images import image_crf
 
 
-def matching_costs(left: Tensor, right: Tensor, disparities: int, truncation: float = 20.0) -> Tensor:
+def matching_costs(
+    left: Tensor, right: Tensor, disparities: int, truncation: float = 20.0, time_limit: float | Deadline = math.inf
+) -> Tensor:
     """How badly pixels match: absolute differences that ignore the sampling (Birchfield & Tomasi 1998), truncated.
 
     A pixel is compared with all that linear interpolation puts within half a pixel of its match, and the other way round; the
@@ -27,6 +32,8 @@ def matching_costs(left: Tensor, right: Tensor, disparities: int, truncation: fl
         Number of labels: disparities 0, 1, ...
     truncation : float
         The largest cost, and that of a match outside of the right image.
+    time_limit : float or Deadline
+        Seconds after which to give up.
 
     Returns
     -------
@@ -39,7 +46,10 @@ def matching_costs(left: Tensor, right: Tensor, disparities: int, truncation: fl
         If the images differ in shape.
     OptionError
         If the images are too narrow for so many disparities, or a number is not positive.
+    TimeLimitError
+        If the time limit is reached.
     """
+    deadline = Deadline.of(time_limit)
     if left.dim() != 3 or left.shape != right.shape:
         raise ShapeError(
             f"the left image has shape {tuple(left.shape)} and the right {tuple(right.shape)}; give two of (height, width, channels)"
@@ -53,6 +63,7 @@ def matching_costs(left: Tensor, right: Tensor, disparities: int, truncation: fl
     costs = torch.full((height, width, disparities), float(truncation), device=left.device)
     (low_left, high_left), (low_right, high_right) = _reach(left), _reach(right)
     for d in range(disparities):
+        deadline.check("comparing the images")
         here, there = slice(d, width), slice(0, width - d)
         one = _outside(left[:, here], low_right[:, there], high_right[:, there])
         other = _outside(right[:, there], low_left[:, here], high_left[:, here])
@@ -95,6 +106,7 @@ def stereo_crf(
     most: float | None = 2.0,
     smooth: tuple[float, float] | None = (3.0, 10.0),
     bilateral: tuple[float, float, float] | None = (10.0, 10.0, 10.0),
+    time_limit: float | Deadline = math.inf,
 ) -> DenseCRF:
     """The energy of a stereo pair: :func:`matching_costs` and the kernels of :func:`~blocklp.problems.densecrf.image_crf`.
 
@@ -106,15 +118,18 @@ def stereo_crf(
         Where the cost of two disparities, linear in their difference, ends; None for the Potts model.
     smooth, bilateral : tuple of float or None
         As for :func:`~blocklp.problems.densecrf.image_crf`, over the left image.
+    time_limit : float or Deadline
+        Seconds after which to give up.
 
     Raises
     ------
-    ShapeError, OptionError
+    ShapeError, OptionError, TimeLimitError
         As these functions do.
     """
-    costs = matching_costs(left, right, disparities, truncation)
+    deadline = Deadline.of(time_limit)
+    costs = matching_costs(left, right, disparities, truncation, deadline)
     compatibility = None if most is None else truncated_linear(disparities, most)
-    return image_crf(left, costs, smooth=smooth, bilateral=bilateral, compatibility=compatibility)
+    return image_crf(left, costs, smooth=smooth, bilateral=bilateral, compatibility=compatibility, time_limit=deadline)
 
 
 def bad_pixels(found: Tensor, truth: Tensor, tolerance: float = 1.0) -> float:

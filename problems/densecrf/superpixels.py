@@ -6,17 +6,22 @@ colours: the more uniform, the more surely it is one thing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, OptionError, ShapeError, install
 from blocklp.problems.densecrf.cliques import Cliques
 
+IMPORTING, DIVIDING = 0.5, 3e-6
+"""Seconds that it takes to import scikit-image, and to divide an image into regions for every pixel."""
 
-def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0) -> Tensor:
+
+def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0, time_limit: float | Deadline = math.inf) -> Tensor:
     """Divide an image into regions of like colours (SLIC, Achanta et al. 2012).
 
     Parameters
@@ -27,6 +32,8 @@ def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0) -> T
         About how many regions.
     compactness : float
         The larger, the squarer they are.
+    time_limit : float or Deadline
+        Seconds after which to give up.
 
     Returns
     -------
@@ -39,7 +46,10 @@ def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0) -> T
         If a number is not positive, or the image is not of this shape.
     MissingDependencyError
         If scikit-image is missing.
+    TimeLimitError
+        If they cannot be found in time.
     """
+    Deadline.of(time_limit).check("looking for superpixels", IMPORTING + DIVIDING * image.numel())
     try:
         from skimage.segmentation import slic
     except ImportError as error:
@@ -126,8 +136,13 @@ def region_cliques(
 
 
 def superpixel_cliques(
-    images: Tensor | Sequence[Tensor], weight: float = 50.0, eta: float = 1000.0, count: int = 400, compactness: float = 10.0
+    images: Tensor | Sequence[Tensor],
+    weight: float = 50.0,
+    eta: float = 1000.0,
+    count: int = 400,
+    compactness: float = 10.0,
+    time_limit: float | Deadline = math.inf,
 ) -> Cliques:
     """:func:`region_cliques` of the :func:`superpixels` of every image."""
-    pictures = [images] if isinstance(images, Tensor) else list(images)
-    return region_cliques(pictures, [superpixels(picture, count, compactness) for picture in pictures], weight, eta)
+    pictures, deadline = [images] if isinstance(images, Tensor) else list(images), Deadline.of(time_limit)
+    return region_cliques(pictures, [superpixels(picture, count, compactness, deadline) for picture in pictures], weight, eta)

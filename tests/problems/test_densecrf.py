@@ -15,7 +15,8 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.permutohedral import Lattice
-from blocklp.problems.densecrf import DenseCRF, Kernel, image_crf, image_features, readers, solve_densecrf
+from blocklp.problems.densecrf import METHODS, DenseCRF, Kernel, image_crf, image_features, readers, solve_densecrf
+from blocklp.problems.densecrf.mean_field import update
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 
 MSRC = Path(__file__).parents[3] / "shared" / "data" / "densecrf" / "msrc"
@@ -112,10 +113,30 @@ def test_never_worse_than_trivial_labellings() -> None:
         field = crf(6, 6, 4, 5, weight=weight)
         for found in (solve_densecrf(field, "mean-field", steps=3, damping=0.5), solve_densecrf(field, "prox-lp", outer=2)):
             trivial = torch.minimum(field.energy(field.unary.argmin(1)), field.energy(field.best_constant()))
-            assert found.energy.item() <= trivial.item()
-            assert found.energy.item() == pytest.approx(field.energy(found.labelling).item())
+            assert found.best_energy.item() <= trivial.item()
+            assert found.best_energy.item() == pytest.approx(field.energy(found.best_labelling).item())
     # With so much smoothing nothing is better than one label everywhere.
-    assert found.energy.item() == pytest.approx(field.energy(field.best_constant()).item())
+    assert found.best_energy.item() == pytest.approx(field.energy(field.best_constant()).item())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_method_s_own_labelling_and_the_best_beside_it(method: str) -> None:
+    """Where one label everywhere has least energy, the method's labelling is still what its point says."""
+    field = crf(6, 6, 4, 5, Lattice.build, weight=1.0)
+    found = solve_densecrf(field, method)
+    assert torch.equal(found.labelling, found.y.argmax(1))
+    assert found.energy.item() == pytest.approx(field.energy(found.labelling).item(), rel=1e-12)
+    assert found.energy.item() == found.history.energy[-1].item()
+    assert found.best_energy.item() == pytest.approx(field.energy(found.best_labelling).item(), rel=1e-12)
+    constant = field.energy(field.best_constant()).item()
+    assert found.best_energy.item() <= min(constant, found.history.energy.min().item())
+    assert found.gap.item() >= found.best_gap.item() >= 0
+    if method == "mean-field":
+        q = (-field.unary).softmax(1)
+        for _ in range(5):
+            q = update(field, q)
+        assert torch.equal(found.labelling, q.argmax(1))
+        assert found.best_source == ("constant",) and found.energy.item() > constant
 
 
 def test_images_of_one_batch_are_alone() -> None:

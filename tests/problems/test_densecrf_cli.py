@@ -67,7 +67,8 @@ def test_json_is_what_the_solver_finds(files: dict[str, Path]) -> None:
     truth = solve_densecrf(image_crf(image, readers.read_unary(files["u"], (HEIGHT, WIDTH))), "prox-lp", outer=2)
     assert (entry["height"], entry["width"], entry["labels"], entry["method"]) == (HEIGHT, WIDTH, 2, "prox-lp")
     assert (entry["energy"], entry["bound"], entry["gap"]) == (truth.energy.item(), truth.bound.item(), truth.gap.item())
-    assert (entry["source"], entry["filter_calls"]) == (truth.source[0], truth.filter_calls)
+    assert (entry["best_energy"], entry["best_gap"]) == (truth.best_energy.item(), truth.best_gap.item())
+    assert (entry["best_source"], entry["filter_calls"]) == (truth.best_source[0], truth.filter_calls)
     assert entry["version"] == bl.__version__ and entry["seconds"] > 0
     assert entry["steps"] == 2 == len(entry["history"]["energy"]) == len(entry["history"]["bound"])
     assert entry["pixels"] == torch.bincount(truth.labelling, minlength=2).tolist()

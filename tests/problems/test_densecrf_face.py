@@ -84,6 +84,53 @@ def test_marginals_are_those_of_plain_mean_field(symmetric: bool, compat: object
     np.testing.assert_array_equal(d.map(5), d.inference(5).argmax(0))
 
 
+@pytest.mark.parametrize("compat", [0.7, -0.7, MATRIX])
+def test_infinite_unaries_forbid_labels(compat: object) -> None:
+    """Marginals are those of plain mean field with infinities, as pydensecrf computes them; the energy is that of what is left."""
+    unary = UNARY.astype(np.float64)
+    forbidden = DRAW.random(unary.shape) < 0.4
+    forbidden[0] &= ~forbidden.all(0)
+    unary[forbidden] = np.inf
+    d = field(compat)
+    d.setUnaryEnergy(unary)
+    costs = np.asarray(compat) if np.ndim(compat) else -np.asarray(compat) * np.eye(3)
+    pairs = [(kernel(positions() / [2, 3], True), -1.5 * np.eye(3)), (kernel(features(), True), costs)]
+    for steps in (0, 1, 5):
+        q = d.inference(steps)
+        assert not q[forbidden].any()
+        np.testing.assert_allclose(q, mean_field(unary, pairs, steps), atol=3e-5)
+    free = field(compat).crf
+    for method in ("prox-lp", "qp-cvx") if np.ndim(compat) == 0 and compat == 0.7 else ("qp-cvx",):
+        found = solve_densecrf(d.crf, method, time_limit=60)
+        assert not forbidden.T[torch.arange(35), found.best_labelling].any()
+        # Without the infinities the labelling costs the same.
+        assert found.best_energy.item() == pytest.approx(free.energy(found.best_labelling).item(), rel=1e-9)
+        for step in range(20):
+            allowed = np.array([DRAW.choice(np.flatnonzero(~forbidden[:, a])) for a in range(35)]) if step else found.labelling.numpy()
+            assert found.bound.item() <= free.energy(torch.from_numpy(allowed)).item()
+
+
+def test_an_infinite_unary_by_enumeration() -> None:
+    """The bound and the best labelling of what is possible, from all labellings."""
+    d = dcrf.DenseCRF(6, 3)
+    unary = DRAW.random((3, 6))
+    unary[0, 0] = unary[1, 1] = unary[2, 1] = np.inf
+    d.setUnaryEnergy(unary)
+    d.addPairwiseEnergy(DRAW.random((1, 6)), compat=1.5)
+    k = kernel(np.zeros((6, 1)), True) * 0
+    for row, _ in enumerate(k):
+        one = torch.zeros(6, 1, dtype=torch.float64)
+        one[row] = 1
+        k[row] = d.crf.kernels[0](one)[:, 0].numpy()
+    totals = [
+        sum(unary[x[a], a] for a in range(6)) + sum(k[a, b] * (x[a] != x[b]) for a in range(6) for b in range(a))
+        for x in itertools.product(range(3), repeat=6)
+    ]
+    found = solve_densecrf(d.crf, "prox-lp")
+    assert found.bound.item() <= min(totals) <= found.best_energy.item() + 1e-5
+    assert found.best_energy.item() == pytest.approx(min(totals), rel=0.05)
+
+
 def test_steps_by_hand_are_inference() -> None:
     d = field()
     q, one, two = d.startInference()
@@ -164,8 +211,7 @@ def test_costs_of_probabilities() -> None:
     p = np.array([[[0.2, 1.0]], [[0.8, 0.0]]])
     np.testing.assert_allclose(dcrf.unary_from_softmax(p), -np.log([[0.2, 1], [0.8, 1e-5]]), rtol=1e-6)
     np.testing.assert_allclose(dcrf.unary_from_softmax(p, scale=0.5, clip=None), -np.log([[0.35, 0.75], [0.65, 0.25]]), rtol=1e-6)
-    with pytest.raises(OptionError, match="clip"):
-        dcrf.unary_from_softmax(p, clip=None)
+    np.testing.assert_allclose(dcrf.unary_from_softmax(p, clip=None), -np.log([[0.2, 1], [0.8, 1e-300]]).clip(None, 600), rtol=1e-6)
     with pytest.raises(OptionError, match="softmax"):
         dcrf.unary_from_softmax(-p)
 
@@ -194,8 +240,13 @@ def test_wrong_input_is_refused_with_the_mend() -> None:
         d.setUnaryEnergy(UNARY.reshape(3, HEIGHT, WIDTH))
     with pytest.raises(ShapeError, match=r"u\.reshape\(-1, 3\)\.T"):
         d.setUnaryEnergy(UNARY.T.reshape(HEIGHT, WIDTH, 3))
-    with pytest.raises(NonFiniteError, match="clip"):
-        d.setUnaryEnergy(UNARY * np.inf)
+    for bad in (np.nan, -np.inf):
+        with pytest.raises(NonFiniteError, match="clip"):
+            d.setUnaryEnergy(UNARY * bad)
+    with pytest.raises(NonFiniteError, match="point 0"):
+        d.setUnaryEnergy(np.full_like(UNARY, np.inf))
+    with pytest.raises(NonFiniteError, match="too large"):
+        d.setUnaryEnergy(UNARY.astype(np.float64) * 1e100)
     with pytest.raises(ShapeError, match="compat"):
         d.addPairwiseGaussian(3, [1.0, 2.0])
     with pytest.raises(ShapeError, match=r"features\.T"):

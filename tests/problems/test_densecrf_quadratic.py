@@ -59,10 +59,10 @@ class Recorder(Run):
         self.points = [self.start]
         self.calls = [0]
 
-    def step(self, y: Tensor, labelling: Tensor | None = None) -> bool:
+    def step(self, y: Tensor) -> bool:
         self.points.append(y)
         self.calls.append(self.filter_calls)
-        return super().step(y, labelling)
+        return super().step(y)
 
 
 def solve(field: DenseCRF, method: str, start: Tensor | None = None, **options: int) -> Result:

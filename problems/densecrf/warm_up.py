@@ -1,0 +1,49 @@
+"""Compiled loops where they can be had in time.
+
+Numba compiles a loop when it is first called, for seconds, unless a cache holds it.  So all loops are called once on a few points
+before the work, or tensor operations stand in for them where a deadline leaves no time for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from blocklp.compiled import in_time, until
+from blocklp.deadline import Deadline
+from blocklp.oracles.ordered import ordered_filter
+from blocklp.oracles.permutohedral import LOOPS, Lattice
+
+_called: set[torch.dtype] = set()
+
+
+@contextmanager
+def loops_in_time(deadline: Deadline, precision: torch.dtype) -> Iterator[None]:
+    """Have compiled loops for a precision and float64 ready, or do without those that would not be ready in time.
+
+    Parameters
+    ----------
+    deadline : Deadline
+        When the work is to be done.
+    precision : dtype
+        Of unaries.
+    """
+    with until(deadline):
+        for kind in {torch.float64, precision} - _called:
+            if all(in_time(module, kind) is not None for module in LOOPS.values()):
+                _call(kind)
+        yield
+
+
+def _call(kind: torch.dtype) -> None:
+    """Call every loop for a precision."""
+    # So many points in one place that their scores are more than the levels.
+    lattice = Lattice.build(torch.zeros(200, 1, dtype=torch.float64))
+    scores = torch.linspace(0, 1, 200)[:, None].to(kind)
+    lattice.filter(scores)
+    _ = lattice.diagonal
+    for levels in (2, None):
+        ordered_filter(lattice, scores, levels=levels)
+    _called.add(kind)
