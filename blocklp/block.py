@@ -357,9 +357,21 @@ def as_tensor(value: object, dtype: torch.dtype | None = None) -> Tensor:
     return torch.as_tensor(value, dtype=dtype)
 
 
-def as_block_data(value: object, trailing: int, what: str) -> Tensor:
-    """Turn user data into ``(batch or 1, blocks or 1, ...)`` float64 with ``trailing`` further dimensions."""
-    data = as_tensor(value, torch.float64)
+def as_block_data(value: object, trailing: int, what: str, *, scalar: bool = False, infinite: bool = False) -> Tensor:
+    """Turn user data into ``(batch or 1, blocks or 1, ...)`` float64 with ``trailing`` further dimensions: a copy, on the CPU.
+
+    With ``scalar`` one number stands for a row of length 1; with ``infinite`` entries may be infinite.
+
+    Raises
+    ------
+    ShapeError
+        If the data are no array of numbers, or have another number of dimensions.
+    ModelError
+        If an entry is NaN, infinite or complex, or gradients are asked for.
+    """
+    data = as_numbers(value, what)
+    if scalar and data.dim() == 0:
+        data = data[None]
     if not trailing <= data.dim() <= trailing + 2:
         raise ShapeError(
             f"{what} has shape {tuple(data.shape)}; give {trailing} dimensions (one for all blocks), "
@@ -367,6 +379,34 @@ def as_block_data(value: object, trailing: int, what: str) -> Tensor:
         )
     while data.dim() < trailing + 2:
         data = data[None]
-    if not torch.isfinite(data).all():
-        raise ModelError(f"{what} holds NaN or infinite entries; every entry must be finite")
+    if bool(data.isnan().any()) or not (infinite or bool(data.isfinite().all())):
+        held, need = ("NaN", "a number") if infinite else ("NaN or infinite entries", "finite")
+        raise ModelError(f"{what} holds {held}; every entry must be {need}")
     return data
+
+
+def as_numbers(value: object, what: str) -> Tensor:
+    """Copy user data to a float64 tensor on the CPU, so that what becomes of theirs changes nothing here.
+
+    Raises
+    ------
+    ShapeError
+        If they are no array of numbers.
+    ModelError
+        If they are complex, or gradients are asked for.
+    """
+    refuse_gradients(value, what)
+    try:
+        given = value if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(value).__name__
+        raise ShapeError(f"{what} is no array of numbers ({kind}); give a number, a tensor or lists of equal lengths") from None
+    if given.is_complex():
+        raise ModelError(f"{what} holds complex numbers; give real ones")
+    return given.to("cpu", torch.float64, copy=True)
+
+
+def refuse_gradients(value: object, what: str) -> None:
+    """Raise a ModelError if block data ask for gradients: bounds have none in them."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise ModelError(f"{what} requires gradients, and bounds are not differentiable in block data; detach() it")

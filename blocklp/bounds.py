@@ -30,6 +30,11 @@ def rounding(terms: int | Tensor, dtype: torch.dtype) -> float | Tensor:
     return 2 * terms * unit / (1 - 2 * terms * unit)
 
 
+def roundoff(terms: int, size: Tensor) -> Tensor:
+    """Rounding error of so many operations on numbers whose magnitudes sum to ``size``, underflow included."""
+    return rounding(terms, size.dtype) * size + terms * torch.finfo(size.dtype).tiny
+
+
 def charges(residual: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     r"""The charges :math:`\min(r_j lo_j, r_j hi_j)` of a residual, all ``(batch, variables)``."""
     return torch.minimum(residual * lower, residual * upper)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
-from blocklp.bounds import rounding
+from blocklp.bounds import roundoff
 from blocklp.errors import ModelError
 
 
@@ -65,7 +65,7 @@ class Box(BlockType):
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``."""
         largest = torch.maximum(self.lower.abs(), self.upper.abs())
-        return rounding(cost.shape[-1] + 1, cost.dtype) * (cost.abs() * largest).sum(-1)
+        return roundoff(cost.shape[-1] + 1, (cost.abs() * largest).sum(-1))
 
     def constraints(self) -> Constraints:
         """One row a coordinate."""

@@ -17,11 +17,12 @@ from fractions import Fraction
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import eye_array, hstack
+from scipy.sparse import diags_array, eye_array, hstack
 from torch import Tensor
 
 from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import BlockType, Constraints
+from blocklp.bounds import roundoff
 from blocklp.box import Box
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.exact import Exact, rounded_down
@@ -29,6 +30,13 @@ from blocklp.finite import FiniteVertices
 from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import Blocks, Model
 from blocklp.state import State
+
+ALLOWANCE = 1e-6
+"""Part of the largest value that the multipliers of a block could give by which an oracle that is believed might err: it proves
+infeasibility only beyond that."""
+
+ROUNDINGS = 4
+"""Roundings a variable that such an oracle is charged where it states no error."""
 
 SLACK = 1e-9
 """A vertex is struck out only if it violates a bound by more than this, so that a rounded bound empties no block."""
@@ -85,7 +93,9 @@ def verify_certificate(
 
     Vertex lists are enumerated, and boxes taken coordinate by coordinate, both exactly.  Of other types the stated
     constraints are minimised over by HiGHS, whose dual values then prove a bound on each block, whatever their accuracy.
-    A type without constraints has its own min-oracle asked; the result says so.
+    A type without constraints has its own min-oracle asked, and is charged the error that it admits or, where it states none, some
+    roundings; the result says so.  Such a type proves infeasibility only beyond an allowance of 1e-6 of what its multipliers
+    could give.
 
     Variables that a solve put in a box of their own need no multipliers: what the blocks leave of a cost is charged at the
     variable's bounds, which is at least as good.  ``"box"`` is therefore accepted and not read.
@@ -161,7 +171,7 @@ def _instance(
     constant: float,
 ) -> tuple[float, bool]:
     """Bound of one instance in the sense of minimisation, and whether it proves infeasibility."""
-    exact_cost, total = Exact.of(cost), Fraction(constant)
+    exact_cost, total, allowance = Exact.of(cost), Fraction(constant), Fraction(0)
     residual = exact_cost
     for b in model.blocks:
         scope, multipliers = b.scope.numpy(), duals[b.name]
@@ -174,13 +184,14 @@ def _instance(
         elif rows is not None:
             value = _bounded_below(rows, multipliers, block_low, block_high, instance)
         else:
-            value = _believed(b.type, multipliers, block_low, block_high, instance)
+            value, size = _believed(b.type, multipliers, block_low, block_high, instance)
+            allowance += Fraction(ALLOWANCE) * size
         if value is None:
             return np.inf, True
         total += value
         residual = residual - Exact.of(multipliers).scatter(scope, model.size)
     total += _least(residual, low, high)
-    return rounded_down(total), total > Fraction(constant) - _least(-exact_cost, low, high)
+    return rounded_down(total), total - allowance > Fraction(constant) - _least(-exact_cost, low, high)
 
 
 def _least(cost: Exact, low: Array, high: Array) -> Fraction:
@@ -237,8 +248,13 @@ def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, ins
     copies = np.arange(duals.size).reshape(duals.shape)
     matrix, row_low, row_high = block_rows(rows, copies, duals.size, instance)
     program = LinearProgram(duals.ravel(), matrix, row_low, row_high, low.ravel(), high.ravel())
-    prices = _prices(program)
-    if prices is None:
+    # Every block in a unit of its own, for the solver's tolerances are absolute.
+    largest = np.abs(duals * _widths(low, high)).max(1)
+    power = np.where(largest > 0, np.frexp(largest)[1], 0)
+    prices = _prices(replace(program, c=np.ldexp(duals, -power[:, None]).ravel()))
+    if prices is not None:
+        prices = np.ldexp(prices.reshape(len(duals), -1), power[:, None]).ravel()
+    else:
         unit, count = eye_array(matrix.shape[0], format="csr"), 2 * matrix.shape[0]
         elastic = LinearProgram(
             np.concatenate([np.zeros(duals.size), np.ones(count)]),
@@ -257,16 +273,38 @@ def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, ins
 
 
 def _prices(program: LinearProgram) -> Array | None:
-    """Dual values of the rows by HiGHS, zero where their sign speaks of a side that the row does not have."""
-    found = program.linprog()
+    """Dual values of the rows by HiGHS, zero where their sign speaks of a side that the row does not have.
+
+    Variables and rows are scaled by powers of two, so that boxes and rows are about as large as 1.
+    """
+    column = _widths(program.lower, program.upper)
+    sums = abs(program.A) @ column
+    row = np.ldexp(1.0, -np.frexp(sums)[1])
+    scaled = LinearProgram(
+        program.c * column,
+        diags_array(row) @ program.A @ diags_array(column),
+        program.row_lower * row,
+        program.row_upper * row,
+        program.lower / column,
+        program.upper / column,
+    )
+    found = scaled.linprog()
     if found.status != 0:
         return None
     y = np.zeros(len(program.row_lower))
-    equal, above, below = program.sides()
+    equal, above, below = scaled.sides()
     y[equal] = found.eqlin.marginals
     y[above] += found.ineqlin.marginals[: len(above)]
     y[below] -= found.ineqlin.marginals[len(above) :]
-    return np.where(np.isfinite(np.where(y > 0, program.row_lower, program.row_upper)), y, 0.0)
+    y = y * row
+    return np.where(np.isfinite(np.where(y > 0, program.row_lower, program.row_upper)) & np.isfinite(y), y, 0.0)
+
+
+def _widths(lower: Array, upper: Array) -> Array:
+    """Powers of two about as large as intervals, 1 for those of no width or an infinite one."""
+    width = upper - lower
+    usual = (width > 0) & np.isfinite(width)
+    return np.where(usual, np.ldexp(1.0, np.frexp(np.where(usual, width, 1.0))[1] - 1), 1.0)
 
 
 def _proved(program: LinearProgram, y: Array) -> Fraction:
@@ -281,13 +319,16 @@ def _proved(program: LinearProgram, y: Array) -> Fraction:
     return (Exact.of(y) * Exact.of(side)).total() + _least(Exact.of(program.c) - used, program.lower, program.upper)
 
 
-def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
-    """Sum of the values that the type's own oracle returns, less the error that it admits."""
+def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: int) -> tuple[Fraction, Fraction]:
+    """Sum of the values that the type's own oracle returns, less the error that it admits or some roundings; and magnitudes."""
     restricted = kind.restrict(torch.as_tensor(low)[None], torch.as_tensor(high)[None])
     own = (kind if restricted is None else restricted).select(torch.tensor([instance]))
     cost = torch.as_tensor(duals)[None]
-    value, error = own.min_oracle(cost)[1], own.value_error(cost)
-    parts = [value] if error is None else [value, -error]
-    if not all(bool(torch.isfinite(p).all()) for p in parts):
+    (point, value), error = own.min_oracle(cost), own.value_error(cost)
+    reach = np.maximum(np.maximum(np.abs(low), np.abs(high)), point[0].abs().numpy())
+    size = np.abs(duals) * reach
+    if error is None:
+        error = roundoff(ROUNDINGS * (duals.shape[1] + 2), torch.from_numpy(size.sum(1)))
+    if not bool(torch.isfinite(value).all() and torch.isfinite(error).all()):
         raise OracleError(f"min_oracle of {kind.name} returned a value that is not finite for finite multipliers")
-    return sum((Exact.of(p.numpy()).total() for p in parts), Fraction(0))
+    return Exact.of(value.numpy()).total() - Exact.of(error.numpy()).total(), Exact.of(size).total()

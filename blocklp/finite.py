@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints
-from blocklp.bounds import rounding
+from blocklp.block import BlockType, Constraints, as_numbers
+from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
 
 QHULL_DIM = 8
@@ -57,7 +57,7 @@ class FiniteVertices(BlockType):
         given = self.vertices if vertices is None else vertices
         if given is None:
             raise ModelError(f"{self.name} has no vertices; give a table (vertices, dim)")
-        table = torch.as_tensor(np.asarray(given, dtype=np.float64)).clone()
+        table = as_numbers(given, f"{self.name} vertices")
         if table.dim() != 2 or 0 in table.shape:
             raise ShapeError(f"{self.name}: the vertex table has shape {tuple(table.shape)}; it needs (vertices, dim)")
         if not torch.isfinite(table).all():
@@ -121,7 +121,7 @@ class FiniteVertices(BlockType):
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``: the standard error bound, taken over the worst vertex."""
         magnitude = cost.abs() @ self.table.abs().to(cost).T
-        return rounding(self.table.shape[1] + 1, cost.dtype) * magnitude.amax(-1)
+        return roundoff(self.table.shape[1] + 1, magnitude.amax(-1))
 
     def constraints(self) -> Constraints | None:
         """Facets and affine hull of the table, from Qhull; ``None`` for tables too large for it.

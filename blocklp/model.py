@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
+from blocklp.block import BlockType, refuse_gradients
 from blocklp.coupling import Linear
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 BOX = "box"
 """Name of the blocks that the compiler adds for variables whose bounds no block implies."""
+
+LOST = 1e-10
+"""Relative error of a value that is no rounding of double precision."""
 
 PrimalRepair = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
@@ -185,6 +188,7 @@ class Model:
         if (to_dual is None) != (to_primal is None):
             raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
         for key, data in block_type.tensors().items():
+            refuse_gradients(data, f"{name}: {key}")
             if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, len(index)):
                 raise ShapeError(
                     f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "
@@ -340,9 +344,13 @@ class Model:
 
 
 def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
-    for cost in (torch.zeros(batch, count, dim), 1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)):
+    # Sevenths are no floats, and tell an oracle that calculates in single precision.
+    for cost in (torch.zeros(batch, count, dim), (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double() / 7):
         cost = cost.double().reshape(batch, count, dim)
-        check_answer(kind, cost, kind.min_oracle(cost))
+        answer = kind.min_oracle(cost)
+        check_answer(kind, cost, answer)
+        if type(kind).min_value is not BlockType.min_value:
+            _check_value(kind, cost, answer[0], kind.min_value(cost), "min_value")
 
 
 _ask_known = functools.lru_cache(16)(_ask)  # thousands of models may share a type
@@ -354,8 +362,8 @@ def check_answer(kind: BlockType, cost: Tensor, answer: object) -> None:
     Raises
     ------
     OracleError
-        If shapes are wrong, entries are not finite, the value is not the point's cost or less, or the point violates the
-        type's constraints.
+        If shapes or dtypes are wrong, entries are not finite, the value is not the point's cost, or was calculated in single
+        precision, or the point violates the type's constraints.
     """
     who = f"min_oracle of {kind.name}"
     if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(a, Tensor) for a in answer)):
@@ -366,13 +374,45 @@ def check_answer(kind: BlockType, cost: Tensor, answer: object) -> None:
             f"{who} returned point {tuple(point.shape)} and value {tuple(value.shape)}; for a cost {tuple(cost.shape)} it "
             f"must return {tuple(cost.shape)} and {tuple(cost.shape[:2])}"
         )
+    if point.dtype != cost.dtype or value.dtype != cost.dtype:
+        raise OracleError(
+            f"{who} got a cost of {cost.dtype} and returned point and value of {point.dtype} and {value.dtype}; "
+            f"calculate in the dtype of the cost: bounds are as exact as the values that they sum"
+        )
     if not (bool(torch.isfinite(point).all()) and bool(torch.isfinite(value).all())):
         raise OracleError(f"{who} returned NaN or infinite entries for a finite cost")
-    size = 1 + (cost * point).abs().sum(-1)
-    if bool(((value - (cost * point).sum(-1)).abs() > 1e-6 * size).any()):
-        raise OracleError(f"{who} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)")
+    if point.requires_grad or value.requires_grad:
+        raise OracleError(
+            f"{who} returned tensors that require gradients, and bounds are not differentiable in the data of a type; "
+            f"detach() the data"
+        )
+    _check_value(kind, cost, point, value, "min_oracle")
     constraints = kind.constraints()
     if constraints is not None:
         worst = float((constraints.violation(point) / (1 + point.abs().amax(-1))).max())
         if worst > 1e-6:
             raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g}")
+
+
+def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, verb: str) -> None:
+    """The value is the cost of the point, in the precision of the cost; what ``value_error`` admits may be missing."""
+    terms = cost * point
+    size, above = 1 + terms.abs().sum(-1), value - terms.sum(-1)
+    worst = float((above.abs() / size).max())
+    if worst <= LOST:
+        return
+    # Costs that single precision cannot hold have values that it cannot hold either, but for an oracle that calculates in it.
+    precise = cost.dtype == torch.float64 and bool(((cost != cost.float()) & (point != 0)).any())
+    if precise and worst < 1e-4 and torch.equal(value, value.float().double()):
+        where = (above.abs() / size).flatten().argmax()
+        raise OracleError(
+            f"{verb} of {kind.name} calculates in single precision: its value {float(value.flatten()[where])!r} is a float32 "
+            f"and differs by {float(above.flatten()[where]):.1e} from the cost of its point in float64, and bounds would be off "
+            f"as much; calculate in the dtype of the cost (no .float(), no float32 tables or arrays)"
+        )
+    # A value may lie below the cost of its point, which then is no minimiser; above it the value is no minimum.
+    wrong = (above > LOST * size) | (-above > 1e-6 * size)
+    if bool(wrong.any()) and ((error := kind.value_error(cost)) is None or bool((wrong & (above.abs() > error)).any())):
+        raise OracleError(
+            f"{verb} of {kind.name} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)"
+        )

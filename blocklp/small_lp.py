@@ -28,6 +28,25 @@ def minimum(
     x_lower: np.ndarray | float = -np.inf,
     x_upper: np.ndarray | float = np.inf,
 ) -> np.ndarray | None:
+    """A minimiser by HiGHS; see :func:`optimum`, which takes and raises the same.
+
+    Returns
+    -------
+    ndarray or None
+        ``(dim,)`` minimiser, or ``None`` if there is no feasible point.
+    """
+    found = optimum(cost, matrix, lower, upper, x_lower, x_upper)
+    return None if found is None else found[0]
+
+
+def optimum(
+    cost: np.ndarray,
+    matrix: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    x_lower: np.ndarray | float = -np.inf,
+    x_upper: np.ndarray | float = np.inf,
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Minimise by HiGHS: through ``highspy`` where it is installed, else through SciPy, which is slower a call.
 
     Every call starts from nothing, so that equal problems get equal answers.
@@ -45,8 +64,9 @@ def minimum(
 
     Returns
     -------
-    ndarray or None
-        ``(dim,)`` minimiser, or ``None`` if there is no feasible point.
+    tuple or None
+        ``(dim,)`` minimiser and ``(rows,)`` row duals, positive for lower sides and negative for upper ones, zero where the row has
+        no such side; or ``None`` if there is no feasible point.
 
     Raises
     ------
@@ -82,7 +102,9 @@ def minimum(
         solver.run()
         status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kOptimal:
-        return np.array(solver.getSolution().col_value)
+        found = solver.getSolution()
+        duals = np.array(found.row_dual).reshape(len(lower))
+        return np.array(found.col_value), np.where(np.isfinite(np.where(duals > 0, lower, upper)), duals, 0.0)
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
     raise BlocklpError(f"HiGHS ended with {solver.modelStatusToString(status)!r} on an LP of {matrix.shape} rows and variables")
@@ -90,7 +112,7 @@ def minimum(
 
 def _scipy(
     cost: np.ndarray, matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray, x_lower: np.ndarray, x_upper: np.ndarray
-) -> np.ndarray | None:
+) -> tuple[np.ndarray, np.ndarray] | None:
     from scipy.optimize import linprog
 
     above, below = np.isfinite(upper), np.isfinite(lower)
@@ -103,7 +125,10 @@ def _scipy(
         options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
     )
     if answer.status == 0:
-        return np.asarray(answer.x)
+        duals = np.zeros(len(lower))
+        duals[above] += answer.ineqlin.marginals[: above.sum()]
+        duals[below] -= answer.ineqlin.marginals[above.sum() :]
+        return np.asarray(answer.x), np.where(np.isfinite(np.where(duals > 0, lower, upper)), duals, 0.0)
     if answer.status == 2:
         return None
     raise BlocklpError(f"HiGHS ended with {answer.message!r} on an LP of {matrix.shape} rows and variables")

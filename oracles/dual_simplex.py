@@ -17,7 +17,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from blocklp.bounds import rounding
 from blocklp.compiled import in_time
 
 CACHED = 60_000
@@ -67,7 +66,7 @@ class System:
         return torch.maximum(self.x_lower.abs(), self.x_upper.abs())
 
     def proven(self, cost: Tensor, duals: Tensor) -> tuple[Tensor, Tensor]:
-        """The lower bound that row duals of any size prove, and the rounding in it: two tensors ``(blocks,)``.
+        """The lower bound that row duals of any size prove, and the magnitudes that it sums: two tensors ``(blocks,)``.
 
         Duals whose row has no side to pay for them must be zero (Neumaier and Shcherbina 2004).
         """
@@ -76,9 +75,12 @@ class System:
         rows = torch.where(duals == 0, 0.0, duals * sides)
         boxes = torch.minimum(reduced * self.x_lower, reduced * self.x_upper)
         size = cost.abs() + (self.matrix * duals[..., None]).abs().sum(1)
-        terms = sum(self.matrix.shape[1:]) + 6
-        doubt = rounding(terms, cost.dtype) * (rows.abs().sum(-1) + (size * self.reach).sum(-1))
-        return rows.sum(-1) + boxes.sum(-1), doubt + 4 * terms * torch.finfo(cost.dtype).tiny
+        return rows.sum(-1) + boxes.sum(-1), rows.abs().sum(-1) + (size * self.reach).sum(-1)
+
+    @property
+    def terms(self) -> int:
+        """Most roundings of a term in what is proven."""
+        return sum(self.matrix.shape[1:]) + 6
 
     def violation(self, x: Tensor) -> Tensor:
         """By how much points ``(blocks, dim)`` of the box violate each row: ``(blocks, rows)``."""

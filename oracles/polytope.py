@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
-from blocklp.bounds import rounding
+from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError, ShapeError
+from blocklp.exact import Exact, sums_of_products
 from blocklp.finite import soft, struck_out
 from blocklp.oracles import dual_simplex
 from blocklp.oracles.dual_simplex import System
-from blocklp.small_lp import minimum
+from blocklp.small_lp import minimum, optimum
 
 SYSTEMS = 20_000
 """Blocks with more candidate vertices than this are solved as LPs instead of being enumerated."""
@@ -25,8 +26,23 @@ SYSTEMS = 20_000
 ENUMERATED_DIM = 6
 """So are blocks with more variables."""
 
+REGULAR = 1e-6
+"""Least singular value of rows of length 1 that are solved for a vertex."""
+
+ROUGH = 1e-7
+"""Violation up to which a point may be a vertex before it is refined, relative to its size."""
+
+REFINEMENTS = 4
+"""Times that it is refined; each makes the error about a billionth of what it was."""
+
+SEEN = 1e-28
+"""Part of the largest entry of a vertex that is left of its error then, at most."""
+
 MET = 1e-9
 """Largest violations and differences of values of an answer, relative to the sizes."""
+
+ROUNDINGS = 8 * torch.finfo(torch.float64).eps
+"""Part of all magnitudes by which a value lies below the one that row duals prove: they may be far larger than cost and point."""
 
 
 class Polytope(BlockType):
@@ -37,7 +53,8 @@ class Polytope(BlockType):
     method in every call, all blocks at once and in float64 (:mod:`blocklp.oracles.dual_simplex`); a block where it does not end
     within 1e-9 is left to HiGHS.
 
-    ``value_error`` is what the value exceeds the one that the row duals prove, and all rounding there.
+    The value of an LP is the one that its row duals prove, less some rounding; ``value_error`` charges all rounding, and what the
+    value of listed vertices exceeds the one that row duals prove.
 
     Parameters
     ----------
@@ -66,8 +83,8 @@ class Polytope(BlockType):
 
     def __init__(self, matrix: object, lower: object, upper: object, x_lower: object, x_upper: object) -> None:
         a = as_block_data(matrix, 2, "Polytope matrix")
-        low, high = sides(lower, "lower"), sides(upper, "upper")
-        x_low, x_high = bounds(x_lower, "x_lower"), bounds(x_upper, "x_upper")
+        low, high = (as_block_data(t, 1, f"Polytope {side}", infinite=True) for t, side in ((lower, "lower"), (upper, "upper")))
+        x_low, x_high = (as_block_data(t, 1, f"Polytope {side}") for t, side in ((x_lower, "x_lower"), (x_upper, "x_upper")))
         rows, dim = a.shape[2:]
         if {low.shape[2], high.shape[2]} != {rows} or {x_low.shape[2], x_high.shape[2]} != {dim} or not dim:
             raise ShapeError(
@@ -94,23 +111,25 @@ class Polytope(BlockType):
             return vertices.gather(2, row[..., None, None].expand(-1, -1, 1, cost.shape[2]))[:, :, 0], value
         exact = cost.double()
         point, duals, _ = self._minimum(exact)
-        value, system = self._proven(exact, duals)[0], self._system(cost.shape[:2])
+        (value, magnitude), system = self._proven(exact, duals), self._system(cost.shape[:2])
         # Where the value and the point do not meet, HiGHS decides.
         size = (exact.abs() * (1 + point.abs())).sum(-1)
         length = 1 + (system.matrix.abs() * point.abs().flatten(0, 1)[:, None]).sum(-1)
         outside = (system.violation(point.flatten(0, 1)) > MET * length).any(-1).view(value.shape)
-        for i, b in (((exact * point).sum(-1) - value > MET * size) | outside).nonzero().tolist():
-            point[i, b], value[i, b] = self._by_highs(i, b, exact[i, b])
-        return point.to(cost), value.to(cost)
+        apart = (exact * point).sum(-1) - value > MET * size + ROUNDINGS * magnitude
+        for i, b in (apart | outside).nonzero().tolist():
+            point[i, b], duals[i, b] = self._by_highs(i, b, exact[i, b])
+            value, magnitude = self._proven(exact, duals)
+        return point.to(cost), (value - ROUNDINGS * magnitude).to(cost)
 
     def value_error(self, cost: Tensor) -> Tensor:
         """What the value differs from the one that row duals prove, the cost of the point above that, and all rounding."""
         exact, value = cost.double(), self.min_value(cost).double()
         point, duals, _ = self._minimum(exact)
-        proven, doubt = self._proven(exact, duals)
-        beyond = (duals.abs() * self._system(cost.shape[:2]).violation(point.flatten(0, 1)).view(duals.shape)).sum(-1)
+        (proven, magnitude), system = self._proven(exact, duals), self._system(cost.shape[:2])
+        beyond = (duals.abs() * system.violation(point.flatten(0, 1)).view(duals.shape)).sum(-1)
         error = (value - proven).abs() + ((exact * point).sum(-1) - proven).abs() + beyond
-        return 2 * doubt + error * (1 + rounding(8, exact.dtype))
+        return 2 * roundoff(system.terms, magnitude) + error * (1 + rounding(8, exact.dtype))
 
     def _minimum(self, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Points, row duals and whether there is none, of costs ``(batch, blocks, dim)`` float64."""
@@ -119,9 +138,9 @@ class Polytope(BlockType):
         return point, duals, empty
 
     def _proven(self, cost: Tensor, duals: Tensor) -> tuple[Tensor, Tensor]:
-        """What row duals prove, and the rounding in it: ``(batch, blocks)``."""
-        value, doubt = self._system(cost.shape[:2]).proven(cost.flatten(0, 1), duals.flatten(0, 1))
-        return value.view(cost.shape[:2]), doubt.view(cost.shape[:2])
+        """What row duals prove, and the magnitudes in it: ``(batch, blocks)``."""
+        value, magnitude = self._system(cost.shape[:2]).proven(cost.flatten(0, 1), duals.flatten(0, 1))
+        return value.view(cost.shape[:2]), magnitude.view(cost.shape[:2])
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Weights of the vertices, where they are listed, without those that fill up short lists."""
@@ -178,12 +197,11 @@ class Polytope(BlockType):
         return tuple(t[i % t.shape[0], b % t.shape[1]].cpu().numpy() for t in data)
 
     def _by_highs(self, i: int, b: int, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """A minimiser and its cost by HiGHS."""
-        found = minimum(cost.cpu().numpy(), *self._block(i, b))
+        """A minimiser and row duals by HiGHS."""
+        found = optimum(cost.cpu().numpy(), *self._block(i, b))
         if found is None:
             raise ModelError(f"Polytope: HiGHS finds no point in block {b} of instance {i}, which had one; rescale its rows")
-        point = torch.from_numpy(found).to(cost)
-        return point, (cost * point).sum()
+        return torch.from_numpy(found[0]).to(cost), torch.from_numpy(found[1]).to(cost)
 
     def _refuse_empty(self, lead: Sequence[int]) -> None:
         """HiGHS has the last word where the dual simplex method finds no point or does not find one."""
@@ -207,49 +225,82 @@ class Polytope(BlockType):
 def enumerate_vertices(
     matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray, x_lower: np.ndarray, x_upper: np.ndarray
 ) -> list[list[float]]:
-    """List the vertices of a small polytope in lexicographic order.
+    """List the vertices of a small polytope in lexicographic order, every entry right to a few roundings, however wide the box.
 
     Returns an empty list if the system is too large, so ill-conditioned that vertices could be missed, or has no point.
     """
     dim = len(x_lower)
-    rows = np.vstack([matrix, np.eye(dim)])
-    low, high = np.concatenate([lower, x_lower]), np.concatenate([upper, x_upper])
-    if dim > ENUMERATED_DIM or math.comb(len(rows), dim) * 2**dim > SYSTEMS:
+    if dim > ENUMERATED_DIM or math.comb(len(matrix) + dim, dim) * 2**dim > SYSTEMS:
         return []
+    # Rows about as large as 1, in units that are powers of two: nothing is rounded.
+    sums = np.abs(matrix).sum(1)
+    row = np.ldexp(1.0, -np.frexp(sums)[1])
+    rows = np.vstack([matrix * row[:, None], np.eye(dim)])
+    low, high = np.concatenate([lower * row, x_lower]), np.concatenate([upper * row, x_upper])
     length = np.linalg.norm(rows, axis=1)
-    size = 1 + np.maximum(np.abs(x_lower), np.abs(x_upper)).max()
-    slack = 1e-9 * size * np.maximum(length, 1e-300)
     if bool((low > high).any()) or bool(((length == 0) & ((low > 0) | (high < 0))).any()):
         return []
     picks = np.array([p for p in itertools.combinations(np.flatnonzero(length), dim)])
     smallest = np.linalg.svd(rows[picks] / length[picks][..., None], compute_uv=False)[:, -1]
-    if bool(((smallest > 1e-12) & (smallest < 1e-6)).any()):
+    doubtful = smallest < REGULAR
+    if not all(map(dependent, Exact.of(rows).integers[picks[doubtful]].tolist())):
         return []
-    picks = picks[smallest >= 1e-6]
+    picks = picks[~doubtful]
     sides = np.array(list(itertools.product((0, 1), repeat=dim)))
     # right[s, t, k]: the side t picks for the k-th tight row of choice s.
     right = np.stack([low, high])[sides[None], picks[:, None]]
     usable = np.isfinite(right).all(-1)
-    points = np.linalg.solve(rows[picks][:, None], np.where(np.isfinite(right), right, 0.0)[..., None])[..., 0][usable]
+    tight = np.broadcast_to(rows[picks][:, None], (*usable.shape, dim, dim))[usable]
+    right = right[usable]
+    points = np.linalg.solve(tight, right[..., None])[..., 0]
+    points, lost = _refined(tight, right, low, high, rows)
+    unit = float(np.finfo(np.float64).eps)
+    sizes = np.maximum(np.where(np.isfinite(low), np.abs(low), 0), np.where(np.isfinite(high), np.abs(high), 0))
+    room = 8 * (dim + 2) * unit * (np.abs(points) @ np.abs(rows).T + sizes) + lost
     activity = points @ rows.T
-    points = points[((activity >= low - slack) & (activity <= high + slack)).all(-1)]
+    points = points[((activity >= low - room) & (activity <= high + room)).all(1)]
+    if not len(points):
+        return []
     # Bounds are met exactly, and what differs by rounding alone is one vertex.
-    points = np.clip(points, x_lower, x_upper)
-    _, first = np.unique(np.round(points / (1e-8 * size)), axis=0, return_index=True)
-    listed: list[list[float]] = points[first].tolist()
+    grid = 4 * unit * np.abs(points).max(0)
+    _, first = np.unique(np.round(points / np.where(grid > 0, grid, 1)), axis=0, return_index=True)
+    listed: list[list[float]] = (np.clip(points[first], x_lower, x_upper) + 0.0).tolist()
     return listed
 
 
-def sides(value: object, what: str) -> Tensor:
-    """Row sides as block data; infinities mark one-sided rows."""
-    data = torch.as_tensor(value, dtype=torch.float64)
-    finite = as_block_data(data.masked_fill(data.isinf(), 0.0), 1, f"Polytope {what}")
-    return torch.where(data.view(finite.shape).isinf(), data.view(finite.shape), finite)
+def _refined(
+    tight: np.ndarray, right: np.ndarray, low: np.ndarray, high: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solutions ``(systems, dim)`` that may satisfy the rows, every entry right to a rounding of its own, and what is not seen.
+
+    That is the error ``(solutions, 1)`` of activities that is left where entries are far smaller than others, or zero.
+    """
+    points = np.linalg.solve(tight, right[..., None])[..., 0]
+    reach = np.abs(rows).sum(1)
+    activity, size = points @ rows.T, np.abs(points).max(1, keepdims=True)
+    room = ROUGH * (reach * size + np.where(np.isfinite(low), np.abs(low), 0) + np.where(np.isfinite(high), np.abs(high), 0))
+    some = ((activity >= low - room) & (activity <= high + room)).all(1)
+    points, tight, right, size = points[some], tight[some], right[some], size[some]
+    # Refinement in twice the precision: residuals in which nothing cancels, and points that are sums of two floats.
+    rest = np.zeros_like(points)
+    factors = np.concatenate([-tight, -tight, right[..., None]], -1)
+    for _ in range(REFINEMENTS):
+        both = np.concatenate([points, rest, np.ones((len(points), 1))], -1)
+        residual = np.ldexp(*sums_of_products(factors, np.broadcast_to(both[:, None], factors.shape)))
+        rest = rest + np.linalg.solve(tight, residual[..., None])[..., 0]
+        points, rest = points + rest, rest - ((points + rest) - points)
+    return points, SEEN * size * reach.max()
 
 
-def bounds(value: object, what: str) -> Tensor:
-    """Bounds of the variables as block data, finite."""
-    data = torch.as_tensor(value, dtype=torch.float64)
-    if bool(data.isinf().any()):
-        raise ModelError(f"Polytope: {what} holds infinities, so a block may be unbounded; give the finite bounds that you know")
-    return as_block_data(data, 1, f"Polytope {what}")
+def dependent(rows: list[list[int]]) -> bool:
+    """Whether the rows of a square matrix of integers are linearly dependent (Bareiss 1968)."""
+    before = 1
+    for k in range(len(rows)):
+        pivot = next((i for i in range(k, len(rows)) if rows[i][k]), None)
+        if pivot is None:
+            return True
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        for line in rows[k + 1 :]:
+            line[k + 1 :] = [(rows[k][k] * line[j] - line[k] * rows[k][j]) // before for j in range(k + 1, len(rows))]
+        before = rows[k][k]
+    return False

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, as_block_data
-from blocklp.bounds import rounding
+from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.factored import FactoredBlock
 
@@ -109,7 +109,7 @@ class ReluAffine(FactoredBlock):
         mine, out = cost[:, 0, :total].abs(), cost[:, 0, total:].abs()
         widest = torch.maximum(self.lower.abs(), self.upper.abs())[:, 0].to(cost)
         size = (mine * widest).sum(1) + (out * self.affine.magnitude(torch.split(widest, self.sizes, 1))).sum(1)
-        return rounding(self.affine.terms + cost.shape[2] + 8, cost.dtype) * 2 * size[:, None]
+        return roundoff(self.affine.terms + cost.shape[2] + 8, 2 * size[:, None])
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """The map follows the data."""
@@ -152,4 +152,4 @@ class ReluHull(BlockType):
     def value_error(self, cost: Tensor) -> Tensor:
         """Two products and a sum."""
         widest = torch.maximum(self.lower.abs(), self.upper.abs()).to(cost)
-        return rounding(3, cost.dtype) * cost.abs().sum(2) * widest
+        return roundoff(3, cost.abs().sum(2) * widest)

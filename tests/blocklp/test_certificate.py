@@ -187,6 +187,81 @@ def test_oracle_of_a_type_without_constraints_is_believed() -> None:
     assert "believing" in repr(certificate)
 
 
+class Hidden(bl.BlockType):
+    """A table of vertices that only the oracle knows; ``admits`` is whether it states its rounding error."""
+
+    def __init__(self, table: np.ndarray, admits: bool) -> None:
+        self.table, self.admits = torch.tensor(table, dtype=torch.float64), admits
+
+    def min_oracle(self, cost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        value, row = (cost @ self.table.T).min(-1)
+        return self.table[row], value
+
+    def value_error(self, cost: torch.Tensor) -> torch.Tensor | None:
+        return (cost.abs() @ self.table.abs().T).amax(-1) * 1e-15 if self.admits else None
+
+
+@pytest.mark.parametrize(("admits", "maximize"), [(False, True), (True, False)])
+def test_believed_oracles_prove_nothing_false(admits: bool, maximize: bool) -> None:
+    """All variables are fixed at a vertex that two blocks share: the optimum is a sum of known floats."""
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        dim = int(rng.integers(2, 6))
+        tables = [np.round(rng.random((5, dim)), 2) for _ in range(2)]
+        tables[1][0] = at = tables[0][0]
+        m = bl.Model()
+        x = m.variable("x", dim, lower=at, upper=at)
+        for k, table in enumerate(tables):
+            m.add(Hidden(table, admits), x, name=f"block{k}")
+        cost = rng.standard_normal(dim)
+        (m.maximize if maximize else m.minimize)(cost @ x)
+        optimum = sum(Fraction(c) * Fraction(v) for c, v in zip(cost.tolist(), at.tolist(), strict=True))
+        sign = -1 if maximize else 1
+        # Multipliers that make the vertex the best of both blocks, as far as they can, and those of a solve.
+        half = torch.as_tensor(cost / 2)[None, None]
+        for duals in ({"block0": half, "block1": half}, m.solve(passes=30).state):
+            certificate = verify_certificate(m, duals)
+            assert not certificate.infeasible.any() and not certificate.independent
+            assert sign * Fraction(certificate.bound.item()) <= sign * optimum
+
+
+def test_believed_oracles_prove_infeasibility_beyond_an_allowance() -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=1)
+    m.add(Hidden(np.array([[1.0, 0.0], [0.0, 1.0]]), False), x, name="one")
+    m.add(Hidden(np.array([[0.0, 0.0]]), False), x, name="none")
+    m.minimize(x.sum())
+    for size, proved in ((1.5 + 1e-7, False), (1.5 + 1e-4, True)):
+        ray = {"one": size * torch.ones(1, 1, 2), "none": -size * torch.ones(1, 1, 2)}
+        total = {k: v + 0.5 for k, v in ray.items()}
+        assert verify_certificate(m, total).infeasible.tolist() == [proved]
+
+
+@pytest.mark.parametrize("power", [-300, -30, -9, 20, 40, 280])
+def test_costs_of_any_size_are_proved_as_well(power: int) -> None:
+    """Also where each block has costs of a size of its own; nothing but the exponents of the multipliers changes."""
+    rng = np.random.default_rng(3)
+    m = all_types(rng, maximize=False)
+    duals = {b.name: rng.standard_normal((2, *b.scope.shape)) for b in m.blocks}
+    plain = verify_certificate(m, duals).bound
+    factor = 2.0 ** round(power * math.log2(10))
+    cost = m.objective.evaluate()[0]
+    m.minimize((factor * cost) @ m.variables["x"])
+    scaled = verify_certificate(m, {k: factor * v for k, v in duals.items()}).bound
+    assert scaled.numpy() == pytest.approx(factor * plain.numpy(), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("reach", [1.0, 1e8, 1e21])
+def test_wide_boxes_are_proved_as_well(reach: float) -> None:
+    """A capacity in a box of any size, against the greedy optimum."""
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=reach)
+    m.add(Knapsack([1.0, 2.0, 1.0], 1.5 * reach, upper=reach), x, name="knapsack")
+    m.minimize(torch.tensor([-3.0, -4.0, -1.0], dtype=torch.float64) @ x)
+    duals = torch.tensor([[[-3.0, -4.0, -1.0]]], dtype=torch.float64)
+    assert verify_certificate(m, {"knapsack": duals}).bound.item() == pytest.approx(-4 * reach, rel=1e-12)
+
+
 def test_refusals() -> None:
     m = bl.Model()
     x = m.variable("x", 2, lower=0, upper=1)

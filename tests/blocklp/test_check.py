@@ -65,6 +65,92 @@ def test_wrong_oracle_is_named() -> None:
         check(model)
 
 
+class Single(BlockType):
+    """The unit box, calculated in single precision; ``where`` says what of it is returned so."""
+
+    dim = 3
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        low = cost.float()
+        point = (low < 0).float()
+        value = (low * point).sum(-1)
+        return point if self.where == "point" else point.to(cost), value if self.where == "value" else value.to(cost)
+
+    def min_value(self, cost: Tensor) -> Tensor:
+        return cost.clamp(max=0).sum(-1)
+
+
+class SingleValue(Single):
+    """Only the value alone, which bounds are calculated from, is one of single precision."""
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        point = (cost < 0).to(cost)
+        return point, (cost * point).sum(-1)
+
+    def min_value(self, cost: Tensor) -> Tensor:
+        return cost.float().clamp(max=0).sum(-1).to(cost)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Single("neither"), "min_oracle of Single calculates in single precision.*float32"),
+        (SingleValue("neither"), "min_value of SingleValue calculates in single precision"),
+        (Single("point"), "returned point and value of torch.float32 and torch.float64"),
+        (Single("value"), "returned point and value of torch.float64 and torch.float32"),
+    ],
+)
+def test_oracles_of_single_precision_are_refused_where_they_are_declared(kind: BlockType, message: str) -> None:
+    """Whatever their bounds would be off by, they would be too high in half of all cases."""
+    model, x = grid()
+    with pytest.raises(OracleError, match=message):
+        model.add(kind, scope=x)
+
+
+def test_single_precision_is_told_by_the_check() -> None:
+    class Later(BlockType):
+        """Right on the costs that add() asks."""
+
+        dim = 3
+
+        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+            if len(cost.unique()) <= 3:
+                return Edge().min_oracle(cost)
+            point, value = Edge().min_oracle(cost.float())
+            return point.to(cost), value.to(cost)
+
+    model, x = grid()
+    model.add(Later(), scope=x)
+    with pytest.raises(OracleError, match="blocks 'Later': min_oracle of Later calculates in single precision"):
+        check(model)
+
+
+def test_values_above_the_cost_of_their_point_are_refused() -> None:
+    """By a millionth of a percent, unless the type admits it: the bound would be as much too high."""
+
+    class Above(BlockType):
+        dim = 3
+
+        def __init__(self, error: float | None) -> None:
+            self.error = error
+
+        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+            point = (cost < 0).to(cost)
+            return point, (cost * point).sum(-1) + 1e-8
+
+        def value_error(self, cost: Tensor) -> Tensor | None:
+            return None if self.error is None else torch.full_like(cost[..., 0], self.error)
+
+    model, x = grid()
+    model.add(Above(1e-7), scope=x)
+    for error in (None, 1e-9):
+        with pytest.raises(OracleError, match="a value that is not the cost of its point"):
+            model.add(Above(error), scope=x, name="above")
+
+
 def structured(to_primal_factor: float, shift: int) -> bl.Model:
     """Blocks (x_k, x_(k+1)) of a chain with maps of their own."""
     model = bl.Model(batch=2)

@@ -2,12 +2,14 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import Knapsack
 from blocklp.small_lp import exact_minimum
@@ -91,6 +93,77 @@ def test_greedy_is_the_lp_optimum(items: list[tuple[float, float, float, float]]
     truth = exact_minimum(cost, *(t[0, 0].tolist() for t in (rows.matrix, rows.lower, rows.upper)))
     assert truth == exact(cost, weights, capacity, lower, upper)
     assert abs(truth - Fraction(value.item())) <= Fraction(error.item())
+
+
+def bound_of(kind: Knapsack, cost: list[float]) -> tuple[float, float]:
+    """Bound and safe bound of the model that is one block."""
+    m = bl.Model()
+    x = m.variable("x", kind.dim, lower=kind.lower[0, 0], upper=kind.upper[0, 0])
+    m.add(kind, x)
+    m.minimize(torch.tensor(cost, dtype=torch.float64) @ x)
+    solution = m.solve(passes=100)
+    return solution.bound.item(), solution.safe_bound.item()
+
+
+@pytest.mark.parametrize(
+    ("cost", "weights", "capacity", "lower", "upper"),
+    [
+        ([0, 0, 0, 0, -1.0], [199.5, 500.9, 198.8, 589.1, 0.001], 1488.3005, [1, 1, 1, 1, 0], [1.0] * 5),
+        ([0, -1.0], [1, 1e-16], -1.0, [-1, -1], [1, 1]),
+        ([-1.0, -1.0], [1e-310, 1], 0.5, [0, 0], [1, 1]),
+        ([-1.0, -1.0], [1e-310, 1], 1e-311, [0, 0], [1, 1]),
+        ([-1.0, -3.0], [5e-324, 1e300], 2e299, [0.5, 0.1], [1e10, 1]),
+        ([-1e20, -1.0], [1e-12, 1], 0.1 + 1e8, [0, 1e8], [1, 1e8]),
+    ],
+)
+def test_what_cancels_in_the_room_does_not_raise_the_bound(
+    cost: list[float], weights: list[float], capacity: float, lower: list[float], upper: list[float]
+) -> None:
+    """The room that lower bounds leave counts at the largest ratio of cost to weight, here up to 1e310."""
+    truth = exact(cost, weights, capacity, lower, upper)
+    kind = Knapsack(weights, capacity, lower, upper)
+    value = kind.min_oracle(torch.tensor(cost, dtype=torch.float64)[None, None])[1].item()
+    assert value == pytest.approx(float(truth), rel=1e-14)
+    bound, safe = bound_of(kind, cost)
+    assert Fraction(bound) <= truth and Fraction(safe) <= truth
+    assert safe == pytest.approx(float(truth), abs=1e-9 * max(map(abs, cost)) * max(map(abs, [*lower, *upper])))
+
+
+powers = st.integers(-20, 20)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.integers(1, 8), powers, powers, st.floats(0, 1))
+def test_values_are_right_to_a_few_roundings_of_the_costs(seed: int, dim: int, small: int, large: int, share: float) -> None:
+    """Thousands of blocks, whatever their weights, lower bounds and the room that these leave."""
+    draw = np.random.default_rng(seed)
+    shape, least, most = (20, dim), min(small, large), max(small, large)
+    scale = [10.0 ** draw.integers(least, most + 1, shape) for _ in range(3)]
+    weights = np.abs(draw.normal(size=shape)) * scale[0] * (draw.random(shape) > 0.1)
+    lower = draw.normal(size=shape) * scale[1] * (draw.random(shape) > 0.3)
+    upper = np.where(draw.random(shape) < 0.5, lower, lower + np.abs(draw.normal(size=shape)) * scale[1])
+    load, room = weights * lower, (weights * (upper - lower)).sum(1) * share * 10.0 ** -draw.integers(0, 12, 20)
+    kind = Knapsack(weights, load.sum(1) + room + 1e-15 * np.abs(load).sum(1), lower, upper)
+    cost = torch.tensor(draw.normal(size=shape) * scale[2])
+    point, value = kind.min_oracle(cost[None])
+    error = kind.value_error(cost[None])
+    assert bool(((kind.lower <= point) & (point <= kind.upper)).all())
+    for b, c in enumerate(cost.tolist()):
+        truth = exact(c, *(t[0, b].tolist() for t in (kind.weights, kind.capacity, kind.lower, kind.upper)))
+        size = float((cost[b].abs() * torch.maximum(kind.lower.abs(), kind.upper.abs())[0, b]).sum())
+        off = Fraction(value[0, b].item()) - truth
+        assert abs(off) <= Fraction(8 * 2.0**-52 * size) and abs(off) <= Fraction(error[0, b].item())
+
+
+def test_bounds_of_single_instances() -> None:
+    """Upper bounds that differ by instance, a lower bound that does not."""
+    m = bl.Model(batch=3)
+    x = m.variable("x", 4, lower=0, upper=torch.tensor([[1.0] * 4, [0.5] * 4, [0.25, 1, 1, 0]]))
+    m.add(Knapsack([1.0, 2.0, 1.0, 3.0], 2.0), x)
+    m.minimize(-(x.sum()))
+    solution = m.solve(tol=1e-9)
+    truth = [exact([-1.0] * 4, [1.0, 2, 1, 3], 2.0, [0.0] * 4, u) for u in ([1.0] * 4, [0.5] * 4, [0.25, 1, 1, 0])]
+    assert solution.bound.tolist() == pytest.approx([float(t) for t in truth], abs=1e-8)
 
 
 def test_degenerate_data() -> None:

@@ -1,14 +1,20 @@
 """The generic polytope: both of its ways against HiGHS, degenerate systems, and what is refused."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 
+import blocklp as bl
 import blocklp.oracles.polytope as module
-from blocklp.errors import ModelError, ShapeError
+from blocklp.bounds import roundoff
+from blocklp.check import check
+from blocklp.errors import ModelError, OracleError, ShapeError
 from blocklp.oracles import Polytope, dual_simplex
 from blocklp.oracles.dual_simplex import System
-from blocklp.small_lp import minimum
+from blocklp.oracles.polytope import dependent
+from blocklp.small_lp import exact_minimum, minimum
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])
@@ -88,7 +94,8 @@ def test_any_duals_prove_a_bound() -> None:
     for size in (0.0, 1e-3, 1.0, 1e6):
         other = duals + size * torch.randn(duals.shape, dtype=torch.float64, generator=draw)
         other = torch.where(torch.where(other > 0, system.lower, system.upper).isinf(), 0.0, other)
-        value, doubt = system.proven(cost, other)
+        value, magnitude = system.proven(cost, other)
+        doubt = roundoff(system.terms, magnitude)
         assert bool((value - doubt <= best + 1e-12).all())
         assert size or bool((value + doubt >= best - 1e-12).all())
 
@@ -134,7 +141,7 @@ def test_loops_and_tensor_operations_agree(rows: int, monkeypatch: pytest.Monkey
     cost = torch.randn(40, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
     cost[1::2] = cost[1::2].round()
     compiled = dual_simplex.minimum(system, cost)
-    monkeypatch.setattr(dual_simplex, "loops", lambda module: None)
+    monkeypatch.setattr(dual_simplex, "in_time", lambda module, dtype: None)
     plain = dual_simplex.minimum(system, cost)
     assert torch.equal(compiled[2], plain[2]) and bool(plain[2].any()) == (rows == 12)
     full = ~plain[2]
@@ -153,6 +160,82 @@ def test_where_the_method_does_not_end_highs_does(monkeypatch: pytest.MonkeyPatc
     assert torch.allclose(other, value, atol=1e-7) and torch.allclose((cost * point).sum(-1), other)
     # Only the row duals at hand prove something then.
     assert bool((other - kind.value_error(cost) <= value).all()) and bool(kind.value_error(cost).max() > 1e-3)
+
+
+def wide(draw: np.random.Generator, reach: float) -> tuple[np.ndarray, ...]:
+    """A system with a point near the origin, in a box of which some sides are wide."""
+    dim, rows = int(draw.integers(2, 4)), int(draw.integers(1, 4))
+    matrix = draw.integers(-3, 4, (rows, dim)).astype(float) if draw.random() < 0.5 else draw.normal(size=(rows, dim))
+    x_upper = reach * (draw.random(dim) < 0.7) + draw.integers(1, 5, dim)
+    at = matrix @ (draw.random(dim) * np.minimum(x_upper, 10))
+    lower = np.where(draw.random(rows) < 0.5, -np.inf, at - draw.random(rows))
+    return matrix, lower, at + 5 * draw.random(rows), np.zeros(dim), x_upper
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("reach", [1e4, 1e7, 1e8, 1e10, 1e13])
+def test_wide_boxes(reach: float, listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are those of exact arithmetic to some roundings of costs times box, and above them to fewer still."""
+    if not listed:
+        monkeypatch.setattr(module, "SYSTEMS", 0)
+    draw = np.random.default_rng(int(np.log10(reach)))
+    for _ in range(12):
+        data = wide(draw, reach)
+        matrix, lower, upper, x_lower, x_upper = data
+        kind = Polytope(*data)
+        assert (kind.vertices is not None) == listed
+        rows = np.vstack([matrix, np.eye(len(x_lower))]).tolist(), [*lower, *x_lower], [*upper, *x_upper]
+        for cost in draw.normal(size=(2, len(x_lower))):
+            c = torch.tensor(cost)[None, None]
+            value, error = kind.min_oracle(c)[1].item(), kind.value_error(c).item()
+            truth = exact_minimum(cost.tolist(), *rows)
+            assert truth is not None
+            size = np.abs(cost) @ x_upper
+            above = float(Fraction(value) - truth)
+            assert above <= 2 * 2.0**-52 * size and above <= error
+            assert above >= (-1e-14 * size if listed else -1e-12 * size)
+
+
+def test_bounds_in_wide_boxes() -> None:
+    """Bounds are at most the optimum, up to what they charge, with blocks that share variables."""
+    draw = np.random.default_rng(1)
+    for _ in range(10):
+        first = wide(draw, 1e8)
+        dim = len(first[3])
+        second = (draw.normal(size=(1, dim)), [-np.inf], [50.0], np.zeros(dim), np.full(dim, 1e8))
+        m = bl.Model()
+        x = m.variable("x", dim, lower=0, upper=1e8)
+        m.add(Polytope(*first), x)
+        m.add(Polytope(*second), x)
+        cost = draw.normal(size=dim)
+        m.minimize(cost @ x)
+        rows = np.vstack([first[0], second[0], np.eye(dim)]).tolist()
+        truth = exact_minimum(cost.tolist(), rows, [*first[1], -np.inf, *[0.0] * dim], [*first[2], 50.0, *first[4]])
+        solution = m.solve(tol=1e-9, passes=300)
+        if truth is not None:
+            assert Fraction(solution.bound.item()) <= truth and Fraction(solution.safe_bound.item()) <= truth
+
+
+def test_a_missing_vertex_is_noticed() -> None:
+    """Far from the origin too, where the value is a small difference of large terms."""
+    right = Polytope([[1.0, -1.0]], [0.0], [25.0], [5e7, 5e7], [1e8, 1e8])
+    assert right.vertices is not None
+    wrong = right.with_data(vertices=right.vertices[:, :, 1:])
+    for kind in (right, wrong):
+        m = bl.Model()
+        x = m.variable("x", 2, lower=5e7, upper=1e8)
+        m.add(kind, x)
+        m.minimize(x.sum())
+        if kind is right:
+            assert check(m).tested
+        else:
+            with pytest.raises(OracleError, match="an LP over its constraints"):
+                check(m)
+
+
+def test_dependent_rows() -> None:
+    assert dependent([[2, 4], [1, 2]]) and dependent([[0, 0, 1], [0, 3, 0], [0, 3, 7]]) and dependent([[0]])
+    assert not dependent([[0, 1], [1, 0]]) and not dependent([[10**40, 1], [10**40 + 1, 1]])
 
 
 def test_simple_vertices() -> None:
@@ -186,7 +269,7 @@ def test_without_points_or_bounds() -> None:
         Polytope(np.ones((1, 9)), [10.0], [11.0], np.zeros(9), np.ones(9))
     with pytest.raises(ModelError, match="is infeasible"):
         Polytope([[1.0, 1.0]], [0.0], [1.0], [0, 1], [1, 0])
-    with pytest.raises(ModelError, match="x_upper holds infinities"):
+    with pytest.raises(ModelError, match="x_upper holds NaN or infinite"):
         Polytope([[1.0, 1.0]], [0.0], [1.0], [0, 0], [1, np.inf])
     with pytest.raises(ModelError, match="NaN"):
         Polytope([[1.0, 1.0]], [np.nan], [1.0], [0, 0], [1, 1])
