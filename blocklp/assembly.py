@@ -36,6 +36,7 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     instances = _Instances(models, width)
     lower, upper = instances.bounds(bounds)
     needs_box = _first(instances.sizes, width)
+    beyond = torch.zeros(needs_box.shape, dtype=torch.float64)
     scopes = []
     for same in zip(*(m.blocks for m in models), strict=True):
         scope = _padded(torch.cat([b.scope for b in same]), [b.scope.shape[0] for b in same], width - 1)
@@ -44,7 +45,7 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     groups, indices, start = [], [], 0
     maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
     for same, scope in scopes:
-        kind = instances.restricted(same, instances.own(scope), lower, upper, needs_box)
+        kind = instances.restricted(same, instances.own(scope), lower, upper, needs_box, beyond)
         if same[0].maps is not None:
             maps[start, start + scope[0].numel()] = same[0].maps
         groups.append(_group(same[0].name, kind, [len(b.scope) for b in same], scope, start, instances, device))
@@ -69,7 +70,9 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     several = None if bool((sharing == sharing[:1]).all()) else sharing
     low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))
     nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
-    made = Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, instances.grid(device), sharing=several)
+    farther = instances.own(beyond).to(device) if bool(beyond.any()) else None
+    grid = instances.grid(device)
+    made = Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, grid, sharing=several, beyond=farther)
     return made.in_parts()
 
 
@@ -116,10 +119,13 @@ class _Instances:
         steps = steps.repeat_interleave(torch.tensor([v.columns.stop - v.columns.start for v in variables]))
         return self.own(_padded(steps, self.sizes, 0, self.width)).to(device)
 
-    def restricted(self, same: Sequence[Blocks], scope: Tensor, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
+    def restricted(
+        self, same: Sequence[Blocks], scope: Tensor, lower: Tensor, upper: Tensor, needs_box: Tensor, beyond: Tensor
+    ) -> BlockType:
         """One type for blocks of the same name, restricted to the bounds; marks the variables whose bounds it cannot take in.
 
-        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool.
+        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool; ``beyond``, ``(models, width)``, gets the
+        largest magnitudes of variables in such blocks, where the type's oracle has been asked for them.
         """
         kinds = [b.type for b in same]
         least, most = self.extents(same)
@@ -138,6 +144,9 @@ class _Instances:
             narrowed = kinds[model].restrict(low[rows, :count], high[rows, :count])
             if narrowed is None:
                 needs_box[model, own[cut[rows, :count].any(0)]] = True
+                farthest = torch.maximum(least.abs(), most.abs())[rows if len(least) > 1 else slice(None), :count]
+                farthest = farthest.nan_to_num(posinf=0.0).amax(0).expand(count, -1)
+                beyond[model].scatter_reduce_(0, own.flatten(), farthest.flatten(), "amax")
             else:
                 kinds[model] = narrowed
         return self.stacked(kinds, same)

@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -150,7 +151,8 @@ class BlockType:
         point : Tensor
             ``(batch, blocks, dim)``: a minimiser in each block.
         value : Tensor
-            ``(batch, blocks)``: its cost.
+            ``(batch, blocks)``: its cost, to a few roundings of the terms :math:`|c_i x_i|`.  Bounds charge no more than
+            these: a type that sums larger terms returns less, by what they may be off.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement min_oracle(cost) -> (point, value)")
 
@@ -328,6 +330,39 @@ class BlockType:
 
     def __repr__(self) -> str:
         return f"{self.name}()"
+
+
+def difference(one: BlockType, other: BlockType) -> str | None:
+    """Name an attribute in which types differ beside their block data, so that one cannot stand for both; ``None`` if none does."""
+    if one is other:
+        return None
+    if type(one) is not type(other):
+        return "class"
+    # Private attributes and cached properties follow from the others.
+    mine, theirs = (
+        {k: v for k, v in vars(kind).items() if k[0] != "_" and not isinstance(getattr(type(kind), k, None), cached_property)}
+        for kind in (one, other)
+    )
+    for key in sorted((mine.keys() | theirs.keys()) - set(one.block_data)):
+        if key not in mine or key not in theirs or not _equal(mine[key], theirs[key]):
+            return key
+    return None
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two values are known to be equal, entry by entry."""
+    if one is other:
+        return True
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def pick(values: Tensor, rows: Rows) -> Tensor:

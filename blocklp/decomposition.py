@@ -150,6 +150,8 @@ class Decomposition:
         Parts in which large instances are summed, and one past the last variable that these share (:meth:`in_parts`).
     programs : dict
         What :attr:`program` wrote out last, by precision; copies with other costs share it.
+    beyond : Tensor or None
+        ``(batch or 1, variables)``: largest magnitude of each variable in blocks that do not take in its bounds, or 0.
     deadline : Deadline
         When a solve of it gives up; methods ask it where they take long.
     """
@@ -166,6 +168,7 @@ class Decomposition:
     sharing: Tensor | None = None
     divided: tuple[int, int] | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
+    beyond: Tensor | None = None
     deadline: Deadline = field(default_factory=Deadline)
 
     @property
@@ -184,6 +187,11 @@ class Decomposition:
         return torch.maximum(self.lower.abs(), self.upper.abs())
 
     @cached_property
+    def extent(self) -> Tensor:
+        """Largest magnitude that each variable or a copy of it can have: ``(batch or 1, variables)``."""
+        return self.reach if self.beyond is None else torch.maximum(self.reach, self.beyond)
+
+    @cached_property
     def cost_terms(self) -> tuple[Tensor, Tensor]:
         r"""Return :math:`\sum_j |c_j| reach_j` and :math:`\sum_j |c_j|`, both ``(batch,)``."""
         cost = self.cost.abs()
@@ -198,8 +206,8 @@ class Decomposition:
         return torch.minimum(self.reach, torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True))
 
     def magnitude(self, copies: Tensor) -> Tensor:
-        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, reach_i` of copies ``(batch, copies)``: ``(batch,)``."""
-        return (self.collect(copies.abs()) * self.reach).sum(1)
+        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i` of copies ``(batch, copies)``: ``(batch,)``."""
+        return (self.collect(copies.abs()) * self.extent).sum(1)
 
     @cached_property
     def testable(self) -> bool:
@@ -367,6 +375,7 @@ class Decomposition:
             None if self.loops is None else self.loops.select(rows),
             None if self.sharing is None else pick(self.sharing, rows),
             self.divided,
+            beyond=None if self.beyond is None else own(self.beyond),
             deadline=self.deadline,
         )
 
@@ -404,6 +413,7 @@ class Decomposition:
             upper=self.upper.to(dtype),
             offset=self.offset.to(dtype),
             counts=self.counts.to(dtype),
+            beyond=None if self.beyond is None else self.beyond.to(dtype),
             groups=tuple(
                 replace(g, type=g.type.to(dtype, device), alive=None if g.alive is None else g.alive.to(dtype)) for g in self.groups
             ),

@@ -155,10 +155,10 @@ class Only:
                     narrow = narrow | (tight.expand(rows, -1).gather(1, places.expand(rows, -1)) & real).any(1)
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
-                reach = problem.coupling.spread_part(problem.reach.expand_as(problem.cost), other.start, other.stop)
-                doubt = NOISE * (own.abs() * reach).sum(1)
+                extent = problem.coupling.spread_part(problem.extent.expand_as(problem.cost), other.start, other.stop)
+                doubt = NOISE * (own.abs() * extent).sum(1)
                 rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - doubt)
-        largest = problem.reach.masked_fill(private & ~met, 0.0).amax(1)
+        largest = problem.extent.masked_fill(private & ~met, 0.0).amax(1)
         columns, used = private.any(0).nonzero(), problem.used
         ends = max(used, int(columns[-1]) + 1 if len(columns) else 0)
         room = problem.cost.new_empty(problem.parts, 4, used) if problem.parts > 1 else None

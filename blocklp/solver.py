@@ -12,6 +12,7 @@ from torch import Tensor
 
 from blocklp import state as states
 from blocklp.assembly import Bounds, assemble, costs
+from blocklp.block import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
 from blocklp.engine import Repair, run
@@ -65,8 +66,11 @@ class Solver:
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
             for a, b in zip(m.blocks, first.blocks, strict=True):
-                if repr(a.type) != repr(b.type) or a.scope.shape[1] != b.scope.shape[1]:
-                    raise ModelError(f"blocks {a.name!r} differ in type between models compiled together")
+                if (what := difference(a.type, b.type)) or a.scope.shape[1] != b.scope.shape[1]:
+                    raise ModelError(
+                        f"blocks {a.name!r} differ in {what or 'size'} between models compiled together; a type may differ in its "
+                        f"block_data only: give the others another name of blocks, or compile them alone"
+                    )
                 if len(models) > 1 and a.maps is not None:
                     raise ModelError(f"blocks {a.name!r} have maps of their own; models with such blocks compile alone")
         self.models, self.device, self.dtype = models, device, dtype

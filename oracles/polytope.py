@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
-from blocklp.bounds import rounding, roundoff
+from blocklp.bounds import NOISE, rounding, roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import Exact, sums_of_products
 from blocklp.finite import soft, struck_out
@@ -40,9 +40,6 @@ SEEN = 1e-28
 
 MET = 1e-9
 """Largest violations and differences of values of an answer, relative to the sizes."""
-
-ROUNDINGS = 8 * torch.finfo(torch.float64).eps
-"""Part of all magnitudes by which a value lies below the one that row duals prove: they may be far larger than cost and point."""
 
 
 class Polytope(BlockType):
@@ -116,11 +113,11 @@ class Polytope(BlockType):
         size = (exact.abs() * (1 + point.abs())).sum(-1)
         length = 1 + (system.matrix.abs() * point.abs().flatten(0, 1)[:, None]).sum(-1)
         outside = (system.violation(point.flatten(0, 1)) > MET * length).any(-1).view(value.shape)
-        apart = (exact * point).sum(-1) - value > MET * size + ROUNDINGS * magnitude
+        apart = (exact * point).sum(-1) - value > MET * size + NOISE * magnitude
         for i, b in (apart | outside).nonzero().tolist():
             point[i, b], duals[i, b] = self._by_highs(i, b, exact[i, b])
             value, magnitude = self._proven(exact, duals)
-        return point.to(cost), (value - ROUNDINGS * magnitude).to(cost)
+        return point.to(cost), (value - NOISE * magnitude).to(cost)
 
     def value_error(self, cost: Tensor) -> Tensor:
         """What the value differs from the one that row duals prove, the cost of the point above that, and all rounding."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, as_block_data
-from blocklp.bounds import roundoff
+from blocklp.bounds import NOISE, roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.factored import FactoredBlock
 
@@ -67,6 +67,9 @@ class ReluAffine(FactoredBlock):
 
     block_data = ("lower", "upper")
 
+    #: Bounds and dtype of the last call, the largest magnitudes within them, and what the map makes of these.
+    _last: tuple[Tensor, Tensor, torch.dtype, Tensor, Tensor] | None = None
+
     def __init__(self, affine: AffineMap, kinds: Sequence[Kind], sizes: Sequence[int], lower: object, upper: object) -> None:
         self.affine, self.kinds, self.sizes = affine, tuple(kinds), list(sizes)
         self.lower, self.upper = as_block_data(lower, 1, "ReluAffine lower"), as_block_data(upper, 1, "ReluAffine upper")
@@ -103,13 +106,25 @@ class ReluAffine(FactoredBlock):
         own = self.affine.shift()
         return torch.cat([own.new_zeros(sum(self.sizes)), own])
 
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the best corner of every neuron; the value is less some rounding of all terms, which may be far larger than z."""
+        point, value = super().min_oracle(cost)
+        return point, value - NOISE * self._size(cost)
+
     def value_error(self, cost: Tensor) -> Tensor:
-        """Rounding of the adjoint, of the corners and of the sums."""
+        """Rounding of the adjoint, of the corners and of the sums, and what the value is less."""
+        return roundoff(self.affine.terms + cost.shape[2] + 8, 2 * self._size(cost)) + NOISE * self._size(cost)
+
+    def _size(self, cost: Tensor) -> Tensor:
+        """Magnitudes that the value sums: ``(batch, 1)``."""
+        known = self._last
+        if known is None or known[0] is not self.lower or known[1] is not self.upper or known[2] != cost.dtype:
+            widest = torch.maximum(self.lower.abs(), self.upper.abs())[:, 0].to(cost)
+            made = self.affine.magnitude(torch.split(widest, self.sizes, 1))
+            self._last = known = self.lower, self.upper, cost.dtype, widest, made
         total = sum(self.sizes)
         mine, out = cost[:, 0, :total].abs(), cost[:, 0, total:].abs()
-        widest = torch.maximum(self.lower.abs(), self.upper.abs())[:, 0].to(cost)
-        size = (mine * widest).sum(1) + (out * self.affine.magnitude(torch.split(widest, self.sizes, 1))).sum(1)
-        return roundoff(self.affine.terms + cost.shape[2] + 8, 2 * size[:, None])
+        return ((mine * known[3]).sum(1) + (out * known[4]).sum(1))[:, None]
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """The map follows the data."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 
 import blocklp as bl
 from blocklp.block import BlockType, Constraints
-from blocklp.oracles import AtMostOne, Knapsack, Polytope
+from blocklp.errors import ModelError
+from blocklp.oracles import AtMostOne, Knapsack, Pairwise, Polytope
 from blocklp.reference import reference
 
 
@@ -177,3 +181,49 @@ def test_large_integers_are_numbers(number: int) -> None:
     assert m.objective.evaluate()[1].item() == 2.0 * number
     with pytest.raises(bl.errors.ModelError, match="cannot read int"):
         x * 10**400
+
+
+def test_blocks_that_reach_beyond_the_bounds_of_variables_charge_their_own_rounding() -> None:
+    """Segments of length 1e11 through a point at which all variables are fixed: their values cancel to a millionth."""
+    rng = np.random.default_rng(0)
+    way, at = np.array([15.0, 82, 31, 47]), np.array([-2.0, 1, 3, 0])
+    kind, models, optima = bl.FiniteVertices(np.stack([at + 2.0**30 * way, at - 2.0**30 * way])), [], []
+    for _ in range(40):
+        cost = rng.normal(size=4)
+        # Across the segment, as far as floats can say it.
+        cost[3] = -float(sum(Fraction(c) * Fraction(w) for c, w in zip(cost[:3], way[:3], strict=True)) / Fraction(way[3]))
+        m = bl.Model()
+        x = m.variable("x", 4, lower=at, upper=at)
+        m.add(kind, x)
+        m.minimize(cost @ x)
+        models.append(m)
+        optima.append(sum(Fraction(c) * Fraction(v) for c, v in zip(cost, at, strict=True)))
+    alone = torch.cat([m.solve(passes=20).bound for m in models[:20]])
+    for found in (alone, bl.compile(models).solve(passes=20).bound):
+        assert all(Fraction(bound) <= optimum for bound, optimum in zip(found.tolist(), optima, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "what"),
+    [
+        (bl.FiniteVertices([[0, 0], [1, 1]]), bl.FiniteVertices([[0, 1], [1, 0]]), "table"),
+        (AtMostOne(2), bl.FiniteVertices([[0, 0], [1, 1]]), "class"),
+        (Pairwise(1, 6), Pairwise(2, 3), "dim"),
+    ],
+)
+def test_types_that_differ_beside_their_block_data_do_not_stand_for_each_other(one: BlockType, other: BlockType, what: str) -> None:
+    models = []
+    for kind in (one, other):
+        m = bl.Model()
+        x = m.variable("x", kind.dim or 2, lower=0, upper=1)
+        m.add(kind, x, name="blocks")
+        m.minimize(x.sum())
+        models.append(m)
+    with pytest.raises(ModelError, match=f"'blocks' differ in {what}"):
+        bl.compile(models)
+    # A copy of a type is no other type.
+    copies = [models[0], bl.Model()]
+    x = copies[1].variable("x", one.dim or 2, lower=0, upper=1)
+    copies[1].add(copy.deepcopy(one), x, name="blocks")
+    copies[1].minimize(x.sum())
+    assert bl.compile(copies).batch == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -39,6 +41,24 @@ def layer(seed: int) -> tuple[ReluAffine, np.ndarray, np.ndarray, np.ndarray, np
     upper = lower + 2 * torch.rand(7, generator=g).double()
     block = ReluAffine(Segment.of(b.build(), node), ["value", "relu"], [3, 4], lower, upper)
     return block, np.hstack([first, second]), shift.numpy(), lower.numpy(), upper.numpy()
+
+
+def test_what_cancels_in_a_layer_does_not_raise_the_bound() -> None:
+    """Fixed inputs and weights of 1e9 that cancel: results are far smaller than what they sum."""
+    draw = np.random.default_rng(0)
+    for _ in range(30):
+        weights, at = 1e9 * draw.normal(size=6), draw.normal(size=6)
+        weights[5] = -(weights[:5] @ at[:5]) / at[5]
+        truth = sum((Fraction(w) * Fraction(v) for w, v in zip(weights.tolist(), at.tolist(), strict=True)), Fraction(0))
+        b = Builder((6,))
+        node = b.linear(0, torch.tensor(weights)[None])
+        m = bl.Model()
+        x = m.variable("x", 6, lower=at, upper=at)
+        z = m.variable("z", 1, lower=-1, upper=1)
+        m.add(ReluAffine(Segment.of(b.build(), node), ["value"], [6], at, at), [x[[i]] for i in range(6)] + [z])
+        m.minimize(z.sum())
+        solution = m.solve(passes=20)
+        assert Fraction(solution.bound.item()) <= truth and Fraction(solution.safe_bound.item()) <= truth
 
 
 @pytest.mark.parametrize("seed", range(20))
