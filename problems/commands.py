@@ -23,6 +23,7 @@ from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
 from blocklp.problems.qpbo import QpboSolution
 from blocklp.problems.report import ExactRow, Row, compare, exact_json, show, show_exact, to_json
+from blocklp.problems.together import share
 from blocklp.progress import Progress
 from blocklp.tightening import Round
 
@@ -57,7 +58,7 @@ class Options:
         number = int(self.device.partition(":")[2] or 0)
         if self.device != "cpu" and number >= torch.cuda.device_count():
             raise DeviceError(f"device {self.device!r} is missing, {torch.cuda.device_count()} CUDA devices are there; use cpu")
-        return vars(self) | {"dtype": getattr(torch, self.dtype), "time_limit": max(self.time_limit.left(), 1e-9)}
+        return vars(self) | {"dtype": getattr(torch, self.dtype)}
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,9 @@ def run_exact(
     for i, (file, n, pairs, note) in enumerate(names):
         if note and not output.quiet:
             errors.print(Text(f"{file}: {note}"))
-        share = deadline.within(deadline.left() / (len(names) - i))
+        own = share(deadline, 1, len(names) - i)
         with interruptible(), nullcontext() if output.quiet else SearchProgress() as callback:
-            rows.append(ExactRow(file, n, pairs, named, solve(i, time_limit=share.seconds, callback=callback), note))
+            rows.append(ExactRow(file, n, pairs, named, solve(i, time_limit=own, callback=callback), note))
         if rows[-1].found.status is bl.Status.INTERRUPTED:
             for missed, *_ in names[i + 1 :]:
                 errors.print(Text(f"{missed}: not reached before the interrupt"))

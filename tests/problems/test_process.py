@@ -79,6 +79,13 @@ def test_an_interrupt_of_the_passes_leaves_a_bracket(qubo: Path) -> None:
     assert entry["status"] == "interrupted" and entry["bound"] <= -13 <= entry["energy"]
 
 
+def test_streams_are_apart(tmp_path: Path) -> None:
+    (tmp_path / "g.clq").write_text("p edge 3 1\ne 1 2\n")
+    found = process("from blocklp.problems.process import main; main()", "mis", tmp_path / "g.clq", "--json")
+    assert json.loads(found.stdout)[0]["weight"] == 2
+    assert "complement" in found.stderr and found.returncode == 0
+
+
 def test_the_time_limit_counts_from_the_start_of_the_process(qubo: Path) -> None:
     found = process("from blocklp.problems.process import main; main()", "qpbo", qubo, "--json", "--time-limit", "0.1")
     assert (found.returncode, found.stdout) == (2, "") and "the time limit of 0.1 s was reached while reading" in found.stderr
