@@ -54,7 +54,8 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callb
     Returns
     -------
     ExactResult
-        Labels are int64.  Where no labelling respects the hard constraints energy and bound are infinite, and that is proved.
+        Labels are int64.  Where no labelling respects the hard constraints, or all have the energy ``mrf.top`` or more, energy and
+        bound are infinite, and that is proved.
 
     Raises
     ------
@@ -86,11 +87,14 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callb
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
         labels, below = np.zeros(mrf.n, dtype=np.int64), _trivial(integral)
-    energy = _energy(mrf, labels)
-    if below == math.inf:
-        bound, run.status = math.inf, Status.INFEASIBLE
-    else:
+    energy, bound = _energy(mrf, labels), math.inf
+    if below < math.inf:
         bound = min(energy, rounded_down(Fraction(mrf.constant) + unit.size * int(below) - _charge(unit, finite, whole, sizes)))
+    if bound == math.inf or bound >= mrf.top:
+        energy, bound, run.status = math.inf, math.inf, Status.INFEASIBLE
+    elif energy >= mrf.top:
+        # No labelling below the top is known; where the best of all is, rounding alone left the bound below it.
+        energy, run.status = math.inf, Status.STALLED if run.status is Status.OPTIMAL else run.status
     seconds = time.perf_counter() - began
     proven = run.status in (Status.OPTIMAL, Status.INFEASIBLE)
     return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status)

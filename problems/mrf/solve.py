@@ -38,7 +38,8 @@ class MrfSolution:
     labels : Tensor
         ``(n,)`` int64: the best labelling found.
     energy : float
-        Its value, an upper bound on the minimum; infinite if no labelling that respects the hard constraints was found.
+        Its value, an upper bound on the minimum; infinite if no labelling that respects the hard constraints, and has an energy below
+        ``Mrf.top``, was found.
     gap : float
         ``(energy - bound) / max(1, |energy|, |bound|)``: how far the labelling can be from the minimum.
     rounds : tuple of Round
@@ -118,11 +119,11 @@ def solve_mrf(
     if tighten is not False and decomposition == "chains":
         raise OptionError("decomposition='chains' is not tightened; leave it out, or use 'edges'")
     shared = list(clusters)
-    relaxations = [relax(mrf, decomposition, shared) for mrf in mrfs]
+    relaxations = [relax(mrf.without_top(), decomposition, shared) for mrf in mrfs]
     if tighten is not False:
         budget = Budget() if tighten is True else tighten
         found = tighten_in_turn([partial(_tightened, relaxation, budget) for relaxation in relaxations], told=told, **options)
-        return [_between(*result) for result in found]
+        return [_between(*result, mrf.top) for result, mrf in zip(found, mrfs, strict=True)]
     began = time.perf_counter()
     time_limit: float = options.pop("time_limit", math.inf)
 
@@ -130,8 +131,8 @@ def solve_mrf(
         return max(time_limit - (time.perf_counter() - began), 1e-9) if time_limit > 0 else time_limit
 
     solutions = _solved(relaxations, left, options)
-    pairs = zip(relaxations, solutions, strict=True)
-    return [_between(solution, rounded(relaxation, solution, left())) for relaxation, solution in pairs]
+    found_by = zip(relaxations, solutions, mrfs, strict=True)
+    return [_between(solution, rounded(relaxation, solution, left()), mrf.top) for relaxation, solution, mrf in found_by]
 
 
 def _solved(relaxations: list[Relaxation], left: Callable[[], float], options: dict[str, Any]) -> list[bl.Solution]:
@@ -206,7 +207,8 @@ def _continued(relaxation: Relaxation, begun: bl.Solution, time_limit: float, op
     )
 
 
-def _between(found: bl.Solution | Tightened, best: Labelled) -> MrfSolution:
-    """What is proved between a bound and a labelling."""
+def _between(found: bl.Solution | Tightened, best: Labelled, top: float) -> MrfSolution:
+    """What is proved between a bound and a labelling, which is none where its energy reaches the top."""
+    best = best if best.energy < top else replace(best, energy=math.inf)
     solution, rounds = (found.solution, found.rounds) if isinstance(found, Tightened) else (found, ())
     return MrfSolution(solution, best.labels, best.energy, gap_between(best.energy, float(solution.bound[0])), rounds)
