@@ -151,7 +151,7 @@ def test_several_instances_limits_and_options():
 
 
 def test_command_line(tmp_path):
-    file = tmp_path / "ring"
+    file = tmp_path / "ring.mc"
     file.write_text("5 5\n" + "".join(f"{i + 1} {(i + 1) % 5 + 1} 1\n" for i in range(5)))
     result = CliRunner().invoke(app, ["qpbo", str(file), "--tighten", "--json"])
     assert result.exit_code == 0
@@ -248,4 +248,4 @@ def test_paths_too_long_to_write_are_left_out_by_both(monkeypatch):
             with monkeypatch.context() as patch:
                 if not compiled:
                     patch.setattr(clusters, "affordable_loops", lambda *_: None)
-                assert bool(len(clusters._long_cycles(pairs, cut, 10, 10**6).scope)) == there
+                assert bool(len(clusters._long_cycles(pairs, cut, 10, 10**6, bl.Deadline()).scope)) == there
