@@ -77,7 +77,9 @@ def versions(module):
     found = {}
     for name, loop in vars(module).items():
         inside = [cell.cell_contents for cell in getattr(loop, "__closure__", None) or ()]
-        found |= {name: len(own.overloads) for own in (loop, *inside) if hasattr(own, "overloads")}
+        for own in (loop, *inside):
+            if hasattr(own, "overloads") and not name.startswith("_"):
+                found[name] = len(own.overloads)
     return found
 
 

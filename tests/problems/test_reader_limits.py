@@ -27,7 +27,7 @@ from blocklp.problems.qpbo import read_qubo
 
 folder, seeds = Path(sys.argv[1]), eval(sys.argv[2])
 readers = {".sparse": read_qubo, ".mc": read_qubo, ".clq": read_graph, ".evid": read_evidence}
-NUMBERS = ["100000000", "200", "0", "-1", "nan", "inf", "1e400", "1e308", "999999999999999999", "99999999999999999999", "1_0", "0.5", ""]
+NUMBERS = "100000000 200 0 -1 nan inf 1e400 1e308 999999999999999999 99999999999999999999 1_0 0.5".split()
 read = refused = 0
 for name, text in seeds.items():
     rng = random.Random(zlib.crc32(name.encode()))
