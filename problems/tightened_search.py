@@ -40,6 +40,8 @@ SHRUNK = 0.7
 """Share of the labels of the root at which what is left of a node is a problem of its own."""
 BATCH, SWEEPS = 32, 32
 """Nodes that are bounded at once, and their sweeps."""
+PER_COPY = 5e-6
+"""Seconds for each copy of a variable that it takes to lay out a model and to bound its root, on a busy machine."""
 MEMORY = 2e9
 """Bytes of multipliers of open nodes above which the deepest nodes come first."""
 
@@ -130,7 +132,7 @@ class _Search:
             gaps.append(best.energy - float(solution.bound[0]))
             if math.isinf(gaps[-1]):
                 return len(gaps) > PATIENCE[0][0]
-            if gaps[-1] <= RETRIED * self.gap and self.fixed(solution) <= SHRUNK:
+            if gaps[-1] <= RETRIED * self.gap and self.affords_fixing() and self.fixed(solution) <= SHRUNK:
                 return True
             return any(len(gaps) > rounds and gaps[-1] > (1 - share) * gaps[-1 - rounds] for rounds, share in PATIENCE)
 
@@ -142,8 +144,15 @@ class _Search:
         self.bound = float(found.solution.safe_bound[0])
         if found.solution.status[0] is Status.INTERRUPTED:
             self.run.status = Status.INTERRUPTED
-        elif self.bound < self.goal() and not self.run.over():
-            self.fixed(found.solution)
+        elif self.bound < self.goal():
+            if self.affords_fixing():
+                self.fixed(found.solution)
+            else:
+                self.run.status = Status.TIME_LIMIT
+
+    def affords_fixing(self) -> bool:
+        """Whether there is time to fix by reduced costs, which lays out the model anew."""
+        return self.run.deadline.affords(PER_COPY * self.branching.problem.model.sizes()["copies"])
 
     def fixed(self, solution: bl.Solution) -> float:
         """Fix by reduced costs, for the root of the search; return the share of labels that is left."""
