@@ -29,7 +29,7 @@ def read(name: str) -> Instance:
         raise FileNotFoundError(f"{path} is missing: this case needs the data set shared/data/qpbo")
     if name.startswith("mrf/"):
         return read_mrf(path, log=name.startswith("mrf/tiny/"))
-    return read_graph(path) if name.startswith("mis/") else read_qubo(path)
+    return read_graph(path) if name.startswith("mis/") else read_qubo(path, "maxcut" if name.startswith("maxcut/") else None)
 
 
 def known(name: str) -> float | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, OracleError
 from blocklp.status import Status
 
@@ -147,7 +148,7 @@ def branch_and_bound(
     tol: float = 0.0,
     cutoff: float = math.inf,
     max_nodes: int | None = None,
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
     memory: float = math.inf,
     callback: Callable[[SearchEvent], Any] | None = None,
 ) -> SearchResult:
@@ -171,7 +172,7 @@ def branch_and_bound(
         at an incumbent below it.
     max_nodes : int, optional
         Most nodes to expand.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds; looked at between batches.
     memory : float
         While open nodes have more ``bytes`` than this, the deepest come first; a depth-first search still goes above it.
@@ -201,8 +202,9 @@ def branch_and_bound(
     (-6.0, 3, True)
     """
     most = math.inf if max_nodes is None else max_nodes
-    if not (batch >= 1 and most >= 1 and time_limit > 0 and memory > 0):
-        raise OptionError(f"{batch=}, {max_nodes=}, {time_limit=}, {memory=}; all must be positive")
+    deadline = Deadline.of(time_limit)
+    if not (batch >= 1 and most >= 1 and memory > 0):
+        raise OptionError(f"{batch=}, {max_nodes=}, {memory=}; all must be positive")
     if not 0 <= tol < math.inf or math.isnan(cutoff):
         raise OptionError(f"{tol=}, {cutoff=}; tol must be finite and not negative, cutoff not NaN")
     began, search = time.perf_counter(), _Search(cutoff, tol)
@@ -212,7 +214,7 @@ def branch_and_bound(
     event = search.event(0, began)
     try:
         while search.heap and event.bound < search.goal():
-            if event.nodes >= most or time.perf_counter() - began >= time_limit:
+            if event.nodes >= most or deadline.over():
                 status = Status.PASS_LIMIT if event.nodes >= most else Status.TIME_LIMIT
                 break
             nodes = search.take(int(min(batch, most - event.nodes)), deepest=search.bytes > memory)

@@ -245,7 +245,7 @@ def mis(
 
     asked = None if format is None else OBJECTIVES[format]
     given_graphs = [read_graph(file, asked, max_bytes=max_bytes, time_limit=deadline) for file in files]
-    graphs = [graph.complement() if graph.objective == "clique" else graph for graph in given_graphs]
+    graphs = [graph.complement(max_bytes) if graph.objective == "clique" else graph for graph in given_graphs]
     names = [
         (str(file), graph.n, len(graph.edges), "" if graph is given else COMPLEMENTED)
         for file, graph, given in zip(files, graphs, given_graphs, strict=True)

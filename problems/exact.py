@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 from torch import Tensor
 
-from blocklp.compiled import loops
-from blocklp.errors import MissingDependencyError, install
+from blocklp import compiled
+from blocklp.deadline import Deadline
 from blocklp.progress import INTERVAL
 from blocklp.search import SearchEvent
 from blocklp.status import Status
@@ -30,18 +32,48 @@ REASONS = {
 Callback = Callable[[SearchEvent], Any]
 
 
-def search_loops(module: str) -> Any:
-    """Import compiled loops that a search cannot do without.
+LOADING = 2.0
+"""Seconds that it takes to import numba on a busy machine."""
 
-    Raises
-    ------
-    MissingDependencyError
-        numba is not installed.
+_rehearsed: set[str] = set()
+
+
+def affordable_loops(module: str, deadline: Deadline) -> Any:
+    """Import a module of compiled loops, unless its import, or a compilation that nobody has done yet, would take too long.
+
+    The module states by ``SECONDS`` how long it takes to compile all of its loops, which ``rehearse()`` does.  None without them.
     """
-    found = loops(module)
+    if math.isinf(deadline.left()):
+        return compiled.loops(module)
+    if "numba" not in sys.modules and not deadline.affords(LOADING):
+        return None
+    found = compiled.loops(module)
+    if found is None or module in _rehearsed or compiled._cached(found, torch.float64) or deadline.affords(found.SECONDS):
+        return found
+    return None
+
+
+def search_loops(module: str, run: Run) -> Any:
+    """Import the compiled loops of a search, and compile all of them if nobody has yet.
+
+    None without numba, and where there is no time for that: searches are slower then.
+    """
+    found = affordable_loops(module, run.deadline)
     if found is None:
-        raise MissingDependencyError(f"exact search runs in loops that numba compiles: {install('fast')}")
+        run.detail = "It did without compiled loops: they need numba, and once on a machine up to a minute to be compiled."
+        return None
+    if module not in _rehearsed and not compiled._cached(found, torch.float64):
+        found.rehearse()
+        compiled.note(found, torch.float64)
+    _rehearsed.add(module)
     return found
+
+
+def relative_gap(energy: float, bound: float, floor: float = 0.0) -> float:
+    """``|energy - bound| / max(|energy|, |bound|, floor)``; zero where they are equal, infinite where one of them is infinite."""
+    if energy == bound:
+        return 0.0
+    return abs(energy - bound) / max(abs(energy), abs(bound), floor) if math.isfinite(energy) and math.isfinite(bound) else math.inf
 
 
 def in_units(callback: Callback | None, unit: float) -> Callback | None:
@@ -57,28 +89,27 @@ class Run:
 
     Attributes
     ----------
-    deadline : float
-        By ``time.perf_counter()``.
+    deadline : Deadline
+        When to stop.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` after every batch of nodes; True stops.
     nodes : int
         Nodes bounded so far.
     status : Status
         ``OPTIMAL`` until a part could not be solved.
+    detail : str
+        What was done without for lack of time.
     """
 
-    deadline: float
+    deadline: Deadline
     callback: Callback | None
     nodes: int = 0
     status: Status = Status.OPTIMAL
-
-    def left(self) -> float:
-        """Seconds, never zero: that is for ``over`` to tell, and solvers refuse a limit of zero."""
-        return max(self.deadline - time.perf_counter(), 1e-6)
+    detail: str = ""
 
     def over(self) -> bool:
         """Whether to stop, by an interrupt or the deadline."""
-        if self.status is not Status.INTERRUPTED and time.perf_counter() >= self.deadline:
+        if self.status is not Status.INTERRUPTED and self.deadline.over():
             self.status = Status.TIME_LIMIT
         return self.status in (Status.INTERRUPTED, Status.TIME_LIMIT)
 
@@ -105,6 +136,8 @@ class ExactResult:
         Time taken.
     status : Status
         ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``INTERRUPTED`` or ``STALLED``; ``reason`` is the sentence.
+    detail : str
+        What the search did without for lack of time.
     """
 
     labels: Tensor
@@ -114,18 +147,17 @@ class ExactResult:
     nodes: int
     seconds: float
     status: Status
+    detail: str = ""
 
     @property
     def reason(self) -> str:
-        """Why the search ended, in one sentence."""
-        return REASONS[self.status]
+        """Why the search ended."""
+        return f"{REASONS[self.status]} {self.detail}".strip() if self.status is Status.TIME_LIMIT else REASONS[self.status]
 
     @property
     def gap(self) -> float:
-        """``|energy - bound| / max(1, |energy|, |bound|)``; zero where both are infinite, infinite where the energy alone is."""
-        if not math.isfinite(self.energy):
-            return 0.0 if self.energy == self.bound else math.inf
-        return abs(self.energy - self.bound) / max(1.0, abs(self.energy), abs(self.bound))
+        """``|energy - bound| / max(|energy|, |bound|)``; zero where they are equal, infinite where the energy alone is infinite."""
+        return relative_gap(self.energy, self.bound)
 
 
 class SearchProgress:
@@ -156,5 +188,5 @@ class SearchProgress:
         if self._live is None or now - self._drawn < INTERVAL:
             return
         self._drawn = now
-        size = max(1.0, abs(event.incumbent), abs(event.bound))
-        self._live.update(Text(f"{event} | gap {abs(event.incumbent - event.bound) / size:.1e}", no_wrap=True), refresh=True)
+        gap = relative_gap(event.incumbent, event.bound)
+        self._live.update(Text(f"{event} | gap {gap:.1e}", no_wrap=True), refresh=True)

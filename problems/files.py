@@ -6,16 +6,20 @@ import bz2
 import gzip
 import importlib
 import lzma
+import math
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import blocklp as bl
-from blocklp.errors import FormatError, MissingDependencyError
+from blocklp.errors import FormatError, MissingDependencyError, OptionError
 
 MAX_BYTES = 2**30
 """Most bytes that a file may hold once decompressed, unless the caller raises it (``max_bytes=``, ``--max-bytes``)."""
+
+MEMORY = 4
+"""What is made of a file may take so many times ``max_bytes`` of memory."""
 
 PIECE = 2**20
 """Bytes that are read at a time."""
@@ -25,6 +29,57 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".lzma": "xz", ".zs
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x5d\x00\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _OPENERS: dict[str, Callable[..., Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+
+
+class Allowance:
+    """What a reader may take of memory and time; it asks before it allocates.
+
+    Parameters
+    ----------
+    path : Path
+        The file, for messages.
+    max_bytes : int
+        Most bytes that it may hold once decompressed; what is made of it may take ``MEMORY`` times as many.
+    time_limit : float or Deadline
+        Seconds, or what is left of a deadline.
+
+    Raises
+    ------
+    OptionError
+        If ``max_bytes`` is not a positive integer, or ``time_limit`` not positive.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES, time_limit: float | bl.Deadline = math.inf) -> None:
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+            raise OptionError(f"max_bytes is {max_bytes!r}; it must be a positive integer")
+        self.path, self.max_bytes, self.taken = path, max_bytes, 0
+        self.deadline = bl.Deadline.of(time_limit)
+
+    def take(self, size: int, what: str) -> None:
+        """Account for so many bytes of memory.
+
+        Raises
+        ------
+        FormatError
+            If that is too much, before anything is allocated.
+        """
+        self.taken += size
+        if self.taken > MEMORY * self.max_bytes:
+            needed = -(-self.taken // MEMORY)
+            raise FormatError(
+                f"{self.path}: {what} would take {self.taken} bytes of memory, more than {MEMORY} times max_bytes "
+                f"({self.max_bytes}); correct the file, or raise max_bytes to {needed}"
+            )
+
+    def check(self) -> None:
+        """Give up at the deadline.
+
+        Raises
+        ------
+        TimeLimitError
+            If it is over.
+        """
+        self.deadline.check(f"reading {self.path}")
 
 
 def format_suffix(path: str | Path) -> str:

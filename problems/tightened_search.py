@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,8 @@ SHRUNK = 0.7
 """Share of the labels of the root at which what is left of a node is a problem of its own."""
 BATCH, SWEEPS = 32, 32
 """Nodes that are bounded at once, and their sweeps."""
+PER_COPY = 5e-6
+"""Seconds for each copy of a variable that it takes to lay out a model and to bound its root, on a busy machine."""
 MEMORY = 2e9
 """Bytes of multipliers of open nodes above which the deepest nodes come first."""
 
@@ -129,12 +132,12 @@ class _Search:
             gaps.append(best.energy - float(solution.bound[0]))
             if math.isinf(gaps[-1]):
                 return len(gaps) > PATIENCE[0][0]
-            if gaps[-1] <= RETRIED * self.gap and self.fixed(solution) <= SHRUNK:
+            if gaps[-1] <= RETRIED * self.gap and self.affords_fixing() and self.fixed(solution) <= SHRUNK:
                 return True
             return any(len(gaps) > rounds and gaps[-1] > (1 - share) * gaps[-1 - rounds] for rounds, share in PATIENCE)
 
         tol = max(0.1 * self.grid.step / max(1.0, abs(self.best.energy)), 1e-12)
-        limits = {"tol": tol, "passes": PASSES, "time_limit": self.run.left()}
+        limits: dict[str, Any] = {"tol": tol, "passes": PASSES, "time_limit": self.run.deadline}
         found, best = tightened(self.branching.problem, self.best, BUDGET, cutoff=self.goal(), told=told, enough=enough, **limits)
         self.offer(best)
         self.run.nodes += 1
@@ -142,13 +145,20 @@ class _Search:
         if found.solution.status[0] is Status.INTERRUPTED:
             self.run.status = Status.INTERRUPTED
         elif self.bound < self.goal():
-            self.fixed(found.solution)
+            if self.affords_fixing():
+                self.fixed(found.solution)
+            else:
+                self.run.status = Status.TIME_LIMIT
+
+    def affords_fixing(self) -> bool:
+        """Whether there is time to fix by reduced costs, which lays out the model anew."""
+        return self.run.deadline.affords(PER_COPY * self.branching.problem.model.sizes()["copies"])
 
     def fixed(self, solution: bl.Solution) -> float:
         """Fix by reduced costs, for the root of the search; return the share of labels that is left."""
         self.nodes = bl.Nodes(self.branching.problem.model, self.branching.variables)
         free = torch.full((1, len(self.nodes.columns)), -1, dtype=torch.int8)
-        found = self.nodes.solve(free, solution.state, cutoff=self.goal(), sweeps=0)
+        found = self.nodes.solve(free, solution.state, cutoff=self.goal(), sweeps=0, time_limit=self.run.deadline)
         self.gap, self.size = self.best.energy - float(solution.bound[0]), self.branching.size(free[0].numpy())
         self.root = _node(float(solution.safe_bound[0]), 0, found.fixings, found.multipliers)
         return self.branching.size(found.fixings[0].numpy()) / self.size
@@ -161,7 +171,7 @@ class _Search:
             batch=BATCH,
             tol=0.999 * self.grid.step,
             cutoff=self.goal(),
-            time_limit=self.run.left(),
+            time_limit=self.run.deadline,
             memory=MEMORY,
             callback=self.told,
         )
@@ -189,7 +199,7 @@ class _Search:
         if self.run.status is Status.INTERRUPTED:  # in a rest, which has returned what it had
             raise KeyboardInterrupt
         fixings, multipliers = (torch.cat([node.state[k] for node in nodes]) for k in (0, 1))
-        found = self.nodes.solve(fixings, multipliers, cutoff=self.goal(), sweeps=SWEEPS, time_limit=self.run.left())
+        found = self.nodes.solve(fixings, multipliers, cutoff=self.goal(), sweeps=SWEEPS, time_limit=self.run.deadline)
         self.run.nodes += len(nodes)
         if int(Status.INTERRUPTED) in found.status.tolist():
             raise KeyboardInterrupt

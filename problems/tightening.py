@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import OptionError
+from blocklp.problems.exact import relative_gap
 from blocklp.problems.together import share, stop
 from blocklp.solution import Values
 from blocklp.tightening import Budget, Round, Search, Tightened, tighten
@@ -29,11 +29,6 @@ class Labelled:
 
     labels: Tensor
     energy: float
-
-
-def gap_between(energy: float, bound: float) -> float:
-    """How far a labelling can be from the minimum, relative to its size; infinite where it violates a hard constraint."""
-    return max(0.0, energy - bound) / max(1.0, abs(energy), abs(bound)) if math.isfinite(energy) else math.inf
 
 
 @dataclass(frozen=True)
@@ -103,11 +98,14 @@ def tightened(
     if not isinstance(tol, int | float) or not isinstance(cutoff, int | float):
         raise OptionError(f"{tol=}, {cutoff=}; tightening takes one number for all instances")
 
+    floor = 0.0
+
     def goal() -> float:
-        return min(cutoff, best.energy - tol * max(1.0, abs(best.energy))) if math.isfinite(best.energy) else cutoff
+        return min(cutoff, best.energy - tol * max(floor, abs(best.energy))) if math.isfinite(best.energy) else cutoff
 
     def look(round: Round, solution: bl.Solution) -> bool:
-        nonlocal best
+        nonlocal best, floor
+        floor = float(solution.floor[0])
         found = problem.rounded(solution)
         if found.energy < best.energy:
             best = found
@@ -123,7 +121,7 @@ def _with_labelling(problem: Problem, solution: bl.Solution, best: Labelled, tol
     if not best.energy < float(solution.primal[0]):
         return solution
     energy = torch.full_like(solution.primal, best.energy)
-    gap = (energy - solution.bound).clamp(min=0) / torch.maximum(energy.abs(), solution.bound.abs()).clamp(min=1)
+    gap = torch.full_like(energy, relative_gap(best.energy, float(solution.bound[0]), float(solution.floor[0])))
     x = problem.lifted(solution, best.labels)
     stopped = bl.Status.INTERRUPTED in solution.status
     status = solution.status if stopped or bool(gap[0] > tol) else (bl.Status.OPTIMAL,)
@@ -132,16 +130,16 @@ def _with_labelling(problem: Problem, solution: bl.Solution, best: Labelled, tol
 
 
 def tighten_in_turn(
-    calls: Sequence[Callable[..., tuple[Tightened, T]]], *, time_limit: float = math.inf, **options: Any
+    calls: Sequence[Callable[..., tuple[Tightened, T]]], *, time_limit: float | bl.Deadline = math.inf, **options: Any
 ) -> list[tuple[Tightened, T]]:
     """Tighten several instances one after another, since each gets clusters of its own; ``time_limit`` is for all, in equal shares.
 
     What an instance leaves of its share goes to the next ones.
     """
-    began = time.perf_counter()
+    deadline = bl.Deadline.of(time_limit)
     found: list[tuple[Tightened, T]] = []
     for call in calls:
-        found.append(call(time_limit=share(time_limit, began, 1, len(calls) - len(found)), **options))
+        found.append(call(time_limit=share(deadline, 1, len(calls) - len(found)), **options))
         if bl.Status.INTERRUPTED in found[-1][0].solution.status:
             options |= {"told": stop, "callback": stop, "passes": 1}
     return found

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import blocklp as bl
 
+GRACE = 0.2
+"""Seconds by which models may be stated too late."""
+
 
 def solve_together(
-    models: Sequence[bl.Model], *, time_limit: float = math.inf, device: str = "cpu", dtype: Any = None, **options: Any
+    models: Sequence[bl.Model], *, time_limit: float | bl.Deadline = math.inf, device: str = "cpu", dtype: Any = None, **options: Any
 ) -> list[bl.Solution]:
     """Solve single-instance models; those with the same variables and kinds of blocks share a batch.
 
@@ -20,7 +22,7 @@ def solve_together(
     ----------
     models : sequence of Model
         Of one instance each.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds for all of them.  Each batch gets the share of what is left that its instances are of those left, so that one hard
         instance does not take the time of all others.  A batch whose turn comes too late is left after its first pass, with a valid
         bound; so is every later batch after an interrupt.
@@ -34,7 +36,7 @@ def solve_together(
     list of Solution
         One a model, in their order; ``history`` holds the events of that instance until it left.
     """
-    began = time.perf_counter()
+    deadline = bl.Deadline.of(time_limit)
     build = {"device": device} if dtype is None else {"device": device, "dtype": dtype}
     batches: dict[Hashable, list[int]] = {}
     for position, model in enumerate(models):
@@ -42,20 +44,27 @@ def solve_together(
     found: dict[int, bl.Solution] = {}
     for members in batches.values():
         solver = bl.compile([models[i] for i in members], **build)
-        seconds = share(time_limit, began, len(members), len(models) - len(found))
-        batch = solver.solve(time_limit=seconds, **options)
+        batch = solver.solve(time_limit=share(deadline, len(members), len(models) - len(found)), **options)
         found |= {i: replace(batch.instance(k), history=_events(batch, k)) for k, i in enumerate(members)}
         if bl.Status.INTERRUPTED in batch.status:
             options["callback"] = stop
     return [found[i] for i in range(len(models))]
 
 
-def share(time_limit: float, began: float, count: int, of: int) -> float:
-    """Seconds for ``count`` of the ``of`` instances that are left, of a limit for all that began at ``began``.
+def lenient(deadline: bl.Deadline) -> bl.Deadline:
+    """The deadline for stating models, without which there is nothing to return: a little later."""
+    return bl.Deadline(deadline.seconds + GRACE, began=deadline.began)
 
-    Always positive, but for limits that are not: those are for the solver to refuse.
-    """
-    return max((time_limit - (time.perf_counter() - began)) * count / of, 1e-9) if time_limit > 0 else time_limit
+
+def before(deadline: bl.Deadline, seconds: float) -> bl.Deadline:
+    """The deadline for work that so many seconds of other work follow, if that is a fifth of what is left at most."""
+    left = deadline.left()
+    return deadline if math.isinf(left) else deadline.within(max(left - min(seconds, left / 5), 1e-9))
+
+
+def share(deadline: bl.Deadline, count: int, of: int) -> bl.Deadline:
+    """The deadline for ``count`` of the ``of`` instances that are left."""
+    return deadline if count == of else deadline.within(max(deadline.left() * count / of, 1e-9))
 
 
 def stop(*_: Any) -> bool:

@@ -11,12 +11,14 @@ edges to the clique.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 import numpy as np
 
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.qpbo.arrays import IntArray
@@ -27,7 +29,9 @@ GROWTH = 3
 """Entries of all cliques besides those of the cover, in multiples of its entries: dense graphs have cliques without end."""
 
 
-def edge_clique_cover(graph: WeightedGraph, max_size: int | None = None) -> dict[int, IntArray]:
+def edge_clique_cover(
+    graph: WeightedGraph, max_size: int | None = None, *, time_limit: float | Deadline = math.inf
+) -> dict[int, IntArray]:
     """Cover every edge by cliques, grouped by their size.
 
     Deterministic.  Each clique cannot be extended unless it has ``max_size`` nodes, and each covers an edge that the
@@ -39,6 +43,8 @@ def edge_clique_cover(graph: WeightedGraph, max_size: int | None = None) -> dict
         The graph whose cliques are meant (for a clique problem, its ``complement()``).
     max_size : int, optional
         Largest clique wanted, at least 2; by default any.
+    time_limit : float or Deadline
+        Seconds; edges that are not covered then become cliques of their own.
 
     Returns
     -------
@@ -53,10 +59,10 @@ def edge_clique_cover(graph: WeightedGraph, max_size: int | None = None) -> dict
     if max_size is not None and max_size < 2:
         raise OptionError(f"max_size is {max_size}; a clique that covers an edge has at least 2 nodes")
     limit = graph.n if max_size is None else max_size
-    return _by_size(_cover(graph, _neighbours(graph), limit))
+    return _by_size(_cover(graph, _neighbours(graph), limit, Deadline.of(time_limit)))
 
 
-def heavy_cliques(graph: WeightedGraph) -> dict[int, IntArray]:
+def heavy_cliques(graph: WeightedGraph, *, time_limit: float | Deadline = math.inf) -> dict[int, IntArray]:
     """Return the edge clique cover and more maximal cliques, grouped by their size: a stronger bound.
 
     Deterministic.  One clique is grown from every node, and one from every edge that fewer than two cliques hold, each time by the
@@ -66,6 +72,8 @@ def heavy_cliques(graph: WeightedGraph) -> dict[int, IntArray]:
     ----------
     graph : WeightedGraph
         As in :func:`edge_clique_cover`.
+    time_limit : float or Deadline
+        As there; cliques beyond the cover are left out then.
 
     Returns
     -------
@@ -75,11 +83,14 @@ def heavy_cliques(graph: WeightedGraph) -> dict[int, IntArray]:
     adjacent = _neighbours(graph)
     weights: list[float] = graph.weights.tolist()
     # Keys are cliques, values do not matter: a set that keeps its order.
-    family = dict.fromkeys(_cover(graph, adjacent, graph.n))
+    deadline = Deadline.of(time_limit)
+    family = dict.fromkeys(_cover(graph, adjacent, graph.n, deadline))
     held = Counter(pair for clique in family for pair in combinations(clique, 2))
     room = GROWTH * sum(map(len, family))
     starts = [(node,) for node in range(graph.n) if adjacent[node]] + [(head, tail) for head, tail in graph.edges.tolist()]
     for start in starts:
+        if deadline.over():
+            break
         if len(start) == 2 and held[start] >= 2:
             continue
         clique = _grow_heavy(start, adjacent, weights)
@@ -109,13 +120,13 @@ def _by_size(cliques: Iterable[Clique]) -> dict[int, IntArray]:
     return {size: np.array(groups[size], dtype=np.int64) for size in sorted(groups)}
 
 
-def _cover(graph: WeightedGraph, adjacent: list[set[int]], limit: int) -> Iterator[Clique]:
-    """Cover every edge by cliques of at most ``limit`` nodes."""
+def _cover(graph: WeightedGraph, adjacent: list[set[int]], limit: int, deadline: Deadline) -> Iterator[Clique]:
+    """Cover every edge by cliques of at most ``limit`` nodes, after the deadline by itself."""
     uncovered = [set(nodes) for nodes in adjacent]
     for head, tail in graph.edges.tolist():
         if tail not in uncovered[head]:
             continue
-        clique = _grow([head, tail], adjacent, uncovered, limit)
+        clique = [head, tail] if deadline.over() else _grow([head, tail], adjacent, uncovered, limit)
         for node in clique:
             uncovered[node].difference_update(clique)
         yield tuple(sorted(clique))

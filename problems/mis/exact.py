@@ -7,7 +7,6 @@ which every node is reduced again, and bounded by the roof dual and by a cover w
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from blocklp.errors import OptionError
+from blocklp.deadline import Deadline
+from blocklp.errors import TimeLimitError
 from blocklp.exact import rounded_down
 from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
@@ -37,18 +37,24 @@ DENSE, EFFORT = 400, 5e7
 """Nodes of a graph below which a compiled search is tried, and its budget: nodes of the tree times squares of nodes of the graph."""
 PAIRS, PASSES = 20_000, 600
 """Most pairs of a graph that is bounded by the LP of its cliques, and the passes of that."""
+PIECE, LOCAL = 2e6, 5e7
+"""Of that budget what is spent between two looks at the clock; steps of local search in a second, at least."""
+PER_EDGE = 1e-5
+"""Seconds that it takes to build and to reduce a graph, for a node or an edge, at least."""
 SPARSE = 5
 """A kernel of fewer pairs a node is tried as a quadratic function first."""
 
 
-def solve_mis_exactly(graph: WeightedGraph, *, time_limit: float = math.inf, callback: Callback | None = None) -> ExactResult:
+def solve_mis_exactly(
+    graph: WeightedGraph, *, time_limit: float | Deadline = math.inf, callback: Callback | None = None
+) -> ExactResult:
     """Find a heaviest independent set, with proof.
 
     Parameters
     ----------
     graph : WeightedGraph
         The graph, with independent sets as objective.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds; then, and after an interrupt, the best set and a valid bound are returned.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way, whose values are minus weights, after every batch of
@@ -66,10 +72,9 @@ def solve_mis_exactly(graph: WeightedGraph, *, time_limit: float = math.inf, cal
     ModelError
         The graph states a clique problem; solve its ``complement()``.  Or weights and penalties add up to more than float64 holds.
     """
-    if not time_limit > 0:
-        raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
+    deadline = Deadline.of(time_limit)
+    began = deadline.elapsed()
     graph.require_independent_set()
-    began = time.perf_counter()
     # With the penalties that edges have in the quadratic function.
     total = total_of(np.concatenate([graph.weights, graph.weights[graph.edges].max(1, initial=0.0)]))
     unit = Unit.of(graph.weights, total)
@@ -77,31 +82,31 @@ def solve_mis_exactly(graph: WeightedGraph, *, time_limit: float = math.inf, cal
     # No set weighs more than its integers stand for by more than all that rounding has lowered them.
     _, charge = unit.rounding(graph.weights, whole)
     integral = WeightedGraph(whole, graph.edges)
-    run = _Run(began + time_limit, in_units(callback, float(unit.size)), grid=Grid.of(whole, unit.near))
+    run = _Run(deadline, in_units(callback, float(unit.size)), grid=Grid.of(whole, unit.near))
     try:
         members, most = run.solve(integral)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
-        members, most = _greedy(integral), float(whole.sum())
+        members, most = _greedy(integral, deadline), float(whole.sum())
     bound = 0.0 - rounded_down(-(unit.size * int(most) + charge))
     labels, weight = torch.tensor(members.astype(np.int8)), math.fsum(graph.weights[members])
-    seconds = time.perf_counter() - began
-    return ExactResult(labels, weight, bound, run.status is Status.OPTIMAL, run.nodes, seconds, run.status)
+    seconds = deadline.elapsed() - began
+    return ExactResult(labels, weight, bound, run.status is Status.OPTIMAL, run.nodes, seconds, run.status, run.detail)
 
 
-def local_search(graph: WeightedGraph, start: NDArray[np.bool_], rounds: int) -> NDArray[np.bool_]:
-    """Improve an independent set by tabu search by swaps."""
+def local_search(kernels: Any, graph: WeightedGraph, start: NDArray[np.bool_], rounds: int) -> NDArray[np.bool_]:
+    """Improve an independent set by tabu search by swaps, in compiled loops (:mod:`blocklp.problems.mis.search_kernels`)."""
     inside, best = start.copy(), start.copy()
     near = np.concatenate([graph.edges, graph.edges[:, ::-1]])
     near = near[np.argsort(near[:, 0], kind="stable")]
     first = np.concatenate([[0], np.cumsum(np.bincount(near[:, 0], minlength=graph.n))]).astype(np.int64)
-    _kernels().tabu_swaps(first, np.ascontiguousarray(near[:, 1]), graph.weights, inside, rounds, 4000, best)
+    kernels.tabu_swaps(first, np.ascontiguousarray(near[:, 1]), graph.weights, inside, rounds, 4000, best)
     return best
 
 
-def _greedy(graph: WeightedGraph) -> NDArray[np.bool_]:
-    members = greedy_independent_set(graph, torch.tensor(graph.weights)[None]).members
-    return np.asarray(swap_descent(graph, members).members[0].numpy(), dtype=np.bool_)
+def _greedy(graph: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_]:
+    members = greedy_independent_set(graph, torch.tensor(graph.weights)[None], time_limit=deadline).members
+    return np.asarray(swap_descent(graph, members, time_limit=deadline).members[0].numpy(), dtype=np.bool_)
 
 
 @dataclass
@@ -112,6 +117,9 @@ class _Run(Run):
 
     def solve(self, graph: WeightedGraph) -> tuple[NDArray[np.bool_], float]:
         """Members and bound."""
+        if not self.deadline.affords(PER_EDGE * (graph.n + len(graph.edges))):
+            self.status = Status.TIME_LIMIT
+            return _greedy(graph, self.deadline), float(graph.weights.sum())
         kernel = _kernel(graph)
         kernel.reduce(self.deadline)
         most = kernel.won + sum(kernel.weights.values())
@@ -131,26 +139,36 @@ class _Run(Run):
     def _component(self, graph: WeightedGraph, nodes: list[int]) -> tuple[set[int], float]:
         best, most = np.zeros(graph.n, dtype=bool), float(graph.weights.sum())
         try:
-            best = _greedy(graph)
+            best = _greedy(graph, self.deadline)
             if not self.over():
-                best = local_search(graph, best, int(min(200_000, 5e7 / graph.n)))
-                best, most = self._searched(graph, best)
+                kernels = search_loops("blocklp.problems.mis.search_kernels", self)
+                if kernels is not None:
+                    best = local_search(kernels, graph, best, self._rounds(graph))
+                best, most = self._searched(kernels, graph, best)
+        except TimeLimitError:
+            self.status = Status.TIME_LIMIT
         except KeyboardInterrupt:
             self.status = Status.INTERRUPTED
         return {nodes[v] for v in np.flatnonzero(best)}, most
 
-    def _searched(self, graph: WeightedGraph, best: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], float]:
+    def _rounds(self, graph: WeightedGraph) -> int:
+        """Rounds of local search: a fifth of the time left at most."""
+        each = graph.n + 8 * len(graph.edges) / graph.n
+        return int(min(200_000, 5e7 / graph.n, max(0.2 * self.deadline.left() * LOCAL / each, 1)))
+
+    def _searched(self, kernels: Any, graph: WeightedGraph, best: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], float]:
         if len(graph.edges) < SPARSE * graph.n and _is_function(graph, self.deadline):
             # Minus the energy of the best labels is the weight of the set that they can be made to.
-            found = solve_qpbo_exactly(graph.to_qubo(), time_limit=self.left(), callback=self.callback)
+            found = solve_qpbo_exactly(graph.to_qubo(), time_limit=self.deadline, callback=self.callback)
+            self.detail = self.detail or found.detail
             self.nodes += found.nodes
             chosen = _independent(graph, found.labels.numpy())
             if not found.proven:
                 self.status = found.status
             return max(best, chosen, key=lambda b: float(graph.weight(b))), -found.bound
-        search, tolerance = _Branching(graph, best, self.grid), self.grid.tolerance
+        search, tolerance = _Branching(graph, best, self.grid, kernels, self.deadline), self.grid.tolerance
         result = branch_and_bound(
-            [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=self.left(), callback=self.callback
+            [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=self.deadline, callback=self.callback
         )
         self.nodes += search.nodes
         # Whatever was pruned is heavier by less than a step: by nothing, or by what does not matter.
@@ -163,8 +181,9 @@ class _Run(Run):
 class _Branching:
     """Expands nodes, each a kernel of a graph."""
 
-    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], grid: Grid) -> None:
+    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], grid: Grid, kernels: Any, deadline: Deadline) -> None:
         self.graph, self.best, self.grid = graph, best, grid
+        self.kernels, self.deadline = kernels, deadline
         self.weight = float(graph.weight(best))
         self.nodes = 0
 
@@ -176,6 +195,9 @@ class _Branching:
         """Branch on a node of most neighbours; what a child leaves is reduced and bounded, and solved if that is easy."""
         children = []
         for node in nodes:
+            if self.deadline.over():
+                children.append(node)
+                continue
             kernel: Kernel = node.state
             v = max(kernel.weights, key=lambda u: (len(kernel.near[u]), kernel.weights[u]))
             for enter in (True, False):
@@ -192,8 +214,8 @@ class _Branching:
     def _bounded(self, kernel: Kernel) -> float | None:
         """Reduce, bound, and solve if easy; None if nothing better can be below."""
         self.nodes += 1
-        kernel.reduce()
-        left = kernel.fix_by_flow()
+        kernel.reduce(self.deadline)
+        left = kernel.fix_by_flow(self.deadline)
         bound = kernel.won + left
         if not kernel.weights:
             self._offer(kernel, set())
@@ -201,31 +223,35 @@ class _Branching:
         goal = self.weight + self.grid.step
         if bound < goal:
             return None
+        if self.deadline.over():
+            return bound
         graph, nodes = _graph(kernel, sorted(kernel.weights))
-        if graph.n < DENSE:
+        if graph.n < DENSE and self.kernels is not None:
             adjacent = np.zeros((graph.n, graph.n), dtype=bool)
             adjacent[graph.edges[:, 0], graph.edges[:, 1]] = adjacent[graph.edges[:, 1], graph.edges[:, 0]] = True
             order = np.argsort(-adjacent.sum(1), kind="stable")
-            bound = min(bound, kernel.won + float(_kernels().cover_bound(adjacent, graph.weights, order)))
+            bound = min(bound, kernel.won + float(self.kernels.cover_bound(adjacent, graph.weights, order)))
             if bound < goal:
                 return None
-        if len(graph.edges) < SPARSE * graph.n and _narrow(presolve(graph.to_qubo()).parts, math.inf) <= LEAF:
-            found = _by_elimination(graph)
-            self._offer(kernel, {nodes[v] for v in np.flatnonzero(found)})
-            return None
-        if graph.n < DENSE:
+        if len(graph.edges) < SPARSE * graph.n:
+            found = _by_elimination(graph, self.deadline)
+            if found is not None:
+                self._offer(kernel, {nodes[v] for v in np.flatnonzero(found)})
+                return None
+        if graph.n < DENSE and self.kernels is not None:
             members = np.zeros(graph.n, dtype=bool)
             least = self.weight - kernel.won
-            value, ended, tree = _kernels().heaviest(
-                adjacent, graph.weights, order, least, self.grid.step, int(EFFORT / graph.n**2), members
-            )
-            self.nodes += tree
+            value, ended = self._tree(adjacent, graph.weights, order, least, members)
             if value > least:
                 self._offer(kernel, {nodes[v] for v in np.flatnonzero(members)})
             if ended:
                 return None
-        if len(graph.edges) <= PAIRS:
-            relaxed = solve_mis(graph, "cliques", tol=1e-4, passes=PASSES, cutoff=goal - kernel.won - self.grid.step / 100)
+        if len(graph.edges) <= PAIRS and not self.deadline.over():
+            options = {"cutoff": goal - kernel.won - self.grid.step / 100, "time_limit": self.deadline}
+            try:
+                relaxed = solve_mis(graph, "cliques", tol=1e-4, passes=PASSES, **options)
+            except TimeLimitError:
+                return bound
             if relaxed.relaxation.status[0] is Status.INTERRUPTED:
                 raise KeyboardInterrupt
             self._offer(kernel, {nodes[v] for v in np.flatnonzero(relaxed.members.numpy())})
@@ -234,6 +260,27 @@ class _Branching:
             if bound < self.weight + self.grid.step:
                 return None
         return bound
+
+    def _tree(
+        self,
+        adjacent: NDArray[np.bool_],
+        weights: NDArray[np.float64],
+        order: NDArray[np.int64],
+        best: float,
+        members: NDArray[np.bool_],
+    ) -> tuple[float, bool]:
+        """Depth-first search in compiled loops, in pieces between which the deadline is asked: weight, and whether it ended."""
+        n, depth, left = len(weights), -1, int(EFFORT / len(weights) ** 2)
+        piece, branch = max(1, int(PIECE / n**2)), self.kernels.branch(n)
+        while left > 0 and not self.deadline.over():
+            best, depth, tree = self.kernels.heaviest(
+                adjacent, weights, order, best, self.grid.step, min(left, piece), depth, members, *branch
+            )
+            self.nodes += tree
+            left -= tree
+            if depth < 0:
+                return best, True
+        return best, False
 
     def _offer(self, kernel: Kernel, inside: set[int]) -> None:
         members = np.zeros(self.graph.n, dtype=bool)
@@ -258,13 +305,13 @@ def _kernel(graph: WeightedGraph) -> Kernel:
     return Kernel(dict(enumerate(graph.weights.tolist())), near)
 
 
-def _is_function(graph: WeightedGraph, deadline: float) -> bool:
+def _is_function(graph: WeightedGraph, deadline: Deadline) -> bool:
     """Whether to minimise a quadratic function instead: one that is stated by a graph of far more nodes, or one of small width."""
-    parts = presolve(graph.to_qubo()).parts
+    parts = presolve(graph.to_qubo(), deadline).parts
     return sum(part.qubo.n for part in parts) <= graph.n / 2 or _narrow(parts, deadline) <= AFFORDABLE
 
 
-def _narrow(parts: Iterable[Part], deadline: float) -> float:
+def _narrow(parts: Iterable[Part], deadline: Deadline) -> float:
     """Work of elimination on presolved functions; infinite where that is too wide, or to find out takes too long."""
     work = 0.0
     for part in parts:
@@ -273,12 +320,16 @@ def _narrow(parts: Iterable[Part], deadline: float) -> float:
     return work
 
 
-def _by_elimination(graph: WeightedGraph) -> NDArray[np.bool_]:
-    reduced = presolve(graph.to_qubo())
+def _by_elimination(graph: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_] | None:
+    """A heaviest set, or None where that would be too much work or take too long."""
+    reduced = presolve(graph.to_qubo(), deadline)
+    if _narrow(reduced.parts, deadline) > LEAF:
+        return None
     labels = []
     for part in reduced.parts:
-        found = minimise_by_elimination(part.qubo, cheapest_order(part.qubo.n, part.qubo.edges), math.inf)
-        assert found is not None
+        found = minimise_by_elimination(part.qubo, cheapest_order(part.qubo.n, part.qubo.edges, deadline), deadline)
+        if found is None:
+            return None
         labels.append(found)
     return _independent(graph, reduced.lift(labels))
 
@@ -290,7 +341,3 @@ def _independent(graph: WeightedGraph, labels: NDArray[np.int8]) -> NDArray[np.b
         if inside[a] and inside[b]:
             inside[a if graph.weights[a] <= graph.weights[b] else b] = False
     return inside
-
-
-def _kernels() -> Any:
-    return search_loops("blocklp.problems.mis.search_kernels")

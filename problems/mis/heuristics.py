@@ -14,11 +14,13 @@ neighbour that two of them share leaves once, so the weight grows by at least th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.qpbo.arrays import first_true
@@ -41,7 +43,7 @@ class IndependentSets:
     weight: Tensor
 
 
-def greedy_independent_set(graph: WeightedGraph, scores: Tensor) -> IndependentSets:
+def greedy_independent_set(graph: WeightedGraph, scores: Tensor, *, time_limit: float | Deadline = math.inf) -> IndependentSets:
     """Build a maximal independent set from each vector of scores.
 
     Parameters
@@ -50,6 +52,8 @@ def greedy_independent_set(graph: WeightedGraph, scores: Tensor) -> IndependentS
         The graph.
     scores : Tensor, shape (batch, n)
         What makes a node worth entering, such as its weight or a fractional solution times weight.
+    time_limit : float or Deadline
+        Seconds; sets that are not maximal yet are then returned as they are.
 
     Returns
     -------
@@ -68,11 +72,11 @@ def greedy_independent_set(graph: WeightedGraph, scores: Tensor) -> IndependentS
     graph.require_independent_set()
     check_points(scores, graph.n, "scores")
     adjacency = Adjacency.build(graph.n, graph.edges, scores.device)
-    value = scores.to(torch.float64)
+    value, deadline = scores.to(torch.float64), Deadline.of(time_limit)
     degree = adjacency.degree.repeat(len(scores), 1)
     members = torch.zeros_like(value, dtype=torch.bool)
     undecided = ~members
-    while undecided.any():
+    while undecided.any() and not deadline.over():
         entering = adjacency.winners(value / (degree + 1), undecided)
         members |= entering
         left = undecided & ~entering
@@ -87,7 +91,7 @@ def greedy_independent_set(graph: WeightedGraph, scores: Tensor) -> IndependentS
     return _weighed(graph, members)
 
 
-def swap_descent(graph: WeightedGraph, members: Tensor) -> IndependentSets:
+def swap_descent(graph: WeightedGraph, members: Tensor, *, time_limit: float | Deadline = math.inf) -> IndependentSets:
     """Improve independent sets until they are maximal and no one-swap makes them heavier.
 
     Parameters
@@ -96,6 +100,8 @@ def swap_descent(graph: WeightedGraph, members: Tensor) -> IndependentSets:
         The graph.
     members : Tensor, shape (batch, n), bool
         Independent sets, possibly empty.
+    time_limit : float or Deadline
+        Seconds; sets still on their way up are then returned as they are.
 
     Returns
     -------
@@ -124,11 +130,12 @@ def swap_descent(graph: WeightedGraph, members: Tensor) -> IndependentSets:
     crowd.index_add_(1, near, inside[:, adjacency.neighbour].to(torch.int64))
     loss = torch.zeros(inside.shape, dtype=torch.float64, device=inside.device)
     loss.index_add_(1, near, inside[:, adjacency.neighbour] * weights[adjacency.neighbour])
+    deadline = Deadline.of(time_limit)
     while True:
         gain = weights - loss
         # The count tells a free node from one whose neighbours weigh nothing, or nearly so after many updates.
         eligible = ~inside & ((gain > noise) | (crowd == 0))
-        if not eligible.any():
+        if not eligible.any() or deadline.over():
             return _weighed(graph, inside)
         after = inside | adjacency.winners(gain, eligible)
         batch, node = (after & ~inside).nonzero(as_tuple=True)
@@ -143,7 +150,7 @@ def swap_descent(graph: WeightedGraph, members: Tensor) -> IndependentSets:
         inside = after
 
 
-def round_independent_set(graph: WeightedGraph, y: Tensor) -> IndependentSets:
+def round_independent_set(graph: WeightedGraph, y: Tensor, *, time_limit: float | Deadline = math.inf) -> IndependentSets:
     """Turn fractional points into heavy independent sets.
 
     Three greedy scores are tried, ``y``, ``y`` times weight, and weight; each set is improved by one-swaps and the
@@ -155,6 +162,8 @@ def round_independent_set(graph: WeightedGraph, y: Tensor) -> IndependentSets:
         The graph.
     y : Tensor, shape (batch, n), floating point
         Points, typically in [0, 1]^n, on the device to work on.
+    time_limit : float or Deadline
+        Seconds; sets may then be lighter.
 
     Returns
     -------
@@ -173,8 +182,9 @@ def round_independent_set(graph: WeightedGraph, y: Tensor) -> IndependentSets:
     check_points(y, graph.n, "y")
     weights = torch.tensor(graph.weights, device=y.device)
     scores = torch.stack([y, y * weights, weights.expand(y.shape)], dim=1)
-    greedy = greedy_independent_set(graph, scores.reshape(-1, graph.n))
-    found = swap_descent(graph, greedy.members)
+    deadline = Deadline.of(time_limit)
+    greedy = greedy_independent_set(graph, scores.reshape(-1, graph.n), time_limit=deadline)
+    found = swap_descent(graph, greedy.members, time_limit=deadline)
     best = found.weight.view(scores.shape[:2]).argmax(dim=1)
     chosen = best + scores.shape[1] * torch.arange(len(y), device=y.device)
     return IndependentSets(found.members[chosen], found.weight[chosen])

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.problems.files import MAX_BYTES, MEMORY
 from blocklp.problems.qpbo.arrays import (
     FloatArray,
     IntArray,
@@ -32,6 +33,9 @@ from blocklp.problems.qpbo.arrays import (
 from blocklp.problems.qpbo.instance import Qubo
 
 Objective = Literal["independent-set", "clique"]
+
+PER_EDGE = 80
+"""Bytes of memory that an edge takes while a graph is built, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +147,28 @@ class WeightedGraph:
         pairs = [(index[head], index[tail]) for head, tail in graph.edges()]
         return cls.from_edges(weights, pairs, labels, str(graph.name))
 
-    def complement(self) -> WeightedGraph:
+    def complement(self, max_bytes: int = MAX_BYTES) -> WeightedGraph:
         """Return the complement graph, on which cliques and independent sets change places.
 
-        The result has the other ``objective``, hence the same optimum.  Takes memory of order n^2.
+        The result has the other ``objective``, hence the same optimum.
+
+        Parameters
+        ----------
+        max_bytes : int
+            A quarter of the most bytes of memory that this may take, as for readers.
+
+        Raises
+        ------
+        ModelError
+            It would take more.
         """
+        count = self.n * (self.n - 1) // 2 - len(self.edges)
+        size = 2 * self.n**2 + PER_EDGE * count
+        if size > MEMORY * max_bytes:
+            raise ModelError(
+                f"the complement has {count} edges, which would take {size} bytes of memory, more than {MEMORY} times max_bytes "
+                f"({max_bytes}); raise max_bytes to {-(-size // MEMORY)}"
+            )
         absent = np.ones((self.n, self.n), dtype=np.bool_)
         absent[self.edges[:, 0], self.edges[:, 1]] = False
         edges = np.argwhere(np.triu(absent, k=1))

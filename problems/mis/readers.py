@@ -7,42 +7,80 @@ independent set (for ``.mwvc`` its complement, the lightest vertex cover).
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from blocklp.errors import FormatError
-from blocklp.problems.mis.instance import WeightedGraph
+import blocklp as bl
+from blocklp.errors import FormatError, OptionError
+from blocklp.problems.files import MAX_BYTES, format_suffix
+from blocklp.problems.mis.instance import Objective, WeightedGraph
 from blocklp.problems.qpbo.arrays import FloatArray, first_true
-from blocklp.problems.qpbo.readers import GRAPH_SUFFIXES, Lines, instance_name
+from blocklp.problems.qpbo.readers import NODE, Lines, instance_name
 
 PROBLEM_NAMES = ("edge", "edges", "col")
 
+SUFFIXES: dict[str, Objective] = {
+    ".clq": "clique",
+    ".col": "independent-set",
+    ".mis": "independent-set",
+    ".mwvc": "independent-set",
+}
+"""What the suffix of a file asks for."""
 
-def read_graph(path: str | os.PathLike[str]) -> WeightedGraph:
-    """Read a DIMACS graph (see the module's text), gzipped or not.
+
+def read_graph(
+    path: str | os.PathLike[str],
+    format: Objective | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    time_limit: float | bl.Deadline = math.inf,
+) -> WeightedGraph:
+    """Read a DIMACS graph (see the module's text), of any compression.
 
     Parameters
     ----------
     path : path-like
         The file.
+    format : {"clique", "independent-set"}, optional
+        What the file asks for; by default told by its suffix, in any case and below that of a compression.
+    max_bytes : int
+        Most bytes that the file may hold once decompressed; the graph may take four times as much memory.
+    time_limit : float or Deadline
+        Seconds.
 
     Returns
     -------
     WeightedGraph
-        Named after the file; ``objective`` is ``"clique"`` for ``.clq``.  Nodes weigh 1 if the file has no ``n``
+        Named after the file, with what it asks for as ``objective``.  Nodes weigh 1 if the file has no ``n``
         lines.  Edges listed in both directions are merged.
 
     Raises
     ------
     FormatError
-        The file is truncated or malformed, holds a self-loop, numbers a node outside 1 .. n, weighs only some nodes,
+        The file is truncated, malformed or too large, holds a self-loop, numbers a node outside 1 .. n, weighs only some nodes,
         or holds a weight that is negative, not finite, or such that sums in float64 lose it or
-        the others.
+        the others; or its suffix does not tell what it asks for.
+    OptionError
+        ``format`` is unknown.
+    TimeLimitError
+        The time is over.
     """
     file = Path(path)
-    lines = Lines.read(file)
+    if format is None:
+        format = SUFFIXES.get(format_suffix(file))
+        if format is None:
+            known = ", ".join(SUFFIXES)
+            raise FormatError(
+                f"{file}: the suffix does not tell cliques from independent sets ({known} do); "
+                "pass format='clique' or 'independent-set' (--format)"
+            )
+    elif format not in get_args(Objective):
+        raise OptionError(f"format is {format!r}; give 'clique', 'independent-set' or None")
+    lines = Lines.read(file, max_bytes, time_limit)
     rows: dict[str, list[int]] = {"c": [], "p": [], "n": [], "e": []}
     for row, fields in enumerate(lines.fields):
         if fields[0] not in rows:
@@ -61,18 +99,19 @@ def read_graph(path: str | os.PathLike[str]) -> WeightedGraph:
     n, m = int(header.ints(2)[0]), int(header.ints(3)[0])
     if n == 0:
         raise header.error(0, "no node; a graph needs at least one")
+    lines.allowance.take(NODE * n, f"{n} nodes")
 
     edges = lines.select(rows["e"])
     edges.require_width(3, "'e i j'")
     pairs = np.stack([edges.nodes(1, n), edges.nodes(2, n)], axis=1)
     if (loop := first_true(pairs[:, 0] == pairs[:, 1])) is not None:
         raise edges.error(loop, "a self-loop, which would forbid its node; drop the line")
-    suffix = Path(file.name.removesuffix(".gz")).suffix
+    lines.allowance.check()
     graph = WeightedGraph.from_edges(
         _node_weights(lines.select(rows["n"]), n),
         pairs,
-        name=instance_name(file, GRAPH_SUFFIXES),
-        objective="clique" if suffix == ".clq" else "independent-set",
+        name=instance_name(file, SUFFIXES),
+        objective=format,
     )
     # Colouring files list edges once or twice, and their headers count lines or edges.
     if m not in (len(pairs), len(graph.edges)):

@@ -9,6 +9,7 @@ With the edges as cliques its optimum is minus the roof-duality bound of ``Weigh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -19,21 +20,27 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.oracles.choice import AtMostOne
-from blocklp.problems.mis.cliques import edge_clique_cover, heavy_cliques
+from blocklp.problems.exact import relative_gap
+from blocklp.problems.mis.cliques import heavy_cliques
 from blocklp.problems.mis.heuristics import round_independent_set
 from blocklp.problems.mis.instance import WeightedGraph
-from blocklp.problems.qpbo.persistency import Persistency, verified_persistency
-from blocklp.problems.together import solve_together
+from blocklp.problems.qpbo.arrays import IntArray
+from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
+from blocklp.problems.together import before, lenient, share, solve_together
 
 CliqueBlocks = Literal["edges", "cliques"]
 
+COVERING = 3
+"""One part in so many of the time of a graph at most goes to finding cliques."""
+PIECE = 200_000
+"""Nodes and edges of the points that are rounded together under a time limit."""
 ROUNDS = 3
 """Scalings of a primal point: more hardly raise its weight."""
 DRAWN, LEAST, ROOM = 32, 0.1, 1_000_000
 """Points to round beside that of the LP, drawn from 0 to its y plus ``LEAST``; fewer on large graphs, by nodes and edges."""
 
 
-def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques") -> bl.Model:
+def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques", *, time_limit: float | bl.Deadline = math.inf) -> bl.Model:
     """Return the relaxation as a model with variables ``y`` (n,) and one kind of blocks a clique size.
 
     The repair hook scales the y of the iterate, that y rounded to halves, and that y rounded to 0 and 1, and keeps the
@@ -45,6 +52,8 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques") -> bl.M
         The graph, with independent sets as objective.
     blocks : {"cliques", "edges"}
         Those of :func:`heavy_cliques`, or the edges alone: a weaker bound, sooner.
+    time_limit : float or Deadline
+        Seconds for finding cliques; what is not covered by then is stated by edges.
 
     Raises
     ------
@@ -58,7 +67,8 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques") -> bl.M
     graph.require_independent_set()
     model = bl.Model()
     y = model.variable("y", graph.n, lower=0, upper=1)
-    cover = heavy_cliques(graph) if blocks == "cliques" else edge_clique_cover(graph, max_size=2)
+    deadline = bl.Deadline.of(time_limit)
+    cover = heavy_cliques(graph, time_limit=deadline) if blocks == "cliques" else _edges(graph)
     for size, cliques in cover.items():
         model.add(AtMostOne(size), y[torch.tensor(cliques)], name=f"cliques of {size}")
     weights = torch.tensor(graph.weights)
@@ -93,6 +103,11 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques") -> bl.M
     return model
 
 
+def _edges(graph: WeightedGraph) -> dict[int, IntArray]:
+    """The edges as cliques of two."""
+    return {2: graph.edges} if len(graph.edges) else {}
+
+
 @dataclass(frozen=True)
 class MisSolution:
     """A bound, an independent set, and what is proved between them.
@@ -106,9 +121,10 @@ class MisSolution:
     weight : float
         Its weight, a lower bound on the maximum.
     gap : float
-        ``(bound - weight) / max(1, weight, |bound|)``: how far the set can be from the maximum.
+        ``|bound - weight| / max(weight, |bound|, relaxation.floor)``: how far the set can be from the maximum.
     persistency : Persistency
-        Nodes proved to be inside (1) or outside (0) of some (``weak``) or all (``strong``) heaviest sets.
+        Nodes proved to be inside (1) or outside (0) of some (``weak``) or all (``strong``) heaviest sets; none (-1) where there was
+        no time.
     """
 
     relaxation: bl.Solution
@@ -134,7 +150,7 @@ def solve_mis(
     blocks : {"cliques", "edges"}
         As in :func:`clique_model`.
     **options
-        Those of :meth:`blocklp.Model.solve`.
+        Those of :meth:`blocklp.Model.solve`; ``time_limit`` is for all graphs and all that is done.
 
     Returns
     -------
@@ -145,19 +161,38 @@ def solve_mis(
     ------
     OptionError, ModelError, DeviceError
         An option is wrong, a graph states a clique problem (solve its ``complement()``), or the device is missing.
+    TimeLimitError
+        The time was over before all relaxations were stated.
     """
     if isinstance(graphs, WeightedGraph):
         return solve_mis([graphs], blocks, **options)[0]
-    solutions = solve_together([clique_model(graph, blocks) for graph in graphs], **options)
-    return [_finish(graph, solution) for graph, solution in zip(graphs, solutions, strict=True)]
+    deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
+    models, stating = [], lenient(deadline)
+    for k, graph in enumerate(graphs):
+        stating.check("stating the relaxations of graphs")
+        models.append(clique_model(graph, blocks, time_limit=share(deadline, 1, COVERING * (len(graphs) - k))))
+    closing = [closing_time(graph.n, len(graph.edges)) for graph in graphs]
+    solutions = solve_together(models, time_limit=before(deadline, sum(closing)), **options)
+    found = []
+    for k, (graph, solution) in enumerate(zip(graphs, solutions, strict=True)):
+        found.append(_finish(graph, solution, before(deadline, sum(closing[k + 1 :]))))
+    return found
 
 
-def _finish(graph: WeightedGraph, relaxation: bl.Solution) -> MisSolution:
+def _finish(graph: WeightedGraph, relaxation: bl.Solution, deadline: bl.Deadline) -> MisSolution:
     y = relaxation.x["y"]
     drawn = torch.rand(min(DRAWN, ROOM // (graph.n + 2 * len(graph.edges) + 1)), graph.n, generator=torch.Generator().manual_seed(0))
-    rounded = round_independent_set(graph, torch.cat([y, (y + LEAST) * drawn.to(y)]))
-    best = int(rounded.weight.argmax())
-    weight, bound = float(rounded.weight[best]), float(relaxation.bound[0])
-    gap = max(0.0, bound - weight) / max(1.0, weight, abs(bound))
-    persistency = verified_persistency(graph.to_qubo(), y[0].cpu().numpy())
-    return MisSolution(relaxation, rounded.members[best], weight, gap, persistency)
+    points = torch.cat([y, (y + LEAST) * drawn.to(y)])
+    members, weight = torch.zeros(graph.n, dtype=torch.bool, device=y.device), -math.inf
+    # A few at a time, that of the LP first; at least that one is rounded.
+    size = len(points) if math.isinf(deadline.left()) else max(1, PIECE // (graph.n + 2 * len(graph.edges) + 1))
+    for part in torch.split(points, size):
+        if weight >= 0 and deadline.over():
+            break
+        rounded = round_independent_set(graph, part, time_limit=deadline)
+        best = int(rounded.weight.argmax())
+        if float(rounded.weight[best]) > weight:
+            members, weight = rounded.members[best], float(rounded.weight[best])
+    gap = relative_gap(weight, float(relaxation.bound[0]), float(relaxation.floor[0]))
+    persistency = persistency_in_time([graph.to_qubo()], [y[0].cpu().numpy()], deadline)[0]
+    return MisSolution(relaxation, members, weight, gap, persistency)

@@ -13,6 +13,9 @@ import numpy as np
 
 from blocklp.compiled import compile
 
+SECONDS = 30.0
+"""What it takes to compile all of these loops, on a busy machine."""
+
 
 @compile(nogil=True, error_model="numpy")
 def _cover(adjacent: Any, weights: Any, nodes: Any, count: int, order: Any, bounds: Any, used: Any) -> float:
@@ -51,8 +54,22 @@ def cover_bound(adjacent: Any, weights: Any, nodes: Any) -> Any:
 
 
 @compile(nogil=True, error_model="numpy")
-def heaviest(adjacent: Any, weights: Any, nodes: Any, least: float, step: float, budget: int, members: Any) -> Any:
-    """Search for a set heavier than ``least`` by ``step`` or more, in at most so many nodes of the tree.
+def heaviest(
+    adjacent: Any,
+    weights: Any,
+    nodes: Any,
+    best: float,
+    step: float,
+    budget: int,
+    depth: int,
+    members: Any,
+    order: Any,
+    bounds: Any,
+    place: Any,
+    chosen: Any,
+    won: Any,
+) -> Any:
+    """Search for a set heavier than ``best`` by ``step`` or more, for so many nodes of the tree; it can go on from there.
 
     Parameters
     ----------
@@ -60,33 +77,35 @@ def heaviest(adjacent: Any, weights: Any, nodes: Any, least: float, step: float,
     weights : (n,)
     nodes : (n,) int64
         The candidates in their order: those of many neighbours first make better covers.
+    depth : int
+        That of the tree at which to go on, -1 to begin.
     members : (n,) bool
         Set to the best set found.
+    order, bounds, place, chosen, won : (n + 1, n) int64, (n + 1, n), (n + 1,) int64, (n + 1,) int64, (n + 1,)
+        The open branch of the tree, kept from call to call.
 
     Returns
     -------
     tuple
-        Weight of the best set, or ``least``; whether the search came to its end; nodes of the tree.
+        Weight of the best set, or the given one; the depth, -1 where the search came to its end; nodes of the tree.
     """
     n = len(nodes)
-    order, bounds = np.empty((n + 1, n), dtype=np.int64), np.empty((n + 1, n))
     used, next_nodes = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
-    place, chosen = np.zeros(n + 1, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
-    won = np.zeros(n + 1)
     rank = np.empty(n, dtype=np.int64)
     inside = np.zeros(n, dtype=np.bool_)
     for i in range(n):
         rank[nodes[i]] = i
-    best, tree = least, 1
-    _cover(adjacent, weights, nodes, n, order[0], bounds[0], used)
-    depth, place[0] = 0, n - 1
+    tree = 0
+    if depth < 0:
+        _cover(adjacent, weights, nodes, n, order[0], bounds[0], used)
+        depth, place[0], won[0] = 0, n - 1, 0.0
     while depth >= 0:
         i = place[depth]
         if i < 0 or won[depth] + bounds[depth, i] < best + step:
             depth -= 1
             continue
         if tree >= budget:
-            return best, False, tree
+            return best, depth, tree
         place[depth] = i - 1
         v = order[depth, i]
         chosen[depth] = v
@@ -113,7 +132,7 @@ def heaviest(adjacent: Any, weights: Any, nodes: Any, least: float, step: float,
             won[depth] = weight
             _cover(adjacent, weights, next_nodes, count, order[depth], bounds[depth], used)
             place[depth] = count - 1
-    return best, True, tree
+    return best, -1, tree
 
 
 @compile(nogil=True, error_model="numpy")
@@ -187,3 +206,22 @@ def tabu_swaps(first: Any, neighbour: Any, weights: Any, inside: Any, rounds: in
             top, improved = total, t
             best[:] = inside
     return top
+
+
+def rehearse() -> None:
+    """Compile all loops, for the types of arrays that searches give them."""
+    adjacent, weights, nodes = np.zeros((1, 1), dtype=np.bool_), np.ones(1), np.zeros(1, dtype=np.int64)
+    weights.setflags(write=False)  # as those of graphs are
+    cover_bound(adjacent, weights, nodes)
+    heaviest(adjacent, weights, nodes, 0.0, 1.0, 1, -1, np.zeros(1, dtype=np.bool_), *branch(1))
+    inside = np.zeros(1, dtype=np.bool_)
+    tabu_swaps(np.zeros(2, dtype=np.int64), np.zeros(0, dtype=np.int64), weights, inside, 1, 1, inside.copy())
+
+
+def branch(n: int) -> Any:
+    """Arrays for the open branch of :func:`heaviest`."""
+    sizes = np.zeros((n + 1, n), dtype=np.int64), np.zeros((n + 1, n))
+    return (*sizes, np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1))
+
+
+vars(rehearse)["folder"] = heaviest.stats.cache_path  # beside which it is noted that they are compiled

@@ -7,13 +7,15 @@ As :mod:`blocklp.problems.qpbo.elimination`, for tables of any shape (bucket eli
 from __future__ import annotations
 
 import heapq
-import time
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from blocklp.deadline import Deadline
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+from blocklp.problems.qpbo.elimination import PER_ENTRY
 
 WIDEST = 24
 """Variables of a table."""
@@ -27,7 +29,7 @@ class Order:
     work: float
 
 
-def cheapest_order(mrf: Mrf, affordable: float, deadline: float = np.inf) -> Order:
+def cheapest_order(mrf: Mrf, affordable: float, deadline: Deadline | None = None) -> Order:
     """Eliminate the variable of the least table next.
 
     Parameters
@@ -35,8 +37,8 @@ def cheapest_order(mrf: Mrf, affordable: float, deadline: float = np.inf) -> Ord
     mrf : Mrf
     affordable : float
         Entries above which an order is not pursued.
-    deadline : float
-        By ``time.perf_counter()``: no order is pursued beyond.
+    deadline : Deadline, optional
+        No order is pursued beyond.
     """
     near: list[set[int]] = [set() for _ in range(mrf.n)]
     for a, b in mrf.edges.tolist():
@@ -59,7 +61,7 @@ def cheapest_order(mrf: Mrf, affordable: float, deadline: float = np.inf) -> Ord
             continue
         sizes[i] = -1.0  # of none
         work += float(np.exp(least))
-        if work > affordable or len(near[i]) >= WIDEST or time.perf_counter() > deadline:
+        if work > affordable or len(near[i]) >= WIDEST or (deadline is not None and deadline.over()):
             return Order(order, np.inf)
         order.append(i)
         for j in near[i]:
@@ -71,8 +73,8 @@ def cheapest_order(mrf: Mrf, affordable: float, deadline: float = np.inf) -> Ord
     return Order(order, work)
 
 
-def minimise_by_elimination(mrf: Mrf, order: Order, deadline: float) -> IntArray | None:
-    """Return a minimiser, or None after the deadline (by ``time.perf_counter()``).
+def minimise_by_elimination(mrf: Mrf, order: Order, deadline: Deadline) -> IntArray | None:
+    """Return a minimiser, or None where there is no time for the next table.
 
     Its energy is infinite where no labelling respects the hard constraints.
     """
@@ -90,9 +92,9 @@ def minimise_by_elimination(mrf: Mrf, order: Order, deadline: float) -> IntArray
         put(scope, table)
     choices: list[tuple[int, tuple[int, ...], IntArray]] = []
     for i in order.variables:
-        if time.perf_counter() > deadline:
-            return None
         scope = tuple(sorted({i}.union(*(mine for mine, _ in buckets[i])), key=lambda j: place[j]))
+        if not deadline.affords(PER_ENTRY * math.prod(mrf.counts[j] for j in scope) * (len(buckets[i]) + 2)):
+            return None
         total = np.zeros([mrf.counts[j] for j in scope])
         for mine, table in buckets[i]:
             total += table.reshape([mrf.counts[j] if j in mine else 1 for j in scope])

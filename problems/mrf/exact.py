@@ -7,7 +7,6 @@ minimised by elimination, a binary pairwise one as a quadratic function, another
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.errors import OptionError
+from blocklp.deadline import Deadline
+from blocklp.errors import TimeLimitError
 from blocklp.exact import rounded_down
 from blocklp.expression import View
 from blocklp.problems.exact import Callback, ExactResult, Run, in_units
@@ -24,9 +24,10 @@ from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimina
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.reductions import Part, reduced
 from blocklp.problems.mrf.relaxation import relax
-from blocklp.problems.mrf.rounding import improved, incumbent
+from blocklp.problems.mrf.rounding import alone, improved, incumbent
 from blocklp.problems.mrf.tightening import tightening_of
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+from blocklp.problems.qpbo.elimination import PER_ENTRY
 from blocklp.problems.qpbo.exact import minimised as minimised_function
 from blocklp.problems.tightened_search import BUDGET, Branching, Fixings, search_tightened
 from blocklp.problems.tightening import Labelled
@@ -35,18 +36,21 @@ from blocklp.status import Status
 AFFORDABLE = 5e7
 """Entries of all tables of an elimination."""
 
+FIRST = 0.2
+"""Share of the time left that goes to a first labelling, at most."""
+
 AS_FUNCTION = 16
 """Sums of so many times the entries come up where tables are stated as quadratic functions."""
 
 
-def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callback | None = None) -> ExactResult:
+def solve_mrf_exactly(mrf: Mrf, *, time_limit: float | Deadline = math.inf, callback: Callback | None = None) -> ExactResult:
     """Minimise a discrete energy, with proof.
 
     Parameters
     ----------
     mrf : Mrf
         The energy.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds; then, and after an interrupt, the best labelling and a valid bound are returned.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
@@ -54,7 +58,8 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callb
     Returns
     -------
     ExactResult
-        Labels are int64.  Where no labelling respects the hard constraints energy and bound are infinite, and that is proved.
+        Labels are int64.  Where no labelling respects the hard constraints, or all have the energy ``mrf.top`` or more, energy and
+        bound are infinite, and that is proved.
 
     Raises
     ------
@@ -70,9 +75,8 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callb
     >>> found.labels.tolist(), found.energy, found.bound, found.proven
     ([1, 0], 3.0, 3.0, True)
     """
-    if not time_limit > 0:
-        raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
-    began = time.perf_counter()
+    deadline = Deadline.of(time_limit)
+    began = deadline.elapsed()
     tables = [table for _, table in mrf.factors]
     finite = [table[np.isfinite(table)] for table in tables]
     sizes = np.array([np.abs(values).max(initial=0.0) for values in finite])
@@ -80,20 +84,23 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float = math.inf, callback: Callb
     unit = Unit.of(np.concatenate([*finite, np.zeros(1)]), AS_FUNCTION * total_of(sizes))
     whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
     integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
-    run = Run(began + time_limit, in_units(callback, float(unit.size)))
+    run = Run(deadline, in_units(callback, float(unit.size)))
     try:
         labels, below = _minimised(integral, unit.near, run)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
-        labels, below = np.zeros(mrf.n, dtype=np.int64), _trivial(integral)
-    energy = _energy(mrf, labels)
-    if below == math.inf:
-        bound, run.status = math.inf, Status.INFEASIBLE
-    else:
+        labels, below = alone(mrf).numpy(), _trivial(integral)
+    energy, bound = _energy(mrf, labels), math.inf
+    if below < math.inf:
         bound = min(energy, rounded_down(Fraction(mrf.constant) + unit.size * int(below) - _charge(unit, finite, whole, sizes)))
-    seconds = time.perf_counter() - began
+    if bound == math.inf or bound >= mrf.top:
+        energy, bound, run.status = math.inf, math.inf, Status.INFEASIBLE
+    elif energy >= mrf.top:
+        # No labelling below the top is known; where the best of all is, rounding alone left the bound below it.
+        energy, run.status = math.inf, Status.STALLED if run.status is Status.OPTIMAL else run.status
+    seconds = deadline.elapsed() - began
     proven = run.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status)
+    return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status, run.detail)
 
 
 def _charge(unit: Unit, values: list[FloatArray], whole: list[FloatArray], sizes: FloatArray) -> Fraction:
@@ -130,12 +137,12 @@ def _minimised(mrf: Mrf, near: float, run: Run) -> tuple[IntArray, float]:
 def _component(part: Part, near: float, run: Run) -> tuple[IntArray, float]:
     """Labels and bound of a connected energy without a constant; the bound is infinite where no labelling is feasible."""
     mrf = part.mrf
-    labels, bound = np.zeros(mrf.n, dtype=np.int64), _trivial(mrf)
+    labels, bound = alone(mrf).numpy(), _trivial(mrf)
     try:
         if run.over():
             return labels, bound
         order = cheapest_order(mrf, AFFORDABLE, run.deadline)
-        if order.work <= AFFORDABLE:
+        if order.work <= AFFORDABLE and run.deadline.affords(4 * PER_ENTRY * order.work):
             found = minimise_by_elimination(mrf, order, run.deadline)
             if found is None:
                 run.status = Status.TIME_LIMIT
@@ -152,6 +159,9 @@ def _component(part: Part, near: float, run: Run) -> tuple[IntArray, float]:
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
         return labels, bound
+    except TimeLimitError:
+        run.status = Status.TIME_LIMIT
+        return labels, bound
 
 
 def _grid(mrf: Mrf, near: float) -> Grid:
@@ -162,8 +172,14 @@ def _grid(mrf: Mrf, near: float) -> Grid:
 
 def _searched(mrf: Mrf, near: float, grid: Grid, run: Run) -> tuple[Labelled, float]:
     """Branch and bound by labels."""
-    best = incumbent(mrf, run.left())
-    relaxation = relax(mrf, "edges")
+    best = incumbent(mrf, run.deadline.within(max(FIRST * run.deadline.left(), 1e-9)))
+    if run.over():
+        return best, _trivial(mrf)
+    try:
+        relaxation = relax(mrf, "edges", time_limit=run.deadline)
+    except TimeLimitError:
+        run.status = Status.TIME_LIMIT
+        return best, _trivial(mrf)
     columns = [relaxation.views[i,].index for i in range(mrf.n)]
     ends = np.cumsum([0, *(len(c) for c in columns)])
 
@@ -184,10 +200,10 @@ def _searched(mrf: Mrf, near: float, grid: Grid, run: Run) -> tuple[Labelled, fl
 
     def rounded(points: Tensor) -> Labelled:
         starts = torch.stack([points[:, ends[i] : ends[i + 1]].argmax(1) for i in range(mrf.n)], 1)
-        return improved(mrf, starts, run.left())
+        return improved(mrf, starts, run.deadline)
 
     branching = Branching(
-        tightening_of(relaxation, BUDGET.blocks, run.left),
+        tightening_of(relaxation, BUDGET.blocks, run.deadline),
         View(relaxation.model, "labels", torch.cat(columns)),
         size=lambda fixings: sum(len(k) - 1 for k in kept(fixings)),
         rounded=rounded,

@@ -13,13 +13,13 @@ nonsubmodular functions with graph cuts -- a review, PAMI 29 (2007)).
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError
 from blocklp.problems.mrf.instance import FactorGroup, Mrf
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
@@ -43,15 +43,22 @@ class Labelling:
     energy: Tensor
 
 
+ROOM = 4_000_000
+"""Costs that a round of descent looks at together."""
+
+PER_TERM = 1e-5
+"""Seconds for each variable and factor that a move by flow takes, at most in what was measured."""
+
+
 def softened(mrf: Mrf) -> tuple[FactorGroup, ...]:
     """The factor groups with infinite entries replaced by costs that outweigh all others together."""
-    spread = 1.0
+    spread = 0.0
     for group in mrf.groups:
         finite = np.where(np.isinf(group.tables), np.nan, group.tables).reshape(len(group.tables), -1)
         known = finite[~np.isnan(finite).all(axis=1)]
         spread += 2 * float((np.nanmax(known, axis=1) - np.nanmin(known, axis=1)).sum()) if len(known) else 0.0
     ceiling = max((float(np.abs(g.tables[np.isfinite(g.tables)]).max(initial=0.0)) for g in mrf.groups), default=0.0)
-    return tuple(FactorGroup(g.scopes, np.where(np.isinf(g.tables), ceiling + spread, g.tables)) for g in mrf.groups)
+    return tuple(FactorGroup(g.scopes, np.where(np.isinf(g.tables), ceiling + (spread or 1.0), g.tables)) for g in mrf.groups)
 
 
 class Conditionals:
@@ -85,7 +92,14 @@ class Conditionals:
         return costs
 
 
-def descend(mrf: Mrf, labels: Tensor, max_rounds: int = 10_000, conditionals: Conditionals | None = None) -> Labelling:
+def descend(
+    mrf: Mrf,
+    labels: Tensor,
+    max_rounds: int = 10_000,
+    conditionals: Conditionals | None = None,
+    *,
+    time_limit: float | Deadline = math.inf,
+) -> Labelling:
     """Improve labellings until no variable alone can.
 
     Parameters
@@ -98,6 +112,8 @@ def descend(mrf: Mrf, labels: Tensor, max_rounds: int = 10_000, conditionals: Co
         Rounds at most; labellings still on their way down are then returned as they are.
     conditionals : Conditionals, optional
         Those of ``mrf``, to use them again.
+    time_limit : float or Deadline
+        Seconds; labellings still on their way down are then returned as they are.
 
     Returns
     -------
@@ -114,9 +130,18 @@ def descend(mrf: Mrf, labels: Tensor, max_rounds: int = 10_000, conditionals: Co
     if max_rounds < 0:
         raise OptionError(f"max_rounds is {max_rounds}; give 0 or more")
     mrf.checked_labels(labels.cpu().numpy())
-    given = conditionals or Conditionals(mrf, labels.device)
+    given, deadline = conditionals or Conditionals(mrf, labels.device), Deadline.of(time_limit)
+    looked_at = int(mrf.n * mrf.counts.max()) + sum(len(g.tables) * sum(g.shape) for g in mrf.groups)
+    x = torch.cat([_descended(given, part, max_rounds, deadline) for part in torch.split(labels, max(1, ROOM // looked_at))])
+    return Labelling(x, torch.tensor(mrf.energy(x.cpu().numpy()), device=x.device))
+
+
+def _descended(given: Conditionals, labels: Tensor, max_rounds: int, deadline: Deadline) -> Tensor:
+    """Labels ``(batch, n)`` that descent leads to."""
     x = labels.clone()
     for _ in range(max_rounds):
+        if deadline.over():
+            break
         costs = given(x)
         best, label = costs.min(-1)
         gain = costs.gather(-1, x[..., None])[..., 0] - best
@@ -124,10 +149,10 @@ def descend(mrf: Mrf, labels: Tensor, max_rounds: int = 10_000, conditionals: Co
         if not eligible.any():
             break
         x = torch.where(given.adjacency.winners(gain, eligible), label, x)
-    return Labelling(x, torch.tensor(mrf.energy(x.cpu().numpy()), device=x.device))
+    return x
 
 
-def expand(mrf: Mrf, labels: IntArray, time_limit: float = math.inf) -> IntArray:
+def expand(mrf: Mrf, labels: IntArray, time_limit: float | Deadline = math.inf) -> IntArray:
     """Improve a labelling by expansion moves of all labels in turn until none gains.
 
     Parameters
@@ -135,7 +160,7 @@ def expand(mrf: Mrf, labels: IntArray, time_limit: float = math.inf) -> IntArray
     mrf : Mrf
         A model whose factors have at most two variables.
     labels : numpy.ndarray, shape (n,), int64
-    time_limit : float
+    time_limit : float or Deadline
         Seconds; the best so far is returned then.
 
     Returns
@@ -150,21 +175,29 @@ def expand(mrf: Mrf, labels: IntArray, time_limit: float = math.inf) -> IntArray
     ShapeError, ScopeError
         The labels do not fit the instance.
     """
-    soft = _soft_pairwise(mrf)
-    x, began = mrf.checked_labels(labels).copy(), time.perf_counter()
-    energy, most, idle, alpha = float(soft.energy(x)), int(mrf.counts.max()), 0, 0
-    while idle < most and time.perf_counter() - began < time_limit:
-        moved = _moved(soft, x, np.minimum(alpha, mrf.counts - 1))
+    x, deadline = mrf.checked_labels(labels), Deadline.of(time_limit)
+    return _expanded(_soft_pairwise(mrf), x, deadline)
+
+
+def _expanded(soft: Mrf, labels: IntArray, deadline: Deadline) -> IntArray:
+    """Expansion moves in a model with finite tables."""
+    x, seconds = labels.copy(), PER_TERM * (soft.n + len(soft.factors))
+    energy, most, idle, alpha = float(soft.energy(x)), int(soft.counts.max()), 0, 0
+    noise = NOISE * sum(float(np.abs(group.tables).max(initial=0.0)) for group in soft.groups)
+    while idle < most and deadline.affords(seconds):
+        began = deadline.elapsed()
+        moved = _moved(soft, x, np.minimum(alpha, soft.counts - 1))
         value = float(soft.energy(moved))
+        seconds = max(deadline.elapsed() - began, seconds / 2)
         # Flow works in whole numbers, so that a move may gain nothing in truth.
         idle += 1
-        if value < energy - NOISE * (1 + abs(energy)):
+        if value < energy - noise:
             x, energy, idle = moved, value, 0
         alpha = (alpha + 1) % most
     return x
 
 
-def fuse(mrf: Mrf, labels: IntArray, others: IntArray) -> IntArray:
+def fuse(mrf: Mrf, labels: IntArray, others: IntArray, time_limit: float | Deadline = math.inf) -> IntArray:
     """Improve a labelling by fusion moves: parts of other ones (V. Lempitsky, C. Rother, S. Roth and A. Blake, PAMI 32 (2010)).
 
     Parameters
@@ -173,24 +206,59 @@ def fuse(mrf: Mrf, labels: IntArray, others: IntArray) -> IntArray:
         A model whose factors have at most two variables.
     labels : numpy.ndarray, shape (n,), int64
     others : numpy.ndarray, shape (count, n), int64
+    time_limit : float or Deadline
+        Seconds; the best so far is returned then.
 
     Returns
     -------
     numpy.ndarray, shape (n,), int64
-        Never worse than ``labels``, nor than any of the others.
+        Never worse than ``labels``, nor than any of the others that there was time for.
 
     Raises
     ------
     ModelError, ShapeError, ScopeError
         As :func:`expand`.
     """
-    soft, x = _soft_pairwise(mrf), mrf.checked_labels(labels)
-    for other in mrf.checked_labels(others):
+    return _fused(_soft_pairwise(mrf), mrf.checked_labels(labels), mrf.checked_labels(others), Deadline.of(time_limit))
+
+
+def _fused(soft: Mrf, labels: IntArray, others: IntArray, deadline: Deadline) -> IntArray:
+    """Fusion moves in a model with finite tables."""
+    x, seconds = labels, PER_TERM * (soft.n + len(soft.factors))
+    for other in others:
         for base, target in ((x, other), (other, x)):
+            if not deadline.affords(seconds):
+                return x
+            began = deadline.elapsed()
             moved = _moved(soft, base, target)
             if soft.energy(moved) < soft.energy(x):
                 x = moved
+            seconds = max(deadline.elapsed() - began, seconds / 2)
     return x
+
+
+def moved_by_flow(mrf: Mrf, labels: IntArray, others: IntArray, deadline: Deadline) -> IntArray:
+    """Improve a labelling by expansion moves, fusion with others, and expansion moves again.
+
+    Parameters
+    ----------
+    mrf : Mrf
+        A model whose factors have at most two variables.
+    labels : numpy.ndarray, shape (n,), int64
+    others : numpy.ndarray, shape (count, n), int64
+    deadline : Deadline
+        The best so far is returned then.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n,), int64
+        Never worse than ``labels``.
+    """
+    if not deadline.affords(3 * PER_TERM * (mrf.n + len(mrf.factors))):
+        return labels
+    soft = _soft_pairwise(mrf)
+    expanded = _expanded(soft, labels, deadline)
+    return _expanded(soft, _fused(soft, expanded, others, deadline), deadline)
 
 
 def _soft_pairwise(mrf: Mrf) -> Mrf:

@@ -4,7 +4,8 @@ An ``Mrf`` is the function
 
     E(x) = constant + sum_f table_f[x_scope(f)],      x_i in {0, .., counts[i] - 1},
 
-to be minimised.  Its factors have any order; an entry ``inf`` forbids its labels.
+to be minimised.  Its factors have any order; an entry ``inf`` forbids its labels, and labellings of the energy ``top`` or more are
+forbidden as a whole.
 
 Reference: J. H. Kappes et al., A comparative study of modern inference techniques for structured discrete energy minimization
 problems, International Journal of Computer Vision 115 (2015).
@@ -13,6 +14,7 @@ problems, International Journal of Computer Vision 115 (2015).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
-from blocklp.problems.qpbo.arrays import FloatArray, IntArray, as_finite, first_true, missing_weight
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray, as_finite, as_real, first_true, missing_weight
 from blocklp.problems.qpbo.instance import Qubo
 
 Factor = tuple[tuple[int, ...], FloatArray]
@@ -62,7 +64,7 @@ class FactorGroup:
 
 @dataclass(frozen=True, eq=False)
 class Mrf:
-    """Minimise ``constant + sum_f table_f[x_scope(f)]`` over labellings ``x``.
+    """Minimise ``constant + sum_f table_f[x_scope(f)]`` over the labellings ``x`` of an energy below ``top``.
 
     Parameters
     ----------
@@ -75,26 +77,34 @@ class Mrf:
         Constant term.
     name : str
         Name of the instance.
+    top : float
+        Energies of this value or more are forbidden, as those of infinite entries are: the upper bound of a weighted CSP.
 
     Raises
     ------
     ModelError
-        There is no variable, or a number of labels is not positive.
+        There is no variable, a number of labels is not positive, ``top`` is NaN, or tables are not numbers.
     ScopeError
         A scope names a variable twice, or one that does not exist.
     ShapeError
         A table does not fit the labels of its variables.
     NonFiniteError
-        A table holds NaN or minus infinity.
+        A table holds NaN or minus infinity, or tables on the same variables add up to more than float64 holds.
     """
 
     counts: IntArray
     factors: tuple[Factor, ...]
     constant: float = 0.0
     name: str = ""
+    top: float = math.inf
 
     def __init__(
-        self, counts: ArrayLike, factors: Iterable[tuple[Sequence[int], ArrayLike]], constant: float = 0.0, name: str = ""
+        self,
+        counts: ArrayLike,
+        factors: Iterable[tuple[Sequence[int], ArrayLike]],
+        constant: float = 0.0,
+        name: str = "",
+        top: float = math.inf,
     ) -> None:
         sizes = np.asarray(counts)
         if sizes.ndim != 1 or sizes.size == 0 or not np.issubdtype(sizes.dtype, np.integer) or (sizes < 1).any():
@@ -105,14 +115,19 @@ class Mrf:
             scope, table = _checked(number, given, values, sizes)
             if not scope:
                 total += float(as_finite(table.reshape(1), f"factor {number} (without variables)")[0])
+            elif scope in merged:
+                merged[scope] = _added(merged[scope], table, scope)
             else:
-                merged[scope] = merged[scope] + table if scope in merged else table
+                merged[scope] = table
+        if math.isnan(top):
+            raise ModelError("top is NaN; give a number, or infinity for none")
         for table in merged.values():
             table.setflags(write=False)
         object.__setattr__(self, "counts", sizes.astype(np.int64))
         object.__setattr__(self, "factors", tuple(sorted(merged.items(), key=lambda f: (len(f[0]), f[0]))))
         object.__setattr__(self, "constant", total)
         object.__setattr__(self, "name", name)
+        object.__setattr__(self, "top", float(top))
 
     @property
     def n(self) -> int:
@@ -154,7 +169,7 @@ class Mrf:
         Returns
         -------
         numpy.ndarray, shape (...), float64
-            ``inf`` where a hard constraint is violated.
+            ``inf`` where a hard constraint is violated, or ``top`` is reached.
 
         Raises
         ------
@@ -168,7 +183,11 @@ class Mrf:
         for group in self.groups:
             flat = group.tables.reshape(len(group.tables), -1)
             total = total + flat[np.arange(len(flat)), group.entries(x)].sum(axis=-1)
-        return total
+        return np.where(total < self.top, total, np.inf)
+
+    def without_top(self) -> Mrf:
+        """Return the energy of all labellings, whatever their energies."""
+        return self if math.isinf(self.top) else Mrf(self.counts, self.factors, self.constant, self.name)
 
     def checked_labels(self, labels: ArrayLike) -> IntArray:
         """Return labellings as int64; raises as :meth:`energy`."""
@@ -198,14 +217,16 @@ class Mrf:
             if not 0 <= variable < self.n or not 0 <= label < self.counts[variable]:
                 raise ScopeError(f"the evidence gives variable {variable} the label {label}; one of them does not exist")
             hard.append(((variable,), np.where(np.arange(self.counts[variable]) == label, 0.0, np.inf)))
-        return Mrf(self.counts, [*self.factors, *hard], self.constant, self.name)
+        return Mrf(self.counts, [*self.factors, *hard], self.constant, self.name, self.top)
 
     def to_qubo(self) -> Qubo | None:
         """Return the same function as a ``Qubo``: label 1 is ``y = 1``.
 
-        ``None`` if a variable has not two labels, a factor more than two variables, or an entry is infinite.
+        ``None`` if a variable has not two labels, a factor more than two variables, an entry is infinite, or ``top`` finite.
         """
-        if self.order > 2 or (self.counts != 2).any() or any(np.isinf(group.tables).any() for group in self.groups):
+        if self.order > 2 or math.isfinite(self.top) or (self.counts != 2).any():
+            return None
+        if any(np.isinf(group.tables).any() for group in self.groups):
             return None
         linear, offset = np.zeros(self.n), self.constant
         edges, quadratic = np.zeros((0, 2), dtype=np.int64), np.zeros(0)
@@ -238,10 +259,10 @@ class Mrf:
         ModelError, ShapeError, ScopeError, NonFiniteError
             As in the class.
         """
-        costs, ends = np.asarray(unary, dtype=np.float64), np.asarray(edges).reshape(-1, 2)
+        costs, ends = as_real(unary, "unary"), np.asarray(edges).reshape(-1, 2)
         if costs.ndim != 2:
             raise ShapeError(f"unary has shape {costs.shape}; give (n, labels)")
-        tables = np.asarray(pairwise, dtype=np.float64)
+        tables = as_real(pairwise, "pairwise")
         tables = np.broadcast_to(tables, (len(ends), *tables.shape)) if tables.ndim == 2 else tables
         if tables.shape != (len(ends), costs.shape[1], costs.shape[1]):
             raise ShapeError(f"pairwise has shape {tables.shape}; give ({len(ends)}, {costs.shape[1]}, {costs.shape[1]})")
@@ -284,12 +305,21 @@ class Mrf:
         return cls(np.array(counts, dtype=np.int64), factors, name=str(graph.name))
 
 
+def _added(first: FloatArray, second: FloatArray, scope: tuple[int, ...]) -> FloatArray:
+    """Add tables; infinite entries do not overflow, finite ones may."""
+    try:
+        with np.errstate(over="raise"):
+            return np.asarray(first + second)
+    except FloatingPointError as error:
+        raise NonFiniteError(f"the tables on {scope} add up to more than float64 holds; divide all of them by a constant") from error
+
+
 def _checked(number: int, given: Sequence[int], values: ArrayLike, counts: IntArray) -> Factor:
     """Check a factor, sort its variables and transpose its table, as a copy."""
     scope = [int(i) for i in given]
     if len(set(scope)) != len(scope) or (scope and not 0 <= min(scope) <= max(scope) < len(counts)):
         raise ScopeError(f"factor {number} has the scope {tuple(scope)}; name different variables of 0 .. {len(counts) - 1}")
-    table = np.asarray(values, dtype=np.float64)
+    table = as_real(values, f"the table of factor {number} on {tuple(scope)}")
     wanted = tuple(int(counts[i]) for i in scope)
     if table.shape != wanted:
         raise ShapeError(f"factor {number} on {tuple(scope)} has a table of shape {table.shape}; its variables need {wanted}")

@@ -12,12 +12,12 @@ with at most two neighbours is minimised out.  *Components* are left to be solve
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass
 
 import networkx
 import numpy as np
 
+from blocklp.deadline import Deadline
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 
@@ -82,17 +82,17 @@ class Reduced:
         return whole
 
 
-def reduced(mrf: Mrf, deadline: float = np.inf) -> Reduced:
+def reduced(mrf: Mrf, deadline: Deadline | None = None) -> Reduced:
     """Drop labels and minimise out variables until nothing more goes, and split into components.
 
     Parameters
     ----------
     mrf : Mrf
         Sums and differences of its entries must not be rounded.
-    deadline : float
-        By ``time.perf_counter()``: what could be reduced further then is left as it is.
+    deadline : Deadline, optional
+        What could be reduced further then is left as it is.
     """
-    return _Reducer(mrf).run(deadline)
+    return _Reducer(mrf).run(deadline or Deadline())
 
 
 class _Reducer:
@@ -110,9 +110,9 @@ class _Reducer:
         for scope, table in mrf.factors:
             self._add(scope, table)
 
-    def run(self, deadline: float) -> Reduced:
+    def run(self, deadline: Deadline) -> Reduced:
         """Look at variables until nothing changes."""
-        while self.waiting and self.constant < np.inf and time.perf_counter() < deadline:
+        while self.waiting and self.constant < np.inf and not deadline.over():
             i = next(iter(self.waiting))
             del self.waiting[i]
             if not self.gone[i]:

@@ -41,6 +41,9 @@ from blocklp.problems.qpbo.relaxation import roof_duality_model
 Decomposition = Literal["auto", "edges", "chains", "qubo"]
 
 
+STATING = "stating the relaxation of an energy"
+
+
 @dataclass(frozen=True, eq=False)
 class Relaxation:
     """A model, and where it keeps the marginals of variables and factors.
@@ -77,7 +80,13 @@ class Relaxation:
         return found
 
 
-def relax(mrf: Mrf, decomposition: Decomposition = "auto", clusters: Iterable[Sequence[int]] = ()) -> Relaxation:
+def relax(
+    mrf: Mrf,
+    decomposition: Decomposition = "auto",
+    clusters: Iterable[Sequence[int]] = (),
+    *,
+    time_limit: float | bl.Deadline = math.inf,
+) -> Relaxation:
     """State the relaxation.
 
     Parameters
@@ -90,6 +99,8 @@ def relax(mrf: Mrf, decomposition: Decomposition = "auto", clusters: Iterable[Se
     clusters : iterable of sequence of int
         Sets of three or more variables whose joint labels become blocks, which raises the optimum.  Triplets share the marginals of
         all their pairs, larger clusters those of the pairs that are factors.  Clusters may be appended to those of a warm start.
+    time_limit : float or Deadline
+        Seconds.
 
     Returns
     -------
@@ -101,7 +112,11 @@ def relax(mrf: Mrf, decomposition: Decomposition = "auto", clusters: Iterable[Se
         ``decomposition`` is unknown, or ``"qubo"`` and not possible.
     ScopeError
         A cluster has fewer than three variables, or one that does not exist.
+    TimeLimitError
+        The time is over.
     """
+    deadline = bl.Deadline.of(time_limit)
+    deadline.check(STATING)
     if decomposition not in get_args(Decomposition):
         raise OptionError(f"decomposition is {decomposition!r}; give one of {', '.join(get_args(Decomposition))}")
     groups = list(dict.fromkeys(_cluster(mrf, given) for given in clusters))
@@ -114,8 +129,10 @@ def relax(mrf: Mrf, decomposition: Decomposition = "auto", clusters: Iterable[Se
     relaxation = _variables(mrf, groups)
     chains = edge_chains(mrf) if decomposition == "chains" else []
     _add_chains(relaxation, chains)
-    _add_factors(relaxation, covered=bool(chains))
+    deadline.check(STATING)
+    _add_factors(relaxation, bool(chains), deadline)
     _add_clusters(relaxation, groups)
+    deadline.check(STATING)
     _add_simplices(relaxation)
     _state_repair(relaxation)
     return relaxation
@@ -165,13 +182,14 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
     return Relaxation(mrf, model, views)
 
 
-def _add_factors(relaxation: Relaxation, covered: bool) -> None:
+def _add_factors(relaxation: Relaxation, covered: bool, deadline: bl.Deadline) -> None:
     """One block a factor; those of three or more variables share the marginals of the factors inside.
 
     Chains may have ``covered`` the pairs.
     """
     known = {scope for scope, _ in relaxation.mrf.factors} if relaxation.mrf.order > 2 else set()
     for group in relaxation.mrf.groups:
+        deadline.check(STATING)
         kinds: dict[tuple[Scope, ...], list[Scope]] = defaultdict(list)
         if group.order == 2 and not covered:
             _add_kind(relaxation, Pairwise(*group.shape), group.scopes, ((0,), (1,)))

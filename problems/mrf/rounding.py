@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.problems.mrf.heuristics import descend, expand, fuse
+from blocklp.deadline import Deadline
+from blocklp.problems.mrf.heuristics import descend, moved_by_flow
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import Relaxation
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.tightening import Labelled
+
+DESCENT = 0.5
+"""Share of the time left for descents, at most; moves by flow have the rest."""
 
 DRAWN = 62
 """Labellings drawn from the marginals."""
@@ -21,7 +23,7 @@ FUSED = 20
 """Labellings, the best first, that are fused."""
 
 
-def rounded(relaxation: Relaxation, solution: bl.Solution, time_limit: float = math.inf) -> Labelled:
+def rounded(relaxation: Relaxation, solution: bl.Solution, deadline: Deadline) -> Labelled:
     """Round the point of a solved relaxation and improve it.
 
     Starts are the likeliest label of each variable, its label of least cost, and labels drawn by their marginals with a fixed seed;
@@ -34,8 +36,8 @@ def rounded(relaxation: Relaxation, solution: bl.Solution, time_limit: float = m
         Of one instance.
     solution : Solution
         Of its model.
-    time_limit : float
-        Seconds for expansion moves.
+    deadline : Deadline
+        When to stop improving.
 
     Returns
     -------
@@ -45,13 +47,13 @@ def rounded(relaxation: Relaxation, solution: bl.Solution, time_limit: float = m
     mrf, marginals = relaxation.mrf, relaxation.marginals(solution).cpu().to(torch.float64)[0]
     starts = [marginals.argmax(-1)[None], alone(mrf)[None], drawn(mrf, marginals)]
     if not relaxation.views and (qubo := mrf.to_qubo()) is not None:
-        starts.append(round_fractional(qubo, solution.x["y"].cpu()).y.long())
-    return improved(mrf, torch.cat(starts), time_limit)
+        starts.append(round_fractional(qubo, solution.x["y"].cpu(), time_limit=deadline).y.long())
+    return improved(mrf, torch.cat(starts), deadline)
 
 
-def incumbent(mrf: Mrf, time_limit: float = math.inf) -> Labelled:
+def incumbent(mrf: Mrf, deadline: Deadline) -> Labelled:
     """A labelling found without a relaxation: from the labels of least cost and from random ones; as :func:`rounded`."""
-    return improved(mrf, torch.cat([alone(mrf)[None], drawn(mrf, torch.zeros(mrf.n, int(mrf.counts.max())).double())]), time_limit)
+    return improved(mrf, torch.cat([alone(mrf)[None], drawn(mrf, torch.zeros(mrf.n, int(mrf.counts.max())).double())]), deadline)
 
 
 def alone(mrf: Mrf) -> Tensor:
@@ -71,12 +73,11 @@ def drawn(mrf: Mrf, marginals: Tensor) -> Tensor:
     return torch.multinomial(weights, DRAWN, replacement=True, generator=torch.Generator().manual_seed(0)).T
 
 
-def improved(mrf: Mrf, starts: Tensor, time_limit: float) -> Labelled:
+def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
     """The best labelling that descent, and moves by flow in pairwise models, lead to from ``(batch, n)``."""
-    reached = descend(mrf, starts)
+    reached = descend(mrf, starts, time_limit=deadline.within(max(DESCENT * deadline.left(), 1e-9)))
     ranked = reached.labels[reached.energy.argsort(stable=True)]
     labels = ranked[0]
     if mrf.order <= 2:
-        expanded = expand(mrf, labels.numpy(), time_limit)
-        labels = torch.tensor(expand(mrf, fuse(mrf, expanded, ranked[1:FUSED].numpy()), time_limit))
+        labels = torch.tensor(moved_by_flow(mrf, labels.numpy(), ranked[1:FUSED].numpy(), deadline))
     return Labelled(labels, float(mrf.energy(labels.numpy())))

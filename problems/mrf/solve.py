@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
@@ -13,15 +12,22 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import OptionError
+from blocklp.problems.exact import relative_gap as labelling_gap
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import Decomposition, Relaxation, relax
 from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
-from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_turn
-from blocklp.problems.together import solve_together, stop
+from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
+from blocklp.problems.together import before, lenient, share, solve_together, stop
 from blocklp.records import relative_gap
 from blocklp.tightening import Budget, Round, Tightened
+
+FIRST = 0.2
+"""Share of the time left that goes to a first labelling before tightening, at most."""
+
+CLOSING = 5e-6
+"""Seconds for each entry of a table that rounding deserves, if that is a fifth of the time at most."""
 
 PATIENCE = 100
 """Passes without progress after which averaging gives way to the default method."""
@@ -38,9 +44,10 @@ class MrfSolution:
     labels : Tensor
         ``(n,)`` int64: the best labelling found.
     energy : float
-        Its value, an upper bound on the minimum; infinite if no labelling that respects the hard constraints was found.
+        Its value, an upper bound on the minimum; infinite if no labelling that respects the hard constraints, and has an energy below
+        ``Mrf.top``, was found.
     gap : float
-        ``(energy - bound) / max(1, |energy|, |bound|)``: how far the labelling can be from the minimum.
+        ``|energy - bound| / max(|energy|, |bound|, relaxation.floor)``: how far the labelling can be from the minimum.
     rounds : tuple of Round
         What tightening came to, one a solve; empty without.
     """
@@ -101,7 +108,7 @@ def solve_mrf(
         Gets every :class:`blocklp.tightening.Round` and the energy of the best labelling so far; True ends the instance.
     **options
         Those of :meth:`blocklp.Model.solve`, but for ``warm_start`` and ``bounds``.  Those of passes hold for each instance that is
-        tightened, the time for all.
+        tightened, ``time_limit`` for all of them and all that is done.
 
     Returns
     -------
@@ -112,29 +119,32 @@ def solve_mrf(
     ------
     OptionError, ScopeError, DeviceError
         An option or a cluster is wrong, or the device is missing.
+    TimeLimitError
+        The time was over before all relaxations were stated.
     """
     if isinstance(mrfs, Mrf):
         return solve_mrf([mrfs], decomposition, clusters, tighten, told, **options)[0]
     if tighten is not False and decomposition == "chains":
         raise OptionError("decomposition='chains' is not tightened; leave it out, or use 'edges'")
+    deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
     shared = list(clusters)
-    relaxations = [relax(mrf, decomposition, shared) for mrf in mrfs]
+    relaxations = [relax(mrf.without_top(), decomposition, shared, time_limit=lenient(deadline)) for mrf in mrfs]
+    closing = [CLOSING * (mrf.n + sum(table.size for _, table in mrf.factors)) for mrf in mrfs]
+    solving = before(deadline, sum(closing))
     if tighten is not False:
         budget = Budget() if tighten is True else tighten
-        found = tighten_in_turn([partial(_tightened, relaxation, budget) for relaxation in relaxations], told=told, **options)
-        return [_between(*result) for result in found]
-    began = time.perf_counter()
-    time_limit: float = options.pop("time_limit", math.inf)
-
-    def left() -> float:
-        return max(time_limit - (time.perf_counter() - began), 1e-9) if time_limit > 0 else time_limit
-
-    solutions = _solved(relaxations, left, options)
-    pairs = zip(relaxations, solutions, strict=True)
-    return [_between(solution, rounded(relaxation, solution, left())) for relaxation, solution in pairs]
+        calls = [partial(_tightened, relaxation, budget) for relaxation in relaxations]
+        found = tighten_in_turn(calls, told=told, time_limit=solving, **options)
+        return [_between(*result, mrf.top) for result, mrf in zip(found, mrfs, strict=True)]
+    solutions = _solved(relaxations, solving, options)
+    results = []
+    for k, (relaxation, solution, mrf) in enumerate(zip(relaxations, solutions, mrfs, strict=True)):
+        best = rounded(relaxation, solution, before(deadline, sum(closing[k + 1 :])))
+        results.append(_between(solution, best, mrf.top))
+    return results
 
 
-def _solved(relaxations: list[Relaxation], left: Callable[[], float], options: dict[str, Any]) -> list[bl.Solution]:
+def _solved(relaxations: list[Relaxation], deadline: bl.Deadline, options: dict[str, Any]) -> list[bl.Solution]:
     """Solve instances with and without hard constraints, each kind in as few batches as their shapes allow.
 
     Each kind, and each instance that goes on, gets its share of the time left; after an interrupt the rest gets a first pass.
@@ -146,14 +156,14 @@ def _solved(relaxations: list[Relaxation], left: Callable[[], float], options: d
         if not members:
             continue
         averaging = {"method": "min-marginals", "patience": PATIENCE} if first else {}
-        seconds = left() * len(members) / (len(relaxations) - len(found))
-        together = solve_together([relaxations[k].model for k in members], time_limit=seconds, **{**options, **averaging})
+        mine = share(deadline, len(members), len(relaxations) - len(found))
+        together = solve_together([relaxations[k].model for k in members], time_limit=mine, **{**options, **averaging})
         options = _stopped(together, options)
         begun = dict(zip(members, together, strict=True))
         stuck = [k for k in members if first and begun[k].status[0] == bl.Status.STALLED]
         found |= {k: begun[k] for k in members if k not in stuck}
         for k in stuck:
-            found[k] = _continued(relaxations[k], begun[k], left() / (len(relaxations) - len(found)), options)
+            found[k] = _continued(relaxations[k], begun[k], share(deadline, 1, len(relaxations) - len(found)), options)
             options = _stopped([found[k]], options)
     return [found[k] for k in range(len(relaxations))]
 
@@ -168,9 +178,9 @@ def _averages(relaxation: Relaxation, options: dict[str, Any]) -> bool:
     return options.get("method", "auto") == "auto" and bool((relaxation.views.upper == 0).any())
 
 
-def _tightened(relaxation: Relaxation, budget: Budget, *, time_limit: float = math.inf, **options: Any) -> tuple[Tightened, Labelled]:
+def _tightened(relaxation: Relaxation, budget: Budget, *, time_limit: bl.Deadline, **options: Any) -> tuple[Tightened, Labelled]:
     """Tighten one relaxation, of whatever decomposition."""
-    mrf, began = relaxation.mrf, time.perf_counter()
+    mrf = relaxation.mrf
     if not relaxation.views:
         qubo = mrf.to_qubo()
         assert qubo is not None
@@ -178,19 +188,16 @@ def _tightened(relaxation: Relaxation, budget: Budget, *, time_limit: float = ma
         labels = best.labels.long().cpu()
         return found, Labelled(labels, float(mrf.energy(labels.numpy())))
 
-    def left() -> float:
-        return max(time_limit - (time.perf_counter() - began), 1e-9) if time_limit > 0 else time_limit
-
-    known = incumbent(mrf, time_limit)
+    known = incumbent(mrf, time_limit.within(max(FIRST * time_limit.left(), 1e-9)))
     if _averages(relaxation, options):
         first = {k: v for k, v in options.items() if k != "told"}
         if budget.rounds:
             first["passes"] = min(budget.passes, options.get("passes", budget.passes))
-        options["warm_start"] = _solved([relaxation], left, first)[0]
-    return tightened_local_polytope(relaxation, known, budget, time_limit=left(), **options)
+        options["warm_start"] = _solved([relaxation], time_limit, first)[0]
+    return tightened_local_polytope(relaxation, known, budget, time_limit=time_limit, **options)
 
 
-def _continued(relaxation: Relaxation, begun: bl.Solution, time_limit: float, options: dict[str, Any]) -> bl.Solution:
+def _continued(relaxation: Relaxation, begun: bl.Solution, time_limit: bl.Deadline, options: dict[str, Any]) -> bl.Solution:
     """Go on with the method that is asked for, from the multipliers of a solution of the same model."""
     last = relaxation.model.solve(warm_start=begun.state, time_limit=time_limit, **options)
     better = last if float(last.primal[0]) <= float(begun.primal[0]) else begun
@@ -206,7 +213,9 @@ def _continued(relaxation: Relaxation, begun: bl.Solution, time_limit: float, op
     )
 
 
-def _between(found: bl.Solution | Tightened, best: Labelled) -> MrfSolution:
-    """What is proved between a bound and a labelling."""
+def _between(found: bl.Solution | Tightened, best: Labelled, top: float) -> MrfSolution:
+    """What is proved between a bound and a labelling, which is none where its energy reaches the top."""
+    best = best if best.energy < top else replace(best, energy=math.inf)
     solution, rounds = (found.solution, found.rounds) if isinstance(found, Tightened) else (found, ())
-    return MrfSolution(solution, best.labels, best.energy, gap_between(best.energy, float(solution.bound[0])), rounds)
+    gap = labelling_gap(best.energy, float(solution.bound[0]), float(solution.floor[0]))
+    return MrfSolution(solution, best.labels, best.energy, gap, rounds)

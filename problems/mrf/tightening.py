@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import networkx
@@ -38,14 +37,17 @@ from blocklp.tightening import Budget, Clusters, Tightened
 MOST_CANDIDATES = 200_000
 """Cycles looked at, shorter ones first."""
 
+LISTING = 0.2
+"""Share of the time left that goes to listing cycles, at most."""
+
 LARGEST_CLUSTER = 1024
 """Joint labels of a cluster at most."""
 
-CHUNK = 4_000_000
-"""Joint labels scored at a time."""
+CHUNK, TOGETHER = 4_000_000, 10_000
+"""Joint labels, and clusters, that are scored at a time."""
 
 
-def cycles(mrf: Mrf, longest: int = 4) -> list[Scope]:
+def cycles(mrf: Mrf, longest: int = 4, *, time_limit: float | bl.Deadline = math.inf) -> list[Scope]:
     """List chordless cycles of the graph of pair factors as sets of variables, the shortest first.
 
     Parameters
@@ -53,11 +55,18 @@ def cycles(mrf: Mrf, longest: int = 4) -> list[Scope]:
     mrf : Mrf
     longest : int
         Variables of a cycle at most; if there are none, cycles of up to twice as many are taken.
+    time_limit : float or Deadline
+        Seconds; those found by then are returned.
     """
+    deadline = bl.Deadline.of(time_limit)
     graph = networkx.Graph([scope for scope, _ in mrf.factors if len(scope) == 2])
     for bound in (longest, 2 * longest):
-        found = itertools.islice(networkx.chordless_cycles(graph, length_bound=bound), MOST_CANDIDATES)
-        small = {tuple(sorted(c)) for c in found if len(c) > 2 and np.prod(mrf.counts[c].astype(float)) <= LARGEST_CLUSTER}
+        small: set[Scope] = set()
+        for c in itertools.islice(networkx.chordless_cycles(graph, length_bound=bound), MOST_CANDIDATES):
+            if deadline.over():
+                break
+            if len(c) > 2 and np.prod(mrf.counts[c].astype(float)) <= LARGEST_CLUSTER:
+                small.add(tuple(sorted(c)))
         if small:
             return sorted(small, key=lambda c: (len(c), c))
     return []
@@ -79,16 +88,18 @@ def edge_values(relaxation: Relaxation, solution: bl.Solution) -> dict[Scope, Te
     return values
 
 
-def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: Sequence[Scope]) -> FloatArray:
-    """Gain :math:`d(c)` of each cluster: ``(clusters,)``."""
+def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: Sequence[Scope], deadline: bl.Deadline) -> FloatArray:
+    """Gain :math:`d(c)` of each cluster: ``(clusters,)``; zero for those that are not looked at by the deadline."""
     found = np.zeros(len(clusters))
     kinds: dict[tuple[tuple[int, ...], tuple[Scope, ...]], list[int]] = defaultdict(list)
     for k, scope in enumerate(clusters):
         pairs = [p for p in itertools.combinations(range(len(scope)), 2) if (scope[p[0]], scope[p[1]]) in values]
         kinds[tuple(mrf.counts[list(scope)].tolist()), tuple(pairs)].append(k)
     for (shape, some), members in kinds.items():
-        step = max(1, CHUNK // int(np.prod(shape)))
+        step = min(max(1, CHUNK // int(np.prod(shape))), TOGETHER)
         for begin in range(0, len(members), step):
+            if deadline.over():
+                return found
             part = members[begin : begin + step]
             joint, least = torch.zeros(len(part), *shape, dtype=torch.float64), torch.zeros(len(part), dtype=torch.float64)
             for a, b in some:
@@ -100,7 +111,13 @@ def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: Sequence[Scope]) -> 
 
 
 def violated_clusters(
-    relaxation: Relaxation, solution: bl.Solution, candidates: Sequence[Scope], most: int, least: float = 1e-6
+    relaxation: Relaxation,
+    solution: bl.Solution,
+    candidates: Sequence[Scope],
+    most: int,
+    least: float = 1e-6,
+    *,
+    time_limit: float | bl.Deadline = math.inf,
 ) -> list[Clusters]:
     """Propose the candidates of largest gain that the model has not got.
 
@@ -116,6 +133,8 @@ def violated_clusters(
         Number of clusters at most.
     least : float
         Least gain, relative to the size of the bound.
+    time_limit : float or Deadline
+        Seconds; candidates that are not looked at by then are left out.
 
     Returns
     -------
@@ -124,8 +143,8 @@ def violated_clusters(
     """
     relaxation.views.learn()
     candidates = [c for c in candidates if c not in relaxation.views]
-    gains = scores(relaxation.mrf, edge_values(relaxation, solution), candidates)
-    enough = least * max(1.0, abs(float(solution.bound[0])))
+    gains = scores(relaxation.mrf, edge_values(relaxation, solution), candidates, bl.Deadline.of(time_limit))
+    enough = least * max(float(solution.floor[0]), abs(float(solution.bound[0])))
     order: IntArray = np.argsort(-gains, kind="stable")
     return proposed(relaxation, {candidates[k]: float(gains[k]) for k in order[:most].tolist() if gains[k] > enough})
 
@@ -154,7 +173,7 @@ def proposed(relaxation: Relaxation, gains: dict[Scope, float]) -> list[Clusters
 
 
 def tightened_local_polytope(
-    relaxation: Relaxation, best: Labelled, budget: Budget, *, time_limit: float = math.inf, **options: Any
+    relaxation: Relaxation, best: Labelled, budget: Budget, *, time_limit: float | bl.Deadline = math.inf, **options: Any
 ) -> tuple[Tightened, Labelled]:
     """Tighten a relaxation by edges until its bound meets the best labelling found.
 
@@ -166,7 +185,7 @@ def tightened_local_polytope(
         A labelling to begin with.
     budget : Budget
         How far to go.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds.
     **options
         The others of :func:`blocklp.problems.tightening.tightened`.
@@ -176,17 +195,16 @@ def tightened_local_polytope(
     Tightened, Labelled
         As there; labels are int64.
     """
-    began = time.perf_counter()
-    problem = tightening_of(relaxation, budget.blocks, lambda: time_limit - (time.perf_counter() - began))
-    return tightened(problem, best, budget, time_limit=time_limit, **options)
+    deadline = bl.Deadline.of(time_limit)
+    return tightened(tightening_of(relaxation, budget.blocks, deadline), best, budget, time_limit=deadline, **options)
 
 
-def tightening_of(relaxation: Relaxation, most: int, left: Callable[[], float]) -> Problem:
-    """State how a relaxation by edges is tightened, by at most so many clusters in a round; ``left`` gives seconds for rounding."""
-    candidates = cycles(relaxation.mrf)
+def tightening_of(relaxation: Relaxation, most: int, deadline: bl.Deadline) -> Problem:
+    """State how a relaxation by edges is tightened, by at most so many clusters in a round."""
+    candidates = cycles(relaxation.mrf, time_limit=deadline.within(max(LISTING * deadline.left(), 1e-9)))
     return Problem(
         relaxation.model,
-        search=lambda solution: violated_clusters(relaxation, solution, candidates, most),
-        rounded=lambda solution: rounded(relaxation, solution, left()),
+        search=lambda solution: violated_clusters(relaxation, solution, candidates, most, time_limit=deadline),
+        rounded=lambda solution: rounded(relaxation, solution, deadline),
         lifted=lambda solution, labels: relaxation.points.of_labels(labels[None].to(solution.raw_x.device)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,28 @@ def first_true(mask: NDArray[np.bool_]) -> int | None:
     return int(mask.argmax()) if mask.any() else None
 
 
+def as_real(values: Any, name: str) -> FloatArray:
+    """Return real numbers as float64, not copied if they are already.
+
+    Raises
+    ------
+    ModelError
+        They are complex, or no numbers at all.
+    """
+    if isinstance(values, (str, bytes)):
+        raise ModelError(f"{name} is {values!r}; give real numbers")
+    try:
+        # Not ``np.array``, which asks for a copy in a way that tensors of torch do not know, and warns.
+        array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise ModelError(f"{name} holds complex numbers; give their real parts, if that is what is meant")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{name} does not hold real numbers ({error})") from error
+
+
 def as_finite(values: ArrayLike, name: str) -> FloatArray:
     """Return a read-only float64 vector; an error names the first entry that is not finite.
 
@@ -30,13 +53,14 @@ def as_finite(values: ArrayLike, name: str) -> FloatArray:
 
     Raises
     ------
+    ModelError
+        ``values`` are not real numbers.
     ShapeError
         ``values`` is not one-dimensional.
     NonFiniteError
         An entry is NaN or infinite.
     """
-    # Not ``np.array``, which asks for a copy in a way that tensors of torch do not know, and warns.
-    array = np.asarray(values, dtype=np.float64).copy()
+    array = as_real(values, name).copy()
     if array.ndim != 1:
         raise ShapeError(f"{name} has shape {array.shape}; give a vector")
     if (bad := first_true(~np.isfinite(array))) is not None:

@@ -15,6 +15,8 @@ are tight or violated with a fourth variable, where they violate a pentagonal in
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,9 +26,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
-from blocklp.compiled import loops
+from blocklp.deadline import Deadline
 from blocklp.model import Model
 from blocklp.oracles.products import FourClique, FourCycle, Triangle, pentagonal
+from blocklp.problems.exact import affordable_loops
 from blocklp.problems.qpbo.heuristics import Adjacency
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.solution import Solution
@@ -45,6 +48,9 @@ LEAST = 1e-3
 
 LONGEST, TIE = 64, 1e-9
 """Most pairs of a cycle, and what each adds to its length: short paths stay ahead of longer ones, and zeros in sparse matrices."""
+
+PIECE = 2_000_000
+"""Nodes and pairs that shortest paths may pass between two looks at the clock."""
 
 WEDGES = 20_000_000
 """Most paths of two pairs that are looked at for 4-cycles; dense instances with more have hardly any without a chord."""
@@ -120,7 +126,7 @@ class Pairs:
         return nodes, torch.stack([position, closing, self.adjacency.edge[entry]], 1)
 
 
-def violated_cycles(qubo: Qubo, solution: Solution, most: int) -> list[Clusters]:
+def violated_cycles(qubo: Qubo, solution: Solution, most: int, *, time_limit: float | Deadline = math.inf) -> list[Clusters]:
     """Propose triangles, 4-cycles and cliques of four that the primal point violates, and where few are new, longer cycles.
 
     Parameters
@@ -131,6 +137,8 @@ def violated_cycles(qubo: Qubo, solution: Solution, most: int) -> list[Clusters]
         Of its roof-duality model, tightened or not, alone.
     most : int
         Most clusters of a kind that are wanted.
+    time_limit : float or Deadline
+        Seconds; kinds that are not looked at by then are left out.
 
     Returns
     -------
@@ -143,10 +151,18 @@ def violated_cycles(qubo: Qubo, solution: Solution, most: int) -> list[Clusters]
     x = solution.raw_x[0]
     cut = pairs.cut(x)
     model = solution.solver.models[0]
-    found = [_triangles(model, pairs, cut, most), _four_cycles(model, pairs, cut, most)]
-    found.append(_four_cliques(model, pairs, x, cut, most))
-    if sum(len(f.scope) for f in found) < FEW * most:
-        found.append(_long_cycles(pairs, cut, most, model.size))
+    deadline = Deadline.of(time_limit)
+    kinds: list[Callable[[], Clusters]] = [
+        lambda: _triangles(model, pairs, cut, most),
+        lambda: _four_cycles(model, pairs, cut, most),
+        lambda: _four_cliques(model, pairs, x, cut, most),
+    ]
+    found: list[Clusters] = []
+    for kind in kinds:
+        if not deadline.over():
+            found.append(kind())
+    if sum(len(f.scope) for f in found) < FEW * most and not deadline.over():
+        found.append(_long_cycles(pairs, cut, most, model.size, deadline))
     return found
 
 
@@ -248,21 +264,27 @@ def _largest(violation: Tensor, most: int) -> Tensor:
     return order[violation[order] > LEAST]
 
 
-def _long_cycles(pairs: Pairs, cut: Tensor, most: int, new: int) -> Clusters:
+def _long_cycles(pairs: Pairs, cut: Tensor, most: int, new: int, deadline: Deadline) -> Clusters:
     """Cycles from shortest paths between the copies of nodes, cut into triangles; ``new`` is the first free column."""
     s = cut.cpu()
     # Where all pairs of a node are cut or not, it is only on a cycle that is violated if others are, or if nothing is fractional.
     fractional = (s > LEAST) & (s < 1 - LEAST)
     starts = torch.unique(pairs.ends.cpu()[fractional]) if bool(fractional.any()) else torch.arange(pairs.n)
-    kernels = loops("blocklp.problems.qpbo.cycle_kernels")
+    kernels = affordable_loops("blocklp.problems.qpbo.cycle_kernels", deadline)
     if kernels is None:
-        distance, paths = _by_scipy(pairs, s, starts)
+        distance, paths = _by_scipy(pairs, s, starts, deadline)
     else:
         near = pairs.adjacency
         first = torch.cat([near.first, near.degree.sum()[None]]).cpu()
-        distance, paths = torch.empty(len(starts), dtype=torch.float64), torch.empty(len(starts), LONGEST, dtype=torch.int32)
-        graph = (starts, first, near.neighbour.cpu(), s[near.edge.cpu()])
-        kernels.odd_cycles(len(starts), *graph, 1 - LEAST, TIE, distance, paths)
+        distance = torch.full((len(starts),), torch.inf, dtype=torch.float64)
+        paths = torch.empty(len(starts), LONGEST, dtype=torch.int32)
+        graph = (first, near.neighbour.cpu(), s[near.edge.cpu()], 1 - LEAST, TIE)
+        size = len(starts) if math.isinf(deadline.left()) else max(1, PIECE // (pairs.n + 2 * len(pairs.key)))
+        for part in torch.split(torch.arange(len(starts)), max(1, size)):
+            if deadline.over():
+                break
+            rows = slice(int(part[0]), int(part[-1]) + 1) if len(part) else slice(0)
+            kernels.odd_cycles(len(part), starts[rows], *graph, distance[rows], paths[rows])
     cycles: dict[frozenset[int], tuple[float, list[int]]] = {}
     for row in distance.isfinite().nonzero()[:, 0].tolist():
         path = [node for node in paths[row].tolist() if node >= 0]
@@ -271,7 +293,7 @@ def _long_cycles(pairs: Pairs, cut: Tensor, most: int, new: int) -> Clusters:
     return _cut_up(pairs, sorted(cycles.values(), key=lambda c: -c[0])[:most], new)
 
 
-def _by_scipy(pairs: Pairs, same: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+def _by_scipy(pairs: Pairs, same: Tensor, starts: Tensor, deadline: Deadline) -> tuple[Tensor, Tensor]:
     """What :func:`blocklp.problems.qpbo.cycle_kernels.odd_cycles` writes, without compiled loops."""
     n, s = pairs.n, same.numpy()
     i, j = pairs.ends.cpu().numpy().T
@@ -279,8 +301,11 @@ def _by_scipy(pairs: Pairs, same: Tensor, starts: Tensor) -> tuple[Tensor, Tenso
     row, column = np.concatenate([i, i + n, i, i + n]), np.concatenate([j, j + n, j + n, j])
     graph = csr_array((length, (row, column)), shape=(2 * n, 2 * n))
     distances, paths = np.full(len(starts), np.inf), np.full((len(starts), LONGEST), -1, dtype=np.int32)
-    for begin in range(0, len(starts), CHUNK):
-        sources = starts[begin : begin + CHUNK].numpy()
+    size = CHUNK if math.isinf(deadline.left()) else min(CHUNK, max(1, PIECE // 10 // (n + len(s))))
+    for begin in range(0, len(starts), size):
+        if deadline.over():
+            break
+        sources = starts[begin : begin + size].numpy()
         found, before = dijkstra(graph, directed=False, indices=sources, return_predecessors=True, limit=1 - LEAST)
         for k, source in enumerate(sources.tolist()):
             path, at = [], source + n

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blocklp.problems.exact import search_loops
+from blocklp.deadline import Deadline
 from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
 from blocklp.search import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 
@@ -21,6 +20,8 @@ ROOT_ROUNDS, ROUNDS = 20, 4
 """Rounds of triangle inequalities."""
 BUDGET, WORK = 20_000, 2e8
 """Nodes that are searched below a node before what is open gets underestimators of its own; fewer where they take longer."""
+PIECE = 3e7
+"""Additions in bounds of nodes between two looks at the clock."""
 SWEEPS = 60
 """Most sweeps of coordinate descent for a bound."""
 TOGETHER = 2
@@ -68,12 +69,14 @@ class ConvexSearch:
         Different values are at least this far apart, or differ by what does not matter.
     start : numpy.ndarray, shape (n,), int8
         A good labelling by spins.
-    deadline : float
-        By ``time.perf_counter()``.
+    deadline : Deadline
+        When to stop.
+    kernels : module
+        :mod:`blocklp.problems.qpbo.search_kernels`.
     """
 
-    def __init__(self, spins: Spins, step: float, start: SpinArray, deadline: float) -> None:
-        self.spins, self.step, self.deadline = spins, step, deadline
+    def __init__(self, spins: Spins, step: float, start: SpinArray, deadline: Deadline, kernels: Any) -> None:
+        self.spins, self.step, self.deadline, self.kernels = spins, step, deadline, kernels
         self.best, self.value = start, evaluate(spins, start)
         self.bounded = 0
 
@@ -88,7 +91,7 @@ class ConvexSearch:
         below: list[tuple[Node, Underestimator]] = []
         late: list[Node] = []
         for node in nodes:
-            if time.perf_counter() > self.deadline:
+            if self.deadline.over():
                 late.append(node)
                 continue
             under = convexified(node.state.function(), ROUNDS if node.depth else ROOT_ROUNDS, goal, self.deadline)
@@ -128,11 +131,15 @@ class ConvexSearch:
             points[k, 0, :size] = 0.9 * np.clip(np.nan_to_num(under.correlations[0, 1:]), -1, 1)
         budget = int(min(BUDGET, WORK / max(n, 1) ** 2))
         best, value = np.zeros((count, n), dtype=np.int8), np.full(count, np.inf)
-        opened, bounded = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        search_loops("blocklp.problems.qpbo.search_kernels").explore(
-            count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, SWEEPS, budget,
-            fixed, points, bounds, opened, best, value, bounded,
-        )  # fmt: skip
+        opened, bounded = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        piece = budget if math.isinf(self.deadline.left()) else max(1, int(PIECE / SWEEPS / max(n, 1) ** 2))
+        for begin in range(0, budget, piece):
+            self.kernels.explore(
+                count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, SWEEPS, min(piece, budget - begin),
+                fixed, points, bounds, opened, best, value, bounded,
+            )  # fmt: skip
+            if self.deadline.over() or not opened.any():
+                break
         self.bounded += int(bounded.sum())
         children = []
         for k, (node, under) in enumerate(below):
@@ -165,10 +172,10 @@ def _merged(outer: SpinArray, inner: SpinArray) -> SpinArray:
 
 
 def search_convex(
-    spins: Spins, step: float, start: SpinArray, time_limit: float, callback: Callable[[SearchEvent], Any] | None
+    spins: Spins, step: float, start: SpinArray, deadline: Deadline, kernels: Any, callback: Callable[[SearchEvent], Any] | None
 ) -> tuple[SearchResult, SpinArray, int]:
     """Minimise; return the result of the search, the best spins, and how many nodes were bounded."""
-    search = ConvexSearch(spins, step, start, time.perf_counter() + time_limit)
+    search = ConvexSearch(spins, step, start, deadline, kernels)
     root = search.root()
-    result = branch_and_bound([root], search.expand, batch=TOGETHER, tol=0.999 * step, time_limit=time_limit, callback=callback)
+    result = branch_and_bound([root], search.expand, batch=TOGETHER, tol=0.999 * step, time_limit=deadline, callback=callback)
     return result, search.best, search.bounded

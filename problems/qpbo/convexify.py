@@ -20,14 +20,15 @@ The multipliers u come from an interior-point method (C. Helmberg, F. Rendl, R. 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh
 from scipy.optimize import minimize
 
+from blocklp.deadline import Deadline
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
@@ -97,7 +98,7 @@ class Underestimator:
     correlations: FloatArray
 
 
-def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: float = np.inf) -> Underestimator:
+def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: Deadline | None = None) -> Underestimator:
     """Find a good convex underestimator.
 
     Parameters
@@ -108,17 +109,17 @@ def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: 
         Rounds of triangle inequalities.
     threshold : float
         A bound that suffices: stop there.
-    deadline : float
-        By ``time.perf_counter()``: no more rounds after that.
+    deadline : Deadline, optional
+        When to stop; steps of the interior-point method that are left then cost strength.
     """
-    n = len(given.coupling)
-    diagonal, correlations = _semidefinite(given.coupling)
+    n, deadline = len(given.coupling), deadline or Deadline()
+    diagonal, correlations = _semidefinite(given.coupling, deadline)
     best, level = diagonal, max(abs(diagonal.sum()), np.finfo(np.float64).tiny) / n / n
     bound = diagonal.sum() + given.constant
     triangles, signs, prices = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3)), np.zeros(0)
     chosen = _priced(given.coupling, triangles, signs, prices)
     for k in range(rounds):
-        if n < 3 or bound >= threshold or time.perf_counter() > deadline:
+        if n < 3 or bound >= threshold or deadline.over():
             break
         new, new_signs, worst = _violated(correlations, 5 * n)
         if worst > -0.02:
@@ -127,9 +128,9 @@ def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: 
         triangles, signs = np.concatenate([triangles[keep], new]), np.concatenate([signs[keep], new_signs])
         prices = np.concatenate([prices[keep], np.zeros(len(new))])
         smoothing = level * 0.4 * 0.75**k
-        diagonal, prices, correlations = _regularised(given.coupling, triangles, signs, diagonal, prices, smoothing)
+        diagonal, prices, correlations = _regularised(given.coupling, triangles, signs, diagonal, prices, smoothing, deadline)
         priced = _priced(given.coupling, triangles, signs, prices)
-        exact, _ = _semidefinite(priced.coupling)
+        exact, _ = _semidefinite(priced.coupling, deadline)
         value = exact.sum() - priced.paid + given.constant
         if value > bound:
             gained, bound = value - bound, value
@@ -175,7 +176,7 @@ def _factors(matrix: FloatArray) -> bool:
     return True
 
 
-def _semidefinite(coupling: FloatArray, digits: float = 1e-6) -> tuple[FloatArray, FloatArray]:
+def _semidefinite(coupling: FloatArray, deadline: Deadline, digits: float = 1e-6) -> tuple[FloatArray, FloatArray]:
     """Maximise the sum of u with C - Diag(u) positive semidefinite; return u and the primal matrix of unit diagonal."""
     n = len(coupling)
     x = np.eye(n)
@@ -183,6 +184,8 @@ def _semidefinite(coupling: FloatArray, digits: float = 1e-6) -> tuple[FloatArra
     z = coupling - np.diag(u)
     mu = float((z * x).sum()) / (2 * n)
     for _ in range(60):
+        if deadline.over():
+            break
         try:
             inverse = np.linalg.inv(z)
             inverse = (inverse + inverse.T) / 2
@@ -283,7 +286,13 @@ def _subtracted(coupling: FloatArray, triangles: IntArray, signs: FloatArray, pr
 
 
 def _regularised(
-    coupling: FloatArray, triangles: IntArray, signs: FloatArray, diagonal: FloatArray, prices: FloatArray, smoothing: float
+    coupling: FloatArray,
+    triangles: IntArray,
+    signs: FloatArray,
+    diagonal: FloatArray,
+    prices: FloatArray,
+    smoothing: float,
+    deadline: Deadline,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""Maximise :math:`\sum u - \sum \gamma - |[Z]_-|^2 / 2 \alpha`, whose gradient needs one eigenvalue decomposition."""
     n = len(coupling)
@@ -301,6 +310,10 @@ def _regularised(
         value = u.sum() - gamma.sum() - (values[below] ** 2).sum() / (2 * smoothing)
         return -value, -slope
 
+    def stop(intermediate_result: Any) -> None:
+        if deadline.over():
+            raise StopIteration
+
     # The scale of the multipliers is the smoothing's; L-BFGS wants numbers of order one.
     scale = max(smoothing * n, 1e-12)
     start = np.concatenate([diagonal, prices]) / scale
@@ -312,6 +325,7 @@ def _regularised(
         method="L-BFGS-B",
         bounds=free,
         options={"maxiter": 60, "maxcor": 20},
+        callback=stop,
     )
     point = answer.x * scale
     negative(point)

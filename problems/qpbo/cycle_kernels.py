@@ -9,6 +9,9 @@ import numpy as np
 
 from blocklp.compiled import kernel
 
+SECONDS = 10.0
+"""What it takes to compile this loop, on a busy machine."""
+
 
 @kernel()
 def odd_cycles(

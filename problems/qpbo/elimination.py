@@ -7,7 +7,6 @@ Artificial Intelligence 113 (1999)).
 from __future__ import annotations
 
 import heapq
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +14,14 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from blocklp.deadline import Deadline
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
 WIDEST = 22
 """A table then has 4 million entries."""
+PER_ENTRY = 1e-8
+"""Seconds that it takes to add a table to another, for each entry, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,12 @@ class Order:
     work: float
 
 
-def cheapest_order(n: int, edges: IntArray, deadline: float = np.inf) -> Order:
+def cheapest_order(n: int, edges: IntArray, deadline: Deadline | None = None) -> Order:
     """Return the cheapest of the orders by least degree, by least fill, and by bandwidth.
 
-    One whose width exceeds 40, or that is not ready at the deadline (by ``time.perf_counter()``), has infinite work.
+    One whose width exceeds 40, or that is not ready at the deadline, has infinite work.
     """
+    deadline = deadline or Deadline()
     graph = coo_array((np.ones(len(edges)), edges.T), shape=(n, n)).tocsr()
     banded = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True).tolist()
     orders = [_eliminated(n, edges, "degree", None, deadline), _eliminated(n, edges, "given", banded, deadline)]
@@ -54,7 +57,7 @@ def cheapest_order(n: int, edges: IntArray, deadline: float = np.inf) -> Order:
     return min(orders, key=lambda order: order.work)
 
 
-def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, deadline: float) -> Order:
+def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, deadline: Deadline) -> Order:
     near: list[set[int]] = [set() for _ in range(n)]
     for a, b in edges.tolist():
         near[a].add(b)
@@ -64,7 +67,11 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, dea
         around = near[v]
         return len(around) * (len(around) - 1) - sum(len(near[a] & around) for a in around)
 
-    score = [fill(v) if rule == "fill" else len(near[v]) for v in range(n)]
+    score = []
+    for v in range(n):
+        if rule == "fill" and deadline.over():
+            return Order([], 0, np.inf)
+        score.append(fill(v) if rule == "fill" else len(near[v]))
     # Scores that have changed since are passed over.
     heap = [(s, v) for v, s in enumerate(score)]
     heapq.heapify(heap)
@@ -81,7 +88,7 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, dea
         left.discard(v)
         order.append(v)
         width, work = max(width, len(around)), work + 2.0 ** (len(around) + 1)
-        if width > 40 or time.perf_counter() > deadline:
+        if width > 40 or deadline.over():
             return Order([], width, np.inf)
         for a in around:
             near[a] |= around
@@ -95,8 +102,8 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, dea
     return Order(order, width, work)
 
 
-def minimise_by_elimination(qubo: Qubo, order: Order, deadline: float) -> NDArray[np.int8] | None:
-    """Return a minimiser, or None after the deadline (by ``time.perf_counter()``)."""
+def minimise_by_elimination(qubo: Qubo, order: Order, deadline: Deadline) -> NDArray[np.int8] | None:
+    """Return a minimiser, or None where there is no time for the next table."""
     place = np.empty(qubo.n, dtype=np.int64)
     place[order.variables] = np.arange(qubo.n)
     buckets: list[list[tuple[tuple[int, ...], FloatArray]]] = [[((v,), np.array([0.0, c]))] for v, c in enumerate(qubo.linear)]
@@ -105,9 +112,9 @@ def minimise_by_elimination(qubo: Qubo, order: Order, deadline: float) -> NDArra
         buckets[first].append(((first, second), np.array([[0.0, 0.0], [0.0, p]])))
     choices: list[tuple[int, tuple[int, ...], NDArray[np.uint8]]] = []
     for v in order.variables:
-        if time.perf_counter() > deadline:
-            return None
         scope = tuple(sorted({u for mine, _ in buckets[v] for u in mine}, key=lambda u: place[u]))
+        if not deadline.affords(PER_ENTRY * 2.0 ** len(scope) * (len(buckets[v]) + 2)):
+            return None
         table = np.zeros((2,) * len(scope))
         for mine, values in sorted(buckets[v], key=lambda entry: -entry[1].size):
             # Scopes are sorted by place, so axes are only to be inserted.

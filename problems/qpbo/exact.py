@@ -7,19 +7,20 @@ elimination, another by branch and bound on convex underestimators.
 from __future__ import annotations
 
 import math
-import time
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
 
-from blocklp.errors import OptionError
+from blocklp.deadline import Deadline
+from blocklp.errors import TimeLimitError
 from blocklp.exact import rounded_down
-from blocklp.problems.exact import Callback, ExactResult, Run, in_units
+from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.qpbo.convex_search import search_convex
 from blocklp.problems.qpbo.convexify import Spins
-from blocklp.problems.qpbo.elimination import WIDEST, Order, cheapest_order, minimise_by_elimination
+from blocklp.problems.qpbo.elimination import PER_ENTRY, WIDEST, Order, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.heuristics import one_flip_descent, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import LabelArray, fold, presolve
@@ -34,18 +35,20 @@ LARGEST = 500
 """Most variables of a component that is searched: matrices are dense."""
 SPARSE = 5
 """Pairs a variable up to which a component is searched by tightening."""
+PER_TERM = 1e-5
+"""Seconds that it takes to presolve a function, for a variable or a pair, at least."""
 EASY, AFFORDABLE = 1e6, 4e8
 """Entries of tables: elimination at once, and elimination at all."""
 
 
-def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float = math.inf, callback: Callback | None = None) -> ExactResult:
+def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, callback: Callback | None = None) -> ExactResult:
     """Minimise a quadratic pseudo-boolean function, with proof.
 
     Parameters
     ----------
     qubo : Qubo
         The function.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds; then, and after an interrupt, the best labelling and a valid bound are returned.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
@@ -68,9 +71,8 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float = math.inf, callback: Ca
     >>> found.energy, found.bound, found.proven
     (-1.0, -1.0, True)
     """
-    if not time_limit > 0:
-        raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
-    began = time.perf_counter()
+    deadline = Deadline.of(time_limit)
+    began = deadline.elapsed()
     given = np.concatenate([qubo.linear, qubo.quadratic])
     total_of(np.append(given, qubo.offset))
     unit = Unit.of(given, total_of(given))
@@ -78,19 +80,19 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float = math.inf, callback: Ca
     # No value is below the sum of what its integers stand for by more than all that rounding has raised them.
     charge, _ = unit.rounding(given, whole)
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
-    run = Run(began + time_limit, in_units(callback, float(unit.size)))
+    run = Run(deadline, in_units(callback, float(unit.size)))
     try:
         labels, below = minimised(integral, Grid.of(whole, unit.near), run)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
-        labels, below = _descended(integral), _trivial(integral)
+        labels, below = _descended(integral, deadline), _trivial(integral)
     bound = rounded_down(Fraction(qubo.offset) + unit.size * int(below) - charge)
     # Rounded once; the sum of products would be rounded at every term.
     inside = labels.astype(bool)
     terms = [qubo.linear[inside], qubo.quadratic[inside[qubo.edges].all(1)], [qubo.offset]]
     energy = math.fsum(np.concatenate(terms))
-    seconds = time.perf_counter() - began
-    return ExactResult(torch.tensor(labels), energy, bound, run.status is Status.OPTIMAL, run.nodes, seconds, run.status)
+    seconds, proven = deadline.elapsed() - began, run.status is Status.OPTIMAL
+    return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status, run.detail)
 
 
 def minimised(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
@@ -99,7 +101,10 @@ def minimised(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
     Reductions never raise the sum of all magnitudes, so all values are integers that float64 adds up exactly, and multiples of the
     spacing; so are the bounds.
     """
-    reduced = presolve(qubo)
+    if not run.deadline.affords(PER_TERM * (qubo.n + len(qubo.edges))):
+        run.status = Status.TIME_LIMIT
+        return _descended(qubo, run.deadline), _trivial(qubo)
+    reduced = presolve(qubo, run.deadline)
     found = [_component(part.qubo, _grid_of(part.qubo, grid), run) for part in reduced.parts]
     labels = reduced.lift([mine for mine, _ in found])
     energy = float(qubo.energy(labels))
@@ -111,14 +116,16 @@ def _component(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
     """Labels and bound of a connected function all of whose variables have three neighbours or more."""
     labels, bound = np.zeros(qubo.n, dtype=np.int8), _trivial(qubo)
     try:
-        labels = _descended(qubo)
+        labels = _descended(qubo, run.deadline)
         if run.over():
             return labels, bound
         order = cheapest_order(qubo.n, qubo.edges, run.deadline)
         if order.work <= EASY:
             return _eliminated(qubo, order, run, labels, bound)
-        labels = _incumbent(qubo)
-        relaxed = solve_qpbo(qubo, tol=1e-5, passes=400, time_limit=run.left())
+        labels = _incumbent(qubo, run.deadline.within(max(0.2 * run.deadline.left(), 1e-9)))
+        if run.over():
+            return labels, bound
+        relaxed = solve_qpbo(qubo, tol=1e-5, passes=400, time_limit=run.deadline)
         if relaxed.energy < float(qubo.energy(labels)):
             labels = relaxed.labels.numpy().astype(np.int8)
         bound = grid.raised(max(bound, float(relaxed.relaxation.safe_bound[0])))
@@ -133,11 +140,18 @@ def _component(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
             labels = weak.astype(np.int8)
             labels[free] = mine
             return labels, max(bound, below + constant)
-        if order.work <= AFFORDABLE and order.width <= WIDEST:
+        if order.work <= AFFORDABLE and order.width <= WIDEST and run.deadline.affords(4 * PER_ENTRY * order.work):
             return _eliminated(qubo, order, run, labels, bound)
-        if qubo.n > LARGEST or len(qubo.edges) <= SPARSE * qubo.n:
-            return _tightened(qubo, grid, run, labels, bound)
-        return _searched(qubo, grid, run, labels, bound)
+        if run.over():
+            return labels, bound
+        if qubo.n <= LARGEST and len(qubo.edges) > SPARSE * qubo.n:
+            kernels = search_loops("blocklp.problems.qpbo.search_kernels", run)
+            if kernels is not None:
+                return _searched(qubo, grid, run, labels, bound, kernels)
+        return _tightened(qubo, grid, run, labels, bound)
+    except TimeLimitError:
+        run.status = Status.TIME_LIMIT
+        return labels, bound
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
         return labels, bound
@@ -162,9 +176,9 @@ def _eliminated(qubo: Qubo, order: Order, run: Run, labels: LabelArray, bound: f
     return found, float(qubo.energy(found))
 
 
-def _searched(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
+def _searched(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: float, kernels: Any) -> tuple[LabelArray, float]:
     start = (2 * labels - 1).astype(np.int8)
-    result, best, nodes = search_convex(Spins.of(qubo), grid.step, start, run.left(), run.callback)
+    result, best, nodes = search_convex(Spins.of(qubo), grid.step, start, run.deadline, kernels, run.callback)
     run.nodes += nodes
     labels = ((best + 1) // 2).astype(np.int8)
     energy = float(qubo.energy(labels))
@@ -187,24 +201,24 @@ def _tightened(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: floa
         return Labelled(torch.tensor(whole), float(qubo.energy(whole))), below
 
     branching = Branching(
-        tightening_of(model, qubo, BUDGET.blocks),
+        tightening_of(model, qubo, BUDGET.blocks, run.deadline),
         model.variables["y"],
         size=lambda fixings: int((fixings < 0).sum()),
-        rounded=lambda points: best_of(round_fractional(qubo, points)),
+        rounded=lambda points: best_of(round_fractional(qubo, points, time_limit=run.deadline)),
         rest=rest,
     )
     best, found = search_tightened(branching, Labelled(torch.tensor(labels), float(qubo.energy(labels))), grid, run)
     return best.labels.numpy().astype(np.int8), max(bound, found)
 
 
-def _incumbent(qubo: Qubo) -> LabelArray:
+def _incumbent(qubo: Qubo, deadline: Deadline) -> LabelArray:
     """A good labelling: tabu search from random ones."""
     n = qubo.n
     starts = torch.tensor(np.random.default_rng(0).integers(0, 2, (STARTS, n)))
     # About 1e8 operations at most.
-    found = tabu_search(qubo, starts, int(min(20 * n + 500, 1e8 / STARTS / n)))
+    found = tabu_search(qubo, starts, int(min(20 * n + 500, 1e8 / STARTS / n)), time_limit=deadline)
     return np.asarray(found.y[int(found.energy.argmin())], dtype=np.int8)
 
 
-def _descended(qubo: Qubo) -> LabelArray:
-    return np.asarray(one_flip_descent(qubo, torch.zeros(1, qubo.n)).y[0], dtype=np.int8)
+def _descended(qubo: Qubo, deadline: Deadline) -> LabelArray:
+    return np.asarray(one_flip_descent(qubo, torch.zeros(1, qubo.n), time_limit=deadline).y[0], dtype=np.int8)

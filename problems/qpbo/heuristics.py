@@ -14,6 +14,7 @@ SIAM J. Comput. 15 (1986)).
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.compiled import loops
+from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.problems.exact import affordable_loops
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
@@ -31,6 +33,9 @@ THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 LARGE = 10_000_000
 """Labels and pairs of all labellings together from which on a descent loads compiled loops."""
+
+PIECE, PER_SECOND = 20_000_000, 5e7
+"""Labels and pairs of all labellings together between two looks at the clock; those that tabu moves go through in a second."""
 
 # A gain below this share of the coefficients that made it is rounding noise, and following it might go in circles.
 NOISE = 1e-12
@@ -142,7 +147,7 @@ class Adjacency:
         return result
 
 
-def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labellings:
+def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000, *, time_limit: float | Deadline = math.inf) -> Labellings:
     """Descend from each labelling to a one-flip optimum.
 
     Parameters
@@ -153,6 +158,8 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labelli
         Labels 0 or 1, on the device to work on.
     max_rounds : int
         Rounds at most; labellings still on their way down are then returned as they are.
+    time_limit : float or Deadline
+        Seconds, likewise.
 
     Returns
     -------
@@ -169,26 +176,38 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000) -> Labelli
     check_points(y, qubo.n, "y")
     if not isinstance(max_rounds, int) or not 0 <= max_rounds < 2**63:
         raise OptionError(f"max_rounds is {max_rounds!r}; give an integer, 0 or more")
+    deadline = Deadline.of(time_limit)
     adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
     labels = y.to(torch.float64, copy=True)
     linear, coupling, field = _fields(qubo, adjacency, labels)
     noise = NOISE * linear.abs().index_add(0, adjacency.owner, coupling.abs())
     # The compiled loop makes the same flips; loading a compiler takes as long as some hundred small descents.
     large = "numba" in sys.modules or len(y) * (qubo.n + len(adjacency.neighbour)) > LARGE
-    kernels = loops("blocklp.problems.qpbo.search_kernels") if large and y.device.type == "cpu" else None
+    kernels = affordable_loops("blocklp.problems.qpbo.search_kernels", deadline) if large and y.device.type == "cpu" else None
     if kernels is not None:
         lists = (adjacency.first, adjacency.degree, adjacency.neighbour, coupling, adjacency.rank)
-        kernels.descend(len(y), *lists, noise, max_rounds, labels, field)
+        work = max(1, len(y) * (qubo.n + len(adjacency.neighbour)))
+        piece = max_rounds if math.isinf(deadline.left()) else max(1, PIECE // work)
+        before = None
+        for done in range(0, max_rounds, max(1, piece)):
+            if deadline.over() or (before is not None and torch.equal(before, labels)):
+                break
+            before = labels.clone() if piece < max_rounds else None
+            kernels.descend(len(y), *lists, noise, min(piece, max_rounds - done), labels, field)
     else:
-        _descend(adjacency, coupling, noise, max_rounds, labels, field)
+        _descend(adjacency, coupling, noise, max_rounds, labels, field, deadline)
     # sum_i y_i (linear_i + field_i) counts every pair twice and every linear term twice.
     energy = qubo.offset + 0.5 * (labels * (linear + field)).sum(dim=1)
     return Labellings(labels.to(torch.int8), energy)
 
 
-def _descend(adjacency: Adjacency, coupling: Tensor, noise: Tensor, rounds: int, labels: Tensor, field: Tensor) -> None:
+def _descend(
+    adjacency: Adjacency, coupling: Tensor, noise: Tensor, rounds: int, labels: Tensor, field: Tensor, deadline: Deadline
+) -> None:
     """Rounds of all labellings at once; the compiled loop of the same name makes the same flips."""
     for _ in range(rounds):
+        if deadline.over():
+            break
         gain = (2 * labels - 1) * field
         eligible = gain > noise
         if not eligible.any():
@@ -210,7 +229,9 @@ def _fields(qubo: Qubo, adjacency: Adjacency, labels: Tensor) -> tuple[Tensor, T
     return linear, coupling, linear + torch.zeros_like(labels).index_add_(1, adjacency.owner, pull)
 
 
-def round_fractional(qubo: Qubo, y: Tensor, thresholds: Sequence[float] = THRESHOLDS) -> Labellings:
+def round_fractional(
+    qubo: Qubo, y: Tensor, thresholds: Sequence[float] = THRESHOLDS, *, time_limit: float | Deadline = math.inf
+) -> Labellings:
     """Round each point at every threshold, descend, and keep the best labelling.
 
     Parameters
@@ -221,6 +242,8 @@ def round_fractional(qubo: Qubo, y: Tensor, thresholds: Sequence[float] = THRESH
         Points, typically in [0, 1]^n, on the device to work on.
     thresholds : sequence of float
         A variable becomes 1 where ``y`` exceeds the threshold.
+    time_limit : float or Deadline
+        Seconds; labellings may then be no optima yet.
 
     Returns
     -------
@@ -241,7 +264,7 @@ def round_fractional(qubo: Qubo, y: Tensor, thresholds: Sequence[float] = THRESH
         raise OptionError("thresholds is empty; give at least one, such as 0.5")
     cuts = torch.tensor(thresholds, dtype=torch.float64, device=y.device)
     starts = (y[:, None, :] > cuts[:, None]).reshape(-1, qubo.n)
-    found = one_flip_descent(qubo, starts)
+    found = one_flip_descent(qubo, starts, time_limit=time_limit)
     best = found.energy.view(len(y), len(cuts)).argmin(dim=1)
     chosen = best + len(cuts) * torch.arange(len(y), device=y.device)
     return Labellings(found.y[chosen], found.energy[chosen])
@@ -263,7 +286,7 @@ def check_points(y: Tensor, n: int, name: str) -> None:
         raise NonFiniteError(f"{name}[{element}, {node}] is {y[element, node].item()}; every entry must be finite")
 
 
-def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None) -> Labellings:
+def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None, *, time_limit: float | Deadline = math.inf) -> Labellings:
     """Improve each labelling by one-flip moves that may lead uphill, and keep the best one met.
 
     Every move flips the variable that lowers the energy most, or raises it least, of those that did not flip lately, or any that
@@ -278,6 +301,8 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None) -> Labellings:
         Labels 0 or 1, on the device to work on.
     moves : int, optional
         Number of moves, by default 20 for each variable.
+    time_limit : float or Deadline
+        Seconds; fewer moves are made then.
 
     Returns
     -------
@@ -298,22 +323,33 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None) -> Labellings:
     adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
     labels = y.to(torch.float64)
     _, coupling, field = _fields(qubo, adjacency, labels)
-    side = 2 * labels - 1  # -1 and 1
+    side, deadline = 2 * labels - 1, Deadline.of(time_limit)  # -1 and 1
     found, tenure = side.clone(), min(20, qubo.n // 4)
-    kernels = loops("blocklp.problems.qpbo.search_kernels") if y.device.type == "cpu" else None
+    kernels = affordable_loops("blocklp.problems.qpbo.search_kernels", deadline) if y.device.type == "cpu" else None
     if kernels is not None:
+        if not math.isinf(deadline.left()):
+            moves = int(min(moves, deadline.left() * PER_SECOND / max(1, len(y) * (qubo.n + 2 * len(qubo.edges) // qubo.n))))
         lists = (adjacency.first, adjacency.degree, adjacency.neighbour)
         kernels.flips(len(y), *lists, coupling, tenure, moves, side, field, found)
     else:
-        _flips(adjacency, coupling, tenure, moves, side, field, found)
+        _flips(adjacency, coupling, tenure, moves, side, field, found, deadline)
     # Energies are summed anew: rounding has added up on the way.
-    last = one_flip_descent(qubo, (found + 1) / 2)
-    start = one_flip_descent(qubo, y)
+    last = one_flip_descent(qubo, (found + 1) / 2, time_limit=deadline)
+    start = one_flip_descent(qubo, y, time_limit=deadline)
     better = last.energy <= start.energy
     return Labellings(torch.where(better[:, None], last.y, start.y), torch.where(better, last.energy, start.energy))
 
 
-def _flips(adjacency: Adjacency, coupling: Tensor, tenure: int, moves: int, side: Tensor, field: Tensor, found: Tensor) -> None:
+def _flips(
+    adjacency: Adjacency,
+    coupling: Tensor,
+    tenure: int,
+    moves: int,
+    side: Tensor,
+    field: Tensor,
+    found: Tensor,
+    deadline: Deadline,
+) -> None:
     """Tabu moves of all lanes at once; the compiled loop of the same name makes the same flips."""
     lanes, n = side.shape
     rows = torch.arange(lanes, device=side.device)
@@ -321,6 +357,8 @@ def _flips(adjacency: Adjacency, coupling: Tensor, tenure: int, moves: int, side
     value = torch.zeros(lanes, dtype=torch.float64, device=side.device)
     best = value.clone()
     for move in range(1, moves + 1):
+        if deadline.over():
+            break
         gain = side * field
         allowed = (until < move) | (gain > (value - best + 1e-9 * value.abs())[:, None])
         chosen = gain.masked_fill(~allowed, -torch.inf).argmax(1)

@@ -25,6 +25,7 @@ from blocklp.problems.qpbo.arrays import (
     IntArray,
     as_finite,
     as_pairs,
+    as_real,
     check_canonical,
     check_labels,
     first_true,
@@ -164,15 +165,18 @@ class Qubo:
 
         Raises
         ------
+        ModelError
+            An entry is no real number.
         ShapeError
             The matrix is not square.
         NonFiniteError
             An entry is NaN or infinite.
         """
-        if len(np.shape(matrix)) != 2 or np.shape(matrix)[0] != np.shape(matrix)[1]:
-            raise ShapeError(f"the matrix has shape {np.shape(matrix)}; give a square one")
-        entries = scipy.sparse.coo_array(matrix)
-        values = entries.data.astype(np.float64)
+        given = matrix if scipy.sparse.issparse(matrix) else as_real(matrix, "the matrix")
+        if len(given.shape) != 2 or given.shape[0] != given.shape[1]:
+            raise ShapeError(f"the matrix has shape {given.shape}; give a square one")
+        entries = scipy.sparse.coo_array(given)
+        values = as_real(entries.data, "the matrix")
         row, column = (index.astype(np.int64) for index in entries.coords)
         if (bad := first_true(~np.isfinite(values))) is not None:
             raise NonFiniteError(f"matrix[{row[bad]}, {column[bad]}] is {values[bad]}; every entry must be finite")
@@ -225,8 +229,13 @@ class Qubo:
         Raises
         ------
         ModelError
-            The model has no variable.
+            The model has no variable, or is of another kind: one with constraints, or with variables of more than two values.
         """
+        if getattr(getattr(bqm, "vartype", None), "name", None) not in ("BINARY", "SPIN"):
+            raise ModelError(
+                f"{type(bqm).__name__} is not a BinaryQuadraticModel; turn a constrained model into one, as by dimod.cqm_to_bqm, "
+                "whose penalties then count as costs"
+            )
         binary = bqm.change_vartype("BINARY", inplace=False)
         labels = tuple(binary.variables)
         index = {label: position for position, label in enumerate(labels)}

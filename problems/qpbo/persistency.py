@@ -48,9 +48,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, ShapeError
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray, first_true
 from blocklp.problems.qpbo.instance import Qubo
+
+PER_TERM = 1e-5
+"""Seconds for each variable and pair of a function that maximum flows take, at most in what was measured."""
 
 TOGETHER = 50_000
 """Pairs of functions that share a flow: fewer spend their time around it, more leave the cache."""
@@ -126,6 +130,19 @@ def verified_persistencies(qubos: Sequence[Qubo], points: Sequence[ArrayLike]) -
     for part in np.split(np.arange(len(qubos)), cuts):
         found += _verified([qubos[k] for k in part], [checked[k] for k in part])
     return found
+
+
+def closing_time(n: int, edges: int) -> float:
+    """Seconds that it takes to round a point of a function and to verify its persistencies, or about that."""
+    return PER_TERM * (n + edges)
+
+
+def persistency_in_time(qubos: Sequence[Qubo], points: Sequence[ArrayLike], deadline: Deadline) -> list[Persistency]:
+    """:func:`verified_persistencies`, those of nothing where the deadline would not hold."""
+    if deadline.affords(PER_TERM * sum(qubo.n + len(qubo.edges) for qubo in qubos)):
+        return verified_persistencies(qubos, points)
+    nothing = [np.full(qubo.n, -1, dtype=np.int8) for qubo in qubos]
+    return [Persistency(labels, labels) for labels in nothing]
 
 
 def _verified(qubos: Sequence[Qubo], points: Sequence[FloatArray]) -> list[Persistency]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from blocklp.deadline import Deadline
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
@@ -75,8 +76,8 @@ class Presolved:
         return whole
 
 
-def presolve(qubo: Qubo) -> Presolved:
-    r"""Minimise out variables of degree at most two until none is left, and split into components.
+def presolve(qubo: Qubo, deadline: Deadline | None = None) -> Presolved:
+    r"""Minimise out variables of degree at most two until none is left, or until the deadline, and split into components.
 
     The sum of the magnitudes of linear and quadratic coefficients never grows: on two neighbours :math:`\min(0, a + p y + q z)` has
     coefficients whose magnitudes add up to at most :math:`|a| + |p| + |q|`, whatever their signs.
@@ -88,7 +89,7 @@ def presolve(qubo: Qubo) -> Presolved:
     linear, offset = qubo.linear.tolist(), qubo.offset
     gone, rules = [False] * qubo.n, []
     waiting = [v for v in range(qubo.n) if len(near[v]) <= 2]
-    while waiting:
+    while waiting and not (deadline is not None and deadline.over()):
         v = waiting.pop()
         if gone[v] or len(near[v]) > 2:
             continue

@@ -12,17 +12,18 @@ maxcut
 
 from __future__ import annotations
 
-import gzip
-import lzma
+import math
 import os
-import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+import blocklp as bl
 from blocklp.errors import FormatError, OptionError
+from blocklp.problems.files import COMPRESSIONS, MAX_BYTES, PIECE, Allowance, format_suffix, read_text
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray, first_true, merge_pairs
 from blocklp.problems.qpbo.instance import Qubo
 
@@ -34,7 +35,22 @@ LARGEST_SPREAD = 1e15
 # Methods square what they add up.
 LARGEST = 1e150
 
-GRAPH_SUFFIXES = (".clq", ".col", ".mis", ".mwvc")
+SUFFIXES: dict[str, Format] = {".sparse": "sparse", ".mc": "maxcut", ".maxcut": "maxcut", ".rud": "maxcut", ".rudy": "maxcut"}
+"""Suffixes that tell the format of a QUBO or max-cut file."""
+
+_GRAPH = "a DIMACS graph; read it with blocklp.problems.mis.read_graph, or blocklp mis"
+_FIELD = "a Markov random field; read it with blocklp.problems.mrf.read_mrf, or blocklp mrf"
+ELSEWHERE = {
+    **dict.fromkeys((".clq", ".col", ".mis", ".mwvc"), _GRAPH),
+    **dict.fromkeys((".uai", ".lg", ".wcsp", ".qpbo"), _FIELD),
+}
+"""Suffixes of the formats that other readers know."""
+
+WORD, NODE = 100, 400
+"""Bytes of memory that a word of a text file takes, and those of a variable in an instance and its solvers, both at most."""
+
+STEP = 2**16
+"""Lines or words between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -45,37 +61,49 @@ class Lines:
     faulty one.
     """
 
-    path: Path
+    allowance: Allowance
     numbers: list[int]
     fields: list[list[str]]
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Lines:
-        """Read a UTF-8 text file, compressed if its name ends in ``.gz`` or ``.xz``.
+    def read(cls, path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, time_limit: float | bl.Deadline = math.inf) -> Lines:
+        """Read a UTF-8 text file of any compression.
 
         Raises
         ------
-        FormatError
-            The file is not compressed data although it is named so, is cut off, or is not text.
+        FormatError, OSError, TimeLimitError
+            As :func:`blocklp.problems.files.read_text`; also if its lines would take too much memory.
         """
-        file = Path(path)
-        kind, unpack = {".gz": ("gzip", gzip.decompress), ".xz": ("xz", lzma.decompress)}.get(file.suffix, ("", bytes))
-        try:
-            text = unpack(file.read_bytes()).decode("utf-8")
-        except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-            raise FormatError(f"{file}: damaged {kind} data ({error}); fetch the file again") from error
-        except UnicodeDecodeError as error:
-            raise FormatError(f"{file}: not a text file ({error}); decompress or convert it") from error
-        table = [(number, line.split()) for number, line in enumerate(text.split("\n"), start=1)]
-        kept = [(number, fields) for number, fields in table if fields]
-        return cls(file, [number for number, _ in kept], [fields for _, fields in kept])
+        allowance = Allowance(Path(path), max_bytes, time_limit)
+        text = read_text(allowance.path, max_bytes=max_bytes, deadline=allowance.deadline)
+        allowance.take(WORD * _pieces(text), "its words and lines")
+        numbers: list[int] = []
+        table: list[list[str]] = []
+        begin = line_number = 0
+        while begin <= len(text):
+            # A piece ends where a line does.
+            stop = text.find("\n", begin + PIECE)
+            stop = len(text) if stop < 0 else stop
+            allowance.check()
+            for line in text[begin:stop].split("\n"):
+                line_number += 1
+                if fields := line.split():
+                    numbers.append(line_number)
+                    table.append(fields)
+            begin = stop + 1
+        return cls(allowance, numbers, table)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.allowance.path
 
     def __len__(self) -> int:
         return len(self.fields)
 
     def select(self, rows: list[int]) -> Lines:
         """Return the given rows only."""
-        return Lines(self.path, [self.numbers[row] for row in rows], [self.fields[row] for row in rows])
+        return Lines(self.allowance, [self.numbers[row] for row in rows], [self.fields[row] for row in rows])
 
     def error(self, row: int, problem: str) -> FormatError:
         """Build the error that names this file, the line of ``row`` and its text."""
@@ -89,25 +117,29 @@ class Lines:
 
     def ints(self, column: int) -> IntArray:
         """Parse a column of plain decimal integers."""
-        texts = [fields[column] for fields in self.fields]
-        # int() alone would also take "1_000" and overflow later; a node or count never has more than 18 digits.
-        if not all(text.isascii() and text.isdigit() and len(text) <= 18 for text in texts):
-            row = next(r for r, t in enumerate(texts) if not (t.isascii() and t.isdigit() and len(t) <= 18))
-            raise self.error(row, f"{texts[row]!r} is not a whole number without sign; correct field {column + 1}")
-        return np.array(list(map(int, texts)), dtype=np.int64)
+        return np.array(self._parsed(column, _whole, "a whole number without sign"), dtype=np.int64)
 
     def floats(self, column: int) -> FloatArray:
         """Parse a column of finite numbers of at most ``LARGEST``, whose magnitudes spread at most by ``LARGEST_SPREAD``."""
-        texts = [fields[column] for fields in self.fields]
-        try:
-            values = np.array(list(map(_number, texts)), dtype=np.float64)
-        except ValueError:
-            row = next(row for row, text in enumerate(texts) if not _is_number(text))
-            raise self.error(row, f"{texts[row]!r} is not a number; correct field {column + 1}") from None
+        values = np.array(self._parsed(column, _number, "a number"), dtype=np.float64)
         if (bad := first_true(~np.isfinite(values))) is not None:
-            raise self.error(bad, f"{texts[bad]} is not finite; state hard constraints apart from the objective")
+            text = self.fields[bad][column]
+            raise self.error(bad, f"{text} is not finite; state hard constraints apart from the objective")
         self._check_spread(values)
         return values
+
+    def _parsed(self, column: int, parse: Callable[[str], Any], what: str) -> list[Any]:
+        """Parse a column; an error names the first line where that fails."""
+        texts = [fields[column] for fields in self.fields]
+        found: list[Any] = []
+        for begin in range(0, len(texts), STEP):
+            self.allowance.check()
+            try:
+                found += map(parse, texts[begin : begin + STEP])
+            except ValueError:
+                text = texts[len(found)]
+                raise self.error(len(found), f"{text!r} is not {what}; correct field {column + 1}") from None
+        return found
 
     def _check_spread(self, values: FloatArray) -> None:
         magnitudes = np.abs(values)
@@ -134,34 +166,60 @@ class Lines:
         return values - 1
 
 
+def _pieces(text: str) -> int:
+    """Number of words and of lines of a text."""
+    lines = words = 0
+    for begin in range(0, len(text), PIECE):
+        part = text[begin : begin + PIECE]
+        blank = np.frombuffer(part.encode(), dtype=np.uint8) <= ord(" ")
+        # A word that goes on from one piece to the next counts twice.
+        words += 1 + int(np.count_nonzero(blank[:-1] > blank[1:]))
+        lines += part.count("\n")
+    return words + lines
+
+
+def _whole(text: str) -> int:
+    # int() alone would also take "1_000" and overflow later; a node or count never has more than 18 digits.
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError
+    return int(text)
+
+
 def _number(text: str) -> float:
     # float() alone would also take "1_000".
     return float(text.replace("_", "?"))
 
 
-def _is_number(text: str) -> bool:
-    try:
-        _number(text)
-    except ValueError:
-        return False
-    return True
+def instance_name(path: Path, suffixes: Iterable[str]) -> str:
+    """Return the file name without the suffixes of compressions, and without a known suffix of a format, in any case."""
+    name = path.name
+    while Path(name).suffix.lower() in COMPRESSIONS:
+        name = Path(name).stem
+    known = next((s for s in suffixes if name.lower().endswith(s) and len(name) > len(s)), "")
+    return name[: len(name) - len(known)]
 
 
-def instance_name(path: Path, suffixes: tuple[str, ...]) -> str:
-    """Return the file name without ``.gz`` or ``.xz`` and without a known suffix."""
-    name = path.name.removesuffix(".gz").removesuffix(".xz")
-    return next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
-
-
-def read_qubo(path: str | os.PathLike[str], format: Format | None = None) -> Qubo:
-    """Read a Biq Mac ``.sparse`` or a rudy / G-set max-cut file (see the module's text), gzipped or not.
+def read_qubo(
+    path: str | os.PathLike[str],
+    format: Format | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    time_limit: float | bl.Deadline = math.inf,
+) -> Qubo:
+    """Read a Biq Mac ``.sparse`` or a rudy / G-set max-cut file (see the module's text), of any compression.
 
     Parameters
     ----------
     path : path-like
         The file.
     format : {"sparse", "maxcut"}, optional
-        By default a name ending in ``.sparse`` (before ``.gz``) is a QUBO and any other a max-cut graph.
+        By default told by the suffix, in any case and below that of a compression: ``.sparse`` is a QUBO; ``.mc``, ``.maxcut``,
+        ``.rud`` and ``.rudy`` are max-cut graphs.  Under a suffix that says nothing, lines without weights or a trailing word in the
+        header tell a max-cut graph; triples alone may be either, and are refused.
+    max_bytes : int
+        Most bytes that the file may hold once decompressed; the instance may take four times as much memory.
+    time_limit : float or Deadline
+        Seconds.
 
     Returns
     -------
@@ -171,37 +229,48 @@ def read_qubo(path: str | os.PathLike[str], format: Format | None = None) -> Qub
     Raises
     ------
     FormatError
-        The file is truncated or malformed, repeats a pair, numbers a node outside 1 .. n, or holds a coefficient
-        that is not finite, or that sums in float64 cannot bear beside the others.
+        The file is truncated, malformed or too large, repeats a pair, numbers a node outside 1 .. n, or holds a coefficient
+        that is not finite, or that sums in float64 cannot bear beside the others; or its format is not certain.
     OptionError
         ``format`` is unknown.
+    TimeLimitError
+        The time is over.
     """
     file = Path(path)
-    stated = file.name.removesuffix(".gz")
+    suffix = format_suffix(file)
     if format is None:
-        if stated.endswith(GRAPH_SUFFIXES):
-            raise FormatError(f"{file}: this suffix names a DIMACS graph; read it with blocklp.problems.mis.read_graph")
-        format = "sparse" if stated.endswith(".sparse") else "maxcut"
-    if format not in ("sparse", "maxcut"):
+        if suffix in ELSEWHERE:
+            raise FormatError(f"{file}: this suffix names {ELSEWHERE[suffix]}")
+        format = SUFFIXES.get(suffix)
+    elif format not in get_args(Format):
         raise OptionError(f"format is {format!r}; give 'sparse', 'maxcut' or None")
-    lines = Lines.read(file)
+    lines = Lines.read(file, max_bytes, time_limit)
     if not len(lines):
         raise FormatError(f"{file}: the file is empty; its first line must be the header 'n m'")
     header, body = lines.select([0]), lines.select(list(range(1, len(lines))))
-    if len(header.fields[0]) not in ((2, 3) if format == "maxcut" else (2,)):
+    width = len(header.fields[0])
+    if format is None:
+        if width != 3 and (width != 2 or not len(body) or len(body.fields[0]) != 2):
+            raise FormatError(
+                f"{file}: neither suffix nor content tells a matrix from a max-cut graph; pass format='sparse' or 'maxcut' (--format)"
+            )
+        format = "maxcut"
+    if width not in ((2, 3) if format == "maxcut" else (2,)):
         raise header.error(0, f"not a header of the {format} format; write 'n m'")
     n, m = int(header.ints(0)[0]), int(header.ints(1)[0])
     if n == 0:
         raise header.error(0, "no variable; an instance needs at least one")
     if len(body) != m:
         raise header.error(0, f"{m} entries are announced but {len(body)} follow; the file is cut off or miscounted")
+    body.allowance.take(NODE * n, f"{n} variables")
     unweighted = format == "maxcut" and all(len(fields) == 2 for fields in body.fields)
     if not unweighted:
         body.require_width(3, "'i j value'")
     pairs = np.stack([body.nodes(0, n), body.nodes(1, n)], axis=1)
     values = np.ones(m) if unweighted else body.floats(2)
+    body.allowance.check()
     _refuse_repeated(body, pairs, n)
-    name = instance_name(file, (".sparse", ".txt", ".mc"))
+    name = instance_name(file, (*SUFFIXES, ".txt"))
     if format == "sparse":
         doubled = np.where(pairs[:, 0] == pairs[:, 1], values, 2 * values)
         return Qubo.from_terms(np.zeros(n), pairs, doubled, name=name)

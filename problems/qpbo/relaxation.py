@@ -8,6 +8,7 @@ r"""Roof duality: the LP relaxation of a QPBO instance by one block per coupled 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -18,13 +19,14 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.oracles.products import Edge
+from blocklp.problems.exact import relative_gap
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
-from blocklp.problems.qpbo.persistency import Persistency, verified_persistencies, verified_persistency
+from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
-from blocklp.problems.tightening import Labelled, Told, gap_between, tighten_in_turn
-from blocklp.problems.together import solve_together
-from blocklp.tightening import Budget, Round, Tightened
+from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
+from blocklp.problems.together import before, lenient, solve_together
+from blocklp.tightening import Budget, Round
 
 EDGE = Edge()
 
@@ -76,9 +78,9 @@ class QpboSolution:
     energy : float
         Its value, an upper bound on the minimum.
     gap : float
-        ``(energy - bound) / max(1, |energy|, |bound|)``: how far the labelling can be from the minimum.
+        ``|energy - bound| / max(|energy|, |bound|, relaxation.floor)``: how far the labelling can be from the minimum.
     persistency : Persistency
-        Labels proved to be in some (``weak``) or in all (``strong``) minimisers.
+        Labels proved to be in some (``weak``) or in all (``strong``) minimisers; none (-1) where there was no time.
     rounds : tuple of Round
         What tightening came to, one a solve; empty without.
     """
@@ -111,7 +113,8 @@ def solve_qpbo(
     told : callable, optional
         Gets every :class:`blocklp.tightening.Round` and the energy of the best labelling so far; True ends the instance.
     **options
-        Those of :meth:`blocklp.Model.solve`.  Those of passes hold for each instance that is tightened, the time for all.
+        Those of :meth:`blocklp.Model.solve`.  Those of passes hold for each instance that is tightened, ``time_limit`` for all of
+        them and all that is done.
 
     Returns
     -------
@@ -122,31 +125,35 @@ def solve_qpbo(
     ------
     OptionError, DeviceError
         An option is wrong, or the device is missing.
+    TimeLimitError
+        The time was over before all relaxations were stated.
     """
     if isinstance(qubos, Qubo):
         return solve_qpbo([qubos], tighten, told, **options)[0]
-    models = [roof_duality_model(qubo) for qubo in qubos]
+    deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
+    models, stating = [], lenient(deadline)
+    for qubo in qubos:
+        stating.check("stating the relaxations of quadratic functions")
+        models.append(roof_duality_model(qubo))
+    closing = before(deadline, sum(closing_time(qubo.n, len(qubo.edges)) for qubo in qubos))
     if tighten is False:
-        solutions = solve_together(models, **options)
-        persistencies = verified_persistencies(qubos, [solution.x["y"][0].cpu() for solution in solutions])
-        return [_finish(*found) for found in zip(qubos, solutions, persistencies, strict=True)]
+        solutions = solve_together(models, time_limit=closing, **options)
+        bests = [_rounded(qubo, solution, deadline) for qubo, solution in zip(qubos, solutions, strict=True)]
+        persistencies = persistency_in_time(qubos, [solution.x["y"][0].cpu() for solution in solutions], deadline)
+        return [_between(*found) for found in zip(solutions, bests, persistencies, strict=True)]
     budget = None if tighten is True else tighten
     calls = [partial(tightened_roof_duality, model, qubo, budget) for model, qubo in zip(models, qubos, strict=True)]
-    found = tighten_in_turn(calls, told=told, **options)
-    return [_tightened(qubo, *result) for qubo, result in zip(qubos, found, strict=True)]
+    found = tighten_in_turn(calls, told=told, time_limit=closing, **options)
+    persistencies = persistency_in_time(qubos, [best.labels.cpu().numpy() for _, best in found], deadline)
+    return [replace(_between(t.solution, best, p), rounds=t.rounds) for (t, best), p in zip(found, persistencies, strict=True)]
 
 
-def _finish(qubo: Qubo, relaxation: bl.Solution, persistency: Persistency) -> QpboSolution:
-    rounded = round_fractional(qubo, relaxation.x["y"])
-    return _between(relaxation, Labelled(rounded.y[0], float(rounded.energy[0])), persistency)
-
-
-def _tightened(qubo: Qubo, found: Tightened, best: Labelled) -> QpboSolution:
-    persistency = verified_persistency(qubo, best.labels.cpu().numpy())
-    return replace(_between(found.solution, best, persistency), rounds=found.rounds)
+def _rounded(qubo: Qubo, relaxation: bl.Solution, deadline: bl.Deadline) -> Labelled:
+    rounded = round_fractional(qubo, relaxation.x["y"], time_limit=deadline)
+    return Labelled(rounded.y[0], float(rounded.energy[0]))
 
 
 def _between(relaxation: bl.Solution, best: Labelled, persistency: Persistency) -> QpboSolution:
     """What is proved between a bound and a labelling."""
-    gap = gap_between(best.energy, float(relaxation.bound[0]))
+    gap = relative_gap(best.energy, float(relaxation.bound[0]), float(relaxation.floor[0]))
     return QpboSolution(relaxation, best.labels, best.energy, gap, persistency)

@@ -13,6 +13,9 @@ import numpy as np
 
 from blocklp.compiled import compile, kernel
 
+SECONDS = 20.0
+"""What it takes to compile all of these loops, on a busy machine."""
+
 
 @compile(nogil=True, error_model="numpy")
 def _bound(h: Any, g: Any, constant: float, fixed: Any, x: Any, slope: Any, goal: float, sweeps: int) -> Any:
@@ -70,6 +73,8 @@ def explore(
 ) -> None:
     """Search below some nodes by depth-first search, within a budget each; ``sweeps`` of descent at most for a bound.
 
+    A call goes on where another has left off.
+
     Parameters
     ----------
     h, g, constant : (nodes, n, n), (nodes, n), (nodes,)
@@ -81,19 +86,19 @@ def explore(
     step : float
         Values of labellings are at least this far apart: a node is pruned unless it can hold a value ``cutoff - step``.
     fixed, points, bounds : (nodes, n + 2, n)
-        Stacks: row 0 is the root; on return the first ``opened[k]`` rows are open nodes.  ``bounds`` is (nodes, n + 2).
+        Stacks, whose first ``opened[k]`` rows are open nodes: at first row 0, the root.  ``bounds`` is (nodes, n + 2).
     best, best_value : (nodes, n), (nodes,)
         Best spins met and their value, infinite if none is below the cutoff.
     nodes : (nodes,)
-        How many were bounded.
+        How many were bounded is added.
     """
     for k in range(first, last):
         n = sizes[k]
-        top = 1
+        top = opened[k]
         slope = np.empty(n)
         hk, gk = h[k, :n, :n], g[k, :n]
         count = 0
-        incumbent = cutoff
+        incumbent = min(cutoff, best_value[k])
         while top > 0 and count < budget:
             top -= 1
             goal = incumbent - step
@@ -139,7 +144,7 @@ def explore(
             fixed[k, top + 1, chosen], points[k, top + 1, chosen] = near, near
             top += 2
         opened[k] = top
-        nodes[k] = count
+        nodes[k] += count
 
 
 @kernel()
@@ -244,3 +249,21 @@ def flips(
             if value < best:
                 best = value
                 found[k] = side[k]
+
+
+def rehearse() -> None:
+    """Compile all loops, for the types of arrays that searches give them."""
+
+    def ints(*shape: int) -> Any:
+        return np.zeros(shape, dtype=np.int64)
+
+    def floats(*shape: int) -> Any:
+        return np.zeros(shape)
+
+    spins = np.zeros((1, 3, 1), dtype=np.int8)
+    bounds = (floats(1, 1, 1), floats(1, 1), floats(1), floats(1, 2, 2), floats(1), np.ones(1, dtype=np.int64), floats(1))
+    found = (spins, floats(1, 3, 1), floats(1, 3), ints(1), spins[:, 0].copy(), floats(1), ints(1))
+    explore(1, *bounds, 1.0, 0.0, 1, 1, *found)
+    lists = (ints(1), ints(1), ints(0), floats(0))
+    descend(1, *lists, ints(1), floats(1), 1, floats(1, 1), floats(1, 1))
+    flips(1, *lists, 1, 1, np.ones((1, 1)), floats(1, 1), floats(1, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ STARTS, TABU_NODES = 32, 2000
 """Labellings from which tabu search starts, and the largest instance that it takes."""
 
 
-def tightened_roof_duality(model: bl.Model, qubo: Qubo, budget: Budget | None = None, **options: Any) -> tuple[Tightened, Labelled]:
+def tightened_roof_duality(
+    model: bl.Model, qubo: Qubo, budget: Budget | None = None, *, time_limit: float | bl.Deadline = math.inf, **options: Any
+) -> tuple[Tightened, Labelled]:
     """Tighten a roof-duality model until its bound meets the best labelling found.
 
     Parameters
@@ -32,38 +35,41 @@ def tightened_roof_duality(model: bl.Model, qubo: Qubo, budget: Budget | None = 
         The instance.
     budget : Budget, optional
         How far to go.
+    time_limit : float or Deadline
+        Seconds, of which a fifth at most goes to the first labelling.
     **options
-        Those of :func:`blocklp.problems.tightening.tightened`.
+        The others of :func:`blocklp.problems.tightening.tightened`.
 
     Returns
     -------
     Tightened, Labelled
         As there; labels are int8.
     """
-    budget = budget or Budget()
-    return tightened(tightening_of(model, qubo, budget.blocks), incumbent(qubo), budget, **options)
+    budget, deadline = budget or Budget(), bl.Deadline.of(time_limit)
+    best = incumbent(qubo, deadline.within(max(0.2 * deadline.left(), 1e-9)))
+    return tightened(tightening_of(model, qubo, budget.blocks, deadline), best, budget, time_limit=deadline, **options)
 
 
-def tightening_of(model: bl.Model, qubo: Qubo, most: int) -> Problem:
+def tightening_of(model: bl.Model, qubo: Qubo, most: int, deadline: bl.Deadline) -> Problem:
     """State how the roof-duality model of an instance is tightened, by at most so many clusters of a kind in a round."""
     return Problem(
         model,
-        search=lambda solution: violated_cycles(qubo, solution, most),
-        rounded=lambda solution: rounded(qubo, solution),
+        search=lambda solution: violated_cycles(qubo, solution, most, time_limit=deadline),
+        rounded=lambda solution: rounded(qubo, solution, deadline),
         lifted=lambda solution, y: lifted(qubo, solution, y[None].to(solution.raw_x)),
     )
 
 
-def rounded(qubo: Qubo, solution: bl.Solution) -> Labelled:
+def rounded(qubo: Qubo, solution: bl.Solution, deadline: bl.Deadline) -> Labelled:
     """The best of labellings from the point at several thresholds, and one along the pairs that are cut, or not, most clearly.
 
     Where a function has symmetries its point says nothing about variables, but much about pairs.
     """
     y = solution.x["y"]
-    found = best_of(round_fractional(qubo, y))
-    if not len(qubo.edges):
+    found = best_of(round_fractional(qubo, y, time_limit=deadline))
+    if not len(qubo.edges) or deadline.over():
         return found
-    along = best_of(round_fractional(qubo, _along_tree(qubo, solution)[None].to(y), [0.5]))
+    along = best_of(round_fractional(qubo, _along_tree(qubo, solution)[None].to(y), [0.5], time_limit=deadline))
     return min(found, along, key=lambda labelled: labelled.energy)
 
 
@@ -89,11 +95,12 @@ def _along_tree(qubo: Qubo, solution: bl.Solution) -> Tensor:
     return torch.tensor(labels[:n])
 
 
-def incumbent(qubo: Qubo) -> Labelled:
+def incumbent(qubo: Qubo, deadline: bl.Deadline) -> Labelled:
     """Return a good labelling, found without a relaxation: the best of tabu searches, or of descents for large instances."""
     starts = torch.rand(STARTS, qubo.n, generator=torch.Generator().manual_seed(0)) < torch.linspace(0, 1, STARTS)[:, None]
-    found = tabu_search(qubo, starts) if qubo.n <= TABU_NODES else round_fractional(qubo, starts.double(), [0.5])
-    return best_of(found)
+    if qubo.n <= TABU_NODES:
+        return best_of(tabu_search(qubo, starts, time_limit=deadline))
+    return best_of(round_fractional(qubo, starts.double(), [0.5], time_limit=deadline))
 
 
 def best_of(found: Labellings) -> Labelled:

@@ -12,8 +12,7 @@ import torch
 
 import blocklp as bl
 from blocklp import compiled
-from blocklp.errors import MissingDependencyError, ModelError
-from blocklp.problems import exact as exact_module
+from blocklp.errors import ModelError
 from blocklp.problems import tightened_search
 from blocklp.problems.exact import Run
 from blocklp.problems.integers import LARGEST, Grid, Unit
@@ -22,7 +21,7 @@ from blocklp.problems.mis import exact as mis_module
 from blocklp.problems.mis.reductions import Kernel
 from blocklp.problems.mrf import Mrf, solve_mrf_exactly
 from blocklp.problems.mrf import exact as mrf_module
-from blocklp.problems.qpbo import Qubo, clusters, convex_search, heuristics, roof_duality_model, solve_qpbo_exactly
+from blocklp.problems.qpbo import Qubo, convex_search, roof_duality_model, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as qpbo_module
 from blocklp.problems.qpbo.convexify import Spins
 from blocklp.problems.qpbo.tightening import tightening_of
@@ -131,14 +130,14 @@ def test_a_rest_that_is_stopped_a_step_from_its_bound_is_no_proof(monkeypatch):
     monkeypatch.setattr(tightened_search, "PASSES", 1)
     monkeypatch.setattr(tightened_search, "SHRUNK", 0.9)
     qubo = Qubo.max_cut(5, list(itertools.combinations(range(5), 2)), np.ones(10))
-    model, run = roof_duality_model(qubo), Run(math.inf, None)
+    model, run = roof_duality_model(qubo), Run(bl.Deadline(), None)
     one = Labelled(torch.tensor([1, 0, 0, 0, 0]), -4.0)  # the best have two ones, and -6
 
     def rest(fixings):
         run.status = bl.Status.TIME_LIMIT
         return one, -6.0
 
-    problem = replace(tightening_of(model, qubo, 10), rounded=lambda solution: one)
+    problem = replace(tightening_of(model, qubo, 10, bl.Deadline()), rounded=lambda solution: one)
     grid = Grid.of(np.concatenate([qubo.linear, qubo.quadratic]), 0.0)
     assert grid.step == 2
     branching = Branching(problem, model.variables["y"], lambda fixings: int((fixings < 0).sum()), lambda points: one, rest)
@@ -273,7 +272,7 @@ def test_an_interrupt_anywhere_in_a_tightened_search_leaves_a_bracket(owner, nam
     qubo, every = cut_of_two(0), all_labellings(10)
     search_only(monkeypatch, tightened=True)
     # The best labellings at once would leave nothing to offer.
-    monkeypatch.setattr(qpbo_module, "_incumbent", lambda part: np.zeros(part.n, dtype=np.int8))
+    monkeypatch.setattr(qpbo_module, "_incumbent", lambda part, deadline: np.zeros(part.n, dtype=np.int8))
     for after in (0, 1, 5):
         with monkeypatch.context() as patch:
             pressed = interrupt(patch, owner, name, after)
@@ -371,9 +370,8 @@ def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(tightened
     assert events[-1].incumbent == pytest.approx(least, abs=1e-9)
 
 
-def test_without_compiled_loops_tightened_searches_are_slow_and_convex_ones_refused(all_labellings, monkeypatch):
-    for module in (compiled, exact_module, clusters, heuristics):
-        monkeypatch.setattr(module, "loops", lambda name: None)
+def test_without_compiled_loops_searches_are_slow_and_right(all_labellings, monkeypatch):
+    monkeypatch.setattr(compiled, "loops", lambda name: None)
     rng = np.random.default_rng(0)
     qubo = Qubo.max_cut(8, list(itertools.combinations(range(8), 2)), rng.integers(5, 10, 28))
     search_only(monkeypatch, tightened=True)
@@ -386,11 +384,8 @@ def test_without_compiled_loops_tightened_searches_are_slow_and_convex_ones_refu
     slow = solve_mrf_exactly(mrf)
     assert slow.proven and slow.energy == slow.bound == mrf.energy(list(itertools.product(range(3), repeat=5))).min()
     search_only(monkeypatch, tightened=False)
-    given = convex_search.convexified
-    monkeypatch.setattr(
-        convex_search, "convexified", lambda *some: replace(given(*some), bound=-math.inf)
-    )  # nothing to search below else
-    with pytest.raises(MissingDependencyError, match="fast"):
-        solve_qpbo_exactly(qubo)
-    with pytest.raises(MissingDependencyError, match="fast"):
-        solve_mis_exactly(paley())
+    found = solve_qpbo_exactly(qubo)
+    assert found.proven
+    check_minimum(qubo, found, all_labellings(8))
+    heaviest = solve_mis_exactly(paley())
+    assert heaviest.proven and heaviest.energy == pytest.approx(0.9)

@@ -1,11 +1,13 @@
+import bz2
 import gzip
+import lzma
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from blocklp.errors import FormatError
-from blocklp.problems.mis import read_graph
+from blocklp.errors import FormatError, ModelError, OptionError
+from blocklp.problems.mis import WeightedGraph, read_graph
 
 GRAPH = "c a comment\ncomment without blank\n\np edge 4 3\nn 1 2.5\nn 2 1\nn 4 3\nn 3 1\ne 1 2\ne 4 2\ne 3 4\n"
 
@@ -24,12 +26,33 @@ def test_weights_edges_and_name_are_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("suffix", "objective"),
-    [(".clq", "clique"), (".col", "independent-set"), (".mis", "independent-set"), (".txt", "independent-set")],
+    [(".clq", "clique"), (".CLQ", "clique"), (".col", "independent-set"), (".mis", "independent-set"), (".Mwvc", "independent-set")],
 )
-def test_suffix_states_the_objective_gzipped_or_not(tmp_path, suffix, objective):
-    (tmp_path / f"toy{suffix}.gz").write_bytes(gzip.compress(GRAPH.encode()))
-    assert read_graph(write(tmp_path / f"toy{suffix}", GRAPH)).objective == objective
-    assert read_graph(tmp_path / f"toy{suffix}.gz").objective == objective
+def test_suffix_states_the_objective_in_any_case_below_any_compression(tmp_path, suffix, objective):
+    for packed, pack in (("", bytes), (".gz", gzip.compress), (".BZ2", bz2.compress), (".xz", lzma.compress)):
+        (tmp_path / f"toy{suffix}{packed}").write_bytes(pack(GRAPH.encode()))
+        graph = read_graph(tmp_path / f"toy{suffix}{packed}")
+        assert (graph.name, graph.objective) == ("toy", objective)
+
+
+@pytest.mark.parametrize("name", ["toy.txt", "toy", "toy.xz", "toy.graph"])
+def test_a_suffix_that_does_not_tell_cliques_from_independent_sets_is_refused(tmp_path, name):
+    path = write(tmp_path / name, GRAPH)
+    with pytest.raises(FormatError, match="--format"):
+        read_graph(path)
+    assert [read_graph(path, f).objective for f in ("clique", "independent-set")] == ["clique", "independent-set"]
+    with pytest.raises(OptionError, match="'col'"):
+        read_graph(path, "col")
+
+
+def test_memory_is_asked_for_before_it_is_taken(tmp_path):
+    path = write(tmp_path / "a.clq", "p edge 100000000 1\ne 1 2\n")
+    with pytest.raises(FormatError, match=r"100000000 nodes would take .*raise max_bytes"):
+        read_graph(path)
+    graph = read_graph(write(path, "p edge 100000 1\ne 1 2\n"))
+    with pytest.raises(ModelError, match=r"4999949999 edges, .*raise max_bytes"):
+        graph.complement()
+    assert len(WeightedGraph.from_edges([1, 1, 1], [[0, 1]]).complement(max_bytes=1000).edges) == 2
 
 
 @pytest.mark.parametrize("word", ["edge", "edges", "col"])

@@ -116,7 +116,7 @@ def test_time_limit_is_shared_by_instances(monkeypatch: pytest.MonkeyPatch):
     solve = bl.Solver.solve
 
     def recorded(self, **options):
-        given.append(options["time_limit"])
+        given.append(options["time_limit"].left())
         return solve(self, **options)
 
     monkeypatch.setattr(bl.Solver, "solve", recorded)

@@ -16,6 +16,8 @@ from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimina
 from blocklp.problems.mrf.reductions import reduced
 from blocklp.status import Status
 
+OVER = bl.Deadline(1.0, began=-10.0)
+
 
 def random_energy(rng, n=7, most=3, order=3, hard=0.0, scale=1.0, whole=False) -> Mrf:
     counts = rng.integers(1, most + 1, n)
@@ -72,7 +74,7 @@ def test_reductions_keep_the_minimum(seed):
     rng = np.random.default_rng(seed)
     mrf = random_energy(rng, n=8, hard=[0, 0.3][seed % 2], order=2 + seed // 2 % 2, whole=True)
     mrf = Mrf(mrf.counts, mrf.factors)
-    left = reduced(mrf) if seed % 5 else reduced(mrf, -math.inf)
+    left = reduced(mrf) if seed % 5 else reduced(mrf, OVER)
     labels, total = [], left.constant
     for part in left.parts:
         every = np.array(list(itertools.product(*map(range, part.mrf.counts))))
@@ -96,10 +98,10 @@ def test_elimination(seed, monkeypatch):
     mrf = random_energy(rng, n=8, hard=[0, 0.2][seed % 2], whole=True)
     order = cheapest_order(mrf, math.inf)
     assert sorted(order.variables) == list(range(8))
-    found = minimise_by_elimination(mrf, order, math.inf)
+    found = minimise_by_elimination(mrf, order, bl.Deadline())
     assert float(mrf.energy(found)) == minimum(mrf)
-    assert minimise_by_elimination(mrf, order, -math.inf) is None
-    assert cheapest_order(mrf, 1.0).work == cheapest_order(mrf, math.inf, -math.inf).work == math.inf
+    assert minimise_by_elimination(mrf, order, OVER) is None
+    assert cheapest_order(mrf, 1.0).work == cheapest_order(mrf, math.inf, OVER).work == math.inf
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])

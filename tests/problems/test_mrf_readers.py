@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import lzma
 
@@ -18,13 +19,14 @@ WCSP = "small 3 3 4 100\n2 3 2\n2 0 1 7 2\n0 2 5\n1 0 100\n1 2 0 1\n1 9\n0 4 0\n
 def write(tmp_path):
     def make(name, text):
         data = text.encode()
-        (tmp_path / name).write_bytes({".gz": gzip.compress, ".xz": lzma.compress}.get(name[-3:], bytes)(data))
+        pack = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}.get(name.rpartition(".")[2], bytes)
+        (tmp_path / name).write_bytes(pack(data))
         return tmp_path / name
 
     return make
 
 
-@pytest.mark.parametrize("name", ["a.uai", "a.uai.gz", "a.uai.xz"])
+@pytest.mark.parametrize("name", ["a.uai", "a.UAI.gz", "a.uai.xz", "a.Uai.bz2"])
 def test_uai_tables_are_potentials_with_the_last_variable_fastest(write, name):
     mrf = read_mrf(write(name, UAI))
     assert (mrf.name, mrf.counts.tolist()) == ("a", [2, 3])
@@ -87,14 +89,19 @@ def test_evidence_of_both_conventions(write, text, found):
         ("a.uai", UAI[:-5], "cut off"),
         ("a.uai", UAI + "1", "line 14.*should end"),
         ("a.uai", "MARKOV\n9\n" + "99 " * 9 + "\n1\n9 0 1 2 3 4 5 6 7 8\n1\n", "too large"),
-        ("a.uai.xz", None, "damaged xz"),
-        ("a.wcsp", WCSP.replace("2 0 1 7", "-2 0 1 7"), "line 3.*at least 0"),
+        ("a.uai.xz", None, "line 1.*MARKOV"),
+        ("a.uai", "MARKOV\n40\n" + "1 " * 40 + "\n1\n40 " + " ".join(map(str, range(40))) + "\n1\n1\n", "line 5.*0 .. 32"),
+        ("a.uai", "MARKOV\n2\n2 999999999999\n0\n", "up to 999999999999 labels would take .* raise max_bytes"),
+        ("a.wcsp", "a 2 9000000 1 9\n9000000 9000000\n2 0 1 0 0\n", "line 3.*too large.*raise max_bytes"),
+        ("a.wcsp", "a 1 2 1 99999999999999999\n2\n1 0 0 1\n0 9007199254740993\n", "line 4.*rounded"),
+        ("a.wcsp", "a 1 2 2 9007199254740993\n2\n" + "1 0 0 1\n0 9007199254740992\n" * 2, "upper bound .* exactly"),
+        ("a.wcsp", WCSP.replace("2 0 1 7", "-2 0 1 7"), "line 3.*in 0 .. 32"),
         ("a.wcsp", WCSP.replace("2 0 1 7", "2 0 1 -1"), "line 3.*global"),
         ("a.wcsp", WCSP.replace("0 2 5", "0 3 5"), "line 4.*0 .. 2"),
-        ("a.wcsp", WCSP.replace("0 4 0", "0 100 0"), "no labelling"),
         ("a.qpbo", "2 1\n0 1 3\n", "line 2.*1 .. 2"),
         ("a.qpbo", "2 1\n1 2 inf\n", "line 2.*finite"),
-        ("a.qpbo", "99999999999 1\n1 2 1\n", "line 1.*too many"),
+        ("a.qpbo", "99999999999 1\n1 2 1\n", "variables would take .* raise max_bytes"),
+        ("a.qpbo", "2 1\n1 2 1e308\n", "line 2.*at most 1e\\+150"),
         ("a.uai", "MARKOV\n1\n2\n1\n0\n1\n0\n", "line 7.*forbids every labelling"),
         ("a.txt", UAI, "format="),
     ],

@@ -127,7 +127,7 @@ def test_tightened_bounds_are_those_of_the_clusters_that_joined(seed, least, har
     local = float(reference(relaxation.model).objective[0])
     told = []
     found, labelled = tightened_local_polytope(
-        relaxation, incumbent(mrf), bl.Budget(passes=100), tol=1e-5, told=lambda r, energy: told.append((r, energy))
+        relaxation, incumbent(mrf, bl.Deadline()), bl.Budget(passes=100), tol=1e-5, told=lambda r, energy: told.append((r, energy))
     )
     relaxation.views.learn()
     clusters = [scope for scope in relaxation.views if len(scope) > 2 and scope not in dict(mrf.factors)]

@@ -93,7 +93,7 @@ def test_elimination_finds_minima(all_labellings):
     rng = np.random.default_rng(9)
     for _ in range(100):
         qubo = random_qubo(rng, most=9)
-        labels = minimise_by_elimination(qubo, cheapest_order(qubo.n, qubo.edges), np.inf)
+        labels = minimise_by_elimination(qubo, cheapest_order(qubo.n, qubo.edges), bl.Deadline())
         assert qubo.energy(labels) == pytest.approx(qubo.energy(all_labellings(qubo.n)).min(), abs=1e-9)
 
 

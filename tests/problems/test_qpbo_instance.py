@@ -4,8 +4,11 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
+from blocklp.problems.mis import WeightedGraph
+from blocklp.problems.mrf import Mrf
 from blocklp.problems.qpbo import Qubo
 
 
@@ -75,6 +78,51 @@ def test_dimod_model_has_the_same_energies(vartype, all_labellings):
     for y in all_labellings(3):
         values = y if vartype == "BINARY" else 2 * y - 1
         assert qubo.energy(y) == bqm.energy(dict(zip(qubo.labels, values.tolist(), strict=True)))
+
+
+def test_models_of_dimod_that_are_not_quadratic_functions_of_bits_are_refused_by_name():
+    dimod = pytest.importorskip("dimod")
+    x, y = dimod.Binaries("xy")
+    constrained = dimod.ConstrainedQuadraticModel()
+    constrained.set_objective(x + y)
+    constrained.add_constraint(x + y <= 1)
+    discrete = dimod.DiscreteQuadraticModel()
+    discrete.add_variable(3)
+    for model in (constrained, discrete, dimod.QuadraticModel(), 5, None):
+        with pytest.raises(ModelError, match=f"{type(model).__name__} is not a BinaryQuadraticModel.*cqm_to_bqm"):
+            Qubo.from_bqm(model)
+
+
+@pytest.mark.parametrize("wrap", [np.array, np.ndarray.tolist, scipy.sparse.csr_array, torch.tensor])
+def test_complex_numbers_are_refused_wherever_numbers_are_taken(wrap):
+    pair = wrap(np.array([[0, 1 + 2j], [0, 1]]))
+    row = [1 + 0j, 2] if wrap is np.ndarray.tolist else np.array([1 + 0j, 2])
+    statements = [
+        lambda: Qubo.from_matrix(pair),
+        lambda: Qubo(row, [], []),
+        lambda: Qubo.from_terms([1, 2], [[0, 1]], row[:1]),
+        lambda: Qubo.max_cut(2, [[0, 1]], row[:1]),
+        lambda: WeightedGraph(row, []),
+        lambda: Mrf([2], [((0,), row)]),
+        lambda: Mrf.from_arrays([row, row], [], np.zeros((0, 2, 2))),
+    ]
+    for build in statements:
+        with pytest.raises(ModelError, match="complex"):
+            build()
+
+
+@pytest.mark.parametrize("value", ["abc", [["a", "b"], ["c", "d"]], [[1, None], [1, 2]], [[1], [1, 2]]])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(ModelError):
+        Qubo.from_matrix(value)
+    with pytest.raises(ModelError):
+        Qubo(value, [], [])
+
+
+def test_tables_of_a_factor_never_add_up_to_infinity_by_rounding():
+    with pytest.raises(NonFiniteError, match="add up to more than float64 holds"):
+        Mrf([2], [((0,), [1e308, 0]), ((0,), [1e308, np.inf])])
+    assert Mrf([2], [((0,), [1e300, 0]), ((0,), [1e300, np.inf])]).energy([[0], [1]]).tolist() == [2e300, np.inf]
 
 
 def test_max_cut_energy_is_minus_the_cut(all_labellings):

@@ -11,6 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import blocklp as bl
+from blocklp.compiled import loops
 from blocklp.errors import OptionError, ShapeError
 from blocklp.problems.cli import app
 from blocklp.problems.qpbo import Qubo, clusters, read_qubo, roof_duality_model, solve_qpbo, tabu_search, violated_cycles
@@ -150,7 +151,7 @@ def test_several_instances_limits_and_options():
 
 
 def test_command_line(tmp_path):
-    file = tmp_path / "ring"
+    file = tmp_path / "ring.mc"
     file.write_text("5 5\n" + "".join(f"{i + 1} {(i + 1) % 5 + 1} 1\n" for i in range(5)))
     result = CliRunner().invoke(app, ["qpbo", str(file), "--tighten", "--json"])
     assert result.exit_code == 0
@@ -211,8 +212,8 @@ def test_odd_cycles_are_shortest_with_and_without_compiled_loops(seed, monkeypat
     starts = torch.arange(qubo.n)
     wanted = odd_cycle_lengths(qubo, s, range(qubo.n))
     wanted[wanted >= 1 - clusters.LEAST] = np.inf
-    ways = {"scipy": clusters._by_scipy(pairs, cut, starts)}
-    kernels = clusters.loops("blocklp.problems.qpbo.cycle_kernels")
+    ways = {"scipy": clusters._by_scipy(pairs, cut, starts, bl.Deadline())}
+    kernels = loops("blocklp.problems.qpbo.cycle_kernels")
     if kernels is not None:
         near = pairs.adjacency
         first = torch.cat([near.first, near.degree.sum()[None]])
@@ -246,5 +247,5 @@ def test_paths_too_long_to_write_are_left_out_by_both(monkeypatch):
         for compiled in (True, False):
             with monkeypatch.context() as patch:
                 if not compiled:
-                    patch.setattr(clusters, "loops", lambda module: None)
-                assert bool(len(clusters._long_cycles(pairs, cut, 10, 10**6).scope)) == there
+                    patch.setattr(clusters, "affordable_loops", lambda *_: None)
+                assert bool(len(clusters._long_cycles(pairs, cut, 10, 10**6, bl.Deadline()).scope)) == there
