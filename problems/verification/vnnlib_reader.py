@@ -7,19 +7,20 @@ version 1 (``declare-const X_0 Real``) and version 2 (``declare-network``), with
 Numbers are read exactly and rounded once, outwards: a float64 box contains the stated one, and so does the polyhedron
 ``matrix @ y <= right`` if its coefficients are float64 numbers (others, such as 0.1, go to the nearest).  Boxes are closed,
 so a strict bound on an input is kept as a plain one.  Both enlarge the set of counterexamples, never shrink it: "holds"
-stays true of the file, while a point on the rim may satisfy a clause and not the file.  Decimals mean real numbers
-whatever the element type; whoever reads 0.1 as the nearest float32 has another box.
+stays true of the file.  What a point must satisfy to be a counterexample is kept beside it as it is stated: the box rounded
+inwards (``Clause.inside``), which has the same float64 points, and rational rows (``Clause.stated``).  Decimals mean real
+numbers whatever the element type; whoever reads 0.1 as the nearest float32 has another box.
+
+Memory is limited by ``max_bytes``: of the text, which grows :data:`GROWTH` times while it is parsed, and of the clauses.
 
 Reference: VNN-LIB standard 2.0, chapter "Query language" (https://www.vnnlib.org).
 """
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -31,15 +32,25 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocklp.deadline import Deadline
 from blocklp.errors import FormatError
+from blocklp.problems.files import MAX_BYTES, read_text
 from blocklp.problems.qpbo.arrays import FloatArray
 from blocklp.problems.qpbo.readers import instance_name
-from blocklp.problems.verification.properties import Clause, Property, frozen
+from blocklp.problems.verification.properties import Clause, Property, Row, frozen
 
-# A product of disjunctions grows exponentially; beyond these the file asks for a case split, not for a list of cases.
-MOST_CLAUSES = 100_000
-MOST_NUMBERS = 10**8
+GROWTH = 64
+"""Bytes of memory that a byte of text becomes while it is parsed, at most."""
+
+CLAUSE = 8192
+"""Bytes that a clause of the expansion may take, besides its numbers."""
+
 DEEPEST_NESTING = 200
+LONGEST_NUMBER = 1000
+"""Characters of a number, and a third of the bits of a constant product."""
+
+PIECE = 4096
+"""Tokens between two looks at the clock."""
 
 ELEMENT_TYPES = ("real", "float16", "bfloat16", "float32", "float64")
 
@@ -51,16 +62,27 @@ INDEXED = re.compile(r"(\w+)\s*\[([^\[\]]*)\]")
 FLAT = re.compile(r"([XY])_(0|[1-9]\d{0,8})")
 
 
-def read_property(path: str | os.PathLike[str], inputs: int | None = None, outputs: int | None = None) -> Property:
-    """Read a VNN-LIB file of version 1 or 2 (see the module's text), gzipped or not.
+def read_property(
+    path: str | os.PathLike[str],
+    inputs: int | None = None,
+    outputs: int | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    time_limit: float | Deadline = math.inf,
+) -> Property:
+    """Read a VNN-LIB file of version 1 or 2 (see the module's text), compressed or not.
 
     Parameters
     ----------
     path : path-like
-        The file; gzip data are known by their first bytes, not by the name.
+        The file; compressed data are known by their first bytes, not by the name.
     inputs, outputs : int, optional
         What the network has, to be compared with the file.  A version 1 file may leave out outputs; by default the
         largest declared index gives their number.
+    max_bytes : int
+        Most bytes of memory that the property may take, while it is read too; a larger text is not decompressed further.
+    time_limit : float or Deadline
+        Seconds.
 
     Returns
     -------
@@ -72,28 +94,34 @@ def read_property(path: str | os.PathLike[str], inputs: int | None = None, outpu
     ------
     FormatError
         The file is damaged, not text or malformed; it declares other variables than the network has; an input lacks a
-        bound, or no alternative is left with a point in its box; an alternative says nothing about outputs; the
-        expansion exceeds ``MOST_CLAUSES`` clauses; or it needs what a box and linear rows cannot state (several
+        bound, or no alternative is left with a point in its box; an alternative says nothing about outputs; the text or the
+        clauses of its expansion exceed ``max_bytes``; or it needs what a box and linear rows cannot state (several
         networks, hidden tensors, products of variables, constraints between inputs, or between inputs and outputs).
+    TimeLimitError
+        The deadline is over.
     FileNotFoundError
         There is no such file.
     """
-    file = Path(path)
-    data = file.read_bytes()
-    try:
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{file}: damaged gzip data ({error}); fetch the file again") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{file}: not a text file ({error}); give a VNN-LIB file") from error
-    reader = _Reader(file, text)
+    deadline = Deadline.of(time_limit)
+    return parse_property(Path(path), read_vnnlib(path, max_bytes, deadline), inputs, outputs, max_bytes, deadline)
+
+
+def read_vnnlib(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> str:
+    """Return the text of a file, whose parse will fit into ``max_bytes``; errors are those of ``read_property``."""
+    return read_text(Path(path), max_bytes=max(max_bytes // GROWTH, 1), deadline=deadline)
+
+
+def parse_property(file: Path, text: str, inputs: int | None, outputs: int | None, max_bytes: int, deadline: Deadline) -> Property:
+    """Return what a text states; ``file`` is for messages, parameters and errors are those of ``read_property``."""
+    reader = _Reader(file, text, max_bytes, deadline)
     reader.read()
     try:
         clauses = reader.clauses(*reader.counts(inputs, outputs))
     except OverflowError:
         raise FormatError(f"{file}: arithmetic on constants leaves the range of float64; rescale them") from None
     except MemoryError:
-        raise FormatError(f"{file}: more than {MOST_NUMBERS} numbers after expansion; split the file by cases") from None
+        told = f"more than {max_bytes // 8} numbers after expansion; split the file by cases, or raise max_bytes"
+        raise FormatError(f"{file}: {told}") from None
     element_type = reader.tensors[0].element_type if reader.tensors else "real"
     return Property(clauses, instance_name(file, (".vnnlib",)), element_type, reader.network)
 
@@ -106,15 +134,6 @@ class _Bound(NamedTuple):
     strict: bool
 
 
-@dataclass(slots=True, eq=False)
-class _Row:
-    """``sum_j terms[j] y[j] <= right``."""
-
-    terms: dict[int, Fraction]
-    right: Fraction
-    strict: bool
-
-
 @dataclass(slots=True)
 class _Junction:
     """All of the parts, or any of them; nested ones of the same kind are flattened and constants are gone."""
@@ -123,8 +142,8 @@ class _Junction:
     parts: list[_Formula]
 
 
-_Formula = bool | _Bound | _Row | _Junction
-_Atoms = tuple[_Bound | _Row, ...]
+_Formula = bool | _Bound | Row | _Junction
+_Atoms = tuple[_Bound | Row, ...]
 
 
 def _join(every: bool, parts: list[_Formula]) -> _Formula:
@@ -151,10 +170,10 @@ def _count(formula: _Formula) -> int:
 
 def _alternatives(formula: _Formula) -> Iterator[_Atoms]:
     """Expand a formula without constants into its disjunctive normal form, one conjunction after the other."""
-    if isinstance(formula, _Bound | _Row):
+    if isinstance(formula, _Bound | Row):
         yield (formula,)
     elif isinstance(formula, _Junction) and formula.every:
-        plain: _Atoms = tuple(part for part in formula.parts if isinstance(part, _Bound | _Row))
+        plain: _Atoms = tuple(part for part in formula.parts if isinstance(part, _Bound | Row))
         for choice in product(*(_alternatives(part) for part in formula.parts if isinstance(part, _Junction))):
             yield sum(choice, plain)
     elif isinstance(formula, _Junction):
@@ -170,6 +189,12 @@ def _round_up(value: Fraction) -> float:
     if math.isinf(above):
         raise OverflowError
     return above
+
+
+def _inwards(bound: _Bound) -> float:
+    """Return the greatest float64 number that satisfies a bound on ``x`` (or on ``-x``)."""
+    below = -_round_up(-bound.value)
+    return math.nextafter(below, -math.inf) if bound.strict and below == bound.value else below
 
 
 def _tighten(bounds: dict[int, _Bound], bound: _Bound, outer: dict[int, _Bound]) -> None:
@@ -201,43 +226,44 @@ def _first_missing(bounds: dict[int, _Bound], outer: dict[int, _Bound], inputs: 
 class _Arrays:
     """Float64 arrays of clauses: boxes from bounds that refine common ones, and rows, each made once."""
 
-    def __init__(self, common: dict[int, _Bound], inputs: int, outputs: int) -> None:
-        self.common, self.inputs, self.outputs = common, inputs, outputs
-        self.boxes: dict[frozenset[_Bound], tuple[FloatArray, FloatArray]] = {}
+    def __init__(self, common: dict[int, _Bound], inputs: int, outputs: int, most: int) -> None:
+        self.common, self.inputs, self.outputs, self.most = common, inputs, outputs, most
+        self.boxes: dict[frozenset[_Bound], _Box] = {}
         self.rows: dict[int, tuple[FloatArray, float]] = {}
         self.entries = 0
 
     @cached_property
-    def common_box(self) -> tuple[FloatArray, FloatArray]:
+    def common_box(self) -> _Box:
         """The common bounds, and infinities where there are none."""
-        box = np.full(self.inputs, -np.inf), np.full(self.inputs, np.inf)
-        self.write(self.common, *box)
-        return box
+        low, high = np.full(self.inputs, -np.inf), np.full(self.inputs, np.inf)
+        return self.tightened((low, high, low, high), self.common)
 
     @staticmethod
-    def write(bounds: dict[int, _Bound], lower: FloatArray, upper: FloatArray) -> None:
-        """Write bounds, rounded outwards."""
+    def tightened(box: _Box, bounds: dict[int, _Bound]) -> _Box:
+        """Return a box with these bounds in place of its own: rounded outwards, and inwards."""
+        lower, upper, inner_lower, inner_upper = (end.copy() for end in box)
         for key, bound in bounds.items():
             if key < 0:
-                lower[~key] = -_round_up(bound.value)
+                lower[~key], inner_lower[~key] = -_round_up(bound.value), -_inwards(bound)
             else:
-                upper[key] = _round_up(bound.value)
+                upper[key], inner_upper[key] = _round_up(bound.value), _inwards(bound)
+        return frozen(lower), frozen(upper), frozen(inner_lower), frozen(inner_upper)
 
-    def clause(self, refined: dict[int, _Bound], rows: list[_Row]) -> Clause:
-        """Return the clause of bounds and rows; MemoryError if there would be more than ``MOST_NUMBERS`` numbers."""
+    def clause(self, refined: dict[int, _Bound], rows: list[Row]) -> Clause:
+        """Return the clause of bounds and rows; MemoryError if there would be more numbers than at most."""
         key = frozenset(refined.values())
-        self.entries += len(rows) * self.outputs + (0 if key in self.boxes else 2 * self.inputs)
-        if self.entries > MOST_NUMBERS:
+        self.entries += len(rows) * self.outputs + (0 if key in self.boxes else 4 * self.inputs)
+        if self.entries > self.most:
             raise MemoryError
         if key not in self.boxes:
-            lower, upper = self.common_box[0].copy(), self.common_box[1].copy()
-            self.write(refined, lower, upper)
-            self.boxes[key] = frozen(lower), frozen(upper)
+            self.boxes[key] = self.tightened(self.common_box, refined)
         made = [self.row(row) for row in rows]
         matrix, right = np.stack([vector for vector, _ in made]), np.array([side for _, side in made])
-        return Clause(*self.boxes[key], frozen(matrix), frozen(right), frozen(np.array([row.strict for row in rows])))
+        lower, upper, *inside = self.boxes[key]
+        strict = frozen(np.array([row.strict for row in rows]))
+        return Clause(lower, upper, frozen(matrix), frozen(right), strict, (inside[0], inside[1]), tuple(rows))
 
-    def row(self, row: _Row) -> tuple[FloatArray, float]:
+    def row(self, row: Row) -> tuple[FloatArray, float]:
         """Return coefficients, each to the nearest float64 number, and the right-hand side, rounded up."""
         if id(row) not in self.rows:
             vector = np.zeros(self.outputs)
@@ -249,12 +275,17 @@ class _Arrays:
         return self.rows[id(row)]
 
 
+_Box = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 _Linear = tuple[dict[int, Fraction], Fraction]
 _ONE, _ZERO = Fraction(1), Fraction(0)
 
 
 def _scaled(linear: _Linear, factor: Fraction) -> _Linear:
     return ({key: value * factor for key, value in linear[0].items()} if factor else {}), linear[1] * factor
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def _sum(left: _Linear, right: _Linear) -> _Linear:
@@ -292,6 +323,8 @@ class _Reader:
 
     path: Path
     text: str
+    max_bytes: int
+    deadline: Deadline
     version: int = 1
     network: str = "N"
     # Keys of elements by the text that names them, filled at the declaration in version 1 and at the first use in 2.
@@ -307,11 +340,18 @@ class _Reader:
         shown = line if len(line) <= 80 else line[:77] + "..."
         return FormatError(f"{self.path}, line {self.text.count(chr(10), 0, start) + 1} ({shown!r}): {problem}")
 
+    def look(self) -> None:
+        """Raise a TimeLimitError if time is up."""
+        self.deadline.check(f"reading {self.path}")
+
     def groups(self) -> list[_Group]:
         """Return the outermost parentheses."""
         outermost = inner = _Group(-1, [])
         stack: list[_Group] = []
-        for number, token in enumerate(TOKEN.findall(self.text)):
+        for number, match in enumerate(TOKEN.finditer(self.text)):
+            token = match[1]
+            if number % PIECE == 0:
+                self.look()
             if token == "(":
                 group = _Group(number, [])
                 inner.items.append(group)
@@ -407,8 +447,8 @@ class _Reader:
                 raise self.error(group, "not a declaration of a tensor; write '(declare-input X float32 [1,5])'")
         if (element_type := matched[1].lower()) not in ELEMENT_TYPES:
             raise self.error(group, f"unsupported: element type {matched[1]}; use one of {', '.join(ELEMENT_TYPES)}")
-        if 0 in shape or math.prod(shape) > MOST_NUMBERS:
-            raise self.error(group, f"a tensor of shape {list(shape)} is empty or too large; correct the shape")
+        if 0 in shape or math.prod(shape) > self.max_bytes // 8:
+            raise self.error(group, f"a tensor of shape {list(shape)} is empty or too large; correct it, or raise max_bytes")
         return _Tensor(name, element_type, shape, group.head == "declare-input")
 
     def integers(self, text: str, group: _Group) -> tuple[int, ...]:
@@ -437,6 +477,8 @@ class _Reader:
         if NUMBER.fullmatch(text) is None:
             raise self.error(group, f"{text!r} is not a number; correct it")
         # The range of float64 is also what keeps the exact value short.
+        if len(text) > LONGEST_NUMBER:
+            raise self.error(group, f"a number of {len(text)} characters; write at most {LONGEST_NUMBER}")
         if math.isinf(float(text)) or (Decimal(text) and Decimal(text).adjusted() < -400):
             raise self.error(group, f"{text} is beyond the range of float64; leave out the constraint or rescale it")
         self.numbers[text] = Fraction(Decimal(text))
@@ -465,12 +507,15 @@ class _Reader:
                 if total[0] and other[0]:
                     raise self.error(item, "unsupported: a product of variables; only linear terms can be bounded")
                 total = _scaled(total, other[1]) if total[0] else _scaled(other, total[1])
+                if max(map(_bits, (*total[0].values(), total[1]))) > 12 * LONGEST_NUMBER:
+                    raise self.error(item, "arithmetic on constants leaves the range of float64; rescale them")
             else:
                 total = _sum(total, other if item.head == "+" else _scaled(other, -_ONE))
         return total
 
     def formula(self, group: _Group) -> _Formula:
         """Return a formula without its constants."""
+        self.look()
         if group.head in ("and", "or"):
             if len(group.items) < 2:
                 raise self.error(group, f"an empty {group.head!r}; give it a part")
@@ -499,7 +544,7 @@ class _Reader:
             return constant < 0 or (constant == 0 and not strict)
         kinds = {key >= 0 for key in terms}
         if kinds == {False}:
-            return _Row({~key: value for key, value in terms.items()}, -constant, strict)
+            return Row({~key: value for key, value in terms.items()}, -constant, strict)
         if len(kinds) == 2:
             raise self.error(group, "unsupported: a constraint between inputs and outputs; keep them apart")
         if len(terms) > 1:
@@ -555,10 +600,12 @@ class _Reader:
                 else "comparisons of constants that are false rule out any counterexample"
             )
             raise FormatError(f"{self.path}: {told}; correct the assertions")
-        if (count := _count(formula)) > MOST_CLAUSES:
-            raise FormatError(f"{self.path}: {count} alternatives after expansion, above {MOST_CLAUSES}; split the file by cases")
+        if (count := _count(formula)) > (most := self.max_bytes // CLAUSE):
+            shown = str(count) if count < 10**30 else f"about 2^{count.bit_length() - 1}"
+            told = f"{shown} alternatives after expansion, above {most}; split the file by cases, or raise max_bytes"
+            raise FormatError(f"{self.path}: {told}")
         parts = formula.parts if isinstance(formula, _Junction) and formula.every else [formula]
-        shared = [part for part in parts if isinstance(part, _Row)]
+        shared = [part for part in parts if isinstance(part, Row)]
         common: dict[int, _Bound] = {}
         for part in parts:
             if isinstance(part, _Bound):
@@ -567,11 +614,12 @@ class _Reader:
             raise self.no_value(common, empty)
         # What is common to all alternatives is not copied into each: it holds thousands of bounds.
         alternatives = _alternatives(_Junction(True, [part for part in parts if isinstance(part, _Junction)]))
-        arrays = _Arrays(common, inputs, outputs)
+        arrays = _Arrays(common, inputs, outputs, self.max_bytes // 8)
         clauses: list[Clause] = []
         refined: dict[int, _Bound] = {}
         for atoms in alternatives:
-            rows = shared + [atom for atom in atoms if isinstance(atom, _Row)]
+            self.look()
+            rows = shared + [atom for atom in atoms if isinstance(atom, Row)]
             refined = {}
             for atom in atoms:
                 if isinstance(atom, _Bound):
