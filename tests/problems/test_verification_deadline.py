@@ -88,7 +88,7 @@ def test_bounds_at_any_deadline_are_valid(network: Network, method: str) -> None
     low, high = unit_box(network, 0)
     plain, whole = (network_bounds(network, low, high, method=name).output for name in ("interval", method))
     asks, last = 1, -math.inf
-    while asks < 3000:
+    while asks < 30_000:
         deadline = Countdown(asks)
         found = network_bounds(network, low, high, method=method, time_limit=deadline).output
         assert bool((found.lower >= plain.lower - 1e-9).all() and (found.upper <= plain.upper + 1e-9).all())
