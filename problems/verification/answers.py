@@ -31,7 +31,8 @@ from blocklp.errors import OptionError, TimeLimitError
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.verification.bounds_report import finite
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.onnx_reader import Runtime, load_onnx, require_onnx
+from blocklp.problems.verification.onnx_files import Runtime, require_onnx
+from blocklp.problems.verification.onnx_reader import load_onnx
 from blocklp.problems.verification.verify import Progress, Verdict, verify
 from blocklp.problems.verification.vnnlib_reader import parse_property, read_vnnlib
 from blocklp.progress import INTERVAL

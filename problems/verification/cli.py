@@ -191,7 +191,7 @@ def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, 
     if output.result_file is not None:
         try_file(output.result_file)
     if output.assignments is not None:
-        from blocklp.problems.verification.onnx_reader import require_onnx
+        from blocklp.problems.verification.onnx_files import require_onnx
 
         require_onnx()
         try_folder(output.assignments)
@@ -297,7 +297,8 @@ def _newest_opset() -> int:
     """Return the newest operator set that both onnx and onnxruntime take; the latter does not say so but by refusing."""
     import tempfile
 
-    from blocklp.problems.verification.onnx_reader import OLDEST_OPSET, Runtime, require_onnx
+    from blocklp.problems.verification.onnx_files import Runtime, require_onnx
+    from blocklp.problems.verification.onnx_reader import OLDEST_OPSET
 
     onnx = require_onnx()
     helper, number = onnx.helper, onnx.TensorProto.FLOAT

@@ -21,23 +21,36 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
-from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError
 from blocklp.problems.files import MAX_BYTES, read_text
-from blocklp.problems.qpbo.arrays import FloatArray
 from blocklp.problems.qpbo.readers import instance_name
-from blocklp.problems.verification.properties import Clause, Property, Row, frozen
+from blocklp.problems.verification.properties import Clause, Property, Row
+from blocklp.problems.verification.vnnlib_formula import (
+    ONE,
+    ZERO,
+    Arrays,
+    Bound,
+    Formula,
+    Junction,
+    Linear,
+    added,
+    alternatives,
+    bits,
+    count,
+    first_empty,
+    first_missing,
+    join,
+    scaled,
+    tighten,
+)
 
 GROWTH = 64
 """Bytes of memory that a byte of text becomes while it is parsed, at most."""
@@ -126,175 +139,6 @@ def parse_property(file: Path, text: str, inputs: int | None, outputs: int | Non
     return Property(clauses, instance_name(file, (".vnnlib",)), element_type, reader.network)
 
 
-class _Bound(NamedTuple):
-    """``x[key] <= value``, or ``-x[~key] <= value`` if ``key`` is negative, so that both sides are treated alike."""
-
-    key: int
-    value: Fraction
-    strict: bool
-
-
-@dataclass(slots=True)
-class _Junction:
-    """All of the parts, or any of them; nested ones of the same kind are flattened and constants are gone."""
-
-    every: bool
-    parts: list[_Formula]
-
-
-_Formula = bool | _Bound | Row | _Junction
-_Atoms = tuple[_Bound | Row, ...]
-
-
-def _join(every: bool, parts: list[_Formula]) -> _Formula:
-    kept: list[_Formula] = []
-    for part in parts:
-        if isinstance(part, bool):
-            if part is not every:
-                return part
-        elif isinstance(part, _Junction) and part.every is every:
-            kept += part.parts
-        else:
-            kept.append(part)
-    if not kept:
-        return every
-    return kept[0] if len(kept) == 1 else _Junction(every, kept)
-
-
-def _count(formula: _Formula) -> int:
-    if not isinstance(formula, _Junction):
-        return 1
-    counts = [_count(part) for part in formula.parts if isinstance(part, _Junction) or not formula.every]
-    return math.prod(counts) if formula.every else sum(counts)
-
-
-def _alternatives(formula: _Formula) -> Iterator[_Atoms]:
-    """Expand a formula without constants into its disjunctive normal form, one conjunction after the other."""
-    if isinstance(formula, _Bound | Row):
-        yield (formula,)
-    elif isinstance(formula, _Junction) and formula.every:
-        plain: _Atoms = tuple(part for part in formula.parts if isinstance(part, _Bound | Row))
-        for choice in product(*(_alternatives(part) for part in formula.parts if isinstance(part, _Junction))):
-            yield sum(choice, plain)
-    elif isinstance(formula, _Junction):
-        for part in formula.parts:
-            yield from _alternatives(part)
-
-
-def _round_up(value: Fraction) -> float:
-    """Return the smallest float64 number that is not below ``value``; OverflowError if there is none."""
-    nearest = value.numerator / value.denominator
-    top, bottom = nearest.as_integer_ratio()
-    above = math.nextafter(nearest, math.inf) if top * value.denominator < value.numerator * bottom else nearest
-    if math.isinf(above):
-        raise OverflowError
-    return above
-
-
-def _inwards(bound: _Bound) -> float:
-    """Return the greatest float64 number that satisfies a bound on ``x`` (or on ``-x``)."""
-    below = -_round_up(-bound.value)
-    return math.nextafter(below, -math.inf) if bound.strict and below == bound.value else below
-
-
-def _tighten(bounds: dict[int, _Bound], bound: _Bound, outer: dict[int, _Bound]) -> None:
-    """Add to ``bounds`` a bound that says more than ``bounds`` and ``outer`` do."""
-    old = bounds.get(bound.key) or outer.get(bound.key)
-    if old is None or (bound.value, not bound.strict) < (old.value, not old.strict):
-        bounds[bound.key] = bound
-
-
-def _first_empty(bounds: dict[int, _Bound], outer: dict[int, _Bound]) -> int | None:
-    """Return an input that ``bounds``, which refine ``outer``, leave no value at all, or None; exact."""
-    for key, bound in bounds.items():
-        other = bounds.get(~key) or outer.get(~key)
-        if other is not None:
-            width = bound.value + other.value
-            if width < 0 or (width == 0 and (bound.strict or other.strict)):
-                return max(key, ~key)
-    return None
-
-
-def _first_missing(bounds: dict[int, _Bound], outer: dict[int, _Bound], inputs: int) -> int | None:
-    """Return the key of a bound that neither ``bounds`` nor ``outer`` have, or None."""
-    # Counting first: a file may bound thousands of inputs for all alternatives at once.
-    if len(outer) + sum(key not in outer for key in bounds) == 2 * inputs:
-        return None
-    return next(key for index in range(inputs) for key in (~index, index) if key not in outer and key not in bounds)
-
-
-class _Arrays:
-    """Float64 arrays of clauses: boxes from bounds that refine common ones, and rows, each made once."""
-
-    def __init__(self, common: dict[int, _Bound], inputs: int, outputs: int, most: int) -> None:
-        self.common, self.inputs, self.outputs, self.most = common, inputs, outputs, most
-        self.boxes: dict[frozenset[_Bound], _Box] = {}
-        self.rows: dict[int, tuple[FloatArray, float]] = {}
-        self.entries = 0
-
-    @cached_property
-    def common_box(self) -> _Box:
-        """The common bounds, and infinities where there are none."""
-        low, high = np.full(self.inputs, -np.inf), np.full(self.inputs, np.inf)
-        return self.tightened((low, high, low, high), self.common)
-
-    @staticmethod
-    def tightened(box: _Box, bounds: dict[int, _Bound]) -> _Box:
-        """Return a box with these bounds in place of its own: rounded outwards, and inwards."""
-        lower, upper, inner_lower, inner_upper = (end.copy() for end in box)
-        for key, bound in bounds.items():
-            if key < 0:
-                lower[~key], inner_lower[~key] = -_round_up(bound.value), -_inwards(bound)
-            else:
-                upper[key], inner_upper[key] = _round_up(bound.value), _inwards(bound)
-        return frozen(lower), frozen(upper), frozen(inner_lower), frozen(inner_upper)
-
-    def clause(self, refined: dict[int, _Bound], rows: list[Row]) -> Clause:
-        """Return the clause of bounds and rows; MemoryError if there would be more numbers than at most."""
-        key = frozenset(refined.values())
-        self.entries += len(rows) * self.outputs + (0 if key in self.boxes else 4 * self.inputs)
-        if self.entries > self.most:
-            raise MemoryError
-        if key not in self.boxes:
-            self.boxes[key] = self.tightened(self.common_box, refined)
-        made = [self.row(row) for row in rows]
-        matrix, right = np.stack([vector for vector, _ in made]), np.array([side for _, side in made])
-        lower, upper, *inside = self.boxes[key]
-        strict = frozen(np.array([row.strict for row in rows]))
-        return Clause(lower, upper, frozen(matrix), frozen(right), strict, (inside[0], inside[1]), tuple(rows))
-
-    def row(self, row: Row) -> tuple[FloatArray, float]:
-        """Return coefficients, each to the nearest float64 number, and the right-hand side, rounded up."""
-        if id(row) not in self.rows:
-            vector = np.zeros(self.outputs)
-            for index, value in row.terms.items():
-                vector[index] = value.numerator / value.denominator
-                if vector[index] == 0:
-                    raise OverflowError
-            self.rows[id(row)] = vector, _round_up(row.right)
-        return self.rows[id(row)]
-
-
-_Box = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-_Linear = tuple[dict[int, Fraction], Fraction]
-_ONE, _ZERO = Fraction(1), Fraction(0)
-
-
-def _scaled(linear: _Linear, factor: Fraction) -> _Linear:
-    return ({key: value * factor for key, value in linear[0].items()} if factor else {}), linear[1] * factor
-
-
-def _bits(value: Fraction) -> int:
-    return max(value.numerator.bit_length(), value.denominator.bit_length())
-
-
-def _sum(left: _Linear, right: _Linear) -> _Linear:
-    terms = dict(left[0])
-    for key, value in right[0].items():
-        terms[key] = terms.get(key, _ZERO) + value
-    return {key: value for key, value in terms.items() if value}, left[1] + right[1]
-
-
 @dataclass(slots=True)
 class _Group:
     """A parenthesis: the number of its opening token, and what it holds."""
@@ -331,7 +175,7 @@ class _Reader:
     keys: dict[str, int] = field(default_factory=dict)
     tensors: list[_Tensor] = field(default_factory=list)
     numbers: dict[str, Fraction] = field(default_factory=dict)
-    asserted: list[_Formula] = field(default_factory=list)
+    asserted: list[Formula] = field(default_factory=list)
 
     def error(self, group: _Group, problem: str) -> FormatError:
         """Build the error that names this file, the line of a parenthesis and its text."""
@@ -484,47 +328,47 @@ class _Reader:
         self.numbers[text] = Fraction(Decimal(text))
         return self.numbers[text]
 
-    def linear(self, item: str | _Group, group: _Group) -> _Linear:
+    def linear(self, item: str | _Group, group: _Group) -> Linear:
         """Return an arithmetic term as coefficients by key and a constant."""
         if isinstance(item, str):
             if (key := self.keys.get(item)) is not None:
-                return {key: _ONE}, _ZERO
+                return {key: ONE}, ZERO
             if (value := self.numbers.get(item)) is not None:
                 return {}, value
             if item.lstrip("+-").lower() in ("nan", "inf", "infinity"):
                 raise self.error(group, f"{item} is not a finite number; leave out the constraint")
             if item[0] in "+-.0123456789":
                 return {}, self.number(item, group)
-            return {self.key(item, group): _ONE}, _ZERO
+            return {self.key(item, group): ONE}, ZERO
         if item.head not in ("+", "-", "*") or len(item.items) < 2:
             raise self.error(item, f"unsupported: {item.head or 'this'!r} as arithmetic; use '+', '-' or '*' and what they apply to")
         first, *rest = [self.linear(part, item) for part in item.items[1:]]
         if item.head == "-" and not rest:
-            return _scaled(first, -_ONE)
+            return scaled(first, -ONE)
         total = first
         for other in rest:
             if item.head == "*":
                 if total[0] and other[0]:
                     raise self.error(item, "unsupported: a product of variables; only linear terms can be bounded")
-                total = _scaled(total, other[1]) if total[0] else _scaled(other, total[1])
-                if max(map(_bits, (*total[0].values(), total[1]))) > 12 * LONGEST_NUMBER:
+                total = scaled(total, other[1]) if total[0] else scaled(other, total[1])
+                if max(map(bits, (*total[0].values(), total[1]))) > 12 * LONGEST_NUMBER:
                     raise self.error(item, "arithmetic on constants leaves the range of float64; rescale them")
             else:
-                total = _sum(total, other if item.head == "+" else _scaled(other, -_ONE))
+                total = added(total, other if item.head == "+" else scaled(other, -ONE))
         return total
 
-    def formula(self, group: _Group) -> _Formula:
+    def formula(self, group: _Group) -> Formula:
         """Return a formula without its constants."""
         self.look()
         if group.head in ("and", "or"):
             if len(group.items) < 2:
                 raise self.error(group, f"an empty {group.head!r}; give it a part")
-            parts: list[_Formula] = []
+            parts: list[Formula] = []
             for item in group.items[1:]:
                 if not isinstance(item, _Group):
                     raise self.error(group, f"unknown symbol {item!r} under {group.head!r}; give comparisons in parentheses")
                 parts.append(self.formula(item))
-            return _join(group.head == "and", parts)
+            return join(group.head == "and", parts)
         if group.head not in ("<=", ">=", "<", ">", "=", "==", "!="):
             raise self.error(group, f"unsupported: {group.head or 'this'!r} as a formula; use and, or, <=, >=, <, >, =, ==, !=")
         if len(group.items) != 3:
@@ -535,11 +379,11 @@ class _Reader:
         if group.head in (">=", ">"):
             return self.at_most(right, left, group.head == ">", group)
         equal = group.head != "!="
-        return _join(equal, [self.at_most(left, right, not equal, group), self.at_most(right, left, not equal, group)])
+        return join(equal, [self.at_most(left, right, not equal, group), self.at_most(right, left, not equal, group)])
 
-    def at_most(self, left: _Linear, right: _Linear, strict: bool, group: _Group) -> _Formula:
+    def at_most(self, left: Linear, right: Linear, strict: bool, group: _Group) -> Formula:
         """Return ``left <= right``."""
-        terms, constant = _sum(left, _scaled(right, -_ONE))
+        terms, constant = added(left, scaled(right, -ONE))
         if not terms:
             return constant < 0 or (constant == 0 and not strict)
         kinds = {key >= 0 for key in terms}
@@ -550,7 +394,7 @@ class _Reader:
         if len(terms) > 1:
             raise self.error(group, "unsupported: a constraint between several inputs; only a box can be searched")
         ((key, scale),) = terms.items()
-        return _Bound(key if scale > 0 else ~key, -constant / abs(scale), strict)
+        return Bound(key if scale > 0 else ~key, -constant / abs(scale), strict)
 
     def counts(self, inputs: int | None, outputs: int | None) -> tuple[int, int]:
         """Return the numbers of inputs and outputs, compared with those asked for."""
@@ -582,7 +426,7 @@ class _Reader:
         position = ",".join(map(str, np.unravel_index(index, self.tensors[0].shape))) if self.tensors[0].shape else ""
         return f"{self.tensors[0].name}[{position}]" if position else self.tensors[0].name
 
-    def no_value(self, bounds: dict[int, _Bound], index: int) -> FormatError:
+    def no_value(self, bounds: dict[int, Bound], index: int) -> FormatError:
         """Build the error of an empty box."""
         lower, upper = -bounds[~index].value, bounds[index].value
         return FormatError(
@@ -592,7 +436,7 @@ class _Reader:
 
     def clauses(self, inputs: int, outputs: int) -> tuple[Clause, ...]:
         """Expand what is asserted; a clause that certainly has no point is dropped."""
-        formula = _join(True, self.asserted)
+        formula = join(True, self.asserted)
         if isinstance(formula, bool):
             told = (
                 "nothing is asserted about X and Y"
@@ -600,33 +444,33 @@ class _Reader:
                 else "comparisons of constants that are false rule out any counterexample"
             )
             raise FormatError(f"{self.path}: {told}; correct the assertions")
-        if (count := _count(formula)) > (most := self.max_bytes // CLAUSE):
-            shown = str(count) if count < 10**30 else f"about 2^{count.bit_length() - 1}"
+        if (cases := count(formula)) > (most := self.max_bytes // CLAUSE):
+            shown = str(cases) if cases < 10**30 else f"about 2^{cases.bit_length() - 1}"
             told = f"{shown} alternatives after expansion, above {most}; split the file by cases, or raise max_bytes"
             raise FormatError(f"{self.path}: {told}")
-        parts = formula.parts if isinstance(formula, _Junction) and formula.every else [formula]
+        parts = formula.parts if isinstance(formula, Junction) and formula.every else [formula]
         shared = [part for part in parts if isinstance(part, Row)]
-        common: dict[int, _Bound] = {}
+        common: dict[int, Bound] = {}
         for part in parts:
-            if isinstance(part, _Bound):
-                _tighten(common, part, {})
-        if (empty := _first_empty(common, {})) is not None:
+            if isinstance(part, Bound):
+                tighten(common, part, {})
+        if (empty := first_empty(common, {})) is not None:
             raise self.no_value(common, empty)
         # What is common to all alternatives is not copied into each: it holds thousands of bounds.
-        alternatives = _alternatives(_Junction(True, [part for part in parts if isinstance(part, _Junction)]))
-        arrays = _Arrays(common, inputs, outputs, self.max_bytes // 8)
+        cases_of = alternatives(Junction(True, [part for part in parts if isinstance(part, Junction)]))
+        arrays = Arrays(common, inputs, outputs, self.max_bytes // 8)
         clauses: list[Clause] = []
-        refined: dict[int, _Bound] = {}
-        for atoms in alternatives:
+        refined: dict[int, Bound] = {}
+        for atoms in cases_of:
             self.look()
             rows = shared + [atom for atom in atoms if isinstance(atom, Row)]
             refined = {}
             for atom in atoms:
-                if isinstance(atom, _Bound):
-                    _tighten(refined, atom, common)
-            if (empty := _first_empty(refined, common)) is not None:
+                if isinstance(atom, Bound):
+                    tighten(refined, atom, common)
+            if (empty := first_empty(refined, common)) is not None:
                 continue
-            if (missing := _first_missing(refined, common, inputs)) is not None:
+            if (missing := first_missing(refined, common, inputs)) is not None:
                 name, side = self.input_name(max(missing, ~missing)), "lower" if missing < 0 else "upper"
                 raise FormatError(f"{self.path}: input {name} has no {side} bound; assert one in every alternative")
             if not rows:

@@ -268,7 +268,8 @@ def shared_instances():
 
 @pytest.mark.parametrize(("family", "spec"), SAT)
 def test_known_counterexamples_are_found_and_replayed(shared_instances, family, spec):
-    from blocklp.problems.verification.onnx_reader import Runtime, read_onnx
+    from blocklp.problems.verification.onnx_files import Runtime
+    from blocklp.problems.verification.onnx_reader import read_onnx
     from blocklp.problems.verification.vnnlib_reader import read_property
 
     folder, rows = shared_instances
