@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ Array = NDArray[Any]
 
 PARSED = 1e8
 """Bytes of a file that onnx or onnxruntime takes in in a second."""
+
+IMPORT = 0.15
+"""Seconds in which onnx is imported."""
 
 
 def require_onnx() -> Any:
@@ -40,6 +44,7 @@ def require_onnx() -> Any:
 
 def load_model(file: Path, max_bytes: int, deadline: Deadline) -> tuple[onnx.ModelProto, bytes]:
     """Return a model with all its weights, and the data of its file."""
+    deadline.check("importing onnx", 0.0 if "onnx" in sys.modules else IMPORT)
     onnx = require_onnx()
     data = read_bytes(file, max_bytes=max_bytes, deadline=deadline)
     deadline.check(f"reading {file}", len(data) / PARSED)

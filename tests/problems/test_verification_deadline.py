@@ -103,7 +103,7 @@ def test_bounds_at_any_deadline_are_valid(network: Network, method: str) -> None
 def test_readers_give_up(tmp_path: Path) -> None:
     net, spec = query(tmp_path)
     for read in (read_onnx, read_property):
-        with pytest.raises(TimeLimitError, match="reading"):
+        with pytest.raises(TimeLimitError, match=r"reading|importing"):
             read(net if read is read_onnx else spec, time_limit=Countdown(0))
         assert read(net if read is read_onnx else spec, time_limit=60) is not None
     with pytest.raises(TimeLimitError, match="into onnxruntime"):
