@@ -7,6 +7,7 @@ knows nothing of networks: it asks an objective for values and supergradients.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,7 +42,7 @@ def ascend(
     start: Sequence[Tensor],
     steps: int,
     done: Callable[[Tensor], Tensor] | None = None,
-    late: Callable[[], bool] = lambda: False,
+    late: Callable[[float], bool] = lambda seconds: False,
 ) -> Ascended:
     r"""Ascend by projected Adamax with a falling rate; the best point of every instance is kept.
 
@@ -60,7 +61,10 @@ def ascend(
     done : callable, optional
         Best values ``(k,)`` to a mask of instances that need no better ones: they leave the batch.
     late : callable, optional
-        True once time is up; the best so far is returned.
+        Seconds of the longest evaluation so far to whether there is no time for another; the best so far is returned.
+
+    Values that are not finite, such as those of iterates that left the range of their precision, are bounds of which nothing
+    is known; an instance whose supergradients are not finite, or nearly not, stays where it is.  At worst the start is returned.
 
     Notes
     -----
@@ -78,14 +82,22 @@ def ascend(
     total: Tensor | None = None
     value_here = highest = point[0].new_full((len(rows),), -torch.inf)
     best_here = [p.clone() for p in point]
+    longest, largest = 0.0, torch.finfo(value_here.dtype).max ** 0.9  # differences of such numbers do not overflow either
     for step in range(1, steps + 1):
+        began = time.perf_counter()
         value, gradients = objective.evaluate(point)
+        value = torch.where(value.isfinite(), value, -torch.inf)
+        lost = ~(torch.stack([torch.linalg.vector_norm(g.flatten(1), torch.inf, 1) for g in gradients]) < largest).all(0)
+        if bool(lost.any()):
+            for g in gradients:
+                g[lost] = 0
         total = value.new_full((len(rows),), -torch.inf) if total is None else total
         # Of values that rounding cannot tell apart the later one is likely to be the better one: steps are ever smaller.
         highest = torch.maximum(highest, value)
         better = (value > value_here) | (value >= highest - 16 * torch.finfo(value.dtype).eps * highest.abs())
         value_here = torch.where(better, value, value_here)
-        last = step == steps or late()
+        longest = max(longest, time.perf_counter() - began)
+        last = step == steps or late(longest)
         for kept, p in zip(best_here, point, strict=True):
             # Weights 0 and 1 give the ends as they are, quicker than a choice.
             kept.lerp_(p, better.to(p.dtype).view(-1, *[1] * (p.dim() - 1)))

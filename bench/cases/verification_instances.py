@@ -6,12 +6,12 @@ import csv
 import math
 import os
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+import blocklp as bl
 from bench.registry import Record, case
 from bench.verification_data import data
 from blocklp.problems.verification.answers import Answer, How, Networks, answer
@@ -42,7 +42,7 @@ def draw(records: list[Record], figure: Figure) -> None:
 
 def _ask(instance: Instance, how: How) -> Answer:
     folder = data()
-    return answer(folder / instance.vnnlib, [str(folder / instance.onnx)], how, Networks(), time.perf_counter())
+    return answer(folder / instance.vnnlib, [str(folder / instance.onnx)], how, Networks(), bl.Deadline(how.timeout))
 
 
 def _compared(status: str, expected: str) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from blocklp.problems.verification.bounds import network_bounds as network_bounds
     from blocklp.problems.verification.network import Builder as Builder
     from blocklp.problems.verification.network import Network as Network
-    from blocklp.problems.verification.onnx_reader import Runtime as Runtime
+    from blocklp.problems.verification.onnx_files import Runtime as Runtime
     from blocklp.problems.verification.onnx_reader import read_onnx as read_onnx
     from blocklp.problems.verification.properties import Clause as Clause
     from blocklp.problems.verification.properties import Property as Property
@@ -24,7 +24,8 @@ else:
         {
             "blocklp.problems.verification.bounds": ["LayerBounds", "NetworkBounds", "network_bounds"],
             "blocklp.problems.verification.network": ["Builder", "Network"],
-            "blocklp.problems.verification.onnx_reader": ["Runtime", "read_onnx"],
+            "blocklp.problems.verification.onnx_files": ["Runtime"],
+            "blocklp.problems.verification.onnx_reader": ["read_onnx"],
             "blocklp.problems.verification.properties": ["Clause", "Property"],
             "blocklp.problems.verification.torch_reader": ["from_torch"],
             "blocklp.problems.verification.verify": ["Verdict", "verify"],

@@ -8,16 +8,13 @@ Reference: VNN-LIB standard 2.0, chapter "Command-line interface" (https://www.v
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import re
-import signal
-import threading
+import tempfile
 import time
-import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,21 +26,19 @@ from rich.live import Live
 from rich.text import Text
 
 from blocklp import __version__
-from blocklp.errors import FormatError, MissingDependencyError, OptionError, install
+from blocklp.deadline import Deadline
+from blocklp.errors import OptionError, TimeLimitError
+from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.verification.bounds_report import finite
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.onnx_reader import Runtime, read_onnx
+from blocklp.problems.verification.onnx_files import Runtime, require_onnx
+from blocklp.problems.verification.onnx_reader import load_onnx
 from blocklp.problems.verification.verify import Progress, Verdict, verify
-from blocklp.problems.verification.vnnlib_reader import read_property
+from blocklp.problems.verification.vnnlib_reader import parse_property, read_vnnlib
 from blocklp.progress import INTERVAL
-
-GRACE = 0.1
-"""Seconds past the deadline at which whatever still runs is interrupted."""
 
 KEPT = 4
 """Networks that stay loaded."""
-
-LONGEST = 1e7
-"""Seconds beyond which no alarm is set."""
 
 TENSOR = re.compile(r"\(\s*declare-(?:input|output)\s+([A-Za-z]\w*)\s+([A-Za-z]\w*)\s*\[([\d,\s]*)\]")
 NETWORK = re.compile(r"\(\s*declare-network\s+([A-Za-z]\w*)")
@@ -60,12 +55,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Query:
-    """What a VNN-LIB file declares: networks by name (none in version 1), input and output."""
+    """What a VNN-LIB file declares: networks by name (none in version 1), input and output; and its text."""
 
     file: Path
     networks: tuple[str, ...]
     input: Variable
     output: Variable
+    text: str = field(default="", repr=False)
 
     def network(self, given: Sequence[str]) -> Path:
         """Return the file of the one network from options ``NAME=FILE`` or ``FILE``.
@@ -101,27 +97,27 @@ class Query:
             )
 
 
-def read_query(path: str | os.PathLike[str]) -> Query:
-    """Read the declarations of a VNN-LIB file, whose errors are left to ``read_property``.
+def read_query(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> Query:
+    """Read the text of a VNN-LIB file and its declarations, whose errors are left to ``parse_property``.
 
     Raises
     ------
-    FileNotFoundError
-        There is no such file.
+    FormatError
+        The file is damaged, too large or no text.
+    TimeLimitError
+        The deadline is over.
+    OSError
+        It cannot be read.
     """
     file = Path(path)
-    data = file.read_bytes()
-    try:
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{file}: damaged gzip data ({error}); fetch the file again") from error
-    text = re.sub(r";[^\n]*", "", data.decode("utf-8-sig", "replace"))
+    whole = read_vnnlib(file, max_bytes, deadline)
+    text = re.sub(r";[^\n]*", "", whole)
     tensors = [
-        Variable(name, kind, tuple(int(size) for size in shape.split(",")) if shape.strip() else ())
+        Variable(name, kind, tuple(int(size) for size in re.findall(r"\d{1,18}", shape)))
         for name, kind, shape in TENSOR.findall(text)
     ]
     x, y = tensors if len(tensors) == 2 else (Variable("X", "real", None), Variable("Y", "real", None))
-    return Query(file, tuple(NETWORK.findall(text)), x, y)
+    return Query(file, tuple(NETWORK.findall(text)), x, y, whole)
 
 
 @dataclass
@@ -130,62 +126,13 @@ class Networks:
 
     kept: dict[Path, tuple[Network, Runtime]] = field(default_factory=dict)
 
-    def get(self, path: Path) -> tuple[Network, Runtime]:
-        """Return a network and what replays it.
-
-        Raises
-        ------
-        FormatError, FileNotFoundError, MissingDependencyError
-            As ``read_onnx``.
-        """
-        found = self.kept.pop(path, None) or (read_onnx(path), Runtime(path))
+    def get(self, path: Path, max_bytes: int, deadline: Deadline) -> tuple[Network, Runtime]:
+        """Return a network and what replays it; parameters and errors are those of ``load_onnx``."""
+        found = self.kept.pop(path, None) or load_onnx(path, max_bytes, deadline)
         self.kept[path] = found
         for old in list(self.kept)[:-KEPT]:
             del self.kept[old]
         return found
-
-
-class OutOfTime(KeyboardInterrupt):
-    """Raised where the deadline finds the program; a KeyboardInterrupt, so that no handler of errors mistakes it."""
-
-
-class Alarm:
-    """Raises ``OutOfTime`` inside its ``with`` statement a moment after a deadline.
-
-    Reading a file does not look at a clock, and a batch of nodes may take long.  Where signals cannot be had (in another
-    thread, on Windows) it does nothing, and the deadline is kept by those who look at it.
-
-    Parameters
-    ----------
-    deadline : float
-        On the clock of ``time.perf_counter``.
-    """
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline, self.rang = deadline, False
-        self._before: Any = None
-        main = threading.current_thread() is threading.main_thread()
-        self._usable = main and hasattr(signal, "setitimer") and deadline - time.perf_counter() < LONGEST
-
-    def check(self) -> None:
-        """Raise ``OutOfTime`` if the deadline is over."""
-        if time.perf_counter() >= self.deadline:
-            raise OutOfTime
-
-    def __enter__(self) -> Alarm:
-        if self._usable:
-            self._before = signal.signal(signal.SIGALRM, self._ring)
-            signal.setitimer(signal.ITIMER_REAL, max(1e-3, self.deadline + GRACE - time.perf_counter()))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._usable:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, self._before)
-
-    def _ring(self, *_: object) -> None:
-        self.rang = True
-        raise OutOfTime
 
 
 @dataclass(frozen=True)
@@ -244,6 +191,7 @@ class Answer:
             "query": str(self.query.file),
             "network": str(self.network),
             "version": __version__,
+            "claim": self.verdict.claim,
             "reason": self.verdict.reason,
             "bound": finite(self.verdict.bound),
             "nodes": self.verdict.nodes,
@@ -274,10 +222,7 @@ class Answer:
         MissingDependencyError
             onnx is not installed.
         """
-        try:
-            from onnx import numpy_helper
-        except ImportError as error:
-            raise MissingDependencyError(f"serialised assignments need the package onnx: {install('verify')}") from error
+        numpy_helper = require_onnx().numpy_helper
         folder.mkdir(parents=True, exist_ok=True)
         precision = np.float64 if self.verdict.y is not None and self.verdict.y.dtype == np.float64 else np.float32
         for variable, values in self.assignment():
@@ -285,9 +230,23 @@ class Answer:
             (folder / f"{variable.name}.pb").write_bytes(proto.SerializeToString())
 
 
-def finite(value: float) -> float | None:
-    """Return a number, or None in place of what JSON cannot hold."""
-    return value if math.isfinite(value) else None
+def try_file(file: Path) -> None:
+    """Raise an OSError if a file cannot be written; what is in it stays, and none is left behind that was not there."""
+    there = file.exists()
+    if there and not (file.is_file() or file.is_dir()):
+        return  # a pipe or a device: opening it may wait for a reader
+    with file.open("ab"):
+        pass
+    if not there:
+        file.unlink()
+
+
+def try_folder(folder: Path) -> None:
+    """Raise an OSError if files cannot be written into a folder, or the folder not be made; nothing is left behind."""
+    while not folder.exists():
+        folder = folder.parent
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 @dataclass(frozen=True)
@@ -297,6 +256,7 @@ class How:
     timeout: float = math.inf
     attack: bool = True
     real_semantics: bool = False
+    max_bytes: int = MAX_BYTES
 
 
 def answer(
@@ -304,7 +264,7 @@ def answer(
     given: Sequence[str],
     how: How,
     networks: Networks,
-    began: float,
+    deadline: Deadline,
     callback: Callable[[Progress], None] | None = None,
 ) -> Answer:
     """Read a query and a network and decide.
@@ -316,11 +276,11 @@ def answer(
     given : sequence of str
         Options ``NAME=FILE`` or ``FILE``: the network.
     how : How
-        Seconds for everything since ``began``, and the rest.
+        How to answer; the deadline has its timeout.
     networks : Networks
         Those read before.
-    began : float
-        Reading of ``time.perf_counter()`` from which the time counts.
+    deadline : Deadline
+        For everything; seconds of the answer count from its beginning.
     callback : callable, optional
         Gets the progress; its seconds count from the end of reading.
 
@@ -334,32 +294,20 @@ def answer(
         The user interrupted the reading; an interrupt after it gives an answer that says so.
     """
     query = Query(Path(path), (), Variable("X", "real", None), Variable("Y", "real", None))
-    file, loaded, verdict = Path(), math.nan, None
-    alarm = Alarm(began + how.timeout)
+    file, loaded = Path(), math.nan
     try:
-        with alarm:
-            alarm.check()
-            query = read_query(path)
-            query.check_types(how.real_semantics)
-            file = query.network(given)
-            network, runtime = networks.get(file)
-            alarm.check()
-            prop = read_property(path, network.inputs, network.outputs)
-            alarm.check()
-            loaded = time.perf_counter()
-            left = alarm.deadline - loaded
-            verdict = verify(network, prop, timeout=left, runtime=runtime, attack=how.attack, callback=callback)
-    except OutOfTime:
-        pass
-    now = time.perf_counter()
-    if verdict is None:
-        # The alarm rang in the midst of something, and what was found so far went with it.
-        reason = "Time was up before the search began." if math.isnan(loaded) else "Time is up."
-        verdict = Verdict("timed-out", None, None, -math.inf, 0, now - began, {}, reason)
-    elif alarm.rang and verdict.status == "unknown":
-        verdict = replace(verdict, status="timed-out", reason="Time is up.")
-    load_seconds = (now if math.isnan(loaded) else loaded) - began
-    return Answer(query, file, verdict, load_seconds, now - began, verdict.reason == "Interrupted.")
+        deadline.check("starting")
+        query = read_query(path, how.max_bytes, deadline)
+        query.check_types(how.real_semantics)
+        file = query.network(given)
+        network, runtime = networks.get(file, how.max_bytes, deadline)
+        prop = parse_property(query.file, query.text, network.inputs, network.outputs, how.max_bytes, deadline)
+        loaded = deadline.elapsed()
+        verdict = verify(network, prop, timeout=deadline, runtime=runtime, attack=how.attack, callback=callback)
+    except TimeLimitError:
+        loaded = deadline.elapsed()
+        verdict = Verdict("timed-out", None, None, -math.inf, 0, 0.0, {}, "Time was up before the search began.")
+    return Answer(query, file, verdict, loaded, deadline.elapsed(), verdict.reason == "Interrupted.")
 
 
 class Watch:
@@ -375,7 +323,7 @@ class Watch:
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._quiet, self._drawn = quiet, 0.0
-        self.title, self.deadline = "", math.inf
+        self.title, self.deadline = "", Deadline()
 
     def __enter__(self) -> Watch:
         if self._console.is_terminal and not self._quiet:
@@ -389,8 +337,8 @@ class Watch:
             self._live.stop()
             self._live = None
 
-    def begin(self, title: str, deadline: float) -> None:
-        """Say what is being worked on, and until when on the clock of ``time.perf_counter``."""
+    def begin(self, title: str, deadline: Deadline) -> None:
+        """Say what is being worked on, and until when."""
         self.title, self.deadline, self._drawn = title, deadline, 0.0
         self(Progress("reading", 0.0))
 
@@ -400,7 +348,7 @@ class Watch:
         if self._live is None or (now - self._drawn < INTERVAL and progress.search is not None):
             return
         self._drawn = now
-        self._live.update(Text(describe(progress, self.title, self.deadline - now), no_wrap=True, overflow="ellipsis"), refresh=True)
+        self._live.update(Text(describe(progress, self.title, self.deadline.left()), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def describe(progress: Progress, title: str, left: float) -> str:

@@ -10,7 +10,6 @@ Adam's direction was tried too: it came out behind on ACAS Xu, MNIST and CIFAR-1
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,7 +19,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.deadline import Deadline
+from blocklp.errors import NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.network import Add, Affine, Network, Relu
 from blocklp.problems.verification.properties import Clause, Property
 
@@ -58,25 +58,25 @@ class Candidate(NamedTuple):
 
 
 def float32_box(clause: Clause) -> tuple[Float32Array, Float32Array, bool]:
-    """Return the least and greatest float32 numbers in a clause's box, and whether every interval holds one.
+    """Return the least and greatest float32 numbers in a clause's box as it is stated, and whether every interval holds one.
 
     Where an interval holds none, both are the float32 number nearest to it.
     """
-    most = np.finfo(np.float32).max
-    low, high = clause.lower.clip(-most, most).astype(np.float32), clause.upper.clip(-most, most).astype(np.float32)
+    most, (lower, upper) = np.finfo(np.float32).max, clause.box
+    low, high = lower.clip(-most, most).astype(np.float32), upper.clip(-most, most).astype(np.float32)
     with np.errstate(over="ignore"):  # beyond the range of float32 there is infinity, and no number inside
-        inner_low = np.where(low < clause.lower, np.nextafter(low, np.float32(np.inf)), low)
-        inner_high = np.where(high > clause.upper, np.nextafter(high, np.float32(-np.inf)), high)
+        inner_low = np.where(low < lower, np.nextafter(low, np.float32(np.inf)), low)
+        inner_high = np.where(high > upper, np.nextafter(high, np.float32(-np.inf)), high)
     empty = inner_low > inner_high
     # The two numbers around an empty interval; the nearer one, by its distance from the interval's end.
-    nearest = np.where(inner_low - clause.upper < clause.lower - inner_high, inner_low, inner_high)
+    nearest = np.where(inner_low - upper < lower - inner_high, inner_low, inner_high)
     return np.where(empty, nearest, inner_low), np.where(empty, nearest, inner_high), not bool(empty.any())
 
 
 def confirm(runtime: Callable[[Float32Array], ArrayLike], x: Float32Array, prop: Property) -> bool:
     """Return whether a point is a counterexample to the float32 network that a runtime executes.
 
-    Membership of the box and the rows are compared in float64, without a tolerance.
+    Box and rows are compared as they are stated, exactly: decimals of a file are not rounded.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def find_counterexample(
     restarts: int = 32,
     steps: int = 100,
     seed: int = 0,
-    deadline: float | None = None,
+    deadline: Deadline | None = None,
     exclude: Collection[int] = (),
     starts: ArrayLike | None = None,
 ) -> Candidate | None:
@@ -117,8 +117,8 @@ def find_counterexample(
         Searches for each clause, at least 1, and their length, at least 1.
     seed : int
         Of the starting points; results repeat on the same device.
-    deadline : float, optional
-        Reading of ``time.perf_counter()`` at which to stop.
+    deadline : Deadline, optional
+        When to stop.
     exclude : collection of int
         Clauses to leave out, because they are known to have no counterexample.
     starts : array_like, optional
@@ -146,7 +146,8 @@ def find_counterexample(
     given = np.asarray(np.zeros((0, prop.inputs)) if starts is None else starts, dtype=np.float32)
     if given.shape[1:] != (prop.inputs,):
         raise ShapeError(f"starts has shape {given.shape}; give (n, {prop.inputs})")
-    search = _Search(network.to(torch.float32, network.device), network.to(torch.float64, network.device), prop)
+    deadline = Deadline() if deadline is None else deadline
+    search = _Search(network.to(torch.float32, network.device), network.to(torch.float64, network.device), prop, deadline)
     generator = torch.Generator().manual_seed(seed)
     numbers = [number for number in range(len(prop.clauses)) if number not in exclude]
     lanes = range(len(numbers) * max(restarts, len(given)))
@@ -154,10 +155,13 @@ def find_counterexample(
     for first in range(0, len(lanes), most):
         # Every clause is tried once before any is tried again.
         part = [(numbers[lane % len(numbers)], lane // len(numbers)) for lane in lanes[first : first + most]]
-        batch = search.batch(part, given, generator)
-        for _ in search.descend(batch, steps):
-            if search.clear or (deadline is not None and time.perf_counter() >= deadline):
-                return search.best
+        try:
+            deadline.check("searching for a counterexample")
+            for _ in search.descend(search.batch(part, given, generator), steps):
+                if search.clear:
+                    return search.best
+        except TimeLimitError:
+            return search.best
     return search.best
 
 
@@ -178,8 +182,8 @@ class _Batch:
 class _Search:
     """The networks, the property and the best candidate so far."""
 
-    def __init__(self, network: Network, exact: Network, prop: Property) -> None:
-        self.network, self.exact, self.prop = network, exact, prop
+    def __init__(self, network: Network, exact: Network, prop: Property, deadline: Deadline) -> None:
+        self.network, self.exact, self.prop, self.deadline = network, exact, prop, deadline
         self.best: Candidate | None = None
         self.margin, self.clear = math.inf, False
 
@@ -218,7 +222,7 @@ class _Search:
         summed = restart // (2 * len(LEAKS)) % 2 == 1
         radius, direction = (batch.upper - batch.lower) / 2, torch.zeros_like(x)
         for step in range(steps + 1):
-            results = self.network.run(x.reshape(-1, *self.network.input_shape))
+            results = self.network.run(x.reshape(-1, *self.network.input_shape), self.deadline)
             over = torch.einsum("brk,bk->br", batch.matrix, results[-1].flatten(1)) - batch.right
             worst, row = over.max(1)
             self.consider(batch, torch.nonzero(worst <= 0).flatten(), x)
@@ -228,7 +232,9 @@ class _Search:
             weight = torch.nn.functional.one_hot(row, over.shape[1]).to(x)
             weight = torch.where((summed & (worst > 0))[:, None], (over > 0).to(x), weight)
             cost = torch.einsum("brk,br->bk", batch.matrix, weight)
-            gradient = _gradient(self.network, results, cost, leak * max(0.0, 1 - 2 * step / steps))
+            gradient = _gradient(self.network, results, cost, leak * max(0.0, 1 - 2 * step / steps), self.deadline)
+            # Where numbers leave the range of float32 there is no direction; the search goes on where it is.
+            gradient = gradient.nan_to_num(0.0)
             direction = MOMENTUM * direction + gradient / gradient.abs().mean(1, keepdim=True).clamp(min=1e-30)
             length = longest * (SHORTEST / longest) ** (step / steps)
             x = (x - length * radius * direction.sign()).clamp(batch.lower, batch.upper)
@@ -237,17 +243,18 @@ class _Search:
         """Keep the point of these lanes that violates the property most in float64, if more than the one so far."""
         if not len(lanes):
             return
-        outputs = self.exact(x[lanes].double().reshape(-1, *self.exact.input_shape)).cpu().numpy()
+        outputs = self.exact.run(x[lanes].double().reshape(-1, *self.exact.input_shape), self.deadline)[-1].flatten(1).cpu().numpy()
         for lane, y in zip(lanes.tolist(), outputs, strict=True):
             clause = self.prop.clauses[batch.clause[lane]]
-            over = clause.matrix @ y - clause.right
-            margin = float((over / (np.abs(clause.matrix) @ np.abs(y) + np.abs(clause.right)).clip(1e-30)).max())
+            with np.errstate(over="ignore", invalid="ignore"):
+                over = clause.matrix @ y - clause.right
+                margin = float((over / (np.abs(clause.matrix) @ np.abs(y) + np.abs(clause.right)).clip(1e-30)).max())
             if margin < self.margin and np.where(clause.strict, over < 0, over <= 0).all():
                 self.margin, self.clear = margin, margin <= -CLEAR
                 self.best = Candidate(x[lane].cpu().numpy(), batch.clause[lane], batch.inside[lane])
 
 
-def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tensor) -> Tensor:
+def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tensor, deadline: Deadline) -> Tensor:
     """Gradient of ``<cost, outputs>`` at the input, flat, if ReLUs that are off let ``leak`` ``(batch,)`` through."""
     last = len(network.ops) - 1
     pending = {last: cost.reshape(results[last].shape)}
@@ -256,6 +263,7 @@ def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tenso
         if y is None:
             continue
         op = network.ops[at]
+        op.ask(deadline, y)
         if isinstance(op, Relu):
             off = leak.reshape(-1, *(1,) * len(op.shape))
             y = torch.where(results[op.inputs[0]] > 0, y, y * off)

@@ -7,20 +7,24 @@ appended and flushed when its instance is done; rows that are there already are 
 from __future__ import annotations
 
 import csv
+import io
 import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError
+from blocklp.problems.files import MAX_BYTES, read_text
 from blocklp.problems.report import print_table
-from blocklp.problems.verification.answers import Answer, How, Networks, Watch, answer
+from blocklp.problems.verification.answers import Answer, How, Networks, Watch, answer, try_folder
 
 COLUMNS = ("onnx", "vnnlib", "status", "seconds", "nodes", "bound", "load_seconds", "witness")
 DECIDED = ("sat", "unsat")
@@ -64,7 +68,7 @@ class Result:
         return [self.onnx, self.vnnlib, self.status, *numbers, self.witness]
 
 
-def read_instances(path: Path) -> list[Instance]:
+def read_instances(path: Path, max_bytes: int = MAX_BYTES) -> list[Instance]:
     """Read a file of instances.
 
     Raises
@@ -75,7 +79,7 @@ def read_instances(path: Path) -> list[Instance]:
         There is no such file.
     """
     instances = []
-    for number, row in enumerate(_rows(path), 1):
+    for number, row in enumerate(_rows(path, max_bytes), 1):
         if not row:
             continue
         try:
@@ -89,7 +93,7 @@ def read_instances(path: Path) -> list[Instance]:
     return instances
 
 
-def read_results(path: Path) -> list[Result]:
+def read_results(path: Path, max_bytes: int = MAX_BYTES) -> list[Result]:
     """Read results as far as they go; a last row without its end, left by a run that was killed, is cut off the file.
 
     Raises
@@ -97,14 +101,14 @@ def read_results(path: Path) -> list[Result]:
     FormatError
         The file has other columns or a damaged row.
     """
-    if not path.exists() or not (data := path.read_bytes()):
+    if not path.is_file() or not (text := read_text(path, max_bytes=max_bytes)):
         return []
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        path.write_bytes(whole)
-    heading, *rows = _rows(path) or [[]]
+    whole = text[: text.rfind("\n") + 1]
+    heading, *rows = _parsed(path, whole) or [[]]
     if whole and tuple(heading) != COLUMNS:
         raise FormatError(f"{path}: its columns are {','.join(heading)!r}, not those of results; name another file")
+    if len(whole) < len(text):
+        path.write_text(whole, encoding="utf-8", newline="")
     try:
         return [_result(*row) for row in rows if row]
     except (ValueError, TypeError):
@@ -116,7 +120,7 @@ def _result(onnx: str, vnnlib: str, status: str, seconds: str, nodes: str, bound
     return Result(onnx, vnnlib, status, numbers[0], int(nodes), numbers[1], numbers[2], witness)
 
 
-def read_expected(path: Path) -> dict[tuple[str, str], str]:
+def read_expected(path: Path, max_bytes: int = MAX_BYTES) -> dict[tuple[str, str], str]:
     """Read known results: a csv file with the columns onnx, vnnlib and expected, among others.
 
     Raises
@@ -124,7 +128,7 @@ def read_expected(path: Path) -> dict[tuple[str, str], str]:
     FormatError
         A column is missing.
     """
-    heading, *rows = _rows(path) or [[]]
+    heading, *rows = _rows(path, max_bytes) or [[]]
     try:
         places = [heading.index(name) for name in ("onnx", "vnnlib", "expected")]
         return {(row[places[0]], row[places[1]]): row[places[2]] for row in rows if row}
@@ -132,23 +136,44 @@ def read_expected(path: Path) -> dict[tuple[str, str], str]:
         raise FormatError(f"{path}: every row needs the columns onnx, vnnlib and expected; name them in the first line") from None
 
 
-def _rows(path: Path) -> list[list[str]]:
+def _rows(path: Path, max_bytes: int) -> list[list[str]]:
+    return _parsed(path, read_text(path, max_bytes=max_bytes))
+
+
+def _parsed(path: Path, text: str) -> list[list[str]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            return list(csv.reader(stream))
-    except (csv.Error, UnicodeDecodeError) as error:
+        return list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
         raise FormatError(f"{path}: not a csv file ({error}); give one") from error
 
 
-def run_instances(
-    instances: Path, results: Path, how: How, watch: Watch, told: Callable[[Result], None] = lambda row: None
-) -> tuple[list[Result], bool]:
+@dataclass(frozen=True)
+class Run:
+    """How a run of instances ended.
+
+    Attributes
+    ----------
+    rows : list of Result
+        Rows of the instances, in their order, written or not.
+    interrupted : bool
+        Whether the user interrupted it; the instance at work then has no row.
+    problem : str
+        Which file could not be written, if any: the run ended there if it was that of the results.
+    """
+
+    rows: list[Result]
+    interrupted: bool = False
+    problem: str = ""
+
+
+def run_instances(instances: Path, results: Path, how: How, watch: Watch, told: Callable[[Result], None] = lambda row: None) -> Run:
     """Answer all instances that have no row yet.
 
     Parameters
     ----------
     instances, results : Path
-        The files.  Counterexamples go to a folder beside the results, as VNN-COMP wants them.
+        The files.  Counterexamples go to a folder beside the results, as VNN-COMP wants them.  Both places are tried before
+        the first instance, and a verdict is told before it is written.
     how : How
         Its timeout caps that of each row.
     watch : Watch
@@ -156,59 +181,71 @@ def run_instances(
     told : callable
         Gets every new row.
 
-    Returns
-    -------
-    list of Result
-        Rows of the instances, in their order.
-    bool
-        Whether the user interrupted the run; the instance at work then has no row.
-
     Raises
     ------
     FormatError, OSError
-        A file cannot be read, or the results cannot be written.
+        A file cannot be read, or a place cannot be written to.
     """
-    wanted = read_instances(instances)
-    done = {row.key: row for row in read_results(results)}
-    networks = Networks()
-    with results.open("a", newline="", encoding="utf-8") as stream:
+    wanted = read_instances(instances, how.max_bytes)
+    done = {row.key: row for row in read_results(results, how.max_bytes)}
+    networks, problem = Networks(), ""
+    try_folder(_folder(results))
+    new = not results.is_file() or not results.stat().st_size
+    with _appending(results) as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        if not stream.tell():
+        if new:
             writer.writerow(COLUMNS)
+            stream.flush()
         try:
             for number, instance in enumerate(wanted, 1):
                 if instance.key in done:
                     continue
-                row = _run(instance, instances.parent, results, how, networks, watch, f"{number}/{len(wanted)}")
-                writer.writerow(row.cells())
-                stream.flush()
+                row, found = _run(instance, instances.parent, how, networks, watch, f"{number}/{len(wanted)}")
+                if row is None:
+                    return Run(_in_order(wanted, done), interrupted=True)
                 done[row.key] = row
                 told(row)
+                if row.status == "sat":
+                    try:
+                        row = done[row.key] = replace(row, witness=_witness(found, results, instance))
+                    except OSError as error:
+                        problem = f"{error.filename or results}: {error.strerror}"
+                writer.writerow(row.cells())
+                stream.flush()
         except KeyboardInterrupt:
-            return _in_order(wanted, done), True
-    return _in_order(wanted, done), False
+            return Run(_in_order(wanted, done), interrupted=True)
+        except OSError as error:
+            problem = f"{error.filename or results}: {error.strerror}"
+            with suppress(OSError):
+                stream.close()  # what was not written would be tried again
+    return Run(_in_order(wanted, done), problem=problem)
+
+
+def _appending(path: Path) -> TextIO:
+    return path.open("a", newline="", encoding="utf-8")
 
 
 def _in_order(wanted: Sequence[Instance], done: dict[tuple[str, str], Result]) -> list[Result]:
     return [done[key] for key in dict.fromkeys(instance.key for instance in wanted) if key in done]
 
 
-def _run(instance: Instance, folder: Path, results: Path, how: How, networks: Networks, watch: Watch, title: str) -> Result:
-    """Answer one instance; KeyboardInterrupt if the user ends it."""
-    began = time.perf_counter()
-    given = How(min(instance.timeout, how.timeout), how.attack, how.real_semantics)
-    watch.begin(f"{title} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}", began + given.timeout)
+def _run(
+    instance: Instance, folder: Path, how: How, networks: Networks, watch: Watch, title: str
+) -> tuple[Result | None, Answer | None]:
+    """Answer one instance; no row if the user ends it, no answer if it is an error."""
+    given = replace(how, timeout=min(instance.timeout, how.timeout))
+    deadline = Deadline(given.timeout)
+    watch.begin(f"{title} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}", deadline)
     try:
-        found = answer(_file(folder, instance.vnnlib), [str(_file(folder, instance.onnx))], given, networks, began, watch)
+        found = answer(_file(folder, instance.vnnlib), [str(_file(folder, instance.onnx))], given, networks, deadline, watch)
     except Exception as error:  # Whatever it is, the other instances can do without it.
         said = " ".join(str(error).split())
         said = said if isinstance(error, BlocklpError | OSError) else f"{type(error).__name__} {said}".strip()
-        return Result(*instance.key, f"error: {said}", time.perf_counter() - began)
+        return Result(*instance.key, f"error: {said}", deadline.elapsed()), None
     if found.interrupted:
-        raise KeyboardInterrupt
+        return None, found
     verdict = found.verdict
-    witness = _witness(found, results, instance) if verdict.status == "sat" else ""
-    return Result(*instance.key, verdict.status, found.seconds, verdict.nodes, verdict.bound, found.load_seconds, witness)
+    return Result(*instance.key, verdict.status, found.seconds, verdict.nodes, verdict.bound, found.load_seconds), found
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -218,13 +255,18 @@ def _file(folder: Path, name: str) -> Path:
     return zipped if zipped.is_file() and not file.exists() else file
 
 
-def _witness(found: Answer, results: Path, instance: Instance) -> str:
+def _folder(results: Path) -> Path:
+    """Return the folder of the counterexamples."""
+    return results.parent / f"{results.stem}-witnesses"
+
+
+def _witness(found: Answer | None, results: Path, instance: Instance) -> str:
     """Write the counterexample; return its path relative to the results."""
-    name = Path(results.stem + "-witnesses") / f"{Path(instance.onnx).stem}-{Path(instance.vnnlib).stem}.txt"
-    file = results.parent / name
+    assert found is not None
+    file = _folder(results) / f"{Path(instance.onnx).stem}-{Path(instance.vnnlib).stem}.txt"
     file.parent.mkdir(exist_ok=True)
     file.write_text(found.competition())
-    return str(name)
+    return str(file.relative_to(results.parent))
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,19 @@ from torch import Tensor
 
 from blocklp.ascent import ascend
 from blocklp.bounds import rounding
-from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.deadline import Deadline
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Pair, Relaxation
-from blocklp.problems.verification.slopes import SlopeDual
+from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.windows import window_sizes, windowed
 from blocklp.reference import lp_solver
 
-CHUNK = 1_500_000
-"""Activations of all LPs of a chunk together: its tensors should stay near the cache."""
+CHUNK, BATCH = 500_000, 1_500_000
+"""Activations of all LPs of a chunk together, and of all nodes of a batch: tensors should stay near the cache."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,28 @@ class LayerBounds:
         return int(((self.lower < 0) & (self.upper > 0)).sum())
 
 
-def intervals(network: Network, lower: Tensor, upper: Tensor, bounds: Mapping[int, Pair], to: int) -> list[Pair]:
-    """Interval bounds of all results up to position ``to``, float64, rounded outwards.
+def intervals(
+    network: Network,
+    lower: Tensor,
+    upper: Tensor,
+    bounds: Mapping[int, Pair],
+    to: int,
+    found: list[Pair] | None = None,
+    deadline: Deadline | None = None,
+) -> list[Pair]:
+    """Interval bounds of all results up to position ``to``, float64, rounded outwards; infinite where float64 is left.
 
-    ``bounds`` of earlier ReLUs cut their results; everything has a leading batch dimension.
+    ``bounds`` of earlier ReLUs cut their results; everything has a leading batch dimension.  Bounds of the first results
+    may be given as ``found``, which is then extended.  Raises a ``TimeLimitError`` at the deadline.
     """
-    found: list[Pair] = []
-    for at, op in enumerate(network.ops[: to + 1]):
+    found = [] if found is None else found
+    for at, op in enumerate(network.ops[len(found) : to + 1], len(found)):
         if isinstance(op, Input):
             found.append((lower, upper))
             continue
         low, high = found[op.inputs[0]]
+        if deadline is not None:
+            op.ask(deadline, low)
         if isinstance(op, Relu):
             if at in bounds:
                 high = torch.minimum(high, bounds[at][1])
@@ -96,14 +108,14 @@ def intervals(network: Network, lower: Tensor, upper: Tensor, bounds: Mapping[in
             assert isinstance(op, Affine)
             absolute = op.absolute()
             centre, radius = op((low + high) / 2), absolute.linear((high - low) / 2)
-            size = absolute(torch.maximum(low.abs(), high.abs()))
+            size = absolute(torch.maximum(low.abs(), high.abs()) + torch.finfo(low.dtype).tiny)  # for what underflows
             found.append(_outwards(centre - radius, centre + radius, size, 2 * op.terms + 8))
     return found
 
 
 def _outwards(low: Tensor, high: Tensor, size: Tensor, terms: int) -> Pair:
-    error = rounding(terms, low.dtype) * size
-    return low - error, high + error
+    error = rounding(terms, low.dtype) * size + terms * torch.finfo(low.dtype).tiny
+    return (low - error).nan_to_num(-torch.inf, -torch.inf, -torch.inf), (high + error).nan_to_num(torch.inf, torch.inf, torch.inf)
 
 
 @dataclass(frozen=True)
@@ -161,7 +173,7 @@ def network_bounds(
     gap: bool = False,
     known: NetworkBounds | None = None,
     signs: Mapping[int, Tensor] | None = None,
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
     solver: str = "highs",
     callback: Callable[[LayerBounds], Any] | None = None,
 ) -> NetworkBounds:
@@ -187,7 +199,7 @@ def network_bounds(
         Bounds over a box that contains this one (or under fewer signs): only its unstable neurons are worked on.
     signs : mapping, optional
         Position of a ReLU to ``(1, *shape)``: 1 for neurons that are on, -1 for those that are off, 0 for others.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds; layers that are not reached keep interval bounds.
     solver : str
         The LP code of "exact", one of :func:`blocklp.reference`.
@@ -197,7 +209,7 @@ def network_bounds(
     Returns
     -------
     NetworkBounds
-        Valid for the real-valued network (but for "exact").
+        Valid for the real-valued network (but for "exact"); infinite where its numbers leave the range of float64.
 
     Raises
     ------
@@ -220,8 +232,9 @@ def network_bounds(
     if method not in STEPS:
         raise OptionError(f"method {method!r} is unknown; use one of {', '.join(map(repr, STEPS))}")
     lp_solver(solver)  # refuses unknown names
-    if (steps is not None and steps < 1) or not time_limit > 0:
-        raise OptionError(f"steps is {steps} and time_limit {time_limit}; they must be positive")
+    deadline = Deadline.of(time_limit)
+    if steps is not None and steps < 1:
+        raise OptionError(f"steps is {steps}; it must be positive")
     for side, tensor in (("lower", lower), ("upper", upper)):
         if tuple(tensor.shape) != network.input_shape:
             raise ShapeError(f"{side} has shape {tuple(tensor.shape)}; {network.name} takes inputs {network.input_shape}")
@@ -237,7 +250,7 @@ def network_bounds(
         upper.double(),
         STEPS[method] if steps is None else steps,
         gap,
-        began + time_limit,
+        deadline,
         signs=signs or {},
         method=method,
         solver=solver,
@@ -264,8 +277,8 @@ class Tightener:
         Evaluations of every LP; 1 is CROWN.
     gap : bool
         Find primal points too.
-    deadline : float
-        On the clock of :func:`time.perf_counter`; past it layers keep their interval bounds.
+    deadline : Deadline
+        Past it layers keep their interval bounds.
     output : bool
         Whether to bound the outputs too.
     signs : mapping
@@ -281,7 +294,7 @@ class Tightener:
     upper: Tensor
     steps: int
     gap: bool = False
-    deadline: float = float("inf")
+    deadline: Deadline = field(default_factory=Deadline)
     output: bool = True
     signs: Mapping[int, Tensor] = field(default_factory=dict)
     method: str = "slopes"
@@ -292,6 +305,7 @@ class Tightener:
 
     def __post_init__(self) -> None:
         self.empty = False
+        self._intervals: list[Pair] = []
 
     def run(self, progress: Callable[[LayerBounds], None] | None = None) -> None:
         """Bound all layers and the output; ``empty`` becomes true if the signs contradict each other."""
@@ -303,7 +317,7 @@ class Tightener:
                 low, high = (b.clamp(min=0) for b in self.bounds[relu - 1])
                 gap = None
             else:
-                low, high = intervals(self.network, self.lower[None], self.upper[None], self.bounds, node)[node]
+                low, high = intervals(self.network, self.lower[None], self.upper[None], self.bounds, node, self._intervals)[node]
                 if relu in self.known:
                     low, high = torch.maximum(low, self.known[relu][0]), torch.minimum(high, self.known[relu][1])
                 low, high, gap = self._tighten(node, low, high, everything=relu == len(ops))
@@ -323,7 +337,7 @@ class Tightener:
 
     def relaxation(self) -> Relaxation:
         """The relaxation with all bounds so far, float64, a batch of 1."""
-        return Relaxation(self.network, self.lower[None], self.upper[None], dict(self.bounds))
+        return Relaxation(self.network, self.lower[None], self.upper[None], dict(self.bounds), self.deadline)
 
     def _tighten(self, node: int, low: Tensor, high: Tensor, everything: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         relus = [r for r in self.network.relus if r in self.network.ancestors(node)[:-1]]
@@ -339,11 +353,13 @@ class Tightener:
                 shapes = [(shape[0], *window) for shape, window in zip(shapes, sizes, strict=False)]
             size = sum(math.prod(shape) for shape in shapes)
             for chunk in torch.split(neurons, max(1, CHUNK // (2 * size))):
-                if time.perf_counter() >= self.deadline:
+                try:
+                    found = self._chunk(node, relus, chunk, sizes, everything)
+                except (TimeLimitError, NonFiniteError):  # an LP code takes no numbers that are not finite
                     break
-                found = self._chunk(node, relus, chunk, sizes, everything)
-                flat_low[chunk] = torch.maximum(flat_low[chunk], found[0])
-                flat_high[chunk] = torch.minimum(flat_high[chunk], -found[1])
+                # What an LP code gave up is NaN.
+                flat_low[chunk] = torch.fmax(flat_low[chunk], found[0])
+                flat_high[chunk] = torch.fmin(flat_high[chunk], -found[1])
                 if gap is not None:
                     gap[:, chunk] = found[2:]
         shape = low.shape
@@ -354,7 +370,8 @@ class Tightener:
         exact = self.relaxation()
         if self.method == "exact":
             boxes = {r: (low[0], high[0]) for r, (low, high) in exact.bounds.items()}
-            lows, highs = exact_bounds(self.network, self.lower, self.upper, boxes, node, neurons.tolist(), solver=self.solver)
+            given = (self.network, self.lower, self.upper, boxes, node, neurons.tolist())
+            lows, highs = exact_bounds(*given, solver=self.solver, time_limit=self.deadline)
             return torch.stack([torch.as_tensor(lows), -torch.as_tensor(highs)] + [torch.zeros(len(neurons))] * (2 * self.gap))
         both = neurons.repeat(2)
         if sizes is None:
@@ -371,23 +388,24 @@ class Tightener:
         done = None if everything or self.gap else (lambda value: value > 0)
         # Hidden layers by CROWN's slopes; the engine's methods start from them.
         plain = self.method in ENGINE or (self.method == "alpha-crown" and not everything)
-        reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, lambda: time.perf_counter() >= self.deadline)
+        reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, out_of_time(self.deadline))
         slopes, betas = dual.named([p.double() for p in reached.parameters])
         value = exact.backward(node, cost, slopes, betas, charge=True).value
         if self.method in ENGINE:
             box = intervals(exact.network, exact.lower, exact.upper, exact.bounds, node)[node]
-            planet = Planet.build(exact, node, cost, box, slopes)
-            left = max(self.deadline - time.perf_counter(), 1e-3)
-            solved = planet.model.solve(
-                method=WEIGHTED.get(self.method, self.method),
-                passes=self.steps,
-                warm_start=planet.start,
-                time_limit=left,
-                cutoff=None if everything else 0.0,
-            )
-            value = torch.maximum(value, solved.safe_bound)
+            # A model holds finite numbers; where those of the network are not, CROWN's bounds are the answer.
+            if bool(torch.isfinite(torch.stack([value.min(), *(end.abs().max() for end in box)])).all()) and not self.deadline.over():
+                planet = Planet.build(exact, node, cost, box, slopes)
+                solved = planet.model.solve(
+                    method=WEIGHTED.get(self.method, self.method),
+                    passes=self.steps,
+                    warm_start=planet.start,
+                    time_limit=max(self.deadline.left(), 1e-3),
+                    cutoff=None if everything else 0.0,
+                )
+                value = torch.fmax(value, solved.safe_bound)
         if not self.gap:
             return value.view(2, -1)
         precise = SlopeDual(exact, node, cost, relus, {}, x=dual.x.double() if dual.x is not None else None)
         precise.trace = exact.backward(node, cost, slopes)
-        return torch.cat([value.view(2, -1), (precise.primal() - value).view(2, -1)])
+        return torch.cat([value.view(2, -1), (precise.primal() - value).nan_to_num(torch.inf, torch.inf).view(2, -1)])

@@ -25,6 +25,11 @@ FEW = 100
 SIDES = (("C0", "lower"), ("C3", "upper"))
 
 
+def finite(value: float) -> float | None:
+    """Return a number, or None in place of what JSON cannot hold."""
+    return value if math.isfinite(value) else None
+
+
 def mean_width(layer: LayerBounds) -> float:
     """Mean distance of upper and lower bounds."""
     return float((layer.upper - layer.lower).mean())
@@ -67,7 +72,7 @@ def show_layers(layers: Sequence[LayerBounds], console: Console, title: str, gap
 
 
 def layers_entry(layers: Sequence[LayerBounds]) -> list[dict[str, Any]]:
-    """Return a list with one object of strict JSON a layer."""
+    """Return a list with one object of strict JSON a layer; infinite bounds are None."""
     return [
         {
             "name": layer.name,
@@ -75,11 +80,11 @@ def layers_entry(layers: Sequence[LayerBounds]) -> list[dict[str, Any]]:
             "active": layer.active,
             "inactive": layer.inactive,
             "unstable": layer.unstable,
-            "mean_width": mean_width(layer),
-            "largest_gap": largest_gap(layer),
+            "mean_width": finite(mean_width(layer)),
+            "largest_gap": None if layer.gap is None else finite(float(layer.gap.max())),
             "seconds": layer.seconds,
-            "lower": layer.lower.flatten().tolist(),
-            "upper": layer.upper.flatten().tolist(),
+            "lower": [finite(bound) for bound in layer.lower.flatten().tolist()],
+            "upper": [finite(bound) for bound in layer.upper.flatten().tolist()],
         }
         for layer in layers
     ]

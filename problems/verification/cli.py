@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,17 +20,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from blocklp.errors import BlocklpError, FormatError, MissingDependencyError, OptionError, install
+from blocklp.deadline import Deadline
+from blocklp.errors import BlocklpError, FormatError, OptionError
+from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving
 
 if TYPE_CHECKING:
     from blocklp.problems.verification.answers import How
 
-CLAIMS = """unsat: no counterexample exists. A statement on the real-valued function of the network's weights as the file gives
-them, over the whole stated box; it rests on bounds evaluated in float64 with all rounding charged.
-sat: the float32 point that is printed lies in the box, and its outputs, as onnxruntime computes them on the CPU, satisfy the
-query exactly.
-Everything else is unknown or timed-out."""
+MaxBytes = Annotated[int, typer.Option(min=1, help="Most bytes of a file, decompressed, and of what is made of it.")]
 
 EXIT_UNKNOWN, EXIT_ERROR, EXIT_TIMED_OUT, EXIT_WRONG = 1, 2, 3, 4
 
@@ -90,6 +87,7 @@ def verify_command(
     ] = None,
     results: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where their rows go; those there are kept.")] = None,
     expected: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Known results to compare with.")] = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     threads: Annotated[int | None, typer.Option(min=1, max=4096, help="Threads; by default what torch takes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
 ) -> None:
@@ -97,7 +95,8 @@ def verify_command(
 
     The first line on standard output is sat, unsat, unknown or timed-out; for sat, the variables follow, each as
     a line such as "X real [1,5]" and then one value a line.  All else goes to standard error.  `blocklp supports` says what sat
-    and unsat claim.
+    and unsat claim.  The time limit counts from the start of the process; importing torch alone takes a second or more, and
+    a limit below that is answered timed-out as late as the import.
 
     Exit codes: 0 for sat and unsat, 1 for unknown, 3 for timed-out, 130 for an interrupt (unknown is printed), 2 for an
     error: unknown is printed, and the message goes to standard error; if the command line itself is wrong, nothing is printed.
@@ -113,35 +112,41 @@ def verify_command(
         raise typer.BadParameter("--instances and --results go together, and --expected with them", param_hint="--instances")
     if instances is not None and (network or assignments or result_file):
         raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-    began = time.perf_counter() if ctx.obj is None else ctx.obj
+    deadline = Deadline(timeout, began=ctx.obj)
     output = Output(as_json, assignments, result_file, quiet)
     with leaving("" if query is None else _unknown(query, "Interrupted.", output)):
         from blocklp.problems.verification.answers import How
 
-    how = How(timeout, attack, real_semantics)
+    how = How(timeout, attack, real_semantics, max_bytes)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
         with interruptible():
             if query is None:
                 assert instances is not None and results is not None
                 code = _run_instances(instances, results, expected, how, output, errors)
             else:
-                code = _run_query(query, network or [], how, began, output, errors)
+                code = _run_query(query, network or [], how, deadline, output, errors)
     except KeyboardInterrupt:
-        _without_verdict(query, "Interrupted.", output)
-        code = EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED if _without_verdict(query, "Interrupted.", output, errors) else EXIT_ERROR
     except Exception as error:
-        problem = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        _without_verdict(query, problem, output)
+        problem = _problem(error)
+        _without_verdict(query, problem, output, errors)
         if not isinstance(error, BlocklpError | OSError | MemoryError):  # a bug, which its trace may explain
             traceback.print_exc(file=sys.stderr)
-        errors.print(Text(f"error: {problem or type(error).__name__}", style="bold red"))
+        errors.print(Text(f"error: {problem}", style="bold red"))
         code = EXIT_ERROR
     raise typer.Exit(code)
+
+
+def _problem(error: Exception) -> str:
+    """Return one line about an error."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -160,33 +165,54 @@ def _unknown(query: Path, reason: str, output: Output) -> str:
     return (json.dumps(entry, indent=2) if output.as_json else "unknown") + "\n"
 
 
-def _without_verdict(query: Path | None, reason: str, output: Output) -> None:
-    """Say unknown, as the standard asks, where a single query got no verdict."""
+def _without_verdict(query: Path | None, reason: str, output: Output, errors: Console) -> bool:
+    """Say unknown, as the standard asks, where a single query got no verdict; return whether that could be written."""
     if query is None:
-        return
+        return True
     typer.echo(_unknown(query, reason, output), nl=False)
-    if output.result_file is not None and output.result_file.parent.is_dir():
-        output.result_file.write_text("unknown\n")
+    return output.result_file is None or _written(lambda file: file.write_text("unknown\n"), output.result_file, errors)
 
 
-def _run_query(query: Path, given: Sequence[str], how: How, began: float, output: Output, errors: Console) -> int:
+def _written(write: Callable[[Path], object], place: Path, errors: Console) -> bool:
+    """Write; if that fails, say so and return False."""
+    try:
+        write(place)
+    except OSError as error:
+        errors.print(Text(f"error: {_problem(error)}: nothing is written to {place}", style="bold red"))
+        return False
+    return True
+
+
+def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, output: Output, errors: Console) -> int:
     """Answer one query; return the exit code."""
-    from blocklp.problems.verification.answers import Networks, Watch, answer
+    from blocklp.problems.verification.answers import Networks, Watch, answer, try_file, try_folder
 
-    with Watch(output.quiet) as watch:
-        watch.begin("", began + how.timeout)
-        found = answer(query, given, how, Networks(), began, watch)
-    status = found.verdict.status
-    if output.assignments is not None and status == "sat":
-        found.serialise(output.assignments)
+    # Now, so that no verdict is found that has no place.
     if output.result_file is not None:
-        output.result_file.write_text(found.competition())
+        try_file(output.result_file)
+    if output.assignments is not None:
+        from blocklp.problems.verification.onnx_files import require_onnx
+
+        require_onnx()
+        try_folder(output.assignments)
+    with Watch(output.quiet) as watch:
+        watch.begin("", deadline)
+        found = answer(query, given, how, Networks(), deadline, watch)
+    status = found.verdict.status
     if output.as_json:
         typer.echo(json.dumps(found.entry(), allow_nan=False, indent=2))
     else:
         typer.echo(found.text() if output.assignments is None else status)
+    sys.stdout.flush()
     if not output.quiet:
         errors.print(Text(found.summary()))
+    written = True
+    if output.assignments is not None and status == "sat":
+        written = _written(found.serialise, output.assignments, errors)
+    if output.result_file is not None:
+        written = _written(lambda file: file.write_text(found.competition()), output.result_file, errors) and written
+    if not written:
+        return EXIT_ERROR
     if found.interrupted:
         return EXIT_INTERRUPTED
     return {"sat": 0, "unsat": 0, "timed-out": EXIT_TIMED_OUT}.get(status, EXIT_UNKNOWN)
@@ -194,17 +220,19 @@ def _run_query(query: Path, given: Sequence[str], how: How, began: float, output
 
 def _run_instances(instances: Path, results: Path, expected: Path | None, how: How, output: Output, errors: Console) -> int:
     """Answer many queries; return the worst code."""
-    from blocklp.problems.verification.answers import Watch, finite
+    from blocklp.problems.verification.answers import Watch
     from blocklp.problems.verification.batch import Result, read_expected, run_instances, score, show_score
+    from blocklp.problems.verification.bounds_report import finite
 
-    known = {} if expected is None else read_expected(expected)
+    known = {} if expected is None else read_expected(expected, how.max_bytes)
 
     def told(row: Result) -> None:
         if not output.quiet:
             errors.print(Text(f"{row.onnx} {row.vnnlib}: {row.status}, {row.seconds:.2f} s"))
 
     with Watch(output.quiet) as watch:
-        rows, interrupted = run_instances(instances, results, how, watch, told)
+        run = run_instances(instances, results, how, watch, told)
+    rows = run.rows
     total = score(rows, known)
     if output.as_json:
         entries = [
@@ -216,7 +244,10 @@ def _run_instances(instances: Path, results: Path, expected: Path | None, how: H
         show_score(rows, known, Console())
     for row in total.wrong:
         errors.print(Text(f"wrong: {row.onnx} {row.vnnlib} is {known[row.key]}, not {row.status}", style="bold red"))
-    if interrupted:
+    if run.problem:
+        errors.print(Text(f"error: {run.problem}: not all results are written", style="bold red"))
+        return EXIT_ERROR
+    if run.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_WRONG if total.wrong else EXIT_ERROR if total.errors else 0
 
@@ -266,15 +297,12 @@ def _newest_opset() -> int:
     """Return the newest operator set that both onnx and onnxruntime take; the latter does not say so but by refusing."""
     import tempfile
 
-    try:
-        import onnx
-        from onnx import TensorProto, helper
-    except ImportError as error:
-        raise MissingDependencyError(f"the newest operator set is that of the package onnx: {install('verify')}") from error
+    from blocklp.problems.verification.onnx_files import Runtime, require_onnx
+    from blocklp.problems.verification.onnx_reader import OLDEST_OPSET
 
-    from blocklp.problems.verification.onnx_reader import OLDEST_OPSET, Runtime
-
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    onnx = require_onnx()
+    helper, number = onnx.helper, onnx.TensorProto.FLOAT
+    ends = [helper.make_tensor_value_info(name, number, [1]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", ends[:1], ends[1:])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "probe.onnx"
@@ -311,15 +339,17 @@ def supports_command(
     if names:
         typer.echo("\n".join(line for name in names for line in capability(name)))
         return
+    from blocklp.problems.verification.verify import CLAIMS
+
     lines = [f"{title}: {', '.join(capability(name))}" for name, title in CAPABILITIES.items()]
+    lines += ["", "Linear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "]
+    lines[-1] += "evaluates, but for control flow."
+    lines += ["", *(f"{status}: {claim}" for status, claim in CLAIMS.items())]
     typer.echo("\n".join(lines))
-    typer.echo(
-        "\nLinear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "
-        f"evaluates.\n\n{CLAIMS}"
-    )
 
 
 def bounds_command(
+    ctx: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
     image: Annotated[Path, typer.Option(metavar="FILE", help="A .npy array, a picture, or a .csv row (class, then pixels).")],
     eps: Annotated[str, typer.Option(metavar="E", help="Radius of the box around it, such as 0.03 or 8/255.")],
@@ -331,6 +361,8 @@ def bounds_command(
     method: Annotated[str, typer.Option(help="How layers are bounded: interval, crown, slopes, ...")] = "slopes",
     steps: Annotated[int | None, typer.Option(min=1, help="Evaluations of every LP.")] = None,
     gap: Annotated[bool, typer.Option("--gap", help="Say how far from their LPs' optima bounds are at most.")] = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds for everything; layers not reached keep interval bounds.")] = math.inf,
+    max_bytes: MaxBytes = MAX_BYTES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all bounds, instead of the table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the bounds (needs matplotlib).")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
@@ -339,19 +371,23 @@ def bounds_command(
     from blocklp.problems.plot import blank_figure
     from blocklp.problems.verification import bounds, images
     from blocklp.problems.verification import bounds_report as report
+    from blocklp.problems.verification.answers import try_file
     from blocklp.problems.verification.onnx_reader import read_onnx
 
     epsilon, means, stds = images.read_epsilon(eps), images.read_numbers(mean, "--mean"), images.read_numbers(std, "--std")
     figure = None if plot is None else blank_figure(plot)
-    picture = images.read_image(image, row)
-    network = read_onnx(model)
+    deadline = Deadline(time_limit, began=ctx.obj if isinstance(ctx.obj, float) else None)
+    if plot is not None:
+        try_file(plot)
+    picture = images.read_image(image, row, max_bytes)
+    network = read_onnx(model, max_bytes=max_bytes, time_limit=deadline)
     lower, upper, point = images.image_box(picture, network.input_shape, epsilon, means, stds, norm_space)
     label = picture.label if label is None else label
     if label is not None and label >= network.outputs:
         raise OptionError(f"the class is {label}, and {network.name} has {network.outputs} outputs; correct --label")
     console = Console(stderr=True)
     with interruptible(), console.status(Text(f"bounding {network.name}")) if console.is_terminal and not quiet else nullcontext():
-        found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap)
+        found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap, time_limit=deadline)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
     margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
     predicted = int(network(point[None])[0].argmax())
@@ -365,7 +401,7 @@ def bounds_command(
             "seconds": found.seconds,
             "label": label,
             "predicted": predicted,
-            "margin": margin,
+            "margin": None if margin is None else report.finite(margin),
         }
         typer.echo(json.dumps(report.to_entry(found.layers, **about), allow_nan=False))
     else:

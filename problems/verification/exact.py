@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError, install
 from blocklp.linear_program import Array, LinearProgram
 from blocklp.problems.verification.network import Add, Affine, Conv, Input, Linear, Network, Relu, Reorder, Scale
@@ -31,6 +32,9 @@ Algorithm = Literal["simplex", "ipm"]
 
 UNBOUNDED = 1e30
 """Infinite for HiGHS."""
+
+STATED = 5e6
+"""Coefficients of operations that become sparse matrices in a second."""
 
 
 class Optimum(NamedTuple):
@@ -126,7 +130,7 @@ def planet_lp(
     boxes: bool | Collection[int] = False,
     solver: str = "highs",
     algorithm: Algorithm = "simplex",
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
 ) -> PlanetLP:
     """State the Planet LP of everything that a node depends on.
 
@@ -147,8 +151,8 @@ def planet_lp(
         One of :func:`blocklp.reference`.  All but "highs" start every objective afresh.
     algorithm : {"simplex", "ipm"}
         The method of "highs"; "ipm" starts every objective afresh, and crosses over to a vertex.
-    time_limit : float
-        Seconds of "highs" for one objective.
+    time_limit : float or Deadline
+        Seconds of "highs" for one objective; a deadline is one of all together, stating the LP included.
 
     Raises
     ------
@@ -158,18 +162,27 @@ def planet_lp(
         If the solver or the algorithm is unknown, the time limit is not positive, or these two are given for another solver.
     MissingDependencyError
         If highspy is not installed; packages of other solvers are missed when they run.
+    TimeLimitError
+        If the deadline comes before the LP is stated.
+    NonFiniteError
+        Also if its coefficients are not finite.
     """
     if algorithm not in ("simplex", "ipm"):
         raise OptionError(f"unknown algorithm {algorithm!r}; choose 'simplex' or 'ipm'")
-    if not time_limit > 0:
-        raise OptionError(f"time_limit is {time_limit}; give a positive number of seconds")
+    deadline = time_limit if isinstance(time_limit, Deadline) else Deadline()
     if solver == "highs":
-        stated = _state(network, lower, upper, bounds, node, boxes)
+        if time_limit is not deadline:
+            Deadline.of(time_limit)  # refuses what is not positive
+        stated = _state(network, lower, upper, bounds, node, boxes, deadline)
         return PlanetLP(stated, _Highs(stated.program, algorithm, time_limit))
-    if (algorithm, time_limit) != ("simplex", math.inf):
+    if algorithm != "simplex" or time_limit not in (deadline, math.inf):
         raise OptionError(f"solver {solver!r} takes no algorithm and no time limit")
-    solve, stated = lp_solver(solver), _state(network, lower, upper, bounds, node, boxes)
-    return PlanetLP(stated, lambda costs: solve(replace(stated.program, c=costs)))
+    solve, stated = lp_solver(solver), _state(network, lower, upper, bounds, node, boxes, deadline)
+
+    def answer(costs: Array) -> Answer:
+        return ("time limit reached", None) if deadline.over() else solve(replace(stated.program, c=costs))
+
+    return PlanetLP(stated, answer)
 
 
 def exact_bounds(
@@ -236,7 +249,7 @@ def solve_leaf(
     on: Mapping[int, Tensor],
     node: int,
     chosen: Tensor,
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
 ) -> Leaf:
     """Minimise the greatest of some results of ``node`` where all signs are known, so that the network is affine.
 
@@ -253,7 +266,8 @@ def solve_leaf(
         ``(results,)`` bool, not all False: which of them.
     """
     signs = {r: (torch.where(mask, 0.0, -UNBOUNDED), torch.where(mask, UNBOUNDED, 0.0)) for r, mask in on.items()}
-    stated = _state(network, lower, upper, signs, node, True)
+    deadline = time_limit if isinstance(time_limit, Deadline) else Deadline()
+    stated = _state(network, lower, upper, signs, node, True, deadline)
     rows, plain = chosen.nonzero()[:, 0].numpy(), stated.program
     below = np.full(len(rows), -math.inf)
     # The last column is above all of them.
@@ -306,6 +320,7 @@ def _state(
     bounds: Mapping[int, tuple[Tensor, Tensor]],
     node: int,
     boxes: bool | Collection[int],
+    deadline: Deadline,
 ) -> _Stated:
     if not 0 <= node < len(network.ops):
         raise ModelError(f"{network.name} has {len(network.ops)} results, and no number {node}")
@@ -323,6 +338,7 @@ def _state(
         if isinstance(op, Input):
             found[at] = _columns(np.arange(sizes[0]), np.ones(sizes[0]), total), np.zeros(sizes[0])
             continue
+        deadline.check(f"stating the LP of {op.name}", op.products / STATED)
         matrix, shift = found[op.inputs[0]]
         if isinstance(op, Add):
             other = found[op.inputs[1]]
@@ -353,14 +369,17 @@ def _state(
     parts = list(zip(*rows, strict=True))
     table = sp.csr_array(sp.vstack(parts[0]))
     lows, highs = np.concatenate(parts[1]), np.concatenate(parts[2])
+    matrix, shift = found[node]
+    if not all(np.isfinite(part).all() for part in (table.data, lows[lows > -math.inf], highs, matrix.data, shift)):
+        raise NonFiniteError(f"{network.name}: coefficients of the LP leave the range of float64; rescale the network")
     program = LinearProgram(np.zeros(total), table, lows, highs, low, high)
-    return _Stated(program, *found[node], sizes[0], dict(zip(relus, starts[1::2], strict=False)))
+    return _Stated(program, matrix, shift, sizes[0], dict(zip(relus, starts[1::2], strict=False)))
 
 
 class _Highs:
-    """HiGHS on one LP with different costs: it continues from the last basis."""
+    """HiGHS on one LP with different costs: it continues from the last basis; it gives up on coefficients above 1e15."""
 
-    def __init__(self, program: LinearProgram, algorithm: Algorithm, time_limit: float) -> None:
+    def __init__(self, program: LinearProgram, algorithm: Algorithm, time_limit: float | Deadline) -> None:
         _highspy()
         self._program, self._time_limit = program, time_limit
         # The dual simplex method even though a change of costs leaves a basis primal feasible: the primal one, measured on
@@ -384,7 +403,8 @@ class _Highs:
 
     def _run(self) -> Any:
         # HiGHS counts the seconds of all runs of a model.
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + self._time_limit)
+        seconds = self._time_limit.left() if isinstance(self._time_limit, Deadline) else self._time_limit
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + seconds)
         self._highs.run()
         return self._highs.getModelStatus()
 

@@ -7,6 +7,7 @@ An image is an array ``(height, width, channels)`` of pixels in [0, 1].  A netwo
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import FormatError, MissingDependencyError, OptionError, ShapeError, install
+from blocklp.problems.files import MAX_BYTES, read_bytes, read_text
 
 Array = NDArray[np.float64]
 CHANNELS = (1, 3)
@@ -33,7 +35,7 @@ class Image:
     label: int | None = None
 
 
-def read_image(path: Path, row: int = 0) -> Image:
+def read_image(path: Path, row: int = 0, max_bytes: int = MAX_BYTES) -> Image:
     """Read an image.
 
     Parameters
@@ -43,11 +45,13 @@ def read_image(path: Path, row: int = 0) -> Image:
         or whole numbers from 0 to 255), or a picture that matplotlib reads.
     row : int
         Of a ``.csv`` file, from 0.
+    max_bytes : int
+        Most bytes of a ``.csv`` or ``.npy`` file, decompressed.
 
     Raises
     ------
     FormatError
-        The file is damaged, or its pixels are out of their range.
+        The file is damaged or too large, or its pixels are out of their range.
     OptionError
         There is no such row.
     MissingDependencyError
@@ -57,11 +61,12 @@ def read_image(path: Path, row: int = 0) -> Image:
     """
     label = None
     if path.suffix.lower() == ".csv":
-        label, pixels = _read_row(path, row)
+        label, pixels = _read_row(path, row, max_bytes)
     elif path.suffix.lower() == ".npy":
         try:
-            pixels = _unit(np.load(path, allow_pickle=False))
-        except (ValueError, EOFError) as error:
+            # From memory: the header of a file on disk is believed before anything is read.
+            pixels = _unit(np.load(io.BytesIO(read_bytes(path, max_bytes=max_bytes)), allow_pickle=False))
+        except (ValueError, EOFError, MemoryError) as error:
             raise FormatError(f"{path}: not an array of numbers ({error}); save it with numpy.save") from error
     else:
         pixels = _read_picture(path)
@@ -70,18 +75,22 @@ def read_image(path: Path, row: int = 0) -> Image:
     return Image(pixels, label)
 
 
-def _unit(array: NDArray[Any]) -> Array:
+def _unit(array: Any) -> Array:
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "buif":
+        raise ValueError("no array of real numbers")
     return array / 255.0 if np.issubdtype(array.dtype, np.integer) else array.astype(np.float64)
 
 
-def _read_row(path: Path, row: int) -> tuple[int, Array]:
-    with path.open(newline="") as stream:
-        rows = [cells for cells in csv.reader(stream) if cells]
+def _read_row(path: Path, row: int, max_bytes: int) -> tuple[int, Array]:
+    try:
+        rows = [cells for cells in csv.reader(io.StringIO(read_text(path, max_bytes=max_bytes), newline="")) if cells]
+    except csv.Error as error:
+        raise FormatError(f"{path}: not a csv file ({error}); give one") from error
     if not 0 <= row < len(rows):
         raise OptionError(f"{path} has rows 0 to {len(rows) - 1}, not {row}; correct --row")
     try:
         label, *pixels = (int(float(cell)) for cell in rows[row])
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise FormatError(f"{path}: row {row} is not a class and its pixels ({error})") from error
     return label, np.array(pixels) / 255.0
 

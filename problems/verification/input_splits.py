@@ -6,7 +6,6 @@ rounding charged; the input that moves the linear bounds most is halved.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,14 +13,18 @@ import torch
 from torch import Tensor
 
 from blocklp.ascent import ascend
-from blocklp.problems.verification.bounds import CHUNK, intervals
+from blocklp.deadline import Deadline
+from blocklp.problems.verification.bounds import BATCH, intervals
 from blocklp.problems.verification.network import Affine, Input, Network
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
-from blocklp.problems.verification.slopes import MixedDual, SlopeDual
+from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.search import Expansion, Node
 
 STEPS = 12
 """Evaluations of the most promising row of a box."""
+
+MOST_NODES = 2048
+"""Boxes of a batch, which are also worked on one by one."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class InputSplits:
         ``(rows, outputs)`` and ``(rows,)`` float64 for each specification.
     inspect : callable
         Gets points ``(k, *input_shape)``; raises if one of them is a counterexample.
-    deadline : float
-        On the clock of :func:`time.perf_counter`.
+    deadline : Deadline
+        When every method raises a ``TimeLimitError``.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class InputSplits:
         rows: list[Tensor],
         right: list[Tensor],
         inspect: Callable[[Tensor], None],
-        deadline: float = float("inf"),
+        deadline: Deadline,
     ) -> None:
         # The rows are the last layer here, so that the rounding of mixes of them is charged like that of any other layer.
         self.network = network.followed_by(torch.cat(rows), -torch.cat(right))
@@ -69,8 +72,8 @@ class InputSplits:
         self.inspect, self.deadline = inspect, deadline
         total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
         self.first = [r for r in network.relus if all(isinstance(network.ops[a], (Affine, Input)) for a in network.ancestors(r)[:-1])]
-        self.rows_at_once = max(1, CHUNK // total)
-        self.batch = max(1, CHUNK // (16 * total))
+        self.rows_at_once = max(1, BATCH // total)
+        self.batch = max(1, min(BATCH // (16 * total), MOST_NODES))
 
     def roots(self, boxes: list[tuple[int, Tensor, Tensor]]) -> Expansion:
         """Bound the boxes ``(spec, lower, upper)`` to begin with."""
@@ -79,8 +82,6 @@ class InputSplits:
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Halve every box and bound the halves."""
-        if time.perf_counter() >= self.deadline:
-            return Expansion(nodes)
         boxes: list[Box] = [n.state for n in nodes]
         split = [b for b in boxes if b.widest >= 0]
         unresolved = [n for n in nodes if n.state.widest < 0]
@@ -89,7 +90,7 @@ class InputSplits:
         lower = torch.stack([b.lower for b in split]).flatten(1).repeat(2, 1)
         upper = torch.stack([b.upper for b in split]).flatten(1).repeat(2, 1)
         row, at = torch.arange(len(split)), torch.tensor([b.widest for b in split])
-        middle = (lower[row, at] + upper[row, at]) / 2
+        middle = lower[row, at] / 2 + upper[row, at] / 2
         upper[row, at] = middle
         lower[row + len(split), at] = middle
         shape = (-1, *self.network.input_shape)
@@ -102,15 +103,16 @@ class InputSplits:
         ops, count = network.ops, len(specs)
         output = len(ops) - 1
         before = network.ancestors(output)
+        found: list[Pair] = []
         for relu in (r for r in network.relus if r in before):
             node = ops[relu].inputs[0]
-            low, high = intervals(network, lower, upper, bounds, node)[node]
+            low, high = intervals(network, lower, upper, bounds, node, found, self.deadline)[node]
             relus = [r for r in network.relus if r in network.ancestors(node)]
             if relus:
-                whole = Relaxation(network, lower, upper, dict(bounds))
+                whole = Relaxation(network, lower, upper, dict(bounds), self.deadline)
                 # Only neurons of unknown sign, box by box: in small boxes they are few.
                 owner, neuron = ((low < 0) & (high > 0)).flatten(1).nonzero().T
-                flat_low, flat_high = low.flatten(1), high.flatten(1)
+                flat_low, flat_high = low.flatten(1).clone(), high.flatten(1).clone()
                 for part in torch.split(torch.arange(len(owner)), self.rows_at_once) if len(owner) else ():
                     o, n = owner[part], neuron[part]
                     cost = low.new_zeros(2 * len(part), flat_low.shape[1])
@@ -121,13 +123,14 @@ class InputSplits:
                     value = relaxation.backward(node, cost.view(-1, *ops[node].shape), start, charge=True).value
                     flat_low[o, n] = torch.maximum(flat_low[o, n], value[: len(part)])
                     flat_high[o, n] = torch.minimum(flat_high[o, n], -value[len(part) :])
+                low, high = flat_low.view(low.shape), flat_high.view(high.shape)
             bounds[relu] = (low, high)
         relus = list(bounds)
         # Specifications may have different numbers of rows: every row of every box is an instance.
         owned = self.owned[specs]
         owner, row = owned.nonzero().T
         cost = torch.eye(owned.shape[1], dtype=lower.dtype)[row]
-        relaxation = Relaxation(network, lower, upper, bounds).select(owner)
+        relaxation = Relaxation(network, lower, upper, bounds, self.deadline).select(owner)
         trace = relaxation.backward(output, cost, relaxation.start(relus, len(owner)), charge=True)
         value = trace.value
         best = value.new_full((count,), -torch.inf).scatter_reduce_(0, owner, value, "amax")
@@ -143,20 +146,21 @@ class InputSplits:
             near = relaxation.select(pick[open_])
             dual = SlopeDual(near.to(torch.float32), output, cost[pick[open_]].float(), relus, {})
             mixed = MixedDual(dual, owned[open_])
-            *slopes, mix = (p.double() for p in ascend(mixed, [*dual.start(), dual.cost], STEPS).parameters)
+            reached = ascend(mixed, [*dual.start(), dual.cost], STEPS, late=out_of_time(self.deadline))
+            *slopes, mix = (p.double() for p in reached.parameters)
             improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True).value
             best[open_] = torch.maximum(best[open_], improved)
         width = (upper - lower).flatten(1)
         influence = self._sensitivity(trace, relaxation)[pick] * width
         # An input that cannot be halved any more in float64 has no influence; ties go to the widest.
-        middle = ((lower + upper) / 2).flatten(1)
+        middle = (lower / 2 + upper / 2).flatten(1)
         divisible = (middle > lower.flatten(1)) & (middle < upper.flatten(1))
-        influence = (influence + 1e-9 * width).masked_fill(~divisible, -1.0)
+        influence = (influence.nan_to_num(0.0) + 1e-9 * width).masked_fill(~divisible, -1.0)
         widest = torch.where(divisible.any(1), influence.argmax(1), -torch.ones_like(pick))
         open_ = (best <= 0).nonzero()[:, 0]
         if len(open_):
             corner = torch.where(trace.cost[pick] > 0, lower, upper)[open_]
-            self.inspect(torch.cat([corner, ((lower + upper) / 2)[open_]]))
+            self.inspect(torch.cat([corner, middle.view_as(lower)[open_]]))
         children = []
         for k, bound in enumerate(best.tolist()):
             state = Box(specs[k], lower[k].clone(), upper[k].clone(), int(widest[k])) if bound <= 0 else None

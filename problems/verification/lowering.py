@@ -7,6 +7,7 @@ flattened elements of a value are always those of its operation in the same orde
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, ShapeError
 from blocklp.problems.verification.network import Add, Affine, Builder, Linear, Network, Relu, Scale, Shape
 
@@ -35,8 +37,11 @@ KINK = 64
 # More outputs than these are compared by sums with random signs.
 MOST_PROBES = 32
 
-# Results to differentiate at a time: a few hundred megabytes.
-MOST_NUMBERS = 2**23
+# Points at which networks are compared.
+POINTS = 20
+
+# Results to differentiate at a time: some hundredths of a second.
+MOST_NUMBERS = 2**17
 
 
 @dataclass(frozen=True)
@@ -127,15 +132,18 @@ class Lowering:
         Shape of one input of the network: the same elements.
     name : str
         Name of the network.
+    most : float
+        Numbers that all results for one input may hold, and kernels and points that are made for them.
 
     Raises
     ------
     ModelError
-        By every method: the layer does not fit its argument, or is no composition of affine maps and ReLUs.
+        By every method: the layer does not fit its argument, is no composition of affine maps and ReLUs, or is too large.
     """
 
-    def __init__(self, shape: Sequence[int], sample: Sequence[int], name: str) -> None:
-        self.builder = Builder(sample, name)
+    def __init__(self, shape: Sequence[int], sample: Sequence[int], name: str, most: float = math.inf) -> None:
+        self.builder = Builder(sample, name, most)
+        self.builder.take(POINTS * math.prod(sample), "the input")
         self.input = Value(0, tuple(shape))
 
     def build(self, output: Value) -> Network:
@@ -264,6 +272,7 @@ class Lowering:
             For messages.
         """
         size = math.prod(window.kernel)
+        self.builder.take(size, name)
         pooled = self._depthwise(value, torch.full(window.kernel, 1 / size, dtype=torch.float64), window, name)
         if count_padding or not window.padded:
             return pooled
@@ -281,6 +290,7 @@ class Lowering:
         if window.padded:
             self._count(value, window)
         size = math.prod(window.kernel)
+        self.builder.take(size * size, name)
         picks = list(torch.eye(size).reshape(size, *window.kernel))
         # In the first round differences of entries are convolutions themselves and need no operation of their own.
         round_: list[Value] = []
@@ -350,12 +360,15 @@ class Lowering:
     def _depthwise(self, value: Value, kernel: Tensor, window: Window, name: str) -> Value:
         self.image(value)
         channels = value.shape[1]
+        self.builder.take(channels * kernel.numel(), name)
         weight = kernel.double().expand(channels, 1, *kernel.shape)
         return self.conv(value, weight, None, window, channels, name)
 
     def _count(self, value: Value, window: Window) -> Tensor:
         """How many entries of every window lie within the image; refuses a window that lies in the padding."""
         flat = window.flat()
+        sides = zip(value.shape[2:], window.before, window.after, strict=True)
+        self.builder.take(math.prod(n + a + b for n, a, b in sides), "the padding of a window")
         ones = torch.ones(1, 1, *([1] * (4 - len(value.shape))), *value.shape[2:], dtype=torch.float64)
         kernel = torch.ones(1, 1, *flat.kernel, dtype=torch.float64)
         count = F.conv2d(F.pad(ones, flat.padding()), kernel, None, flat.stride, 0, flat.dilation)
@@ -369,16 +382,20 @@ class Lowering:
 
     def _nonnegative(self, at: int) -> bool:
         """Whether a result is certainly nowhere negative."""
-        op = self.builder.ops[at]
-        if isinstance(op, (Relu, Add)):
-            return isinstance(op, Relu) or all(self._nonnegative(i) for i in op.inputs)
-        if not isinstance(op, Affine):
-            return False
-        parts = [getattr(op, part, torch.zeros(())) for part in ("weight", "bias")]
-        return all(bool((part >= 0).all()) for part in parts) and self._nonnegative(op.inputs[0])
+        pending, seen = [at], set[int]()
+        while pending:
+            op = self.builder.ops[at := pending.pop()]
+            if at in seen or isinstance(op, Relu):
+                continue
+            seen.add(at)
+            parts = [getattr(op, part, torch.zeros(())) for part in ("weight", "bias")]
+            if not isinstance(op, (Add, Affine)) or not all(bool((part >= 0).all()) for part in parts):
+                return False
+            pending += op.inputs
+        return True
 
 
-def random_points(network: Network, count: int = 20) -> Tensor:
+def random_points(network: Network, count: int = POINTS) -> Tensor:
     """Return inputs ``(count, *input_shape)`` to compare at, exact in float32: zero, [0, 1], [-1, 1], normal and large ones."""
     generator = torch.Generator().manual_seed(0)
     flat = (count, network.inputs)
@@ -389,7 +406,7 @@ def random_points(network: Network, count: int = 20) -> Tensor:
     return points.double().reshape(count, *network.input_shape)
 
 
-def rounding(network: Network, x: Tensor, probes: Tensor, unit: float) -> tuple[Tensor, Tensor]:
+def rounding(network: Network, x: Tensor, probes: Tensor, unit: float, deadline: Deadline | None = None) -> tuple[Tensor, Tensor]:
     """Estimate how far an evaluation in floating point can be from the real numbers.
 
     A sum of n products in any order is off by at most n u / (1 - n u) times the sum of their magnitudes (Higham, Accuracy
@@ -407,17 +424,21 @@ def rounding(network: Network, x: Tensor, probes: Tensor, unit: float) -> tuple[
         Combinations of outputs.
     unit : float
         u, half the distance of 1 to the next number.
+    deadline : Deadline, optional
+        When to raise a ``TimeLimitError``.
 
     Returns
     -------
     values, errors : Tensor, shape (batch, probes)
         Combinations in float64 and the estimate; infinite where a sum may exceed ``LARGEST`` and overflow in float32.
     """
+    deadline, began = Deadline() if deadline is None else deadline, time.perf_counter()
     results: list[Tensor] = []
     local: list[Tensor] = []
     largest = x.flatten(1).abs().amax(1)
     for op in network.ops:
         of = [results[i] for i in op.inputs]
+        op.ask(deadline, x)
         gamma, magnitude = unit, torch.zeros_like(of[0].detach() if of else x)
         if isinstance(op, Add):
             result, magnitude = of[0] + of[1], (of[0].abs() + of[1].abs()).detach()
@@ -437,14 +458,16 @@ def rounding(network: Network, x: Tensor, probes: Tensor, unit: float) -> tuple[
         largest = torch.maximum(largest, magnitude.flatten(1).amax(1))
     values = results[-1].flatten(1) @ probes.T
     errors = torch.zeros_like(values)
+    seconds = time.perf_counter() - began  # a derivative takes about as long
     for probe in range(len(probes)):
+        deadline.check(f"checking {network.name}", seconds)
         slopes = torch.autograd.grad(values[:, probe].sum(), results, retain_graph=True, allow_unused=True)
         parts = [(slope.abs() * off).flatten(1).sum(1) for slope, off in zip(slopes, local, strict=True) if slope is not None]
         errors[:, probe] = torch.stack(parts).sum(0).detach()
     return values.detach(), torch.where(largest[:, None] > LARGEST, torch.inf, errors)
 
 
-def compare(network: Network, x: Tensor, outputs: Tensor, unit: float, source: str) -> None:
+def compare(network: Network, x: Tensor, outputs: Tensor, unit: float, source: str, deadline: Deadline | None = None) -> None:
     """Refuse a network that differs from its source by more than rounding.
 
     Parameters
@@ -459,11 +482,15 @@ def compare(network: Network, x: Tensor, outputs: Tensor, unit: float, source: s
         Rounding unit of the source.
     source : str
         Name of the source for the message.
+    deadline : Deadline, optional
+        When to give up.
 
     Raises
     ------
     ModelError
         They differ.
+    TimeLimitError
+        The deadline is over, or would be.
     """
     if network.outputs != outputs.shape[1]:
         raise ModelError(f"{network.name} has {network.outputs} outputs where {source} has {outputs.shape[1]}")
@@ -472,7 +499,7 @@ def compare(network: Network, x: Tensor, outputs: Tensor, unit: float, source: s
     probes = torch.eye(network.outputs, dtype=torch.float64) if few else 2.0 * signs.double() - 1
     size = sum(math.prod(op.shape) for op in network.ops)
     step = max(1, MOST_NUMBERS // size)
-    parts = [rounding(network, x[start : start + step], probes, unit) for start in range(0, len(x), step)]
+    parts = [rounding(network, x[start : start + step], probes, unit, deadline) for start in range(0, len(x), step)]
     own, errors = (torch.cat(part) for part in zip(*parts, strict=True))
     # Twice each for the source's rounding of folded constants, and for ReLUs that rounding switches.
     others, allowed = outputs.double() @ probes.T, 4 * errors

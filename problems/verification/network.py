@@ -16,9 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, ShapeError
 
 Shape = tuple[int, ...]
+
+PRODUCTS, MOVED = 2e9, 5e7
+"""Multiplications a second, in float64 on one thread of a slow CPU, and results that are worked on one by one a second (a few
+passes over memory each): what large operations are estimated by."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,16 @@ class Op:
     def to(self, dtype: torch.dtype, device: torch.device) -> Op:
         """Return the operation in another precision."""
         return self
+
+    @property
+    def products(self) -> int:
+        """Multiplications for one sample."""
+        return 0
+
+    def ask(self, deadline: Deadline, x: Tensor) -> None:
+        """Raise a ``TimeLimitError`` unless there is time for the operation or its adjoint on a batch like ``x``."""
+        seconds = self.products / PRODUCTS + math.prod(self.shape) / MOVED
+        deadline.check(f"applying {self.name}", len(x) * seconds * x.element_size() / 8)
 
 
 @dataclass(frozen=True)
@@ -91,6 +106,11 @@ class Linear(Affine):
     weight: Tensor
     bias: Tensor
 
+    @property
+    def products(self) -> int:
+        """One a weight."""
+        return self.weight.numel()
+
     def linear(self, x: Tensor) -> Tensor:
         """W x."""
         return (x.flatten(1) @ self.weight.T).reshape(-1, *self.shape)
@@ -122,6 +142,11 @@ class Conv(Affine):
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+
+    @property
+    def products(self) -> int:
+        """One a weight and position."""
+        return self.weight.numel() * math.prod(self.shape[1:])
 
     @property
     def _symmetric(self) -> bool:
@@ -265,11 +290,6 @@ class Network:
         for at, op in enumerate(self.ops):
             if any(not 0 <= i < at for i in op.inputs):
                 raise ModelError(f"{self.name}: {op.name} uses a result that comes later")
-            if isinstance(op, Affine):
-                for part in ("weight", "bias"):
-                    tensor = getattr(op, part, None)
-                    if tensor is not None and not bool(torch.isfinite(tensor).all()):
-                        raise ModelError(f"{self.name}: the {part} of {op.name} holds NaN or infinite numbers")
 
     @property
     def input_shape(self) -> Shape:
@@ -302,7 +322,10 @@ class Network:
         return next((op.weight.device for op in self.ops if isinstance(op, (Linear, Conv, Scale))), torch.device("cpu"))
 
     def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Network:
-        """Return the same network in another precision or place; it is kept for the next time."""
+        """Return the same network in another precision or place; it is kept for the next time.
+
+        Weights beyond the range of the precision become infinite, and so do results.
+        """
         place = dtype, torch.device(device)
         if place not in self._copies:
             self._copies[place] = replace(self, ops=tuple(op.to(*place) for op in self.ops))
@@ -312,12 +335,14 @@ class Network:
     def _copies(self) -> dict[tuple[torch.dtype, torch.device], Network]:
         return {}
 
-    def run(self, x: Tensor) -> list[Tensor]:
-        """Results of all operations for inputs ``(batch, *input_shape)``."""
+    def run(self, x: Tensor, deadline: Deadline | None = None) -> list[Tensor]:
+        """Results of all operations for inputs ``(batch, *input_shape)``; ``TimeLimitError`` if there is no time for one of them."""
         if tuple(x.shape[1:]) != self.input_shape:
             raise ShapeError(f"{self.name} takes inputs {self.input_shape}, got {tuple(x.shape[1:])}")
         results: list[Tensor] = []
         for op in self.ops:
+            if deadline is not None and results:
+                op.ask(deadline, x)
             if isinstance(op, Input):
                 results.append(x)
             elif isinstance(op, Relu):
@@ -350,17 +375,45 @@ class Network:
 
 
 class Builder:
-    """Appends operations and works out their shapes; what readers use."""
+    """Appends operations and works out their shapes; what readers use.
 
-    def __init__(self, input_shape: Sequence[int], name: str = "network") -> None:
-        self.name = name
+    Parameters
+    ----------
+    input_shape : sequence of int
+        Shape of one input.
+    name : str
+        Name of the network.
+    most : float
+        Numbers that all results for one input may hold; every method raises a ``ModelError`` beyond.
+    """
+
+    def __init__(self, input_shape: Sequence[int], name: str = "network", most: float = math.inf) -> None:
+        self.name, self.most, self.taken = name, most, 0
         self.ops: list[Op] = [Input((), tuple(input_shape), "input")]
 
+    def take(self, numbers: int, what: str) -> None:
+        """Count numbers that will be allocated."""
+        self.taken += numbers
+        if self.taken > self.most:
+            raise ModelError(f"with {what} the network holds more than {8 * self.most} bytes of results; raise max_bytes if it may")
+
     def build(self) -> Network:
-        """The network so far; its last operation is the output."""
+        """The network so far; its last operation is the output.
+
+        Raises
+        ------
+        ModelError
+            A weight is not finite.
+        """
+        for op in self.ops:
+            for part in ("weight", "bias"):
+                tensor = getattr(op, part, None)
+                if tensor is not None and not bool(torch.isfinite(tensor).all()):
+                    raise ModelError(f"{self.name}: the {part} of {op.name} holds NaN or infinite numbers")
         return Network(tuple(self.ops), self.name)
 
     def _append(self, op: Op) -> int:
+        self.take(math.prod(op.shape), op.name)
         self.ops.append(op)
         return len(self.ops) - 1
 

@@ -8,24 +8,25 @@ float64, and how the runtime rounds is left to replays.
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import FormatError, MissingDependencyError, ModelError, ShapeError, install
+from blocklp.deadline import Deadline
+from blocklp.errors import FormatError, ModelError, TimeLimitError
+from blocklp.problems.files import COMPRESSIONS, MAX_BYTES
 from blocklp.problems.verification.lowering import UNIT, Lowering, Value, Window, compare, random_points
 from blocklp.problems.verification.network import Network, Shape
+from blocklp.problems.verification.onnx_files import Runtime, load_model, source_of
 
 if TYPE_CHECKING:
     import onnx
@@ -47,16 +48,36 @@ UNFOLDED = (
     "RandomUniformLike",
 )
 
+# Operators whose result is at most as large as their arguments, times their rank, though nobody can say how large.
+SELECTIONS = ("Compress", "NonZero", "Unique")
 
-def read_onnx(path: str | os.PathLike[str], check: bool = True) -> Network:
+FEW = 1024
+"""Entries up to which a constant's values, and not its shape alone, may tell the shape of a result."""
+
+FOLDED = 1e8
+"""Entries that onnx evaluates in a second."""
+
+
+def read_onnx(
+    path: str | os.PathLike[str],
+    check: bool = True,
+    *,
+    max_bytes: int = MAX_BYTES,
+    time_limit: float | Deadline = math.inf,
+) -> Network:
     """Read a ReLU network.
 
     Parameters
     ----------
     path : path-like
-        The file, gzipped if its name ends in ``.gz``.
+        The file; compressed data are known by their first bytes, not by the name.
     check : bool, optional
         Compare the network with onnxruntime at random points.
+    max_bytes : int
+        Most bytes that the file may hold once decompressed, with the files beside it, and most that its constants and the
+        results of its operations for one input may take in float64; looked at before any of them is allocated.
+    time_limit : float or Deadline
+        Seconds.
 
     Returns
     -------
@@ -67,114 +88,72 @@ def read_onnx(path: str | os.PathLike[str], check: bool = True) -> Network:
     ------
     FormatError
         The file is damaged, holds an operator that is no composition of affine maps and ReLUs, has more than one input or
-        output or one of unknown size, holds NaN, or differs from onnxruntime.
+        output or one of unknown size, holds NaN, is larger than ``max_bytes``, or differs from onnxruntime.
     MissingDependencyError
         onnx, or onnxruntime for the check, is not installed.
+    TimeLimitError
+        The deadline is over, or would be.
     """
+    deadline = Deadline.of(time_limit)
+    return load_onnx(path, max_bytes, deadline)[0] if check else _read(Path(path), max_bytes, deadline).network
+
+
+def load_onnx(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> tuple[Network, Runtime]:
+    """Read a network and what replays it, compared with each other; parameters and errors are those of ``read_onnx``."""
     file = Path(path)
-    network = _Reader(file, _load(file)).read()
-    if check:
-        check_onnx(network, file)
-    return network
+    found = _read(file, max_bytes, deadline)
+    runtime = Runtime(file, source=found.source, deadline=deadline)
+    check_onnx(found.network, runtime, deadline)
+    return found.network, runtime
 
 
-def check_onnx(network: Network, path: str | os.PathLike[str]) -> None:
-    """Compare a network with what onnxruntime computes from a file.
+class _Found(NamedTuple):
+    """A network, and what onnxruntime reads: the file, or its data where it was compressed or holds more than is needed."""
+
+    network: Network
+    source: Path | bytes
+
+
+def _read(file: Path, max_bytes: int, deadline: Deadline) -> _Found:
+    model, data = load_model(file, max_bytes, deadline)
+    reader = _Reader(file, model, max_bytes, deadline)
+    network = reader.read()
+    if reader.pruned():
+        # onnxruntime would evaluate whatever else there is, however large; what the output depends on is unchanged.
+        return _Found(network, model.SerializeToString())
+    return _Found(network, source_of(file, data))
+
+
+def check_onnx(network: Network, runtime: Runtime, deadline: Deadline | None = None) -> None:
+    """Compare a network with what onnxruntime computes from its file.
 
     Parameters
     ----------
     network : Network
         In float64.
-    path : path-like
+    runtime : Runtime
         The file.
+    deadline : Deadline, optional
+        When to give up.
 
     Raises
     ------
     FormatError
-        They differ by more than rounding in float32, or onnxruntime does not take the file.
-    MissingDependencyError
-        onnxruntime is not installed.
+        They differ by more than rounding in float32.
+    TimeLimitError
+        The deadline is over.
     """
-    runtime = Runtime(path)
+    deadline = Deadline() if deadline is None else deadline
     points = random_points(network)
+    outputs = []
+    for point in points.flatten(1).numpy():
+        deadline.check(f"checking {runtime.file}")
+        outputs.append(runtime(point))
     try:
-        outputs = torch.from_numpy(runtime(points.flatten(1).numpy()))
         # Models in float64 may compute in float32 between casts; the coarser unit serves both.
-        compare(network, points, outputs, UNIT[torch.float32], "onnxruntime")
+        compare(network, points, torch.from_numpy(np.stack(outputs)), UNIT[torch.float32], "onnxruntime", deadline)
     except ModelError as error:
         raise FormatError(f"{runtime.file}: {error}") from error
-
-
-class Runtime:
-    """A file in onnxruntime, on one thread of the CPU.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, gzipped if its name ends in ``.gz``.
-
-    Raises
-    ------
-    FormatError
-        onnxruntime does not take the file.
-    MissingDependencyError
-        onnxruntime is not installed.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise MissingDependencyError(f"a replay needs the package onnxruntime: {install('verify')}") from error
-        self.file = Path(path)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        if not self.file.is_file():
-            raise FileNotFoundError(f"{self.file}: no such file")
-        # By its name where possible: weights may lie in files beside it.
-        source = _unzip(self.file) if self.file.suffix == ".gz" else os.fspath(self.file)
-        try:
-            self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # The classes of onnxruntime have no common base.
-            raise FormatError(f"{self.file}: onnxruntime does not take it ({error})") from error
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        if len(inputs) != 1 or len(outputs) != 1:
-            raise FormatError(f"{self.file}: {len(inputs)} inputs and {len(outputs)} outputs where one of each is needed")
-        self._name = inputs[0].name
-        self._shape = tuple(n if isinstance(n, int) and n > 0 else 1 for n in inputs[0].shape)
-        self._dtype = np.float64 if inputs[0].type == "tensor(double)" else np.float32
-
-    def __call__(self, x: Array) -> Array:
-        """Evaluate the network.
-
-        Parameters
-        ----------
-        x : ndarray, shape (inputs,) or (batch, inputs)
-            Flattened inputs, evaluated one at a time; rounded to the precision of the file, float32 as a rule.
-
-        Returns
-        -------
-        ndarray, shape (outputs,) or (batch, outputs)
-            In the precision of the file.
-
-        Raises
-        ------
-        ShapeError
-            ``x`` has the wrong shape.
-        FormatError
-            onnxruntime fails.
-        """
-        x = np.asarray(x, dtype=self._dtype)
-        if x.ndim not in (1, 2) or x.shape[-1] != math.prod(self._shape):
-            raise ShapeError(f"{self.file} takes {math.prod(self._shape)} inputs, got an array {x.shape}")
-        if x.ndim == 2:
-            return np.stack([self(row) for row in x])
-        try:
-            result = self._session.run(None, {self._name: x.reshape(self._shape)})[0]
-        except Exception as error:
-            raise FormatError(f"{self.file}: onnxruntime fails ({error})") from error
-        return np.asarray(result).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -222,21 +201,43 @@ class _Node:
 class _Reader:
     """Goes through the nodes of a model."""
 
-    def __init__(self, file: Path, model: onnx.ModelProto) -> None:
+    def __init__(self, file: Path, model: onnx.ModelProto, max_bytes: int, deadline: Deadline) -> None:
         from onnx import numpy_helper
 
-        self.file, self.graph = file, model.graph
+        self.file, self.model, self.graph = file, model, model.graph
+        self.max_bytes, self.deadline, self.entries = max_bytes, deadline, 0
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         if not self.graph.node:
             raise FormatError(f"{file}: the file holds no network; fetch or export it again")
         if self.opset < OLDEST_OPSET:
             raise FormatError(f"{file}: operator set {self.opset} is too old; convert it to 13 with onnx.version_converter")
+        if self.graph.sparse_initializer:
+            raise FormatError(f"{file}: sparse constants are not supported; export the network with dense ones")
         self.known: dict[str, Value | Array] = {}
         for tensor in self.graph.initializer:
+            self.take(math.prod(tensor.dims), f"the constant {tensor.name}")
             try:
                 self.known[tensor.name] = numpy_helper.to_array(tensor)
             except Exception as error:  # Damage shows in many ways.
                 raise FormatError(f"{file}: the constant {tensor.name} is damaged ({error})") from error
+
+    def take(self, entries: int, what: str) -> None:
+        """Count float64 numbers that are about to be allocated."""
+        self.deadline.check(f"reading {self.file}")
+        self.entries += entries
+        if 8 * self.entries > self.max_bytes:
+            told = f"with {what} its constants take more than {self.max_bytes} bytes in float64; raise max_bytes if they may"
+            raise FormatError(f"{self.file}: {told}")
+
+    def pruned(self) -> bool:
+        """Leave the nodes that the output does not depend on out of the model, and say whether there were any."""
+        needed = self._needed(self.graph.output[0].name)
+        if len(needed) == len(self.graph.node) and not self.model.functions:
+            return False
+        nodes = [type(node).FromString(node.SerializeToString()) for node in needed]
+        del self.graph.node[:], self.model.functions[:]
+        self.graph.node.extend(nodes)
+        return True
 
     def read(self) -> Network:
         """Build the network."""
@@ -245,12 +246,19 @@ class _Reader:
         if len(inputs) != 1 or len(outputs) != 1:
             raise FormatError(f"{self.file}: {len(inputs)} inputs and {len(outputs)} outputs where one of each is supported")
         shape, sample = self._input_shape(inputs[0])
-        self.lowering = Lowering(shape, sample, self.file.name.removesuffix(".gz").removesuffix(".onnx"))
+        name = Path(self.file.name)
+        while name.suffix.lower() in (".onnx", *COMPRESSIONS):
+            name = name.with_suffix("")
+        try:
+            self.lowering = Lowering(shape, sample, name.name, self.max_bytes // 8)
+        except ModelError as error:
+            raise FormatError(f"{self.file}: {error}") from error
         self.known[inputs[0].name] = self.lowering.input
         nodes = self._needed(outputs[0])
         self.uses = Counter([name for node in nodes for name in node.input] + outputs)
         matrices = {node.output[0] for node in nodes if node.op_type in ("MatMul", "Gemm")}
         for node in nodes:
+            self.deadline.check(f"reading {self.file}")
             self._read_node(node, [name in matrices and self.uses[name] == 1 for name in node.input])
         result = self.known.get(outputs[0])
         if not isinstance(result, Value):
@@ -305,7 +313,7 @@ class _Reader:
                 raise ModelError("only its first result is supported")
             attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
             self.known[node.output[0]] = handler(self, _Node(node.op_type, name, inputs, attributes, alone))
-        except FormatError:
+        except (FormatError, TimeLimitError):
             raise
         except ModelError as error:
             raise FormatError(f"{self.file}: {where}: {error}") from error
@@ -318,9 +326,40 @@ class _Reader:
 
         graph = helper.make_graph([node], "constants", [], [])
         names = [name for name in node.output if name]
-        given = {name: self.known[name] for name in node.input if name}
+        given = {name: np.asarray(self.known[name]) for name in node.input if name}
+        self._weigh(node, given)
         results: Any = ReferenceEvaluator(graph, opsets={"": self.opset}).run(names, given)
         self.known.update(zip(names, results, strict=True))
+
+    def _weigh(self, node: onnx.NodeProto, given: dict[str, Array]) -> None:
+        """Refuse a constant whose evaluation would take more memory or time than there is."""
+        from onnx import AttributeProto, helper, numpy_helper, shape_inference
+
+        if any(entry.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for entry in node.attribute):
+            raise ModelError("control flow is not supported; export the network without it")
+        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in given.items()}
+        large = [helper.make_tensor_value_info(name, kinds[name], v.shape) for name, v in given.items() if v.size > FEW]
+        small = [numpy_helper.from_array(value, name) for name, value in given.items() if value.size <= FEW]
+        graph = helper.make_graph([node], "constants", large, outputs, small)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        sizes, whole = [value.size for value in given.values()], sum(value.size for value in given.values())
+        made = 0
+        for entry in shape_inference.infer_shapes(model, data_prop=True).graph.output:
+            shape = entry.type.tensor_type.shape
+            if node.op_type in SELECTIONS:
+                made += whole * max(value.ndim for value in given.values())
+            elif entry.type.tensor_type.HasField("shape") and all(n.HasField("dim_value") for n in shape.dim):
+                made += math.prod(n.dim_value for n in shape.dim)
+            else:
+                raise ModelError("the size of this constant cannot be told before it is computed; export the network with it folded")
+        kernel = next((entry.ints for entry in node.attribute if entry.name == "kernel_shape"), ())
+        if node.op_type.startswith(("Conv", "Deform", "QLinearConv")) and len(sizes) > 1:
+            kernel = (sizes[1],)
+        self.take(made * math.prod(kernel), f"the result {node.output[0]}")
+        # A product of matrices (m, k) and (k, n) takes m k n multiplications.
+        work = math.isqrt(math.prod(sorted(sizes)[-2:]) * made) if len(sizes) > 1 else made
+        self.deadline.check(f"evaluating {node.op_type} (node {node.name})", max(work, made, whole) * math.prod(kernel) / FOLDED)
 
     def _forward(self, node: _Node) -> Value:
         return node.variable()
@@ -519,25 +558,3 @@ OPERATORS: dict[str, Callable[[_Reader, _Node], Value | Array]] = {
 
 def _tensor(array: Array) -> Tensor:
     return torch.from_numpy(np.array(array, dtype=np.float64))
-
-
-def _unzip(file: Path) -> bytes:
-    data = file.read_bytes()
-    try:
-        return gzip.decompress(data) if file.suffix == ".gz" else data
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{file}: damaged gzip data ({error}); fetch the file again") from error
-
-
-def _load(file: Path) -> onnx.ModelProto:
-    try:
-        import onnx
-    except ImportError as error:
-        raise MissingDependencyError(f"reading a network needs the package onnx: {install('verify')}") from error
-    data = _unzip(file)
-    try:
-        model = onnx.load_model_from_string(data)
-        onnx.external_data_helper.load_external_data_for_model(model, str(file.parent))
-    except Exception as error:  # protobuf and onnx have no common base.
-        raise FormatError(f"{file}: not an ONNX file, or a damaged one ({error}); fetch it again") from error
-    return model

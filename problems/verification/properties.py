@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from fractions import Fraction
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +16,19 @@ from blocklp.problems.qpbo.arrays import FloatArray, as_finite, first_true
 
 BoolArray = NDArray[np.bool_]
 Kind = TypeVar("Kind", np.float64, np.bool_)
+
+
+class Row(NamedTuple):
+    """``sum_j terms[j] y[j] <= right``, or ``<`` if it is strict, in rational numbers."""
+
+    terms: Mapping[int, Fraction]
+    right: Fraction
+    strict: bool
+
+    def holds_at(self, y: FloatArray, tolerance: Fraction = Fraction(0)) -> bool:
+        """Whether finite numbers satisfy the row, its right-hand side relaxed by a tolerance; exact."""
+        over = sum((value * Fraction(float(y[j])) for j, value in self.terms.items()), -self.right - tolerance)
+        return over < 0 or (over == 0 and not self.strict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +48,12 @@ class Clause:
         Right-hand sides.
     strict : numpy.ndarray, shape (rows,), bool
         Rows that must hold with ``<``.
+    inside : tuple of numpy.ndarray, optional
+        The least and the greatest float64 numbers, ``(inputs,)`` each, that the clause is stated for, where ``lower`` and
+        ``upper`` are decimals rounded outwards: what is proved is proved of the rounded box, while a counterexample must lie
+        in the stated one.  An input of which no float64 number is in the stated interval has them the wrong way round.
+    stated : tuple of Row, optional
+        The rows as they are stated, where ``matrix`` and ``right`` are rounded.
     """
 
     lower: FloatArray
@@ -40,6 +61,30 @@ class Clause:
     matrix: FloatArray
     right: FloatArray
     strict: BoolArray
+    inside: tuple[FloatArray, FloatArray] | None = None
+    stated: tuple[Row, ...] | None = None
+
+    @property
+    def box(self) -> tuple[FloatArray, FloatArray]:
+        """The least and the greatest float64 numbers of a counterexample."""
+        return (self.lower, self.upper) if self.inside is None else self.inside
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the rows as they are stated."""
+        if self.stated is not None:
+            return self.stated
+        return tuple(
+            Row({int(j): Fraction(float(row[j])) for j in np.flatnonzero(row)}, Fraction(float(right)), bool(strict))
+            for row, right, strict in zip(self.matrix, self.right, self.strict, strict=True)
+        )
+
+    def holds_at(self, y: FloatArray, tolerance: float = 0.0) -> bool:
+        """Whether finite outputs satisfy all rows as they are stated, right-hand sides relaxed by a tolerance; exact."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = np.abs(self.matrix) @ np.abs(y) + np.abs(self.right) + tolerance
+            clear = self.matrix @ y - self.right - tolerance > 1e-14 * len(y) * size + 1e-290
+        # Rational numbers are slow, and few of many clauses are near.
+        return not clear.any() and all(row.holds_at(y, Fraction(tolerance)) for row in self.rows())
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +214,9 @@ class Property:
         return cls(tuple(Clause(low, high, row, zero, plain) for row in rows), name)
 
     def violated(self, x: ArrayLike, y: ArrayLike, tolerance: float = 0.0) -> int | None:
-        """Return the number of the first clause that a point satisfies, or None.
+        """Return the number of the first clause that a point satisfies as it is stated, or None.
+
+        Rows are evaluated in rational numbers: without a tolerance the answer is exact.
 
         Parameters
         ----------
@@ -197,13 +244,11 @@ class Property:
         box: tuple[FloatArray, FloatArray] | None = None
         inside = False
         for number, clause in enumerate(self.clauses):
-            if box is None or clause.lower is not box[0] or clause.upper is not box[1]:
-                box = clause.lower, clause.upper
+            if box is None or clause.box[0] is not box[0] or clause.box[1] is not box[1]:
+                box = clause.box
                 inside = bool(np.all((box[0] - tolerance <= point) & (point <= box[1] + tolerance)))
-            if inside:
-                left, right = clause.matrix @ value, clause.right + tolerance
-                if np.all(np.where(clause.strict, left < right, left <= right)):
-                    return number
+            if inside and clause.holds_at(value, tolerance):
+                return number
         return None
 
     def holds_at(self, x: ArrayLike, y: ArrayLike, tolerance: float = 0.0) -> bool:

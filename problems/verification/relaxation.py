@@ -17,13 +17,14 @@ on its own rounding errors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from blocklp.bounds import rounding
+from blocklp.deadline import Deadline
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 
 Pair = tuple[Tensor, Tensor]
@@ -51,13 +52,16 @@ class Relaxation:
     lower, upper : Tensor
         ``(batch or 1, *input_shape)``.
     bounds : mapping
-        Position of a ReLU to its pre-activation bounds, ``(batch or 1, *shape)`` each.
+        Position of a ReLU to its pre-activation bounds, ``(batch or 1, *shape)`` each; infinite where nothing is known.
+    deadline : Deadline
+        Every pass raises a ``TimeLimitError`` before the operation that it would be over in.
     """
 
     network: Network
     lower: Tensor
     upper: Tensor
     bounds: Mapping[int, Pair]
+    deadline: Deadline = field(default_factory=Deadline)
 
     @cached_property
     def lines(self) -> dict[int, Pair]:
@@ -83,8 +87,9 @@ class Relaxation:
 
     @cached_property
     def widest(self) -> dict[int, Tensor]:
-        """Largest magnitude of every pre-activation."""
-        return {relu: torch.maximum(low.abs(), high.abs()) for relu, (low, high) in self.bounds.items()}
+        """Largest magnitude of every pre-activation, and a little more for what underflows."""
+        tiny = torch.finfo(self.lower.dtype).tiny
+        return {relu: torch.maximum(low.abs(), high.abs()) + tiny for relu, (low, high) in self.bounds.items()}
 
     @cached_property
     def shifts(self) -> dict[int, Tensor]:
@@ -114,11 +119,12 @@ class Relaxation:
 
     def to(self, dtype: torch.dtype) -> Relaxation:
         """Return the relaxation in another precision."""
-        return Relaxation(
-            self.network.to(dtype, self.lower.device),
-            self.lower.to(dtype),
-            self.upper.to(dtype),
-            {relu: (low.to(dtype), high.to(dtype)) for relu, (low, high) in self.bounds.items()},
+        return replace(
+            self,
+            network=self.network.to(dtype, self.lower.device),
+            lower=self.lower.to(dtype),
+            upper=self.upper.to(dtype),
+            bounds={relu: (low.to(dtype), high.to(dtype)) for relu, (low, high) in self.bounds.items()},
         )
 
     def select(self, rows: Tensor) -> Relaxation:
@@ -169,7 +175,8 @@ class Relaxation:
             Slopes in [0, 1] ``(batch, *shape)`` of the ReLUs before ``node``; signed multipliers of split neurons: a
             positive one pays for z >= 0, a negative one for z <= 0.
         charge : bool
-            Subtract a bound on the rounding errors of this pass.
+            Subtract a bound on the rounding errors of this pass; a value that left the range of the precision becomes minus
+            infinity, so that every value is a bound.
         valued : bool
             Sum up the value.  A forward pass that follows gives it for less: :meth:`attained`.
         """
@@ -181,6 +188,7 @@ class Relaxation:
             if y is None:
                 continue
             op = network.ops[at]
+            op.ask(self.deadline, y)
             if isinstance(op, Relu):
                 line, shift = self.lines[at]
                 activation[at] = y
@@ -212,7 +220,8 @@ class Relaxation:
         value = value + torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1) if valued else value.fill_(torch.nan)
         if charge:
             size = size + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
-            value = value - rounding(self._terms, cost.dtype) * size
+            value = value - rounding(self._terms, cost.dtype) * size - self._underflow
+            value = torch.where(value.isfinite(), value, -torch.inf)
         return Trace(value, y, activation, upper, slope)
 
     @cached_property
@@ -227,6 +236,12 @@ class Relaxation:
         return (
             longest + max((op.terms for op in self.network.ops if isinstance(op, Affine)), default=0) + 4 * len(self.network.ops) + 16
         )
+
+    @cached_property
+    def _underflow(self) -> float:
+        """Bound on the errors of numbers below the least normal one, which no relative error covers."""
+        numbers = len(self.magnitudes) + sum(float(m.sum()) for m in self.magnitudes)
+        return 4 * torch.finfo(self.lower.dtype).tiny * self._terms * numbers
 
     def multiplier(self, relu: int, activation: Tensor, slope: Tensor) -> Tensor:
         """The multiplier rho of pre-activations whose activations cost ``activation``."""
@@ -277,6 +292,7 @@ class Relaxation:
         for at in self.network.ancestors(node)[1:]:
             op = self.network.ops[at]
             first = results[op.inputs[0]]
+            op.ask(self.deadline, first)
             if isinstance(op, Relu):
                 results[at] = relax(at, first)
             elif isinstance(op, Add):

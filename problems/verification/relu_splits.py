@@ -6,7 +6,7 @@ slopes and multipliers of its parent; all nodes of a batch are one tensor comput
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,14 +14,18 @@ import torch
 from torch import Tensor
 
 from blocklp.ascent import ascend
-from blocklp.problems.verification.bounds import CHUNK
+from blocklp.errors import NonFiniteError
+from blocklp.problems.verification.bounds import BATCH
 from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.relaxation import Relaxation, Trace
-from blocklp.problems.verification.slopes import MixedDual, SlopeDual
+from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.search import Expansion, Node
 
 CANDIDATES = 4
 """Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""
+
+MOST_NODES = 2048
+"""Nodes of a batch, which are also worked on one by one."""
 
 RAY_FACTORS = tuple(10.0**k for k in range(13))
 """What a ray is multiplied by in a leaf whose signs contradict each other, in units of the multipliers' usual size."""
@@ -64,7 +68,7 @@ class ReluSplits:
     Parameters
     ----------
     relaxation : Relaxation
-        Float64, a batch of 1, with valid bounds of all ReLUs.
+        Float64, a batch of 1, with valid bounds of all ReLUs; every method raises a ``TimeLimitError`` at its deadline.
     rows : Tensor
         ``(rows, outputs)`` float64.
     right : Tensor
@@ -73,8 +77,6 @@ class ReluSplits:
         Evaluations of a node.
     inspect : callable
         Gets points ``(k, *input_shape)`` that minimise the linear bounds of open nodes; raises if one of them is a counterexample.
-    deadline : float
-        On the clock of :func:`time.perf_counter`.
     signs : mapping, optional
         Position of a ReLU to ``(1, *shape)``: signs that all nodes share.
     """
@@ -86,7 +88,6 @@ class ReluSplits:
         right: Tensor,
         steps: int,
         inspect: Callable[[Tensor], None],
-        deadline: float = float("inf"),
         signs: Mapping[int, Tensor] | None = None,
     ) -> None:
         self.exact = replace(relaxation, network=relaxation.network.followed_by(rows, -right))
@@ -98,15 +99,15 @@ class ReluSplits:
         fixed = {r: (signs or {}).get(r, none).expand(relaxation.open[r].shape).flatten() for r in self.relus}
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
-        self.steps, self.inspect, self.deadline = steps, inspect, deadline
+        self.steps, self.inspect, self.deadline = steps, inspect, relaxation.deadline
         self.margin = 1e-5 * (1 + float(right.abs().max()))  # what float32 must be above zero by
         self.mixes, self.owned = torch.eye(len(rows), dtype=torch.float64), torch.eye(len(rows), dtype=torch.bool)
         # Multipliers of splits are of the size of what the next layers charge for an activation.
         trace = self.fast.backward(self.node, self.mixes.float(), self.fast.start(self.relus, len(rows)))
-        self.scales = {r: max(float(trace.activation[r].abs().mean()), 1e-12) for r in self.relus}
+        self.scales = {r: _scale(trace.activation[r]) for r in self.relus}
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
-        self.batch = max(1, CHUNK // (2 * neurons))
+        self.batch = max(1, min(BATCH // (2 * neurons), MOST_NODES))
 
     def roots(self, owner: Sequence[int], steps: int) -> list[Node]:
         """One node a clause: from now on specification k is the best mix found of the rows that clause k owns.
@@ -120,13 +121,14 @@ class ReluSplits:
         """
         rows = self.mixes.float()
         dual = SlopeDual(self.fast, self.node, rows, self.relus, {})
-        reached = ascend(dual, dual.start(), steps, late=self._late)
+        late = out_of_time(self.deadline)
+        reached = ascend(dual, dual.start(), steps, late=late)
         self.owned = torch.tensor(owner) == torch.arange(max(owner) + 1)[:, None]
         best = reached.value.masked_fill(~self.owned, -torch.inf).argmax(1)
         found = [p[best] for p in (*reached.parameters, rows)]
         if len(best) < len(rows):
             mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
-            found = ascend(mixed, found, steps, late=self._late).parameters
+            found = ascend(mixed, found, steps, late=late).parameters
         self.mixes = found.pop().double()
         packed = torch.cat([slopes.flatten(1)[:, self.free[r]] for r, slopes in zip(self.relus, found, strict=True)], 1)
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
@@ -169,8 +171,6 @@ class ReluSplits:
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Split every node on its best candidate and bound the children."""
-        if self._late():
-            return Expansion(nodes)
         leaves = [n for n in nodes if not len(n.state.candidates)]
         nodes = [n for n in nodes if len(n.state.candidates)]
         settled = [self._leaf(n) for n in leaves]
@@ -193,9 +193,11 @@ class ReluSplits:
         state = node.state
         dual, start = self._dual(self.exact, torch.tensor([state.spec]), state.signs[None], state.slopes[None], state.betas[None])
         on = {r: low[0] >= 0 for r, (low, _) in dual.relaxation.bounds.items()}
-        left = max(self.deadline - time.perf_counter(), 1e-3)
         lower, upper, owned = self.exact.lower[0], self.exact.upper[0], self.owned[state.spec]
-        found, mix, betas = solve_leaf(self.exact.network, lower, upper, on, self.node, owned, left)
+        try:
+            found, mix, betas = solve_leaf(self.exact.network, lower, upper, on, self.node, owned, self.deadline)
+        except NonFiniteError:
+            return node
         if betas is not None:
             largest = max(float(abs(beta).max()) for beta in betas.values()) or 1.0
             scale = max(self.scales.values()) / largest
@@ -239,7 +241,7 @@ class ReluSplits:
             dual, start = self._dual(self.fast, specs[part], signs[part], slopes[part], betas[part])
             slopes_, betas_ = dual.named(start)
             trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
-            values.append(trace.value)
+            values.append(trace.value.nan_to_num(-torch.inf))
         both = torch.cat(values).view(count, most, 2).clamp(max=0)
         score = both.amin(2) + 1e-3 * both.amax(2)
         return candidates.gather(1, score.argmax(1, keepdim=True))[:, 0]
@@ -266,13 +268,13 @@ class ReluSplits:
             dense[:, free] = sign.to(dtype) * self.scales[r]
             split[r] = dense.view(shape)
             start_betas.append(beta.view(shape))
-        relaxation = Relaxation(whole.network, whole.lower, whole.upper, bounds)
+        relaxation = replace(whole, bounds=bounds)
         return SlopeDual(relaxation, self.node, self.mixes[specs].to(dtype), self.relus, split), start_slopes + start_betas
 
     def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int]) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         dual, start = self._dual(self.fast, specs, signs, slopes, betas)
-        reached = ascend(dual, start, self.steps, lambda value: value > self.margin, self._late)
+        reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
         pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
                 for part in (reached.parameters[: len(self.relus)], reached.parameters[len(self.relus) :])]  # fmt: skip
         precise, exact_start = self._dual(self.exact, specs, signs, pack[0], pack[1])
@@ -300,9 +302,6 @@ class ReluSplits:
                 nodes.append(Node(bound, depth, state, state.bytes))
         return nodes
 
-    def _late(self) -> bool:
-        return time.perf_counter() >= self.deadline
-
     def _scores(self, dual: SlopeDual, trace: Trace, slopes: dict[int, Tensor]) -> Tensor:
         """How far the relaxation of a neuron is from the ReLU at the minimiser, and how much its upper line costs."""
         found = dual.relaxation.forward(self.node, trace)
@@ -314,4 +313,9 @@ class ReluSplits:
             above = (mu * (exact - slopes[r] * z)).clamp(min=0)
             below = mu.clamp(max=0).neg() * shift
             parts.append(torch.where(mu > 0, above, below).flatten(1)[:, self.free[r]])
-        return torch.cat(parts, 1)
+        return torch.cat(parts, 1).nan_to_num(0.0)
+
+
+def _scale(multipliers: Tensor) -> float:
+    mean = float(multipliers.abs().mean())
+    return max(mean, 1e-12) if math.isfinite(mean) else 1.0

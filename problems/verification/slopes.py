@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.problems.verification.relaxation import Relaxation, Trace
+
+RESERVE = 5
+"""Evaluations in float32 that take about as long as one in float64 and what follows it."""
+
+
+def out_of_time(deadline: Deadline) -> Callable[[float], bool]:
+    """Return what tells an ascent, by the seconds of an evaluation, that only its result can still be evaluated."""
+    return lambda seconds: not deadline.affords(RESERVE * seconds)
 
 
 @dataclass

@@ -1,8 +1,6 @@
 """Verdicts: attack, bounds, then branch and bound.
 
-*unsat* is said only on bounds evaluated in float64 with all rounding charged: it is a statement on the real-valued function
-of the network's weights as the file gives them, over the whole stated box.  *sat* is said only of a float32 point inside the box
-whose outputs, as onnxruntime computes them, satisfy a clause exactly.  Everything else is *unknown*.
+:data:`CLAIMS` says what each verdict claims.  Everything that is neither *sat* nor *unsat* is *unknown*.
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import OptionError, ShapeError
+from blocklp.deadline import Deadline
+from blocklp.errors import ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.input_splits import InputSplits
@@ -41,6 +40,19 @@ LEAST_PATIENCE, SHORT_BATCH = 0.01, 32
 
 MEMORY = 4e9
 """Bytes of open nodes at which the search turns to depth first."""
+
+MOST_CLAUSES = 256
+"""Clauses over one box that are searched together: each is compared with the rows of all."""
+
+CLAIMS = {
+    "unsat": "No counterexample exists: a statement on the real-valued function of the network's weights as the file gives them, "
+    "over the whole stated box, decimals rounded outwards. It rests on bounds evaluated in float64 with all rounding charged.",
+    "sat": "The float32 point lies in the box exactly as the query's decimals state it, and its outputs, as onnxruntime computes "
+    "them on the CPU (for a file; otherwise the network in float32), satisfy the query's rows exactly, in rational arithmetic.",
+    "unknown": "Nothing is claimed.",
+    "timed-out": "Nothing is claimed.",
+}
+"""What a verdict claims, by its status."""
 
 Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -85,12 +97,17 @@ class Verdict:
     phases: dict[str, float]
     reason: str
 
+    @property
+    def claim(self) -> str:
+        """What the status claims."""
+        return CLAIMS[self.status]
+
 
 def verify(
     network: Network,
     prop: Property,
     *,
-    timeout: float = math.inf,
+    timeout: float | Deadline = math.inf,
     runtime: Runtime | None = None,
     attack: bool = True,
     callback: Callable[[Progress], None] | None = None,
@@ -103,7 +120,7 @@ def verify(
         Float64, from :func:`read_onnx` or :func:`from_torch`.
     prop : Property
         Boxes of inputs and what a counterexample's outputs satisfy.
-    timeout : float
+    timeout : float or Deadline
         Seconds; the answer then is "timed-out".
     runtime : callable, optional
         Evaluates float32 inputs ``(inputs,)``; what "sat" is said about.  :class:`Runtime` of the file, as a rule; without one
@@ -120,14 +137,13 @@ def verify(
     ShapeError
         If network and property do not fit.
     """
-    if not timeout > 0:
-        raise OptionError(f"timeout is {timeout}; it must be positive")
+    deadline = Deadline.of(timeout)
     if (network.inputs, network.outputs) != (prop.inputs, prop.outputs):
         raise ShapeError(
             f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, the property {prop.name!r} speaks of "
             f"{prop.inputs} and {prop.outputs}; is it for another network?"
         )
-    return _Run(network, prop, timeout, runtime, attack, callback).verdict()
+    return _Run(network, prop, deadline, runtime, attack, callback).verdict()
 
 
 @dataclass
@@ -141,7 +157,7 @@ class _Witness(Exception):
 class _Run:
     network: Network
     prop: Property
-    timeout: float
+    deadline: Deadline
     runtime: Runtime | None
     attack: bool
     callback: Callable[[Progress], None] | None
@@ -150,21 +166,19 @@ class _Run:
     nodes: int = 0
     bound: float = math.inf
 
-    @property
-    def deadline(self) -> float:
-        return self.began + self.timeout
-
     def verdict(self) -> Verdict:
         """Run the phases; whatever ends them, say what is known."""
         x = None
         try:
             status, reason = self._decide()
         except _Witness as found:
-            x, status, reason = found.x, "sat", "The counterexample was replayed."
+            x, status, reason = found.x, "sat", "The counterexample was replayed, and satisfies the query as it is written."
+        except TimeLimitError:
+            status, reason = "timed-out", "Time is up."
         except KeyboardInterrupt:
             status, reason = "unknown", "Interrupted."
         seconds = time.perf_counter() - self.began
-        if status == "unknown" and seconds >= self.timeout:
+        if status == "unknown" and self.deadline.over():
             status, reason = "timed-out", "Time is up."
         y = None if x is None else np.asarray(self._replay(x))
         return Verdict(status, x, y, self.bound if status != "sat" else -math.inf, self.nodes, seconds, self.phases, reason)
@@ -174,10 +188,11 @@ class _Run:
         groups: dict[tuple[bytes, bytes], list[int]] = {}
         for number, clause in enumerate(self.prop.clauses):
             groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes()), []).append(number)
+        parts = [group[at : at + MOST_CLAUSES] for group in groups.values() for at in range(0, len(group), MOST_CLAUSES)]
         # Without ReLUs a box is decided by one linear bound; there is nothing else to split either.
         few = self.network.inputs <= FEW_INPUTS or not self.network.relus
         if not few:
-            for group in groups.values():
+            for group in parts:
                 proven.update(self._quick(group))
         left = [n for n in range(len(self.prop.clauses)) if n not in proven]
         if left and self.attack:
@@ -185,11 +200,13 @@ class _Run:
                 self._attack(proven)
         if not left:
             return "unsat", "Bounds prove it."
-        for group in groups.values():
+        for group in parts:
             open_ = [n for n in group if n not in proven]
             if not open_:
                 continue
             status = self._split_inputs(open_) if few else self._split_relus(open_)
+            if status is Status.INTERRUPTED:
+                return "unknown", "Interrupted."
             if status is Status.TIME_LIMIT:
                 return "timed-out", "Time is up."
             if status not in (Status.CUTOFF, Status.INFEASIBLE, Status.OPTIMAL):
@@ -204,7 +221,7 @@ class _Run:
     def _attack(self, proven: set[int]) -> None:
         # A quick round, then a thorough one; together at most a tenth of the time.
         for restarts, steps in ((4, 40), (24, 150)):
-            until = min(self.deadline, time.perf_counter() + 0.1 * self.timeout, time.perf_counter() + 5.0)
+            until = self.deadline.within(min(0.1 * self.deadline.seconds, 5.0))
             found = find_counterexample(
                 self.network, self.prop, restarts=restarts, steps=steps, seed=restarts, deadline=until, exclude=proven
             )
@@ -221,9 +238,10 @@ class _Run:
         """Raise if one of some points is a counterexample; all clauses have the same box or one around the points."""
         if not self.attack:
             return
-        y = self.network(x).numpy()
+        y = self.network.run(x, self.deadline)[-1].flatten(1).numpy()
         for clause in clauses:
-            hits = np.flatnonzero(((y @ clause.matrix.T) <= clause.right).all(1))
+            with np.errstate(over="ignore", invalid="ignore"):
+                hits = np.flatnonzero(((y @ clause.matrix.T) <= clause.right).all(1))
             for k in hits[:3]:
                 low, high, _ = float32_box(clause)
                 point = np.clip(x[k].flatten().numpy().astype(np.float32), low, high)
@@ -244,9 +262,7 @@ class _Run:
                 return _Root(None, [], group)
             rows = torch.tensor(np.concatenate([c.matrix for c in clauses]))
             right = torch.tensor(np.concatenate([c.right for c in clauses]))
-            splits = ReluSplits(
-                tightener.relaxation(), rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), self.deadline, signs
-            )
+            splits = ReluSplits(tightener.relaxation(), rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs)
             # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
             nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish)
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
@@ -270,8 +286,8 @@ class _Run:
                 assert root.splits is not None
                 batch = min(root.splits.batch, SHORT_BATCH) if dense else root.splits.batch
                 result = self._search(nodes, root.splits.expand, batch, patience)
-                if time.perf_counter() >= self.deadline:
-                    return Status.TIME_LIMIT
+                if result.status is Status.INTERRUPTED or self.deadline.over():
+                    return Status.INTERRUPTED if result.status is Status.INTERRUPTED else Status.TIME_LIMIT
                 if result.unresolved:
                     return Status.STALLED  # these nodes are in no frontier: going on without them would be no proof
                 if result.proven:
@@ -302,10 +318,8 @@ class _Run:
                 if self.callback is not None:
                     self.callback(Progress("search", time.perf_counter() - self.began, event))
 
-            left = max(min(patience, self.deadline - time.perf_counter()), 1e-9)  # past the deadline the frontier comes back
+            left = self.deadline.within(patience).seconds  # past the deadline the frontier comes back
             result = branch_and_bound(roots, expand, batch=batch, cutoff=math.ulp(0.0), time_limit=left, memory=MEMORY, callback=tell)
-        if result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
         if result.proven:
             self.bound = min(self.bound, result.bound)
         return result

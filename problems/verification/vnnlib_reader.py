@@ -7,39 +7,63 @@ version 1 (``declare-const X_0 Real``) and version 2 (``declare-network``), with
 Numbers are read exactly and rounded once, outwards: a float64 box contains the stated one, and so does the polyhedron
 ``matrix @ y <= right`` if its coefficients are float64 numbers (others, such as 0.1, go to the nearest).  Boxes are closed,
 so a strict bound on an input is kept as a plain one.  Both enlarge the set of counterexamples, never shrink it: "holds"
-stays true of the file, while a point on the rim may satisfy a clause and not the file.  Decimals mean real numbers
-whatever the element type; whoever reads 0.1 as the nearest float32 has another box.
+stays true of the file.  What a point must satisfy to be a counterexample is kept beside it as it is stated: the box rounded
+inwards (``Clause.inside``), which has the same float64 points, and rational rows (``Clause.stated``).  Decimals mean real
+numbers whatever the element type; whoever reads 0.1 as the nearest float32 has another box.
+
+Memory is limited by ``max_bytes``: of the text, which grows :data:`GROWTH` times while it is parsed, and of the clauses.
 
 Reference: VNN-LIB standard 2.0, chapter "Query language" (https://www.vnnlib.org).
 """
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import re
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
-from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from blocklp.deadline import Deadline
 from blocklp.errors import FormatError
-from blocklp.problems.qpbo.arrays import FloatArray
+from blocklp.problems.files import MAX_BYTES, read_text
 from blocklp.problems.qpbo.readers import instance_name
-from blocklp.problems.verification.properties import Clause, Property, frozen
+from blocklp.problems.verification.properties import Clause, Property, Row
+from blocklp.problems.verification.vnnlib_formula import (
+    ONE,
+    ZERO,
+    Arrays,
+    Bound,
+    Formula,
+    Junction,
+    Linear,
+    added,
+    alternatives,
+    bits,
+    count,
+    first_empty,
+    first_missing,
+    join,
+    scaled,
+    tighten,
+)
 
-# A product of disjunctions grows exponentially; beyond these the file asks for a case split, not for a list of cases.
-MOST_CLAUSES = 100_000
-MOST_NUMBERS = 10**8
+GROWTH = 64
+"""Bytes of memory that a byte of text becomes while it is parsed, at most."""
+
+CLAUSE = 8192
+"""Bytes that a clause of the expansion may take, besides its numbers."""
+
 DEEPEST_NESTING = 200
+LONGEST_NUMBER = 1000
+"""Characters of a number, and a third of the bits of a constant product."""
+
+PIECE = 4096
+"""Tokens between two looks at the clock."""
 
 ELEMENT_TYPES = ("real", "float16", "bfloat16", "float32", "float64")
 
@@ -51,16 +75,27 @@ INDEXED = re.compile(r"(\w+)\s*\[([^\[\]]*)\]")
 FLAT = re.compile(r"([XY])_(0|[1-9]\d{0,8})")
 
 
-def read_property(path: str | os.PathLike[str], inputs: int | None = None, outputs: int | None = None) -> Property:
-    """Read a VNN-LIB file of version 1 or 2 (see the module's text), gzipped or not.
+def read_property(
+    path: str | os.PathLike[str],
+    inputs: int | None = None,
+    outputs: int | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    time_limit: float | Deadline = math.inf,
+) -> Property:
+    """Read a VNN-LIB file of version 1 or 2 (see the module's text), compressed or not.
 
     Parameters
     ----------
     path : path-like
-        The file; gzip data are known by their first bytes, not by the name.
+        The file; compressed data are known by their first bytes, not by the name.
     inputs, outputs : int, optional
         What the network has, to be compared with the file.  A version 1 file may leave out outputs; by default the
         largest declared index gives their number.
+    max_bytes : int
+        Most bytes of memory that the property may take, while it is read too; a larger text is not decompressed further.
+    time_limit : float or Deadline
+        Seconds.
 
     Returns
     -------
@@ -72,196 +107,36 @@ def read_property(path: str | os.PathLike[str], inputs: int | None = None, outpu
     ------
     FormatError
         The file is damaged, not text or malformed; it declares other variables than the network has; an input lacks a
-        bound, or no alternative is left with a point in its box; an alternative says nothing about outputs; the
-        expansion exceeds ``MOST_CLAUSES`` clauses; or it needs what a box and linear rows cannot state (several
+        bound, or no alternative is left with a point in its box; an alternative says nothing about outputs; the text or the
+        clauses of its expansion exceed ``max_bytes``; or it needs what a box and linear rows cannot state (several
         networks, hidden tensors, products of variables, constraints between inputs, or between inputs and outputs).
+    TimeLimitError
+        The deadline is over.
     FileNotFoundError
         There is no such file.
     """
-    file = Path(path)
-    data = file.read_bytes()
-    try:
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{file}: damaged gzip data ({error}); fetch the file again") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{file}: not a text file ({error}); give a VNN-LIB file") from error
-    reader = _Reader(file, text)
+    deadline = Deadline.of(time_limit)
+    return parse_property(Path(path), read_vnnlib(path, max_bytes, deadline), inputs, outputs, max_bytes, deadline)
+
+
+def read_vnnlib(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> str:
+    """Return the text of a file, whose parse will fit into ``max_bytes``; errors are those of ``read_property``."""
+    return read_text(Path(path), max_bytes=max(max_bytes // GROWTH, 1), deadline=deadline)
+
+
+def parse_property(file: Path, text: str, inputs: int | None, outputs: int | None, max_bytes: int, deadline: Deadline) -> Property:
+    """Return what a text states; ``file`` is for messages, parameters and errors are those of ``read_property``."""
+    reader = _Reader(file, text, max_bytes, deadline)
     reader.read()
     try:
         clauses = reader.clauses(*reader.counts(inputs, outputs))
     except OverflowError:
         raise FormatError(f"{file}: arithmetic on constants leaves the range of float64; rescale them") from None
     except MemoryError:
-        raise FormatError(f"{file}: more than {MOST_NUMBERS} numbers after expansion; split the file by cases") from None
+        told = f"more than {max_bytes // 8} numbers after expansion; split the file by cases, or raise max_bytes"
+        raise FormatError(f"{file}: {told}") from None
     element_type = reader.tensors[0].element_type if reader.tensors else "real"
     return Property(clauses, instance_name(file, (".vnnlib",)), element_type, reader.network)
-
-
-class _Bound(NamedTuple):
-    """``x[key] <= value``, or ``-x[~key] <= value`` if ``key`` is negative, so that both sides are treated alike."""
-
-    key: int
-    value: Fraction
-    strict: bool
-
-
-@dataclass(slots=True, eq=False)
-class _Row:
-    """``sum_j terms[j] y[j] <= right``."""
-
-    terms: dict[int, Fraction]
-    right: Fraction
-    strict: bool
-
-
-@dataclass(slots=True)
-class _Junction:
-    """All of the parts, or any of them; nested ones of the same kind are flattened and constants are gone."""
-
-    every: bool
-    parts: list[_Formula]
-
-
-_Formula = bool | _Bound | _Row | _Junction
-_Atoms = tuple[_Bound | _Row, ...]
-
-
-def _join(every: bool, parts: list[_Formula]) -> _Formula:
-    kept: list[_Formula] = []
-    for part in parts:
-        if isinstance(part, bool):
-            if part is not every:
-                return part
-        elif isinstance(part, _Junction) and part.every is every:
-            kept += part.parts
-        else:
-            kept.append(part)
-    if not kept:
-        return every
-    return kept[0] if len(kept) == 1 else _Junction(every, kept)
-
-
-def _count(formula: _Formula) -> int:
-    if not isinstance(formula, _Junction):
-        return 1
-    counts = [_count(part) for part in formula.parts if isinstance(part, _Junction) or not formula.every]
-    return math.prod(counts) if formula.every else sum(counts)
-
-
-def _alternatives(formula: _Formula) -> Iterator[_Atoms]:
-    """Expand a formula without constants into its disjunctive normal form, one conjunction after the other."""
-    if isinstance(formula, _Bound | _Row):
-        yield (formula,)
-    elif isinstance(formula, _Junction) and formula.every:
-        plain: _Atoms = tuple(part for part in formula.parts if isinstance(part, _Bound | _Row))
-        for choice in product(*(_alternatives(part) for part in formula.parts if isinstance(part, _Junction))):
-            yield sum(choice, plain)
-    elif isinstance(formula, _Junction):
-        for part in formula.parts:
-            yield from _alternatives(part)
-
-
-def _round_up(value: Fraction) -> float:
-    """Return the smallest float64 number that is not below ``value``; OverflowError if there is none."""
-    nearest = value.numerator / value.denominator
-    top, bottom = nearest.as_integer_ratio()
-    above = math.nextafter(nearest, math.inf) if top * value.denominator < value.numerator * bottom else nearest
-    if math.isinf(above):
-        raise OverflowError
-    return above
-
-
-def _tighten(bounds: dict[int, _Bound], bound: _Bound, outer: dict[int, _Bound]) -> None:
-    """Add to ``bounds`` a bound that says more than ``bounds`` and ``outer`` do."""
-    old = bounds.get(bound.key) or outer.get(bound.key)
-    if old is None or (bound.value, not bound.strict) < (old.value, not old.strict):
-        bounds[bound.key] = bound
-
-
-def _first_empty(bounds: dict[int, _Bound], outer: dict[int, _Bound]) -> int | None:
-    """Return an input that ``bounds``, which refine ``outer``, leave no value at all, or None; exact."""
-    for key, bound in bounds.items():
-        other = bounds.get(~key) or outer.get(~key)
-        if other is not None:
-            width = bound.value + other.value
-            if width < 0 or (width == 0 and (bound.strict or other.strict)):
-                return max(key, ~key)
-    return None
-
-
-def _first_missing(bounds: dict[int, _Bound], outer: dict[int, _Bound], inputs: int) -> int | None:
-    """Return the key of a bound that neither ``bounds`` nor ``outer`` have, or None."""
-    # Counting first: a file may bound thousands of inputs for all alternatives at once.
-    if len(outer) + sum(key not in outer for key in bounds) == 2 * inputs:
-        return None
-    return next(key for index in range(inputs) for key in (~index, index) if key not in outer and key not in bounds)
-
-
-class _Arrays:
-    """Float64 arrays of clauses: boxes from bounds that refine common ones, and rows, each made once."""
-
-    def __init__(self, common: dict[int, _Bound], inputs: int, outputs: int) -> None:
-        self.common, self.inputs, self.outputs = common, inputs, outputs
-        self.boxes: dict[frozenset[_Bound], tuple[FloatArray, FloatArray]] = {}
-        self.rows: dict[int, tuple[FloatArray, float]] = {}
-        self.entries = 0
-
-    @cached_property
-    def common_box(self) -> tuple[FloatArray, FloatArray]:
-        """The common bounds, and infinities where there are none."""
-        box = np.full(self.inputs, -np.inf), np.full(self.inputs, np.inf)
-        self.write(self.common, *box)
-        return box
-
-    @staticmethod
-    def write(bounds: dict[int, _Bound], lower: FloatArray, upper: FloatArray) -> None:
-        """Write bounds, rounded outwards."""
-        for key, bound in bounds.items():
-            if key < 0:
-                lower[~key] = -_round_up(bound.value)
-            else:
-                upper[key] = _round_up(bound.value)
-
-    def clause(self, refined: dict[int, _Bound], rows: list[_Row]) -> Clause:
-        """Return the clause of bounds and rows; MemoryError if there would be more than ``MOST_NUMBERS`` numbers."""
-        key = frozenset(refined.values())
-        self.entries += len(rows) * self.outputs + (0 if key in self.boxes else 2 * self.inputs)
-        if self.entries > MOST_NUMBERS:
-            raise MemoryError
-        if key not in self.boxes:
-            lower, upper = self.common_box[0].copy(), self.common_box[1].copy()
-            self.write(refined, lower, upper)
-            self.boxes[key] = frozen(lower), frozen(upper)
-        made = [self.row(row) for row in rows]
-        matrix, right = np.stack([vector for vector, _ in made]), np.array([side for _, side in made])
-        return Clause(*self.boxes[key], frozen(matrix), frozen(right), frozen(np.array([row.strict for row in rows])))
-
-    def row(self, row: _Row) -> tuple[FloatArray, float]:
-        """Return coefficients, each to the nearest float64 number, and the right-hand side, rounded up."""
-        if id(row) not in self.rows:
-            vector = np.zeros(self.outputs)
-            for index, value in row.terms.items():
-                vector[index] = value.numerator / value.denominator
-                if vector[index] == 0:
-                    raise OverflowError
-            self.rows[id(row)] = vector, _round_up(row.right)
-        return self.rows[id(row)]
-
-
-_Linear = tuple[dict[int, Fraction], Fraction]
-_ONE, _ZERO = Fraction(1), Fraction(0)
-
-
-def _scaled(linear: _Linear, factor: Fraction) -> _Linear:
-    return ({key: value * factor for key, value in linear[0].items()} if factor else {}), linear[1] * factor
-
-
-def _sum(left: _Linear, right: _Linear) -> _Linear:
-    terms = dict(left[0])
-    for key, value in right[0].items():
-        terms[key] = terms.get(key, _ZERO) + value
-    return {key: value for key, value in terms.items() if value}, left[1] + right[1]
 
 
 @dataclass(slots=True)
@@ -292,13 +167,15 @@ class _Reader:
 
     path: Path
     text: str
+    max_bytes: int
+    deadline: Deadline
     version: int = 1
     network: str = "N"
     # Keys of elements by the text that names them, filled at the declaration in version 1 and at the first use in 2.
     keys: dict[str, int] = field(default_factory=dict)
     tensors: list[_Tensor] = field(default_factory=list)
     numbers: dict[str, Fraction] = field(default_factory=dict)
-    asserted: list[_Formula] = field(default_factory=list)
+    asserted: list[Formula] = field(default_factory=list)
 
     def error(self, group: _Group, problem: str) -> FormatError:
         """Build the error that names this file, the line of a parenthesis and its text."""
@@ -307,11 +184,18 @@ class _Reader:
         shown = line if len(line) <= 80 else line[:77] + "..."
         return FormatError(f"{self.path}, line {self.text.count(chr(10), 0, start) + 1} ({shown!r}): {problem}")
 
+    def look(self) -> None:
+        """Raise a TimeLimitError if time is up."""
+        self.deadline.check(f"reading {self.path}")
+
     def groups(self) -> list[_Group]:
         """Return the outermost parentheses."""
         outermost = inner = _Group(-1, [])
         stack: list[_Group] = []
-        for number, token in enumerate(TOKEN.findall(self.text)):
+        for number, match in enumerate(TOKEN.finditer(self.text)):
+            token = match[1]
+            if number % PIECE == 0:
+                self.look()
             if token == "(":
                 group = _Group(number, [])
                 inner.items.append(group)
@@ -407,8 +291,8 @@ class _Reader:
                 raise self.error(group, "not a declaration of a tensor; write '(declare-input X float32 [1,5])'")
         if (element_type := matched[1].lower()) not in ELEMENT_TYPES:
             raise self.error(group, f"unsupported: element type {matched[1]}; use one of {', '.join(ELEMENT_TYPES)}")
-        if 0 in shape or math.prod(shape) > MOST_NUMBERS:
-            raise self.error(group, f"a tensor of shape {list(shape)} is empty or too large; correct the shape")
+        if 0 in shape or math.prod(shape) > self.max_bytes // 8:
+            raise self.error(group, f"a tensor of shape {list(shape)} is empty or too large; correct it, or raise max_bytes")
         return _Tensor(name, element_type, shape, group.head == "declare-input")
 
     def integers(self, text: str, group: _Group) -> tuple[int, ...]:
@@ -437,49 +321,54 @@ class _Reader:
         if NUMBER.fullmatch(text) is None:
             raise self.error(group, f"{text!r} is not a number; correct it")
         # The range of float64 is also what keeps the exact value short.
+        if len(text) > LONGEST_NUMBER:
+            raise self.error(group, f"a number of {len(text)} characters; write at most {LONGEST_NUMBER}")
         if math.isinf(float(text)) or (Decimal(text) and Decimal(text).adjusted() < -400):
             raise self.error(group, f"{text} is beyond the range of float64; leave out the constraint or rescale it")
         self.numbers[text] = Fraction(Decimal(text))
         return self.numbers[text]
 
-    def linear(self, item: str | _Group, group: _Group) -> _Linear:
+    def linear(self, item: str | _Group, group: _Group) -> Linear:
         """Return an arithmetic term as coefficients by key and a constant."""
         if isinstance(item, str):
             if (key := self.keys.get(item)) is not None:
-                return {key: _ONE}, _ZERO
+                return {key: ONE}, ZERO
             if (value := self.numbers.get(item)) is not None:
                 return {}, value
             if item.lstrip("+-").lower() in ("nan", "inf", "infinity"):
                 raise self.error(group, f"{item} is not a finite number; leave out the constraint")
             if item[0] in "+-.0123456789":
                 return {}, self.number(item, group)
-            return {self.key(item, group): _ONE}, _ZERO
+            return {self.key(item, group): ONE}, ZERO
         if item.head not in ("+", "-", "*") or len(item.items) < 2:
             raise self.error(item, f"unsupported: {item.head or 'this'!r} as arithmetic; use '+', '-' or '*' and what they apply to")
         first, *rest = [self.linear(part, item) for part in item.items[1:]]
         if item.head == "-" and not rest:
-            return _scaled(first, -_ONE)
+            return scaled(first, -ONE)
         total = first
         for other in rest:
             if item.head == "*":
                 if total[0] and other[0]:
                     raise self.error(item, "unsupported: a product of variables; only linear terms can be bounded")
-                total = _scaled(total, other[1]) if total[0] else _scaled(other, total[1])
+                total = scaled(total, other[1]) if total[0] else scaled(other, total[1])
+                if max(map(bits, (*total[0].values(), total[1]))) > 12 * LONGEST_NUMBER:
+                    raise self.error(item, "arithmetic on constants leaves the range of float64; rescale them")
             else:
-                total = _sum(total, other if item.head == "+" else _scaled(other, -_ONE))
+                total = added(total, other if item.head == "+" else scaled(other, -ONE))
         return total
 
-    def formula(self, group: _Group) -> _Formula:
+    def formula(self, group: _Group) -> Formula:
         """Return a formula without its constants."""
+        self.look()
         if group.head in ("and", "or"):
             if len(group.items) < 2:
                 raise self.error(group, f"an empty {group.head!r}; give it a part")
-            parts: list[_Formula] = []
+            parts: list[Formula] = []
             for item in group.items[1:]:
                 if not isinstance(item, _Group):
                     raise self.error(group, f"unknown symbol {item!r} under {group.head!r}; give comparisons in parentheses")
                 parts.append(self.formula(item))
-            return _join(group.head == "and", parts)
+            return join(group.head == "and", parts)
         if group.head not in ("<=", ">=", "<", ">", "=", "==", "!="):
             raise self.error(group, f"unsupported: {group.head or 'this'!r} as a formula; use and, or, <=, >=, <, >, =, ==, !=")
         if len(group.items) != 3:
@@ -490,22 +379,22 @@ class _Reader:
         if group.head in (">=", ">"):
             return self.at_most(right, left, group.head == ">", group)
         equal = group.head != "!="
-        return _join(equal, [self.at_most(left, right, not equal, group), self.at_most(right, left, not equal, group)])
+        return join(equal, [self.at_most(left, right, not equal, group), self.at_most(right, left, not equal, group)])
 
-    def at_most(self, left: _Linear, right: _Linear, strict: bool, group: _Group) -> _Formula:
+    def at_most(self, left: Linear, right: Linear, strict: bool, group: _Group) -> Formula:
         """Return ``left <= right``."""
-        terms, constant = _sum(left, _scaled(right, -_ONE))
+        terms, constant = added(left, scaled(right, -ONE))
         if not terms:
             return constant < 0 or (constant == 0 and not strict)
         kinds = {key >= 0 for key in terms}
         if kinds == {False}:
-            return _Row({~key: value for key, value in terms.items()}, -constant, strict)
+            return Row({~key: value for key, value in terms.items()}, -constant, strict)
         if len(kinds) == 2:
             raise self.error(group, "unsupported: a constraint between inputs and outputs; keep them apart")
         if len(terms) > 1:
             raise self.error(group, "unsupported: a constraint between several inputs; only a box can be searched")
         ((key, scale),) = terms.items()
-        return _Bound(key if scale > 0 else ~key, -constant / abs(scale), strict)
+        return Bound(key if scale > 0 else ~key, -constant / abs(scale), strict)
 
     def counts(self, inputs: int | None, outputs: int | None) -> tuple[int, int]:
         """Return the numbers of inputs and outputs, compared with those asked for."""
@@ -537,7 +426,7 @@ class _Reader:
         position = ",".join(map(str, np.unravel_index(index, self.tensors[0].shape))) if self.tensors[0].shape else ""
         return f"{self.tensors[0].name}[{position}]" if position else self.tensors[0].name
 
-    def no_value(self, bounds: dict[int, _Bound], index: int) -> FormatError:
+    def no_value(self, bounds: dict[int, Bound], index: int) -> FormatError:
         """Build the error of an empty box."""
         lower, upper = -bounds[~index].value, bounds[index].value
         return FormatError(
@@ -547,7 +436,7 @@ class _Reader:
 
     def clauses(self, inputs: int, outputs: int) -> tuple[Clause, ...]:
         """Expand what is asserted; a clause that certainly has no point is dropped."""
-        formula = _join(True, self.asserted)
+        formula = join(True, self.asserted)
         if isinstance(formula, bool):
             told = (
                 "nothing is asserted about X and Y"
@@ -555,30 +444,33 @@ class _Reader:
                 else "comparisons of constants that are false rule out any counterexample"
             )
             raise FormatError(f"{self.path}: {told}; correct the assertions")
-        if (count := _count(formula)) > MOST_CLAUSES:
-            raise FormatError(f"{self.path}: {count} alternatives after expansion, above {MOST_CLAUSES}; split the file by cases")
-        parts = formula.parts if isinstance(formula, _Junction) and formula.every else [formula]
-        shared = [part for part in parts if isinstance(part, _Row)]
-        common: dict[int, _Bound] = {}
+        if (cases := count(formula)) > (most := self.max_bytes // CLAUSE):
+            shown = str(cases) if cases < 10**30 else f"about 2^{cases.bit_length() - 1}"
+            told = f"{shown} alternatives after expansion, above {most}; split the file by cases, or raise max_bytes"
+            raise FormatError(f"{self.path}: {told}")
+        parts = formula.parts if isinstance(formula, Junction) and formula.every else [formula]
+        shared = [part for part in parts if isinstance(part, Row)]
+        common: dict[int, Bound] = {}
         for part in parts:
-            if isinstance(part, _Bound):
-                _tighten(common, part, {})
-        if (empty := _first_empty(common, {})) is not None:
+            if isinstance(part, Bound):
+                tighten(common, part, {})
+        if (empty := first_empty(common, {})) is not None:
             raise self.no_value(common, empty)
         # What is common to all alternatives is not copied into each: it holds thousands of bounds.
-        alternatives = _alternatives(_Junction(True, [part for part in parts if isinstance(part, _Junction)]))
-        arrays = _Arrays(common, inputs, outputs)
+        cases_of = alternatives(Junction(True, [part for part in parts if isinstance(part, Junction)]))
+        arrays = Arrays(common, inputs, outputs, self.max_bytes // 8)
         clauses: list[Clause] = []
-        refined: dict[int, _Bound] = {}
-        for atoms in alternatives:
-            rows = shared + [atom for atom in atoms if isinstance(atom, _Row)]
+        refined: dict[int, Bound] = {}
+        for atoms in cases_of:
+            self.look()
+            rows = shared + [atom for atom in atoms if isinstance(atom, Row)]
             refined = {}
             for atom in atoms:
-                if isinstance(atom, _Bound):
-                    _tighten(refined, atom, common)
-            if (empty := _first_empty(refined, common)) is not None:
+                if isinstance(atom, Bound):
+                    tighten(refined, atom, common)
+            if (empty := first_empty(refined, common)) is not None:
                 continue
-            if (missing := _first_missing(refined, common, inputs)) is not None:
+            if (missing := first_missing(refined, common, inputs)) is not None:
                 name, side = self.input_name(max(missing, ~missing)), "lower" if missing < 0 else "upper"
                 raise FormatError(f"{self.path}: input {name} has no {side} bound; assert one in every alternative")
             if not rows:

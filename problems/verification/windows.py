@@ -104,7 +104,7 @@ def windowed(
         elif isinstance(op, Conv):
             row = row * op.stride[0] - op.padding[2]
             column = column * op.stride[1] - op.padding[0]
-    return Relaxation(small, lower, upper, bounds), channel, cut
+    return Relaxation(small, lower, upper, bounds, relaxation.deadline), channel, cut
 
 
 def _cut(image: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:

@@ -68,7 +68,7 @@ def test_instances_that_are_done_leave_and_get_the_same() -> None:
 def test_a_deadline_returns_the_best_so_far() -> None:
     goal = tent()
     calls = iter([False, False, True])
-    reached = ascend(goal, [torch.zeros(40, 6)], 100, late=lambda: next(calls))
+    reached = ascend(goal, [torch.zeros(40, 6)], 100, late=lambda seconds: next(calls))
     assert len(goal.asked) == 3
     torch.testing.assert_close(reached.value, -(reached.parameters[0] - tent().peak).abs().sum(1))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import blocklp as bl
 from blocklp.errors import OptionError, ShapeError
 from blocklp.problems.verification.attack import _gradient, confirm, find_counterexample, float32_box
 from blocklp.problems.verification.network import Builder
@@ -100,7 +101,7 @@ def test_the_gradient_is_that_of_autograd(network):
     cost = normal(4, 5, network.outputs)
     results = network.run(x)
     (truth,) = torch.autograd.grad((results[-1].flatten(1) * cost).sum(), x)
-    found = _gradient(network, [r.detach() for r in results], cost, torch.zeros(5, dtype=torch.float64))
+    found = _gradient(network, [r.detach() for r in results], cost, torch.zeros(5, dtype=torch.float64), bl.Deadline())
     torch.testing.assert_close(found, truth.flatten(1))
 
 
@@ -108,7 +109,7 @@ def test_a_full_leak_makes_a_network_linear():
     network = connected(0)
     weights = [op.weight for op in network.ops if hasattr(op, "weight")]
     cost = normal(1, 2, 4)
-    found = _gradient(network, network.run(normal(2, 2, 6)), cost, torch.ones(2, dtype=torch.float64))
+    found = _gradient(network, network.run(normal(2, 2, 6)), cost, torch.ones(2, dtype=torch.float64), bl.Deadline())
     torch.testing.assert_close(found, cost @ weights[2] @ weights[1] @ weights[0])
 
 
@@ -239,7 +240,7 @@ def test_runs_repeat_and_starts_are_used():
 def test_stops_at_the_deadline():
     prop = Property.of(np.zeros(3), np.ones(3), [[1.0]], [-1.0])
     began = time.perf_counter()
-    assert find_counterexample(constant(), prop, steps=10**9, restarts=10**9, deadline=began) is None
+    assert find_counterexample(constant(), prop, steps=10**9, restarts=10**9, deadline=bl.Deadline(0.1)) is None
     assert time.perf_counter() - began < 10
 
 
@@ -267,7 +268,8 @@ def shared_instances():
 
 @pytest.mark.parametrize(("family", "spec"), SAT)
 def test_known_counterexamples_are_found_and_replayed(shared_instances, family, spec):
-    from blocklp.problems.verification.onnx_reader import Runtime, read_onnx
+    from blocklp.problems.verification.onnx_files import Runtime
+    from blocklp.problems.verification.onnx_reader import read_onnx
     from blocklp.problems.verification.vnnlib_reader import read_property
 
     folder, rows = shared_instances

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from blocklp.errors import FormatError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.verification.properties import Clause, Property
-from blocklp.problems.verification.vnnlib_reader import MOST_CLAUSES, read_property
+from blocklp.problems.verification.vnnlib_reader import read_property
 
 COMPARE = {
     "<=": operator.le,
@@ -93,7 +93,8 @@ def test_conjunction_of_outputs_is_one_clause(read):
     np.testing.assert_array_equal(clause.matrix, [[1, -1], [-4, 1]])
     np.testing.assert_array_equal(clause.right, [0, -1.5])
     np.testing.assert_array_equal(clause.strict, [False, True])
-    assert not any(array.flags.writeable for array in vars(clause).values())
+    arrays = (clause.lower, clause.upper, *clause.box, clause.matrix, clause.right, clause.strict)
+    assert not any(array.flags.writeable for array in arrays)
 
 
 def test_equality_is_two_rows_and_inequality_two_clauses(read):
@@ -139,6 +140,28 @@ def test_decimals_are_rounded_outwards(read):
         assert -Fraction(clause.right[1]) <= stated <= Fraction(clause.right[0])
 
 
+def test_a_counterexample_satisfies_the_decimals_of_the_file(read):
+    """Points around each number satisfy the property exactly if they satisfy the text in rational arithmetic."""
+    numbers = ["0.1", "-0.1", "0.30353115737438202", "1e-3", "0.5", "0.43686676025390625", "1e-330", "-7e22", "0.0"]
+    for text, comparison in product(numbers, ("<=", "<", ">=", ">")):
+        stated, near = Fraction(text), float(text)
+        above = {"<=": lambda v, s=stated: v <= s, "<": lambda v, s=stated: v < s}
+        above |= {">=": lambda v, s=stated: v >= s, ">": lambda v, s=stated: v > s}
+        wide = "(assert (>= X_0 -1e30))" if comparison in ("<=", "<") else "(assert (<= X_0 1e30))"
+        inputs = read(HEAD + wide + f"(assert ({comparison} X_0 {text})) (assert (<= Y_0 0))")
+        outputs = read(HEAD + BOX + f"(assert ({comparison} (* 0.1 Y_0) (* 0.1 {text})))")
+        for value in (near, math.nextafter(near, math.inf), math.nextafter(near, -math.inf)):
+            truth = above[comparison](Fraction(value))
+            assert (inputs.violated([value], [0, 0]) == 0) is truth, (text, comparison, value)
+            assert (outputs.violated([0], [value, 0]) == 0) is truth, (text, comparison, value)
+        # What is proved is proved of a box that contains the stated one.
+        (clause,) = inputs.clauses
+        assert (clause.lower <= clause.box[0]).all() and (clause.box[1] <= clause.upper).all()
+        assert Fraction(clause.lower[0]) <= max(stated, Fraction(-(10**30))) and Fraction(clause.upper[0]) >= min(
+            stated, Fraction(10**30)
+        )
+
+
 def test_alternative_is_dropped_only_if_its_box_is_certainly_empty(read):
     def boxes(*alternatives):
         return len(read(HEAD + BOX + f"(assert (<= Y_0 0)) (assert (or (<= X_0 0) {' '.join(alternatives)}))").clauses)
@@ -172,7 +195,7 @@ def test_damaged_and_missing_files(tmp_path):
     with pytest.raises(FormatError, match="damaged gzip"):
         read_property(path)
     path.write_bytes(b"(assert \xff)")
-    with pytest.raises(FormatError, match=r"case\.vnnlib: not a text file"):
+    with pytest.raises(FormatError, match=r"case\.vnnlib is not text"):
         read_property(path)
 
 
@@ -289,8 +312,12 @@ def test_file_must_fit_the_network(read):
 def test_expansion_is_limited(read):
     pairs = "(assert (or (<= Y_0 0) (<= Y_1 0)))"
     assert len(read(HEAD + BOX + 6 * pairs).clauses) == 64
-    with pytest.raises(FormatError, match=f"{2**60} alternatives after expansion, above {MOST_CLAUSES}"):
+    with pytest.raises(FormatError, match=f"{2**60} alternatives after expansion, above .*raise max_bytes"):
         read(HEAD + BOX + 60 * pairs)
+    with pytest.raises(FormatError, match=r"about 2\^20000 alternatives"):
+        read(HEAD + BOX + 20_000 * pairs)
+    with pytest.raises(FormatError, match="64 alternatives after expansion, above 12;"):
+        read(HEAD + BOX + 6 * pairs, max_bytes=100_000)
 
 
 X_TERMS = st.sampled_from(["X_0", "X_1", "(- X_0)", "(* -2 X_1)", "(+ X_0 X_1 (- X_1))", "(- 1 X_1)", "(* (- 3 2.5) X_0)"])
