@@ -143,7 +143,7 @@ class Sketch:
     def rescaled(self, variables: float, rows: float, costs: float) -> Sketch:
         """The instance in other units: its optimum is multiplied by ``costs``."""
         groups = [g.rescale(variables, rows) for g in self.groups if g.rescale is not None]
-        sides = (self.lower * variables, self.upper * variables, self.point * variables)
+        sides = self.lower * variables, self.upper * variables, self.point * variables
         fixed = {j: (low * variables, high * variables) for j, (low, high) in self.fixed.items()}
         return Sketch(*sides, self.cost * costs / variables, groups, self.offset * costs, fixed, self.maximize)
 
@@ -153,8 +153,8 @@ class Sketch:
         return any(type(g.build()) is Listed for g in self.groups)
 
     def size(self, instance: int) -> float:
-        """The largest term that the objective may hold: what an absolute floor of tolerances follows."""
-        return float((np.abs(self.cost[instance]) * np.maximum(np.abs(self.lower), np.abs(self.upper))).max())
+        """The largest magnitudes that the terms of the objective may have, added up."""
+        return float((np.abs(self.cost[instance]) * np.maximum(np.abs(self.lower), np.abs(self.upper))).sum())
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{len(g.scope)} {g.build().name}" for g in self.groups)
