@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import multiprocessing
 import resource
+import signal
 import warnings
 from multiprocessing.connection import Connection
 from typing import Any
@@ -79,6 +81,8 @@ def serve(pipe: Connection) -> None:
     from bench.soak import reading
     from blocklp.errors import BlocklpError
 
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not to outlive a parent that is ended
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     reading.warm()

@@ -38,7 +38,7 @@ def random_crf(draw: Draw) -> tuple[DenseCRF, np.ndarray, np.ndarray]:
 
 
 def all_energies(unary: np.ndarray, pairs: np.ndarray) -> dict[tuple[int, ...], float]:
-    """Unaries plus every ordered or unordered pair, as :meth:`DenseCRF.energy` has it: its factor is found by comparing."""
+    """Unaries, and each pair of points once."""
     points, labels = unary.shape
     found = {}
     for x in itertools.product(range(labels), repeat=points):
@@ -75,35 +75,32 @@ def energies_and_bounds(draw: Draw) -> None:
 @trial("dense CRFs", "The labelling of a method is the method's own, also where a constant one has less energy.")
 def own_labellings(draw: Draw) -> None:
     crf, _, _ = random_crf(draw)
-    method = draw.pick("mean-field", "qp-cvx", "prox-lp", "l2fw", "efw")
-    try:
-        found = solve_densecrf(crf, method)
-    except BlocklpError:
-        return
+    found = solve_densecrf(crf, "mean-field", steps=draw.count(1, 5))
     own = found.y.argmax(1)
     # Labels that a point has as much of as of another may differ.
     clear = found.y.sort(1).values[:, -1] - found.y.sort(1).values[:, -2] > 1e-6 if crf.labels > 1 else own >= 0
     wrong = (own != found.labelling) & clear
-    if method in ("mean-field", "qp-cvx"):
-        claim(not bool(wrong.any()), f"{method} ends at {own.tolist()}, and its labelling is {found.labelling.tolist()} ({found.source})")
+    claim(not bool(wrong.any()), f"mean field ends at {own.tolist()}, and its labelling is {found.labelling.tolist()} ({found.source})")
 
 
-@trial("dense CRFs", "Marginals of a layer do not depend on what needs gradients.")
+@trial("dense CRFs", "Marginals of a layer do not depend on what needs gradients.", seconds=120)
 def layers(draw: Draw) -> None:
-    labels, height, width = draw.count(2, 4), draw.count(3, 8), draw.count(3, 8)
+    exact = draw.chance(0.2)
+    labels, height, width = draw.count(2, 4), draw.count(8, 20 if exact else 100), draw.count(8, 20 if exact else 100)
     torch.manual_seed(int(draw.random.integers(2**31)))
-    image, logits = 255 * torch.rand(1, 3, height, width), torch.randn(1, labels, height, width)
+    image, logits = 255 * torch.rand(1, 3, height, width), 3 * torch.randn(1, labels, height, width)
+    image = torch.nn.functional.avg_pool2d(image, 5, 1, 2).round()
     layer = DenseCRFLayer(
         labels,
         smooth=(float(1 + 3 * draw.random.random()), 3.0),
-        bilateral=(20.0, float(5 + 30 * draw.random.random()), 5.0) if draw.chance(0.7) else None,
+        bilateral=(8.0, float(5 + 30 * draw.random.random()), 5.0) if draw.chance(0.7) else None,
         method=draw.pick("mean-field", "efw", "l2fw"),
-        exact=draw.chance(0.3),
+        exact=exact,
     )
     with torch.no_grad():
         plain = layer(image, logits)
-    layer.log_stretch.requires_grad_(draw.chance(0.5))
-    image.requires_grad_(draw.chance(0.5))
+    layer.log_stretch.requires_grad_(draw.chance(0.6))
+    image.requires_grad_(draw.chance(0.6))
     logits.requires_grad_(draw.chance(0.5))
     other = layer(image, logits).detach()
     differs = float((plain - other).abs().max())

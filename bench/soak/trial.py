@@ -18,7 +18,7 @@ T = TypeVar("T")
 SIZES = (0.1, 0.25, 0.5)
 """What a failing trial is repeated with, so that its finding is as small as can be."""
 
-SHRINKING_SEEDS, SHRINKING_SECONDS = 6, 10.0
+SHRINKING_SEEDS, SHRINKING_SECONDS = 4, 4.0
 """Seeds tried at each size, and seconds spent on them all."""
 
 
