@@ -10,7 +10,6 @@ from typing import Any
 
 from bench import registry, report
 
-
 OPTIONS = {
     "limit": "seconds for each solver and instance",
     "minutes": "how long trials are made",

@@ -17,12 +17,13 @@ WORKERS = max(1, min(2, os.cpu_count() or 1))
 
 FAULTS = Path(__file__).parents[1] / "soak" / "faults.md"
 
-NOTE = """Trials are functions of a seed that state a property: random models of every block type with exact optima in fractions, all
-methods, both precisions, warm starts, batches, certificates, exact solvers, networks, dense CRFs, files that are damaged on purpose,
-wrong options, time limits.  A finding is a property that does not hold; it is printed when it comes, made small where a few seconds
-suffice, with the line that repeats it (`python -m bench.soak TRIAL SEED`).  A trial is skipped where the truth cannot be proved, such as
-a basis that is feasible for HiGHS and not in exact arithmetic.  `limits` runs beside other trials: what is late there by three times
-the bar of [the page of deadlines](deadlines.md) is a finding, and how late calls are is in the last column."""
+NOTE = """Trials are functions of a seed that state a property: random models of every block type with exact optima in
+fractions, all methods, both precisions, warm starts, batches, certificates, exact solvers, networks, dense CRFs, files that are
+damaged on purpose, wrong options, time limits.  A finding is a property that does not hold; it is printed when it comes, made small
+where a few seconds suffice, with the line that repeats it (`python -m bench.soak TRIAL SEED`).  A trial is skipped where the truth
+cannot be proved, such as where a basis is feasible for HiGHS and not in exact arithmetic.  `limits` runs beside other trials: what
+is late there by three times the bar of [the page of deadlines](deadlines.md) is a finding; how late calls are is in the last
+column."""
 
 
 @case("soak", "Random trials of everything", NOTE, appendix=FAULTS.read_text(), minutes=10.0, seed=0)

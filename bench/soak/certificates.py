@@ -9,8 +9,9 @@ import torch
 
 import blocklp as bl
 from bench.soak.engine import Settings, above_truth, solved
-from bench.soak.instances import Charged, Listed, Sketch, random_sketch, rescaled, table_group
+from bench.soak.instances import Sketch, random_sketch, rescaled, table_group
 from bench.soak.trial import Draw, claim, trial
+from bench.soak.users import Charged, Listed
 
 
 def check_certificate(sketch: Sketch, found: bl.Certificate, how: str) -> None:
@@ -68,6 +69,8 @@ def certificates_are_tight(draw: Draw) -> None:
     size = sketch.size(0) + abs(float(found.bound))
     claim(
         lost <= 1e-5 * size,
-        lambda: f"bound {float(found.bound):.9g} is certified as {float(certificate.bound):.9g}, costs of "
-        f"{float(np.abs(sketch.cost).max()):.3g}: {sketch}",
+        lambda: (
+            f"bound {float(found.bound):.9g} is certified as {float(certificate.bound):.9g}, costs of "
+            f"{float(np.abs(sketch.cost).max()):.3g}: {sketch}"
+        ),
     )

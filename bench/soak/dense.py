@@ -14,7 +14,7 @@ from blocklp.problems.densecrf import METHODS, DenseCRF, DenseCRFLayer, Kernel, 
 
 
 def random_crf(draw: Draw) -> tuple[DenseCRF, np.ndarray, np.ndarray]:
-    """A few points with exact kernels: the energy, its unaries, and what pairs of labels cost ``(points, points, labels, labels)``."""
+    """A few points with exact kernels: the energy, its unaries, and costs of pairs ``(points, points, labels, labels)``."""
     points, labels = draw.count(2, 6), draw.count(2, 3)
     unary = draw.random.random((points, labels)) * draw.pick(1.0, 5.0, 1e-4, 1e4)
     pairs, kernels = np.zeros((points, points, labels, labels)), []
@@ -80,7 +80,9 @@ def own_labellings(draw: Draw) -> None:
     # Labels that a point has as much of as of another may differ.
     clear = found.y.sort(1).values[:, -1] - found.y.sort(1).values[:, -2] > 1e-6 if crf.labels > 1 else own >= 0
     wrong = (own != found.labelling) & clear
-    claim(not bool(wrong.any()), f"mean field ends at {own.tolist()}, and its labelling is {found.labelling.tolist()} ({found.source})")
+    claim(
+        not bool(wrong.any()), f"mean field ends at {own.tolist()}, and its labelling is {found.labelling.tolist()} ({found.source})"
+    )
 
 
 @trial("dense CRFs", "Marginals of a layer do not depend on what needs gradients.", seconds=120)

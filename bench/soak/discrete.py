@@ -76,7 +76,9 @@ def qpbo_bounds(draw: Draw) -> None:
     best = min(known.values())
     found = solve_qpbo(qubo, tighten=draw.chance(0.3), passes=draw.pick(20, 500))
     bound = float(found.relaxation.bound)
-    claim(Fraction(bound) <= best, f"the bound {bound!r} is above the least energy {float(best)!r}, n = {qubo.n}, offset {qubo.offset}")
+    claim(
+        Fraction(bound) <= best, f"the bound {bound!r} is above the least energy {float(best)!r}, n = {qubo.n}, offset {qubo.offset}"
+    )
     fixed = verified_persistency(qubo, draw.random.random(qubo.n))
     minimisers = [y for y, value in known.items() if value == best]
     weak = [y for y in minimisers if all(w in (-1, a) for w, a in zip(fixed.weak.tolist(), y, strict=True))]
@@ -98,7 +100,10 @@ def independent_sets(draw: Draw) -> None:
     own = sum((w for w, k in zip(weights, y, strict=True) if k), Fraction(0))
     claim(not any(y[i] and y[j] for i, j in edges), f"the set {y} is not independent")
     claim(Fraction(found.bound) >= best, f"the bound {found.bound!r} is below the largest weight {float(best)!r}, n = {n}")
-    claim(not found.proven or float(best - own) <= 4e-9 * float(sum(weights)), f"{float(own)!r} is called optimal, and {float(best)!r} is")
+    claim(
+        not found.proven or float(best - own) <= 4e-9 * float(sum(weights)),
+        f"{float(own)!r} is called optimal, and {float(best)!r} is",
+    )
     relaxed = solve_mis(graph, draw.pick("edges", "cliques"), passes=draw.pick(20, 500))
     bound = float(relaxed.relaxation.bound)
     claim(Fraction(abs(bound)) >= best, f"the bound {bound!r} of the relaxation is below the largest weight {float(best)!r}, n = {n}")
@@ -141,7 +146,10 @@ def fields_exactly(draw: Draw) -> None:
     own = known[tuple(found.labels.tolist())]
     size = sum(float(np.abs(t[np.isfinite(t)]).sum()) for _, t in mrf.factors)
     claim(found.bound <= best, f"the bound {found.bound!r} is above the least energy {float(best)!r}, labels {mrf.counts.tolist()}")
-    claim(not found.proven or float(own - best) <= 4e-9 * size, f"{float(own)!r} is called optimal, and {float(best)!r} is the least energy")
+    claim(
+        not found.proven or float(own - best) <= 4e-9 * size,
+        f"{float(own)!r} is called optimal, and {float(best)!r} is the least energy",
+    )
 
 
 @trial("relaxations", "Bounds of Markov random fields are below the least energy, whatever the constant.", weight=2)
@@ -177,7 +185,9 @@ def other_forms(draw: Draw) -> None:
         model.set_objective(sum(x))
         model.add_constraint(sum(x) >= 1, label="one")
     else:
-        model = dimod.BinaryQuadraticModel({i: float(matrix[i, i]) for i in range(n)}, {(0, 1): 1.5}, 0.25, draw.pick("BINARY", "SPIN"))
+        model = dimod.BinaryQuadraticModel(
+            {i: float(matrix[i, i]) for i in range(n)}, {(0, 1): 1.5}, 0.25, draw.pick("BINARY", "SPIN")
+        )
     try:
         qubo = Qubo.from_bqm(model)
     except BlocklpError:
@@ -187,4 +197,7 @@ def other_forms(draw: Draw) -> None:
     binary = model.change_vartype("BINARY", inplace=False)
     for y in itertools.product((0, 1), repeat=n):
         want = binary.energy(dict(enumerate(y)))
-        claim(abs(float(qubo.energy(np.array(y))) - want) <= 1e-9 * (1 + abs(want) + np.abs(matrix).sum()), "an energy differs from dimod's")
+        claim(
+            abs(float(qubo.energy(np.array(y))) - want) <= 1e-9 * (1 + abs(want) + np.abs(matrix).sum()),
+            "an energy differs from dimod's",
+        )

@@ -18,10 +18,10 @@ FLOOR = 2e-3
 """What gaps are relative to at least, as a share of the largest terms of the objective added up: twice what is documented."""
 
 VIOLATION = 20.0
-"""Largest violation of a row, in ``feasibility_tol`` of the row's largest term or side: what is measured elsewhere differs a little."""
+"""Largest violation of a row, in ``feasibility_tol`` of its largest term or side: the solver may measure a little otherwise."""
 
 ROW_FLOOR = 1e-4
-"""What violations are relative to at least, as a share of a row's largest term at the bounds of its variables; 1 where its side is 0."""
+"""What violations are relative to at least: a share of a row's largest term at the bounds of its variables; 1 if its side is 0."""
 
 BELIEVED = 1e-14
 """What the rounding of a user's oracle, which nothing states, may raise ``bound`` by, relative to the terms of the objective."""
@@ -169,13 +169,15 @@ def check_optimal(sketch: Sketch, model: bl.Model, found: bl.Solution, how: Sett
         rounding = 1e-14 * max(abs(primal), abs(bound))
         claim(
             abs(primal - bound) <= 1.01 * allowed + rounding,
-            lambda: f"optimal at tol {tol:g} with |primal - bound| = {abs(primal - bound):.3g}, primal {primal:.9g}, bound "
-            f"{bound:.9g}, largest terms {sketch.size(i):.3g}: {sketch}; {how}",
+            (
+                f"optimal at tol {tol:g} with |primal - bound| = {abs(primal - bound):.3g}, primal {primal:.9g}, bound "
+                f"{bound:.9g}, largest terms {sketch.size(i):.3g}: {sketch}; {how}"
+            ),
         )
         missing = -float(above_truth(sketch, bound, i))
         claim(
             missing <= 5 * allowed + 1e-5 * sketch.size(i) + rounding,
-            lambda: f"optimal, and the bound is {missing:.3g} from the optimum {float(sketch.truths[i][0]):.9g}: {sketch}; {how}",
+            f"optimal, and the bound is {missing:.3g} from the optimum {float(sketch.truths[i][0]):.9g}: {sketch}; {how}",
         )
         check_feasible(model, found, i, sketch, how)
 
@@ -186,7 +188,9 @@ def check_feasible(model: bl.Model, found: bl.Solution, instance: int, sketch: S
     reach = torch.as_tensor(np.maximum(np.abs(sketch.lower), np.abs(sketch.upper)))
     for j, (low, high) in sketch.fixed.items():
         over = max(low - float(x[j]), float(x[j]) - high)
-        claim(over <= VIOLATION * tol * float(reach[j]), f"variable {j} is {over:.3g} outside its bounds {low}, {high}: {sketch}; {how}")
+        claim(
+            over <= VIOLATION * tol * float(reach[j]), f"variable {j} is {over:.3g} outside its bounds {low}, {high}: {sketch}; {how}"
+        )
     for blocks in model.blocks:
         rows = blocks.type.constraints()
         if rows is None:
@@ -235,9 +239,11 @@ def _compare_units(draw: Draw, sketch: Sketch, variables: float, rows: float, co
     same = first.status == second.status and abs(int(first.passes) - int(second.passes)) <= 0.2 * int(first.passes) + 20
     claim(
         same and (max(gaps) <= 1.5 * min(gaps) + how.options["tol"] or first.status[0] is not bl.Status.OPTIMAL),
-        lambda: f"in one unit {first.status[0].name.lower()} with gap {gaps[0]:.3g} after {int(first.passes)} passes, in another "
-        f"(variables times {variables:.3g}, rows times {rows:.3g}, costs times {costs:.3g}) {second.status[0].name.lower()} with gap "
-        f"{gaps[1]:.3g} after {int(second.passes)}: {sketch}; {how}",
+        lambda: (
+            f"in one unit {first.status[0].name.lower()} with gap {gaps[0]:.3g} after {int(first.passes)} passes, in another "
+            f"(variables times {variables:.3g}, rows times {rows:.3g}, costs times {costs:.3g}) {second.status[0].name.lower()} with "
+            f"gap {gaps[1]:.3g} after {int(second.passes)}: {sketch}; {how}"
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """Random models of every block type, stated twice: as a model, and as a program whose optimum is known exactly.
 
-Every model is built around a point that satisfies it, exactly, so that none may be called infeasible.  The program is written from the
-definition of each type, vertices or rows, and asks the package for nothing.
+Every model is built around a point that satisfies it, exactly, so that none may be called infeasible.  The program is
+written from the definition of each type, vertices or rows, and asks the package for nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 import blocklp as bl
 from bench.soak import exact_lp
 from bench.soak.trial import Draw
+from bench.soak.users import Charged, Listed
 from blocklp.oracles import AtMostOne, Box, Chain, Edge, FourClique, FourCycle, Joint, Knapsack, Pairwise, Polytope, Simplex, Triangle
 from blocklp.oracles.relu import ReluHull
 
@@ -258,7 +258,9 @@ def labels(draw: Draw, batch: int) -> Sketch:
         """Variables of the joint labels of some of them, new ones."""
         sizes = [counts[i] for i in members]
         begin = len(point)
-        point.extend(float(all(chosen[i] == a for i, a in zip(members, own))) for own in itertools.product(*map(range, sizes)))
+        point.extend(
+            float(all(chosen[i] == a for i, a in zip(members, own, strict=False))) for own in itertools.product(*map(range, sizes))
+        )
         return list(range(begin, len(point)))
 
     def add(build: Callable[[], bl.BlockType], members: Sequence[int], parts: Sequence[tuple[int, ...]]) -> None:
@@ -271,7 +273,7 @@ def labels(draw: Draw, batch: int) -> Sketch:
         for own in itertools.product(*(range(counts[i]) for i in members)):
             row: list[float] = []
             for part in parts:
-                row += [float(all(own[k] == a for k, a in zip(part, some))) for some in _labels(counts, members, part)]
+                row += [float(all(own[k] == a for k, a in zip(part, some, strict=False))) for some in _labels(counts, members, part)]
             rows.append(row)
         groups.append(Group(build, np.array([scope]), vertices=[np.array(rows)]))
 
@@ -323,6 +325,8 @@ def full_knapsack(draw: Draw, n: int) -> Sketch:
     held = int(draw.random.integers(1, n))
     weights = draw.random.integers(1, 9999, n) / 10
     weights[held:] = 10.0 ** -draw.random.integers(1, 18, n - held)
+    if draw.chance(0.2):
+        weights[-1] = draw.pick(1e-310, 5e-324)
     low = draw.pick(0.0, 0.0, -1.0) * np.ones(n)
     point = np.where(np.arange(n) < held, 1.0, low)
     load = sum((Fraction(w) * Fraction(v) for w, v in zip(weights.tolist(), point.tolist(), strict=True)), Fraction(0))
@@ -402,7 +406,9 @@ def polytopes(draw: Draw, batch: int, reach: int | None = None) -> Sketch:
             entries = draw.random.integers(-9, 10, dim) / draw.pick(1, 10) / (10.0 ** powers[scope] if reach is None else 1.0)
             if not entries.any():
                 continue
-            load = sum((Fraction(a) * Fraction(v) for a, v in zip(entries.tolist(), point[scope].tolist())), Fraction(0))
+            load = sum(
+                (Fraction(a) * Fraction(v) for a, v in zip(entries.tolist(), point[scope].tolist(), strict=False)), Fraction(0)
+            )
             slack = Fraction(float(draw.random.integers(0, 5))) * Fraction(float(np.abs(entries).max()))
             most, least = above(load + slack), -above(-(load - slack))
             rows.append((entries.tolist(), *draw.pick((-math.inf, most), (-math.inf, most), (least, math.inf), (least, most))))
@@ -462,7 +468,10 @@ def hulls(draw: Draw, batch: int) -> Sketch:
     z = np.clip(z, low, high)
     point = np.concatenate([z, np.maximum(z, 0)])
     scope = np.stack([np.arange(n), n + np.arange(n)], 1)
-    corners = [np.array([[lo, 0.0 if lo < 0 else lo], [hi, hi], [0.0, 0.0] if lo < 0 else [hi, hi]]) for lo, hi in zip(low, high)]
+    corners = [
+        np.array([[lo, 0.0 if lo < 0 else lo], [hi, hi], [0.0, 0.0] if lo < 0 else [hi, hi]])
+        for lo, hi in zip(low, high, strict=False)
+    ]
     groups = [Group(lambda: ReluHull(low, high), scope, vertices=[np.unique(c, axis=0) for c in corners])]
     lower, upper = np.concatenate([low, np.zeros(n)]), np.concatenate([high, high])
     rows: Rows = []
@@ -470,7 +479,7 @@ def hulls(draw: Draw, batch: int) -> Sketch:
     for _ in range(draw.count(1, 2)):
         entries = draw.random.integers(-5, 6, len(some)).astype(float)
         if entries.any():
-            load = sum((Fraction(a) * Fraction(v) for a, v in zip(entries.tolist(), point[some].tolist())), Fraction(0))
+            load = sum((Fraction(a) * Fraction(v) for a, v in zip(entries.tolist(), point[some].tolist(), strict=False)), Fraction(0))
             rows.append((entries.tolist(), -math.inf, above(load)))
     if rows:
         groups.append(polytope(rows, some, lower, upper))
@@ -485,25 +494,3 @@ LAYOUTS: dict[str, Callable[[Draw, int], Sketch]] = {
     "tables": tables,
     "hulls": hulls,
 }
-
-
-class Listed(bl.BlockType):
-    """A type as users write them: an oracle alone."""
-
-    def __init__(self, table: Array) -> None:
-        self.table = torch.as_tensor(table)
-        self.dim = self.table.shape[1]
-
-    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """The best row."""
-        table = self.table.to(cost)
-        point = table[(cost @ table.T).argmin(-1)]
-        return point, (cost * point).sum(-1)
-
-
-class Charged(Listed):
-    """The same type with an error of its value, as the conformance tests want it."""
-
-    def value_error(self, cost: Tensor) -> Tensor:
-        """A generous charge for rounding."""
-        return 64 * torch.finfo(cost.dtype).eps * (cost.abs() @ self.table.abs().amax(0).to(cost))

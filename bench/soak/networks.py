@@ -27,7 +27,7 @@ def random_layers(draw: Draw, scale: float = 1.0) -> Layers:
     made = []
     for first, second in itertools.pairwise(sizes):
         weight = draw.random.normal(size=(second, first)) * scale
-        made.append((weight.astype(np.float32), (draw.random.normal(size=second) * scale**draw.pick(0, 1)).astype(np.float32)))
+        made.append((weight.astype(np.float32), (draw.random.normal(size=second) * scale ** draw.pick(0, 1)).astype(np.float32)))
     return made
 
 
@@ -97,11 +97,15 @@ def random_query(draw: Draw, layers: Layers) -> tuple[Query, list[Fraction]]:
     inputs = layers[0][0].shape[1]
     digits = draw.pick(1, 2, 4, 6)
     centre = draw.random.integers(-(10**digits), 10**digits, inputs)
-    width = draw.random.integers(0, max(2, 10**digits // draw.pick(2, 20, 200)), inputs) if draw.chance(0.9) else np.zeros(inputs, int)
+    width = (
+        draw.random.integers(0, max(2, 10**digits // draw.pick(2, 20, 200)), inputs) if draw.chance(0.9) else np.zeros(inputs, int)
+    )
     texts = [[_decimal(int(v), digits) for v in side] for side in (centre - width, centre + width)]
     if draw.chance(0.4):  # as data sets write what was a float32
         ends = (np.array([[float(v) for v in side] for side in texts]) + draw.random.random((2, inputs)) * 1e-3).astype(np.float32)
-        texts = [[np.format_float_positional(v, precision=draw.pick(16, 17)) for v in side.astype(float)] for side in np.sort(ends, 0)]
+        texts = [
+            [np.format_float_positional(v, precision=draw.pick(16, 17)) for v in side.astype(float)] for side in np.sort(ends, 0)
+        ]
     share = draw.random.random(inputs) if draw.chance(0.5) else draw.random.integers(0, 2, inputs)
     inner = [Fraction(a) + Fraction(float(s)) * (Fraction(b) - Fraction(a)) for a, b, s in zip(*texts, share, strict=True)]
     y = outputs(layers, inner)
@@ -126,7 +130,11 @@ def _rounded_up(value: Fraction, digits: int = 9) -> str:
     return _decimal(-((-value * 10**digits).__floor__()), digits)
 
 
-@trial("verification", "Verdicts are right at every point that is tried, and witnesses satisfy the decimals of the file, exactly.", weight=3)
+@trial(
+    "verification",
+    "Verdicts are right at every point that is tried, and witnesses satisfy the decimals of the file, exactly.",
+    weight=3,
+)
 def verdicts(draw: Draw) -> None:
     layers = random_layers(draw, scale=draw.pick(1.0, 1.0, 1e-3, 1e3))
     query, planted = random_query(draw, layers)
@@ -176,7 +184,9 @@ def neurons(draw: Draw) -> None:
     for point in [planted, *_points(draw, query)]:
         inside = [min(max(v, Fraction(a)), Fraction(b)) for v, (a, b) in zip(point, box, strict=True)]
         for i, (a, v, b) in enumerate(zip(lower, outputs(layers, inside), upper, strict=True)):
-            claim(Fraction(a) <= v <= Fraction(b), f"{method}: output {i} is {float(v)!r} at a point, and its bounds are {a!r}, {b!r}")
+            claim(
+                Fraction(a) <= v <= Fraction(b), f"{method}: output {i} is {float(v)!r} at a point, and its bounds are {a!r}, {b!r}"
+            )
 
 
 @trial("verification", "Weights whose products leave float32 are verified or refused, without a crash.", weight=2)
@@ -201,7 +211,12 @@ def huge_weights(draw: Draw) -> None:
             claim(y > Fraction(right), f"unsat is said, and the corner {corner} has the output {float(y)} <= {right}")
 
 
-@trial("verification", "A verdict is printed though its file cannot be written, or the place is refused before the search.", weight=0.3, seconds=120)
+@trial(
+    "verification",
+    "A verdict is printed though its file cannot be written, or the place is refused before the search.",
+    weight=0.3,
+    seconds=120,
+)
 def places_that_cannot_be_written(draw: Draw) -> None:
     layers = random_layers(draw)
     query, _ = random_query(draw, layers)
@@ -211,7 +226,15 @@ def places_that_cannot_be_written(draw: Draw) -> None:
         query.write(prop)
         option = draw.pick("--result-file", "--serialise-assignments")
         place = Path(folder) / "missing" / "deeper" / "out" if option == "--result-file" else prop / "x"
-        command = [sys.executable, "-c", "from blocklp.problems.cli import main; main()", "verify", str(prop), "--network", str(network)]
+        command = [
+            sys.executable,
+            "-c",
+            "from blocklp.problems.cli import main; main()",
+            "verify",
+            str(prop),
+            "--network",
+            str(network),
+        ]
         plain = subprocess.run([*command, "--quiet"], capture_output=True, text=True, timeout=100)
         done = subprocess.run([*command, "--quiet", option, str(place)], capture_output=True, text=True, timeout=100)
     verdict = plain.stdout.split("\n")[0]
@@ -221,7 +244,8 @@ def places_that_cannot_be_written(draw: Draw) -> None:
     claim("Traceback" not in done.stderr, f"{option} {place.name}: {done.stderr.strip().splitlines()[-1:]}")
     claim(
         said == verdict or (refused and early and _before(done.stderr)),
-        f"the verdict is {verdict}, and with {option} at a place that cannot be written {said!r} is printed: {done.stderr.strip()[-150:]!r}",
+        f"the verdict is {verdict}, and with {option} at a place that cannot be written {said!r} is printed: "
+        f"{done.stderr.strip()[-150:]!r}",
     )
 
 

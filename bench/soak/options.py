@@ -20,6 +20,7 @@ OPTIMUM = -5.0
 JUNK: tuple[Any, ...] = ("a", None, -1, 0, -1.0, float("nan"), float("inf"), 3, 2.5, [1, 2, 3], [], {}, {"x": 1}, object(), True)
 JUNK += (torch.zeros(7), torch.tensor([torch.nan]), np.zeros((2, 3)))
 
+
 def small() -> tuple[bl.Model, bl.Variable]:
     """A knapsack of three items."""
     model = bl.Model()
@@ -41,7 +42,10 @@ def options_of_solve(draw: Draw) -> None:
         try:
             _right(model.solve(**{name: value}), f"{name}={value!r}")
         except BlocklpError as error:
-            claim(name in str(error) or name in ("callback", "device", "bounds"), f"{name}={value!r}: the error does not name it: {error}")
+            claim(
+                name in str(error) or name in ("callback", "device", "bounds"),
+                f"{name}={value!r}: the error does not name it: {error}",
+            )
         except Exception as error:
             raise Finding(f"{name}={value!r}: {type(error).__name__} from inside: {str(error)[:150]}") from error
 

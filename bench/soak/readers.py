@@ -177,7 +177,9 @@ def same(first: object, second: object) -> bool:
     return first == second
 
 
-@trial("readers", "A file is read right whatever its compression and the case of its suffix, or refused for want of a format.", weight=2)
+@trial(
+    "readers", "A file is read right whatever its compression and the case of its suffix, or refused for want of a format.", weight=2
+)
 def files_of_any_suffix(draw: Draw) -> None:
     kind = draw.pick(*TEXTS)
     write, suffixes, function = TEXTS[kind]
@@ -322,7 +324,9 @@ def sums_up_to_the_upper_bound(draw: Draw) -> None:
     if not math.isinf(best):
         claim(energy == best, f"the least energy is {best}, and {energy} is found (proven: {proven})")
         return
-    claim(math.isinf(energy), f"all labellings reach the upper bound, and {labels} with energy {energy} is returned (proven: {proven})")
+    claim(
+        math.isinf(energy), f"all labellings reach the upper bound, and {labels} with energy {energy} is returned (proven: {proven})"
+    )
 
 
 def _onnx(draw: Draw) -> bytes:
@@ -348,7 +352,9 @@ def _onnx(draw: Draw) -> bytes:
         weights += [helper.make_tensor(k, TensorProto.INT64, [len(v)], v) for k, v in ints.items()]
         scalars = {"from": 0, "to": large, "step": 1}
         weights += [helper.make_tensor(k, TensorProto.INT64, [], [v]) for k, v in scalars.items()]
-        given = {"ConstantOfShape": ["size"], "Expand": ["one", "size"], "Range": ["from", "to", "step"], "Tile": ["one", "size"]}[grown]
+        given = {"ConstantOfShape": ["size"], "Expand": ["one", "size"], "Range": ["from", "to", "step"], "Tile": ["one", "size"]}[
+            grown
+        ]
         value = {"value": helper.make_tensor("v", TensorProto.FLOAT, [1], [0.5])} if grown == "ConstantOfShape" else {}
         nodes.append(helper.make_node(grown, given, ["g"], **value))
         nodes.append(helper.make_node("Cast", ["g"], ["f"], to=TensorProto.FLOAT))
@@ -392,7 +398,9 @@ BINARIES: dict[str, tuple[Callable[[Draw], bytes], str, str, tuple[object, ...]]
 }
 
 
-@trial("readers", "Constants of a network that grow to gigabytes while they are folded are refused, or the network is read.", seconds=90)
+@trial(
+    "readers", "Constants of a network that grow to gigabytes while they are folded are refused, or the network is read.", seconds=90
+)
 def constants_that_grow(draw: Draw) -> None:
     data = _onnx(draw)
     try:
@@ -418,6 +426,8 @@ def boxes_of_queries(draw: Draw) -> None:
     found = read("box.vnnlib", "\n".join(lines).encode(), "query")
     for i, pair in enumerate(texts):
         low, high = (found[0][k][i] for k in (0, 1))  # type: ignore[index]
-        claim(Fraction(low) <= Fraction(pair[0]) and Fraction(pair[1]) <= Fraction(high), f"the box {low!r}, {high!r} cuts {pair} off")
+        claim(
+            Fraction(low) <= Fraction(pair[0]) and Fraction(pair[1]) <= Fraction(high), f"the box {low!r}, {high!r} cuts {pair} off"
+        )
         room = max(abs(low), abs(high)) * 3e-16
         claim(Fraction(pair[0]) - Fraction(low) <= Fraction(room), f"the box begins at {low!r}, and the file says {pair[0]}")

@@ -68,9 +68,7 @@ def evidence(path: str) -> Any:
 
 
 def network(path: str) -> Any:
-    """Numbers of inputs and outputs, and outputs at zero."""
-    import torch
-
+    """Numbers of inputs and outputs of a network."""
     from blocklp.problems.verification import read_onnx
 
     found = read_onnx(path)

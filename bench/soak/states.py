@@ -11,8 +11,9 @@ from torch import Tensor
 
 import blocklp as bl
 from bench.soak.engine import Settings, check_bounds, check_optimal, settings, solved
-from bench.soak.instances import Listed, Sketch, assignment, costs, products, random_sketch, rescaled
+from bench.soak.instances import Sketch, assignment, costs, products, random_sketch, rescaled
 from bench.soak.trial import Draw, claim, trial
+from bench.soak.users import Single
 from blocklp.errors import BlocklpError
 from blocklp.oracles import Knapsack
 
@@ -43,9 +44,7 @@ def warm_starts(draw: Draw) -> None:
     if kind == "other method":
         how = Settings(draw.pick(*bl.METHODS), how.dtype, how.options)
     try:
-        second = model.compile(dtype=how.dtype).solve(
-            method=how.method, bounds=sketch.bounds(model), warm_start=state, **how.options
-        )
+        second = model.compile(dtype=how.dtype).solve(method=how.method, bounds=sketch.bounds(model), warm_start=state, **how.options)
     except BlocklpError:
         return
     check_bounds(sketch, second, f"{how}, a warm start with {kind}")
@@ -83,7 +82,10 @@ def alone_and_beside(draw: Draw) -> None:
     assert alone is not None
     size = sketch.size(i) + abs(float(alone.bound))
     differs = abs(float(alone.bound) - float(together.bound[i]))
-    claim(differs <= 2e-2 * size, f"instance {i} has bound {float(together.bound[i]):.9g}, alone {float(alone.bound):.9g}: {sketch}; {how}")
+    claim(
+        differs <= 2e-2 * size,
+        f"instance {i} has bound {float(together.bound[i]):.9g}, alone {float(alone.bound):.9g}: {sketch}; {how}",
+    )
 
 
 @trial("solver", "A compiled solver minimises the objective that the model has, or says that it was replaced.")
@@ -117,7 +119,10 @@ def block_data_are_copied(draw: Draw) -> None:
     given = draw.pick(weights, capacity, low, high)
     given.mul_(3).add_(0.25)
     after = float(model.solve().bound)
-    claim(abs(before - after) <= 1e-6 * abs(before), f"the bound was {before:.9g}, and is {after:.9g} after a tensor was changed that had been given as data")
+    claim(
+        abs(before - after) <= 1e-6 * abs(before),
+        f"the bound was {before:.9g}, and is {after:.9g} after a tensor was changed that had been given as data",
+    )
 
 
 @trial("solver", "A repair hook that returns infeasible points hides none that are found without it.")
@@ -133,8 +138,10 @@ def hooks_hide_nothing(draw: Draw) -> None:
     claim(
         not np.isfinite(float(without.primal))
         or worse * (float(found.primal) - float(without.primal)) <= 1e-2 * (sketch.size(0) + abs(float(without.primal))),
-        lambda: f"without the hook primal {float(without.primal):.9g}, with it {float(found.primal):.9g} "
-        f"({found.status[0].name.lower()}): {sketch}",
+        lambda: (
+            f"without the hook primal {float(without.primal):.9g}, with it {float(found.primal):.9g} "
+            f"({found.status[0].name.lower()}): {sketch}"
+        ),
     )
 
 
@@ -168,16 +175,6 @@ def gradients(draw: Draw) -> None:
     claim(abs(slope - grad) <= 1e-3 * (1 + abs(slope)), f"the gradient is {grad:.6g}, finite differences give {slope:.6g}")
 
 
-class Single(Listed):
-    """An oracle that calculates in single precision and answers in double."""
-
-    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """The best row, its value as float32 knows it."""
-        table, given = self.table.float(), cost.float()
-        point = table[(given @ table.T).argmin(-1)]
-        return point.to(cost.dtype), (given * point).sum(-1).to(cost.dtype)
-
-
 @trial("solver", "An oracle that calculates in float32 is refused by check with a message that says so, or the bound is valid.")
 def single_precision_oracles(draw: Draw) -> None:
     n, model = draw.count(2, 4), bl.Model()
@@ -195,4 +192,7 @@ def single_precision_oracles(draw: Draw) -> None:
     found = model.solve(passes=100)
     least = min(sum(Fraction(float(c)) * Fraction(float(v)) for c, v in zip(cost, row, strict=True)) for row in table)
     for bound in (float(found.bound), float(found.safe_bound)):
-        claim(bound == -np.inf or Fraction(bound) <= least, f"check passes, and a bound is {float(Fraction(bound) - least):.3g} too high")
+        claim(
+            bound == -np.inf or Fraction(bound) <= least,
+            f"check passes, and a bound is {float(Fraction(bound) - least):.3g} too high",
+        )
