@@ -139,7 +139,19 @@ def bounds_by_instance(draw: Draw) -> None:
     lower[some] = np.repeat(sketch.point[None], 3, 0)[some]
     if draw.chance(0.5):
         upper[some] = lower[some]
-    found = model.solve(bounds={x: (lower, upper)}, passes=200)
+    if draw.chance(0.5):
+        found = model.solve(bounds={x: (lower, upper)}, passes=200)
+    else:
+        model = bl.Model(batch=3)
+        x = model.variable("x", lower.shape[1], lower=lower, upper=upper)
+        for group in sketch.groups:
+            model.add(group.build(), x[group.scope])
+        objective = (torch.as_tensor(sketch.cost) * x).sum()
+        (model.maximize if sketch.maximize else model.minimize)(objective)
+        found = model.solve(passes=200)
+        bl.check(model)
+        if all(b.type.constraints() is not None for b in model.blocks):
+            bl.reference(model)
     for i in range(3):
         own = Sketch(sketch.lower, sketch.upper, sketch.point, sketch.cost[i : i + 1], sketch.groups, maximize=sketch.maximize)
         own.fixed = {j: (float(lower[i, j]), float(upper[i, j])) for j in range(lower.shape[1])}

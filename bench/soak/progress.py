@@ -61,8 +61,8 @@ def proximal_methods_move(draw: Draw) -> None:
 def patience_waits_for_what_moves(draw: Draw) -> None:
     model = family(draw)
     solver = model.compile()
-    method, patience = draw.pick("prox", "admm", "polyak", "bundle"), draw.count(100, 1000)
-    found = solver.solve(method=method, patience=patience, passes=3000, tol=1e-7)
+    method, patience = draw.pick("auto", "prox", "proxbc", "admm", "polyak", "pdhg", "adam"), draw.count(20, 300)
+    found = solver.solve(method=method, patience=patience, passes=1500, tol=1e-7)
     if found.status[0] is not bl.Status.STALLED:
         return
     further = solver.solve(method=method, passes=2 * int(found.passes), tol=1e-7, patience=10**9)
