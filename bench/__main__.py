@@ -10,6 +10,14 @@ from typing import Any
 
 from bench import registry, report
 
+OPTIONS = {
+    "limit": "seconds for each solver and instance",
+    "minutes": "how long trials are made",
+    "seed": "first seed of every trial",
+    "count": "how many calls are measured",
+}
+"""Numbers that some cases take."""
+
 
 def main() -> int:
     """Run the cases that were asked for."""
@@ -18,7 +26,8 @@ def main() -> int:
     parser.add_argument("what", choices=["list", "run", "all"])
     parser.add_argument("case", nargs="?", choices=sorted(cases))
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes: a smoke run")
-    parser.add_argument("--limit", type=float, help="seconds for each solver and instance, where a case has such a limit")
+    for name, text in OPTIONS.items():
+        parser.add_argument(f"--{name}", type=float, help=f"{text}, where a case has such an option")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
     given = parser.parse_args()
     if given.what == "list":
@@ -27,17 +36,20 @@ def main() -> int:
         return 0
     if given.what == "run" and given.case is None:
         parser.error("run needs the name of a case; `python -m bench list` shows them")
-    if given.limit is not None and (given.what == "all" or cases[given.case].limit is None):
-        parser.error(f"{given.case or 'all'} has no limit that could be set")
-    if given.limit is not None and not given.limit > 0:
-        parser.error(f"--limit is {given.limit}; give a positive number of seconds")
+    for name in OPTIONS:
+        value = getattr(given, name)
+        if value is not None and (given.what == "all" or name not in cases[given.case].options):
+            parser.error(f"{given.case or 'all'} has no {name} that could be set")
+        if value is not None and not (value > 0 or (name == "seed" and value == 0)):
+            parser.error(f"--{name} is {value}; give a positive number")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    failed = False
     for name in sorted(cases) if given.what == "all" else [given.case]:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        run_case(cases[name], given)
+        failed |= any(record.get("findings") for record in run_case(cases[name], given))
         print((given.out / f"{name}.md").read_text())
-    return 0
+    return int(failed)
 
 
 _stopped: list[int] = []
@@ -49,13 +61,14 @@ def _stop(number: int, _: object) -> None:
     raise KeyboardInterrupt
 
 
-def run_case(case: registry.Case, given: argparse.Namespace) -> None:
-    """Run a case and write its page; if it is cut short, with the rows that it has."""
+def run_case(case: registry.Case, given: argparse.Namespace) -> list[registry.Record]:
+    """Run a case, write its page and return its records; if it is cut short, the page has the rows that there are."""
     command = f"python -m bench run {case.name}" + (" --quick" if given.quick else "")
     options: dict[str, Any] = {}
-    if case.limit is not None:
-        options["limit"] = case.limit if given.limit is None else given.limit
-        command += "" if given.limit is None else f" --limit {given.limit:g}"
+    for name, default in case.options.items():
+        value = getattr(given, name)
+        options[name] = default if value is None else value
+        command += "" if value is None else f" --{name} {value:g}"
     records: list[registry.Record] = []
     try:
         for record in case.run(given.quick, **options):
@@ -67,6 +80,7 @@ def run_case(case: registry.Case, given: argparse.Namespace) -> None:
             report.write(case, records, command + " (cut short)", given.out)
         raise
     report.write(case, records, command, given.out)
+    return records
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ CASES: dict[str, Case] = {}
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: ``run(quick)`` returns its records, all with the same keys.
+    """A benchmark: ``run(quick, **options)`` returns its records, all with the same keys.
 
-    With a ``limit``, in seconds for each solver and instance, it is ``run(quick, limit)``.
+    ``options`` are numbers that the command line sets, with their defaults.  A record with ``findings`` above zero makes a run fail.
+    ``appendix`` is the end of the page.
     """
 
     name: str
@@ -28,16 +29,22 @@ class Case:
     note: str
     run: Run
     draw: Callable[[list[Record], Figure], None] | None
-    limit: float | None
+    options: dict[str, float]
+    appendix: str
 
 
 def case(
-    name: str, title: str, note: str, draw: Callable[[list[Record], Figure], None] | None = None, limit: float | None = None
+    name: str,
+    title: str,
+    note: str,
+    draw: Callable[[list[Record], Figure], None] | None = None,
+    appendix: str = "",
+    **options: float,
 ) -> Callable[[Run], Run]:
     """Register a function as a case; ``draw`` makes a picture of its records."""
 
     def register(run: Run) -> Run:
-        CASES[name] = Case(name, title, note, run, draw, limit)
+        CASES[name] = Case(name, title, note, run, draw, options, appendix)
         return run
 
     return register

@@ -50,6 +50,7 @@ def write(case: Case, records: list[Record], command: str, folder: Path) -> None
         lines += [f"![{case.title}]({case.name}.png)", ""]
     lines += ["| " + " | ".join(keys) + " |", "|" + " --- |" * len(keys)]
     lines += ["| " + " | ".join(_cell(r[k]) for k in keys) + " |" for r in records]
+    lines += ["", case.appendix.strip()] if case.appendix else []
     (folder / f"{case.name}.md").write_text("\n".join(lines) + "\n")
 
 
