@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import ShapeError, TimeLimitError
+from blocklp.errors import OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.input_splits import InputSplits
@@ -133,11 +133,14 @@ def verify(
     Raises
     ------
     OptionError
-        If the timeout is not positive.
+        If the timeout is not a positive number.
     ShapeError
         If network and property do not fit.
     """
-    deadline = Deadline.of(timeout)
+    try:
+        deadline = Deadline.of(timeout)
+    except OptionError as error:
+        raise OptionError(str(error).replace("time_limit", "timeout", 1)) from None
     if (network.inputs, network.outputs) != (prop.inputs, prop.outputs):
         raise ShapeError(
             f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, the property {prop.name!r} speaks of "
