@@ -35,8 +35,7 @@ def test_the_projection_is_the_nearest_point() -> None:
     problem = model(0, blocks=6, equalities=2).compile().decomposition()
     program = Program.build(problem)
     start = torch.rand(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    tolerance = torch.tensor([1e-10], dtype=torch.float64)
-    found, passes = nearest(problem, start, tolerance, 20_000)
+    found, passes = nearest(problem, start, 1e-10, 20_000)
     assert int(passes) < 20_000 and float(violation(problem, found)) <= 1e-9
 
     def rows(x: np.ndarray) -> np.ndarray:
@@ -63,12 +62,11 @@ def test_feasible_points_stay_and_instances_do_not_mix() -> None:
     noise = 1e-3 * torch.randn(optima.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     start = torch.zeros_like(problem.cost)  # instances that differ in their scopes are padded
     start[:, : optima.shape[1]] = torch.stack([optima[0], optima[1] + noise[1]])
-    tolerance = torch.tensor([1e-6, 1e-6], dtype=torch.float64)
-    found, passes = nearest(problem, start, tolerance, 500)
+    found, passes = nearest(problem, start, 1e-6, 500)
     assert passes[0] == 1 and torch.allclose(found[0], start[0].clamp(0, 1), atol=1e-9)
     assert bool((violation(problem, found) <= 1e-6).all()) and 1 < passes[1] < 500
     for i in range(2):
-        alone = nearest(problem.select(torch.tensor([i])), start[i : i + 1], tolerance[:1], 500)
+        alone = nearest(problem.select(torch.tensor([i])), start[i : i + 1], 1e-6, 500)
         assert torch.equal(alone[0][0], found[i]) and alone[1][0] == passes[i]
 
 
