@@ -12,7 +12,7 @@ import torch
 
 import blocklp as bl
 from blocklp import decomposition, engine, sweeps
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import OptionError
 from blocklp.methods import as_method
 from blocklp.methods.admm import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
@@ -342,7 +342,7 @@ def test_points_that_cannot_be_tested_are_not_completed() -> None:
 
 def test_a_grid_must_be_a_number() -> None:
     for grid in (-1.0, float("nan"), "fine", np.ones(2)):
-        with pytest.raises(ModelError, match="grid"):
+        with pytest.raises(OptionError, match="grid"):
             bl.Model().variable("x", 2, lower=0, upper=1, grid=grid)  # type: ignore[arg-type]
 
 
