@@ -173,8 +173,8 @@ class _Instances:
     def restricted(self, same: Sequence[Blocks], scope: Tensor, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
         """One type for blocks of the same name, restricted to the bounds; marks the variables whose bounds it cannot take in.
 
-        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool; :attr:`beyond`, ``(models, width)``, gets the
-        largest magnitudes of variables in such blocks, where the type's oracle has been asked for them.
+        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool; :attr:`beyond`, ``(models, width)``,
+        gets the largest magnitudes of variables in such blocks, where the type's oracle has been asked for them.
         """
         kinds = [b.type for b in same]
         least, most = self.extents(same)

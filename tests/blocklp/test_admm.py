@@ -348,9 +348,10 @@ def test_a_grid_must_be_a_number() -> None:
 
 def test_a_repair_hook_is_tested_with_loops_too(tensors_and_loops) -> None:
     m = qpbo(0)
+    truth = reference(m).objective
     m.repair_with(lambda x: {"y": torch.full_like(x["y"], 5.0), "z": torch.zeros_like(x["z"])})
     for found in tensors_and_loops(lambda: m.solve(passes=50)):
-        assert not bool(torch.isfinite(found.primal).any())
+        assert bool(found.hook_failed.all()) and bool((found.primal >= truth - 1e-6).all())
 
 
 def test_a_repair_hook_gets_the_means_of_products_too(tensors_and_loops) -> None:
