@@ -9,6 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,50 +17,97 @@ from torch import Tensor
 from blocklp.block import BlockType
 from blocklp.box import Box
 from blocklp.coupling import Coupling, Linear
+from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import ModelError, OptionError, OracleError, UnknownNameError
 from blocklp.expression import Expression, Values, View, coefficients
 from blocklp.model import BOX, Blocks, Model
+from blocklp.options import of_type, shown
 
-Bounds = Mapping[View, tuple[object, object]]
+Bounds = Mapping[Any, object]
+"""Variables, views or names to tuples (lower, upper), or to a number or tensor at which they are fixed."""
+
+BUILDING = "building the problem"
+"""What is being done when a deadline passes here."""
 
 HULL_DIM = 64
 """Blocks with more variables are not asked for their own extent: their variables keep an explicit box."""
 
 
-def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
+def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device, deadline: Deadline) -> Decomposition:
     """Build groups, coupling and counts of models for some bounds, with ``width`` variables and costs that are zero.
 
     The variables of several models are padded by one at least, which is that of blocks that only pad.  A variable gets a box if it is
     in no block, or if its bounds cut off part of a block whose type cannot take them in.
+
+    Raises
+    ------
+    TimeLimitError
+        If the deadline passes meanwhile.
     """
-    instances = _Instances(models, width)
+    deadline.check(BUILDING)
+    instances = _Instances(models, width, deadline)
     lower, upper = instances.bounds(bounds)
     needs_box = _first(instances.sizes, width)
-    beyond = torch.zeros(needs_box.shape, dtype=torch.float64)
     scopes = []
     for same in zip(*(m.blocks for m in models), strict=True):
+        deadline.check(BUILDING)
         scope = _padded(torch.cat([b.scope for b in same]), [b.scope.shape[0] for b in same], width - 1)
         needs_box.scatter_(1, scope.transpose(1, 2).flatten(1), False)
         scopes.append((same, scope))
     groups, indices, start = [], [], 0
     maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
     for same, scope in scopes:
-        kind = instances.restricted(same, instances.own(scope), lower, upper, needs_box, beyond)
+        deadline.check(BUILDING)
+        kind = instances.restricted(same, instances.own(scope), lower, upper, needs_box)
         if same[0].maps is not None:
             maps[start, start + scope[0].numel()] = same[0].maps
         groups.append(_group(same[0].name, kind, [len(b.scope) for b in same], scope, start, instances, device))
         indices.append(scope)
         start = groups[-1].stop
+    deadline.check(BUILDING)
     if bool(needs_box.any()):
-        counts = needs_box.sum(1).tolist()
-        scope = _padded(needs_box.nonzero()[:, 1:], counts, width - 1)
-        kind = Box(*(_taken(side, instances.own(scope)) for side in (lower, upper)))
-        groups.append(_group(BOX, kind, counts, scope, start, instances, device))
+        group, scope = _boxes(instances, lower, upper, needs_box, start, device)
+        groups.append(group)
         indices.append(scope)
-    index = instances.own(torch.cat([scope.transpose(1, 2).flatten(1) for scope in indices], 1)).to(device)
+    return _decomposed(instances, lower, upper, groups, indices, maps, device)
+
+
+def unblocked(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
+    """Return what :func:`assemble` does, but without the blocks: the least that there is to know of models."""
+    instances = _Instances(models, width, Deadline())
+    lower, upper = instances.bounds(bounds)
+    group, scope = _boxes(instances, lower, upper, _first(instances.sizes, width), 0, device)
+    return _decomposed(instances, lower, upper, [group], [scope], {}, device)
+
+
+def _boxes(
+    instances: _Instances, lower: Tensor, upper: Tensor, boxed: Tensor, start: int, device: torch.device
+) -> tuple[Group, Tensor]:
+    """Boxes of single variables, those of a mask ``(models, width)``, and their scope."""
+    counts = boxed.sum(1).tolist()
+    scope = _padded(boxed.nonzero()[:, 1:], counts, instances.width - 1)
+    kind = Box(*(_taken(side, instances.own(scope)) for side in (lower, upper)))
+    return _group(BOX, kind, counts, scope, start, instances, device), scope
+
+
+def _decomposed(
+    instances: _Instances,
+    lower: Tensor,
+    upper: Tensor,
+    groups: list[Group],
+    scopes: list[Tensor],
+    maps: dict[tuple[int, int], tuple[Linear, Linear]],
+    device: torch.device,
+) -> Decomposition:
+    """Count the copies of every variable, and find the coordinates that blocks share."""
+    width = instances.width
+    index = instances.own(torch.cat([scope.transpose(1, 2).flatten(1) for scope in scopes], 1)).to(device)
     coupling = Coupling.build(width, index, maps)
+    for (start, stop), pair in maps.items():
+        _check_maps(next(g.name for g in groups if g.start == start), pair, stop - start, instances.batch, width, device)
     copies = coupling.collect(torch.ones(1, 1, dtype=torch.float64, device=device).expand(index.shape)).clamp(min=1)
+    instances.deadline.check(BUILDING)
     shared = copies > 1
     if instances.several:  # blocks that only pad all have the same variable, which says nothing about the others
         shared[:, -1] = False
@@ -70,7 +118,7 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     several = None if bool((sharing == sharing[:1]).all()) else sharing
     low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))
     nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
-    farther = instances.own(beyond).to(device) if bool(beyond.any()) else None
+    farther = instances.own(instances.beyond).to(device) if bool(instances.beyond.any()) else None
     grid = instances.grid(device)
     made = Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, grid, sharing=several, beyond=farther)
     return made.in_parts()
@@ -88,12 +136,14 @@ def costs(objectives: Sequence[Expression], width: int, values: Values | None) -
 class _Instances:
     """The instances of models, one after the other: those of several models have a row each, those of a single one may share it."""
 
-    def __init__(self, models: Sequence[Model], width: int) -> None:
+    def __init__(self, models: Sequence[Model], width: int, deadline: Deadline) -> None:
+        self.deadline = deadline
         self.models, self.batches, self.several = models, [m.batch for m in models], len(models) > 1
         self.batch = sum(self.batches)
         self.first = [0, *accumulate(self.batches)]
         self.owner = torch.arange(len(models)).repeat_interleave(torch.tensor(self.batches))
         self.width, self.sizes = width, [m.size for m in models]
+        self.beyond = torch.zeros(len(models), width, dtype=torch.float64)
         self.real = self.own(_first(self.sizes, width))
 
     def own(self, rows: Tensor) -> Tensor:
@@ -104,6 +154,7 @@ class _Instances:
         """Lower and upper bounds of all variables ``(batch, width)``, or ``(1, width)`` for a single model whose instances agree."""
         if not self.several:
             return variable_bounds(self.models[0], bounds)
+        of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
         if bounds:
             raise OptionError("bounds= works on a single compiled model; set the bounds of several models when declaring them")
         counts = [m.size for m in self.models for _ in range(m.batch)]
@@ -119,13 +170,11 @@ class _Instances:
         steps = steps.repeat_interleave(torch.tensor([v.columns.stop - v.columns.start for v in variables]))
         return self.own(_padded(steps, self.sizes, 0, self.width)).to(device)
 
-    def restricted(
-        self, same: Sequence[Blocks], scope: Tensor, lower: Tensor, upper: Tensor, needs_box: Tensor, beyond: Tensor
-    ) -> BlockType:
+    def restricted(self, same: Sequence[Blocks], scope: Tensor, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
         """One type for blocks of the same name, restricted to the bounds; marks the variables whose bounds it cannot take in.
 
-        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool; ``beyond``, ``(models, width)``, gets the
-        largest magnitudes of variables in such blocks, where the type's oracle has been asked for them.
+        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool; :attr:`beyond`, ``(models, width)``,
+        gets the largest magnitudes of variables in such blocks, where the type's oracle has been asked for them.
         """
         kinds = [b.type for b in same]
         least, most = self.extents(same)
@@ -139,6 +188,7 @@ class _Instances:
         if not bool(cut.any()):
             return self.stacked(kinds, same)
         for model in sorted(set(self.owner[cut.flatten(1).any(1)].tolist())) if self.several else [0]:
+            self.deadline.check(BUILDING)
             rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
             own, count = same[model].scope, len(same[model].scope)
             narrowed = kinds[model].restrict(low[rows, :count], high[rows, :count])
@@ -146,7 +196,7 @@ class _Instances:
                 needs_box[model, own[cut[rows, :count].any(0)]] = True
                 farthest = torch.maximum(least.abs(), most.abs())[rows if len(least) > 1 else slice(None), :count]
                 farthest = farthest.nan_to_num(posinf=0.0).amax(0).expand(count, -1)
-                beyond[model].scatter_reduce_(0, own.flatten(), farthest.flatten(), "amax")
+                self.beyond[model].scatter_reduce_(0, own.flatten(), farthest.flatten(), "amax")
             else:
                 kinds[model] = narrowed
         return self.stacked(kinds, same)
@@ -160,6 +210,7 @@ class _Instances:
             rows, count = batch if any(len(t) > 1 for t in data) else 1, blocks if any(t.shape[1] > 1 for t in data) else 1
             ask = _extent_known if b.type.stateless and not data else _extent
             key = id(b.type), rows, count
+            self.deadline.check(BUILDING)
             asked[key] = asked.get(key) or ask(b.type, rows, count, dim)
             found.append(asked[key])
         if all(f is found[0] for f in found):
@@ -186,6 +237,7 @@ class _Instances:
                 continue
             rows = []
             for data, batch, count in zip(own, self.batches, counts, strict=True):
+                self.deadline.check(BUILDING)
                 # Absent data is zero (nothing excluded); padding repeats a real block, so that oracles meet valid data.
                 full = sample[:1, :1].expand(batch, max(counts), *sample.shape[2:]).clone()
                 full[:, :count] = 0 if data is None else data.expand(batch, count, *data.shape[2:])
@@ -195,23 +247,58 @@ class _Instances:
 
 
 def variable_bounds(model: Model, bounds: Bounds) -> tuple[Tensor, Tensor]:
-    """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave."""
+    """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave.
+
+    Raises
+    ------
+    OptionError
+        If these are no such mapping.
+    ModelError, UnknownNameError
+        If they name what the model does not have, are no finite numbers, or leave no value.
+    """
+    of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
     sides = [_joined(model, side) for side in ("lower", "upper")]
     if not bounds:
         return sides[0], sides[1]
     low, high = (s.expand(model.batch, -1).clone() for s in sides)
-    for view, (lo, hi) in bounds.items():
-        if view.model is not model:
-            raise ModelError(f"bounds= names {view!r} of another model")
+    for key, given in bounds.items():
+        view = _named(model, key)
+        if isinstance(given, list) or (isinstance(given, tuple) and len(given) != 2):
+            raise OptionError(
+                f"bounds of {view!r} are {shown(given)}; give a tuple (lower, upper), or one number or tensor to fix it"
+            )
+        both = given if isinstance(given, tuple) else (given, given)
+        sides = [coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in both]
+        a, b = (t.reshape(len(t), -1) for t in sides)
         columns = view.index.reshape(-1)
-        given = (coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in (lo, hi))
-        a, b = (t.reshape(len(t), -1) for t in given)
         low[:, columns] = torch.maximum(low[:, columns], a)
         high[:, columns] = torch.minimum(high[:, columns], b)
     crossed = (low > high).any(1)
     if bool(crossed.any()):
         raise ModelError(f"bounds= leaves no value between lower and upper in instance {int(crossed.nonzero()[0])}")
     return low, high
+
+
+def _named(model: Model, key: object) -> View:
+    """The entries that a key of bounds speaks of."""
+    if isinstance(key, str):
+        if key not in model.variables:
+            raise UnknownNameError(f"bounds= names {key!r}; the model has {', '.join(map(repr, model.variables))}")
+        return model.variables[key]
+    of_type(key, View, "a key of bounds", "a variable, a view of one, or its name")
+    assert isinstance(key, View)
+    if key.model is not model:
+        raise ModelError(f"bounds= names {key!r} of another model")
+    return key
+
+
+def _check_maps(name: str, maps: tuple[Linear, Linear], copies: int, batch: int, width: int, device: torch.device) -> None:
+    """Refuse maps of the caller's that return anything but tensors of the shapes that they must."""
+    for function, given, must, map_ in (("to_dual", width, copies, maps[0]), ("to_primal", copies, width, maps[1])):
+        answer = map_(torch.zeros(batch, given, dtype=torch.float64, device=device))
+        if not isinstance(answer, Tensor) or answer.shape != (batch, must):
+            what = f"a tensor {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"{type(answer).__name__}"
+            raise OracleError(f"{function} of {name!r} returned {what}; for {(batch, given)} it must return a tensor {(batch, must)}")
 
 
 def _joined(model: Model, side: str) -> Tensor:

@@ -29,6 +29,7 @@ from blocklp.exact import Exact, rounded_down
 from blocklp.finite import FiniteVertices
 from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import Blocks, Model
+from blocklp.options import numbers, of_type
 from blocklp.state import State
 
 ALLOWANCE = 1e-6
@@ -120,6 +121,7 @@ def verify_certificate(
     OracleError
         If an oracle that must be believed gives a value that is not finite.
     """
+    of_type(model, Model, "model", "a model", ModelError)
     if model.objective is None:
         raise ModelError("the model has no objective; call minimize() or maximize() first")
     sign = -1.0 if model.maximizing else 1.0
@@ -127,7 +129,7 @@ def verify_certificate(
     cost, constant = model.objective.evaluate()
     stated = {b.name: None if isinstance(b.type, FiniteVertices | Box) else b.type.constraints() for b in model.blocks}
     plain = [isinstance(b.type, FiniteVertices | Box) for b in model.blocks]
-    sides = [side.numpy() for side in variable_bounds(model, bounds or {})]
+    sides = [side.numpy() for side in variable_bounds(model, {} if bounds is None else bounds)]
     proofs = []
     for i in range(model.batch):
         low, high = (side[i % len(side)] for side in sides)
@@ -145,13 +147,14 @@ def verify_certificate(
 def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, object]) -> dict[str, Array]:
     """Multipliers of every blocks' name, ``(batch or 1, blocks, dim)``."""
     found = duals.duals if isinstance(duals, State) else duals
+    of_type(found, Mapping, "duals", "a state, or a mapping of blocks to multipliers")
     named = {key.name if isinstance(key, Blocks) else key: value for key, value in found.items()}
     unknown = named.keys() - {b.name for b in model.blocks} - {"box"}
     if unknown:
         raise ModelError(f"the model has no blocks named {', '.join(map(repr, sorted(unknown)))}; it has {model.blocks}")
     read = {}
     for b in model.blocks:
-        data = torch.as_tensor(named.get(b.name, torch.zeros(1, *b.scope.shape))).detach().cpu().double()
+        data = numbers(named.get(b.name, torch.zeros(1, *b.scope.shape)), f"multipliers of {b.name!r}")
         if data.dim() != 3 or data.shape[0] not in (1, model.batch) or data.shape[1:] != b.scope.shape:
             raise ShapeError(f"multipliers of {b.name!r} have shape {tuple(data.shape)}, need {(model.batch, *b.scope.shape)}")
         if not bool(torch.isfinite(data).all()):

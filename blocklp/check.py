@@ -9,8 +9,9 @@ from torch import Tensor
 
 from blocklp import probes
 from blocklp.decomposition import Decomposition, Group, dot
-from blocklp.errors import OptionError, OracleError
+from blocklp.errors import ModelError, OracleError
 from blocklp.model import Blocks, Model
+from blocklp.options import of_type, whole
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def check(model: Model, trials: int = 6, sample: int = 20, seed: int = 0) -> Rep
     OracleError
         On the first failure, naming the blocks and the mend.
     OptionError
-        If ``trials`` or ``sample`` is not positive.
+        If ``trials`` or ``sample`` is no positive integer, or ``seed`` a negative one.
     ModelError
         If the model does not compile.
 
@@ -76,8 +77,10 @@ def check(model: Model, trials: int = 6, sample: int = 20, seed: int = 0) -> Rep
     >>> print(check(m))
     Edge: 1 block of Edge(vertices=4, dim=3), 6 costs, 6 LPs
     """
-    if trials < 1 or sample < 1:
-        raise OptionError(f"trials = {trials} and sample = {sample} must be positive")
+    of_type(model, Model, "model", "a model", ModelError)
+    whole(trials, "trials")
+    whole(sample, "sample")
+    whole(seed, "seed", 0)
     draw = torch.Generator().manual_seed(seed)
     problem = model.compile().decomposition()
     tested: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Hashable
 from numbers import Real
@@ -37,7 +38,7 @@ class Deadline:
     """
 
     def __init__(self, seconds: float = math.inf, *, began: float | None = None) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0:
+        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0 or sys.float_info.max < seconds < math.inf:
             raise OptionError(f"time_limit is {seconds!r}; it must be a positive number of seconds, or infinity")
         self.seconds: float = float(seconds)
         self._answers: dict[Hashable, bool] = {}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import box_maximum, box_minimum, corrected, proof, safe
-from blocklp.checks import NOTICED, certified, complete, floor, improve, keep, mend, offer, offer_mean, prefer
+from blocklp.checks import NOTICED, certified, complete, feasible, floor, improve, keep, mend, offer, offer_mean, prefer
 from blocklp.compiled import loops_only, note, until
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
@@ -193,6 +193,7 @@ def _nothing_yet(problem: Decomposition) -> Results:
         passes=zero.clone(),
         seconds=full((batch,), 0.0),
         floor=full((batch,), 0.0),
+        repaired=torch.zeros_like(zero, dtype=torch.bool),
     )
 
 
@@ -424,24 +425,33 @@ class _Lane:
             self._leave(status, done)
 
     def _primal(self) -> None:
-        """Offer the mean of the copies as a primal point: repaired by the hook, completed by the types, mended, or as it is."""
+        """Offer what a repair hook makes of the mean of the copies, and the mean completed by the types, mended, or as it is."""
         out, tolerance = self.results, self.limits.feasibility_tol
         if self.parked:
             offer_mean(self.problem, self.state.mean, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
             return
         mean = self.method.mean(self.problem, self.state)
-        known = tolerance, self.best_bound, out.primal[self.rows], out.x[self.rows]
-        if self.repair is None:
-            found = offer(self.problem, mean, self.state.points, *known)
-            found = self._mended(mean, *found) if self.limits.mend else found
-        else:
-            found = prefer(self.problem, self.repair(mean, self.rows), None, *known)
+        found = out.primal[self.rows], out.x[self.rows]
+        due = torch.ones_like(self.rows, dtype=torch.bool)
+        if self.repair is not None:
+            repaired = self.repair(mean, self.rows)
+            due = self._unrepaired(repaired)
+            found = prefer(self.problem, repaired, None, tolerance, self.best_bound, *found)
+        found = offer(self.problem, mean, self.state.points, tolerance, self.best_bound, *found)
+        found = self._mended(mean, due, *found) if self.limits.mend else found
         out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point
         out.primal[self.rows] = found[0]
 
-    def _mended(self, mean: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The best primal points after an attempt to mend the means of the copies, where the passes since the last one allow it."""
-        rows = (self.mend_from <= self.passes).nonzero()[:, 0]
+    def _unrepaired(self, points: Tensor) -> Tensor:
+        """Note who has got a feasible point from the hook, and tell who has not yet: ``(k,)`` bool."""
+        done = self.results.repaired[self.rows]
+        if not bool(done.all()):
+            self.results.repaired[self.rows] = done = done | feasible(self.problem, points, self.limits.feasibility_tol)
+        return ~done
+
+    def _mended(self, mean: Tensor, due: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The best primal points after an attempt to mend the means of the copies, where they are due and passes allow it."""
+        rows = (due & (self.mend_from <= self.passes)).nonzero()[:, 0]
         if not len(rows):
             return primal, x
         every = len(rows) == len(self.rows)

@@ -25,6 +25,17 @@ class ScopeError(BlocklpError, IndexError):
     """The scope of a block is out of range, repeats a variable or does not fit its type."""
 
 
+class InstanceError(BlocklpError, IndexError):
+    """There is no instance of this number in the batch."""
+
+
+class UnknownNameError(BlocklpError, KeyError):
+    """There are no variables, blocks or parameters of this name, or the handle is one of another model."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # KeyError would put the sentence in quotes
+
+
 class OracleError(BlocklpError, ValueError):
     """A min-oracle returned the wrong shape, a non-finite value or a point outside its block."""
 

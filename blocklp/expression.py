@@ -13,6 +13,7 @@ from torch import Tensor
 
 from blocklp.block import as_tensor
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
+from blocklp.options import numbers, shown, with_gradients
 
 if TYPE_CHECKING:
     from blocklp.model import Model
@@ -37,12 +38,15 @@ class Parameter:
 
     @property
     def value(self) -> Tensor:
-        """``(batch or 1, *shape)`` float64; setting it takes ``shape`` or ``(batch, *shape)``.
+        """``(batch or 1, *shape)`` float64; setting it takes ``shape`` or ``(batch, *shape)`` and keeps a copy.
 
         Raises
         ------
         ModelError
-            If it is read before it is set.
+            If it is read before it is set, or set to what holds no finite real numbers, or to what requires gradients:
+            :func:`blocklp.soft_bound` takes such values.
+        ShapeError
+            If it is set to another shape.
         """
         if self._value is None:
             raise ModelError(f"parameter {self.name!r} has no value; set {self.name}.value = tensor before solving")
@@ -54,13 +58,25 @@ class Parameter:
 
     def read(self, value: object) -> Tensor:
         """Another value, checked like the one that is set, with its gradients."""
-        return checked(value, self.shape, self._batch, f"parameter {self.name!r}")
+        what = f"parameter {self.name!r}"
+        return _laid_out(with_gradients(value, what), self.shape, self._batch, what)
 
-    def __mul__(self, other: View) -> Expression:
+    def __mul__(self, other: object) -> Expression:
+        if not isinstance(other, View | Expression):
+            raise ModelError(
+                f"parameter {self.name!r} multiplies variables only, not {shown(other)}; scale the variable or the value"
+            )
         return other * self
 
-    def __matmul__(self, other: View) -> Expression:
-        return (other * self).sum()
+    __rmul__ = __mul__
+
+    def __matmul__(self, other: object) -> Expression:
+        return (self * other).sum()
+
+    __rmatmul__ = __matmul__
+
+    def __repr__(self) -> str:
+        return f"parameter {self.name}{list(self.shape)}" + ", no value yet" * (self._value is None)
 
 
 Values = Mapping[Parameter, Tensor]
@@ -68,18 +84,22 @@ Values = Mapping[Parameter, Tensor]
 
 
 def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Check coefficients for an expression of a shape and give a copy ``(batch or 1, *shape)`` float64, without their gradients."""
+    """Check coefficients for an expression of a shape and give a copy ``(batch or 1, *shape)`` float64.
+
+    Raises
+    ------
+    ModelError
+        If they are no real numbers, or require gradients.
+    ShapeError, NonFiniteError
+        If they do not broadcast, or hold NaN or infinities.
+    """
     if isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max:
         return _constant(shape, float(value))
-    return checked(value, shape, batch, what).detach().clone()
+    return _laid_out(numbers(value, what), shape, batch, what).clone()
 
 
-def checked(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """As :func:`coefficients`, with their gradients."""
-    try:
-        data = as_tensor(value, torch.float64)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ModelError(f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number") from error
+def _laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
+    """Broadcast numbers to ``(batch or 1, *shape)``, all of them finite."""
     rank = len(shape)
     lead = data.shape[0] if data.dim() == rank + 1 else 1
     if data.dim() > rank + 1 or lead not in (1, batch):
@@ -95,7 +115,7 @@ def checked(value: object, shape: tuple[int, ...], batch: int, what: str) -> Ten
 
 
 def all_finite(data: Tensor) -> bool:
-    """Whether a float64 tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
+    """Whether a tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
     return math.isfinite(data.sum().item()) or bool(torch.isfinite(data).all())
 
 
@@ -172,7 +192,7 @@ class Expression:
     __rmul__ = __mul__
 
     def __truediv__(self, other: object) -> Expression:
-        return self * (1.0 / as_tensor(other, torch.float64))
+        return self * (1.0 / numbers(other, "divisor"))
 
     def __matmul__(self, other: object) -> Expression:
         return (self * other).sum()
@@ -191,13 +211,32 @@ class Expression:
         return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
 
     def evaluate(self, values: Values | None = None) -> tuple[Tensor, Tensor]:
-        """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression, with other values of parameters."""
+        """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression, with other values of parameters.
+
+        Raises
+        ------
+        NonFiniteError
+            If they leave the range of float64.
+        """
         batch, n = self.model.batch, self.model.size
         cost = torch.zeros(batch, n, dtype=torch.float64)
         for t in self.terms:
-            numbers = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
-            cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), numbers)
+            own = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
+            cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), own)
+        if not (all_finite(cost) and all_finite(self.constant)):
+            raise NonFiniteError("the objective overflows: products or sums of its coefficients are not finite; scale the costs down")
         return cost, self.constant.expand(batch).clone()
+
+    def __repr__(self) -> str:
+        used = torch.zeros(self.model.size, dtype=torch.bool)
+        for t in self.terms:
+            used[t.index.reshape(-1)] = True
+        names = [v.name for v in self.model.variables.values() if bool(used[v.columns].any())]
+        prices = dict.fromkeys(t.parameter.name for t in self.terms if t.parameter is not None)
+        with_prices = f" with parameters {', '.join(prices)}" if prices else ""
+        return (
+            f"linear expression {list(self.shape)} in {int(used.sum())} entries of {', '.join(names) or 'no variable'}{with_prices}"
+        )
 
 
 class View:
@@ -218,13 +257,16 @@ class View:
 
     def __getitem__(self, key: Any) -> View:
         keys = key if isinstance(key, tuple) else (key,)
-        plain = tuple(k if isinstance(k, int | slice) or k is None or k is Ellipsis else as_tensor(k) for k in keys)
+        try:
+            plain = tuple(k if isinstance(k, int | slice) or k is None or k is Ellipsis else as_tensor(k) for k in keys)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise ScopeError(f"{self.name}: {shown(key)} is no index; give integers, slices or arrays of integers") from error
         for k in plain:
             if isinstance(k, Tensor) and (k.is_floating_point() or k.is_complex()):
                 raise ScopeError(f"{self.name}: indices must be integers or booleans, got {k.dtype}")
         try:
             picked = self.index[plain]
-        except IndexError as error:
+        except (IndexError, TypeError, ValueError, RuntimeError) as error:
             raise ScopeError(f"{self.name} of shape {self.shape}: index out of range or too many indices ({error})") from error
         return View(self.model, f"{self.name}[...]", picked)
 
@@ -246,7 +288,10 @@ class View:
 
     def reshape(self, *shape: int) -> View:
         """Return the same entries in another shape."""
-        return View(self.model, self.name, self.index.reshape(*shape))
+        try:
+            return View(self.model, self.name, self.index.reshape(*shape))
+        except (TypeError, RuntimeError) as error:
+            raise ShapeError(f"{self.name} of shape {self.shape} has no shape {shape}; the number of entries must agree") from error
 
     def __add__(self, other: object) -> Expression:
         return self.expression() + other
@@ -296,4 +341,14 @@ class Variable(View):
 
     def __init__(self, model: Model, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0) -> None:
         super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
-        self.columns, self.lower, self.upper, self.grid = columns, lower, upper, grid
+        self.columns, self._lower, self._upper, self.grid = columns, lower, upper, grid
+
+    @property
+    def lower(self) -> Tensor:
+        """Lower bounds."""
+        return self._lower
+
+    @property
+    def upper(self) -> Tensor:
+        """Upper bounds."""
+        return self._upper

@@ -119,7 +119,7 @@ def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> Lin
         )
     parts = [block_rows(rows, b.scope.numpy(), model.size, instance) for b, rows in stated if rows is not None]
     cost, constant = model.objective.evaluate()
-    lower, upper = (_row(side, instance) for side in variable_bounds(model, bounds or {}))
+    lower, upper = (_row(side, instance) for side in variable_bounds(model, {} if bounds is None else bounds))
     return LinearProgram(
         cost[instance].numpy(),
         vstack([csr_array((0, model.size)), *(p[0] for p in parts)], format="csr"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from blocklp.block import BlockType, refuse_gradients
 from blocklp.coupling import Linear
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
+from blocklp.options import hook, lengths, of_type, real, shown, text
 
 if TYPE_CHECKING:
     from blocklp.solution import Solution
@@ -81,14 +84,14 @@ class Model:
     """
 
     def __init__(self, batch: int = 1) -> None:
-        if not isinstance(batch, int) or batch < 1:
-            raise ModelError(f"batch is {batch!r}; a model needs at least one instance")
-        self.batch = batch
-        self.size = 0
+        if isinstance(batch, bool) or not isinstance(batch, Integral) or batch < 1:
+            raise ModelError(f"batch is {shown(batch)}; it is the number of instances, an integer from 1 on")
+        self.batch: int = int(batch)
+        self.size: int = 0
         self.variables: dict[str, Variable] = {}
         self.blocks: list[Blocks] = []
         self.objective: Expression | None = None
-        self.maximizing = False
+        self.maximizing: bool = False
         self.repair: PrimalRepair | None = None
 
     def variable(self, name: str, shape: int | Sequence[int] = (), *, lower: object, upper: object, grid: float = 0.0) -> Variable:
@@ -109,22 +112,21 @@ class Model:
         Raises
         ------
         ModelError
-            If the name is taken, a bound is infinite or NaN, or a lower bound is above its upper bound.
+            If the name is taken, a bound is infinite, NaN or no number, or a lower bound is above its upper bound.
         ShapeError
-            If a bound does not fit the shape.
+            If the shape is none, or a bound does not fit it.
+        OptionError
+            If ``grid`` is no such number.
         """
-        if name in self.variables:
+        if text(name, "the name of a variable") in self.variables:
             raise ModelError(f"the model already has a variable {name!r}; choose another name")
-        shape = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
-        if any(s < 1 for s in shape):
-            raise ShapeError(f"variable {name!r} has shape {shape}; every length must be positive")
+        shape = lengths(shape, f"variable {name!r}")
         low, high = (self._bound(v, shape, name, side) for v, side in ((lower, "lower"), (upper, "upper")))
         if bool((low > high).any()):
             where = tuple(int(i) for i in (low > high).nonzero()[0][1:])
             raise ModelError(f"variable {name!r}: the lower bound is above the upper bound at {where}")
-        if not isinstance(grid, int | float) or not 0 <= grid < float("inf"):
-            raise ModelError(f"variable {name!r}: grid is {grid!r}; give a positive number, or 0 for none")
-        made = Variable(self, name, slice(self.size, self.size + math.prod(shape)), low, high, grid)
+        step = real(grid, f"grid of variable {name!r}", positive=False)
+        made = Variable(self, name, slice(self.size, self.size + math.prod(shape)), low, high, step)
         self.variables[name] = made
         self.size = made.columns.stop
         return made
@@ -141,9 +143,14 @@ class Model:
         )
 
     def parameter(self, name: str, shape: int | Sequence[int] = ()) -> Parameter:
-        """Declare a cost that may change between solves; multiply it with a variable of the same shape."""
-        shape = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
-        return Parameter(name, shape, self.batch)
+        """Declare a cost that may change between solves; multiply it with a variable of the same shape.
+
+        Raises
+        ------
+        ModelError, ShapeError
+            If the name or the shape is none.
+        """
+        return Parameter(text(name, "the name of a parameter"), lengths(shape, f"parameter {name!r}"), self.batch)
 
     def add(
         self,
@@ -174,11 +181,18 @@ class Model:
         ------
         ScopeError
             If views have different lengths, come from another model, repeat a variable in a block, or do not fit the type.
+        ModelError, OptionError, ShapeError
+            If the type is none, its data do not fit the number of blocks, the name is taken, or the maps are no pair of functions.
+        OracleError
+            If the type's oracle gives wrong answers, see :func:`blocklp.check`.
         """
-        if not isinstance(block_type, BlockType):
-            raise ModelError(f"add() needs a block type, an instance of BlockType, got {type(block_type).__name__}")
+        of_type(block_type, BlockType, "the type given to add()", "an instance of a subclass of BlockType", ModelError)
+        hook(to_dual, "to_dual")
+        hook(to_primal, "to_primal")
         index = self._scope(scope, block_type)
-        if name is None:
+        if name is not None:
+            text(name, "the name of blocks")
+        else:
             taken = Counter(b.type.name for b in self.blocks)[block_type.name]
             name = block_type.name if taken == 0 else f"{block_type.name}_{taken + 1}"
         if name == BOX:
@@ -224,6 +238,7 @@ class Model:
         ModelError
             If the model has no such blocks, or if they have data or maps of their own.
         """
+        of_type(blocks, Blocks | str, "the blocks given to extend()", "the handle that add() returned, or its name", ModelError)
         name = blocks if isinstance(blocks, str) else blocks.name
         place = next((i for i, b in enumerate(self.blocks) if b.name == name), None)
         if place is None:
@@ -240,13 +255,14 @@ class Model:
         return made
 
     def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
-        views = [scope] if isinstance(scope, View) else list(scope)
+        views = [scope] if isinstance(scope, View) else list(scope) if isinstance(scope, Iterable) else []
         if not views or not all(isinstance(v, View) for v in views):
-            raise ScopeError("a scope is a variable, an indexed variable or a list of them")
+            raise ScopeError(f"the scope is {shown(scope)}; it must be a variable, an indexed variable or a list of them")
         if any(v.model is not self for v in views):
             raise ScopeError("the scope holds variables of another model; build the blocks from this model's variables")
         if isinstance(scope, View):
-            index = scope.index[None] if scope.index.dim() == 1 and block_type.dim != 1 else scope.index
+            index = scope.index.clone()  # the handle's own
+            index = index[None] if index.dim() == 1 and block_type.dim != 1 else index
             index = index[:, None] if index.dim() == 1 else index
         else:
             columns = [v.index[:, None] if v.index.dim() == 1 else v.index for v in views]
@@ -278,28 +294,40 @@ class Model:
             _ask(kind, self.batch, count, dim)
 
     def minimize(self, objective: Expression | View) -> None:
-        """Set the objective, a linear expression of shape ``()``."""
+        """Set the objective, a linear expression of shape ``()``, in place of any other; compiled solvers take it up.
+
+        Raises
+        ------
+        ModelError, ShapeError
+            If it is none, of another model, or of another shape.
+        """
         self._objective(objective, maximizing=False)
 
     def maximize(self, objective: Expression | View) -> None:
-        """Set the objective to be maximised; bounds are then upper bounds."""
+        """Set the objective to be maximised, see :meth:`minimize`; bounds are then upper bounds."""
         self._objective(objective, maximizing=True)
 
     def _objective(self, objective: Expression | View, maximizing: bool) -> None:
         if isinstance(objective, View):
             objective = objective.expression()
         if not isinstance(objective, Expression) or objective.model is not self:
-            raise ModelError("the objective must be a linear expression in this model's variables")
+            raise ModelError(f"the objective is {shown(objective)}; it must be a linear expression in this model's variables")
         if objective.shape != ():
             raise ShapeError(f"the objective has shape {objective.shape}; sum it to a scalar with .sum() or @")
         self.objective, self.maximizing = objective, maximizing
 
-    def repair_with(self, repair: PrimalRepair) -> None:
+    def repair_with(self, repair: PrimalRepair | None) -> None:
         """Give a map from an approximate primal point to one that satisfies all blocks.
 
         It takes and returns ``{name: (batch, *shape)}`` for every variable; the result is checked against bounds and, where
-        the block types state them, constraints, before its value counts.
+        the block types state them, constraints, before its value counts.  Points are also looked for as without it.
+
+        Raises
+        ------
+        OptionError
+            If it is no function; None takes the hook away.
         """
+        hook(repair, "repair")
         self.repair = repair
 
     def compile(self, **options: Any) -> Solver:
@@ -309,7 +337,12 @@ class Model:
         return compile(self, **options)
 
     def solve(self, **options: Any) -> Solution:
-        """Compile with ``device``, ``dtype`` and solve with the other options; see :meth:`blocklp.Solver.solve`."""
+        """Compile with ``device``, ``dtype`` and solve with the other options; see :meth:`blocklp.Solver.solve`.
+
+        The time to compile counts.
+        """
+        if "time_limit" in options:
+            options["time_limit"] = Deadline.of(options["time_limit"])
         build = {k: options.pop(k) for k in ("device", "dtype") if k in options}
         return self.compile(**build).solve(**options)
 

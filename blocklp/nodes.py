@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -28,11 +28,12 @@ from blocklp.bounds import rounding
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
 from blocklp.engine import run
-from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.errors import ModelError, ShapeError
 from blocklp.expression import View
 from blocklp.methods import Method, as_method
 from blocklp.model import Model
 from blocklp.node_layout import ENOUGH, KERNELS, Layout
+from blocklp.options import numbers, of_type, per_instance, real, whole
 from blocklp.records import Limits, Results
 from blocklp.solver import Solver, compile
 from blocklp.state import State, fill
@@ -137,6 +138,8 @@ class Nodes:
     """
 
     def __init__(self, model: Model | Solver, variables: View | str | None = None) -> None:
+        of_type(model, Model | Solver, "model", "a model or a compiled solver", ModelError)
+        of_type(variables, View | str | None, "variables", "a variable, a view of one, its name, or None for all", ModelError)
         self.solver = model if isinstance(model, Solver) else compile(model)
         if self.solver.batch != 1:
             raise ModelError(f"nodes share one instance, the model has {self.solver.batch}; build it with batch=1")
@@ -154,6 +157,9 @@ class Nodes:
         self.sign = -1.0 if self.solver.maximizing else 1.0
         self.layout = Layout.of(self.problem)
         self._weight: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return f"Nodes of {len(self.columns)} variables to branch on, {self.solver!r}"
 
     def solve(
         self,
@@ -196,19 +202,17 @@ class Nodes:
             If fixings or multipliers do not fit, or an option is out of range.
         """
         device, deadline = self.solver.device, Deadline.of(time_limit)
+        self.problem = self.solver.decomposition(deadline=deadline)  # the costs may be others than before
         fixed = self._fixings(fixings).to(device)
         count = len(fixed)
         start = self._multipliers(multipliers, count)
         most = (0 if self.layout is not None else PASSES) if passes is None else passes
-        for name, value in (("sweeps", sweeps), ("passes", most)):
-            if not isinstance(value, int) or value < 0:
-                raise OptionError(f"{name} is {value!r}; it must be an integer, not negative")
-        if not stall >= 0:
-            raise OptionError(f"stall is {stall!r}; it must not be negative")
-        goal = torch.as_tensor(math.inf * self.sign if cutoff is None else cutoff, dtype=torch.float64, device=device)
-        if goal.dim() > 1 or (goal.dim() == 1 and len(goal) != count) or bool(goal.isnan().any()):
-            raise OptionError(f"cutoff must be a number or ({count},) numbers without NaN, got shape {tuple(goal.shape)}")
-        out = self._nothing_yet(fixed, (self.sign * goal).expand(count))
+        whole(sweeps, "sweeps", 0)
+        whole(most, "passes", 0)
+        real(stall, "stall", positive=False)
+        as_method(method, self.problem)
+        goal = per_instance(math.inf * self.sign if cutoff is None else cutoff, "cutoff", self.problem.cost.new_empty(count))
+        out = self._nothing_yet(fixed, self.sign * goal)
         with compiled.until(deadline):
             return self._signed(self._bounded(out, start, sweeps, stall, most, method, deadline))
 
@@ -245,11 +249,12 @@ class Nodes:
             fixed = torch.full((len(given), width), -1, dtype=torch.int8)
             for row, values in zip(fixed, given, strict=True):
                 for position, value in values.items():
-                    if not 0 <= position < width or value not in (0, 1):
+                    known = isinstance(position, Integral) and 0 <= int(position) < width
+                    if not known or not isinstance(value, Real) or value not in (0, 1):
                         raise ShapeError(f"fixing {{{position}: {value}}}: positions are 0 to {width - 1}, values 0 and 1")
                     row[position] = value
             return fixed
-        table = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
+        table = numbers(given, "fixings")
         if table.dim() != 2 or table.shape[1] != width:
             raise ShapeError(f"fixings have shape {tuple(table.shape)}; give one of the {width} variables a column: (nodes, {width})")
         if bool(((table != 0) & (table != 1) & (table != -1)).any()):
@@ -261,6 +266,7 @@ class Nodes:
         copies = self.problem.copies
         if given is None:
             return self.problem.to_dual(self.problem.cost)
+        of_type(given, Tensor | State, "multipliers", "rows of multipliers, or the state of a solution")
         if isinstance(given, State):
             rows = fill(replace(self.problem, cost=self.problem.cost.expand(given.batch, -1)), given)
         else:
@@ -304,9 +310,8 @@ class Nodes:
         problem, duals = penalised(self.problem, fixed, out.multipliers[rows])
         impossible = contradictory(self.problem, fixed)
         ascent = as_method(method, self.problem)
-        limits = Limits.of(
-            problem.offset,
-            tol=-1.0,  # a gap of the problem with penalties says nothing
+        limits = Limits(
+            tol=torch.full_like(problem.offset, -1.0),  # a gap of the problem with penalties says nothing
             cutoff=out.cutoff[rows],
             passes=passes,
             deadline=deadline,

@@ -59,6 +59,9 @@ class Progress:
             self._live.stop()
             self._live = None
 
+    def __repr__(self) -> str:
+        return "Progress, " + ("not shown" if self._live is None else "shown")
+
     def __call__(self, event: Event) -> None:
         """Draw the event, unless another was drawn a moment ago."""
         now = time.perf_counter()

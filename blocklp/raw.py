@@ -7,6 +7,7 @@ dual-like variables as he pleases: in a tensor, or a tuple, list or dict of tens
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +21,12 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.engine import run
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
+from blocklp.listening import listening
 from blocklp.methods import Method, as_method
 from blocklp.model import check_answer
+from blocklp.options import required_hook
 from blocklp.records import Event, Limits
+from blocklp.solution import summary
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
 
@@ -59,6 +63,9 @@ class RawSolution:
     passes: Tensor
     seconds: Tensor
 
+    def __repr__(self) -> str:
+        return summary(self)
+
 
 def solve_raw(
     c: Structure,
@@ -74,6 +81,7 @@ def solve_raw(
     passes: int = 5000,
     time_limit: float | Deadline = math.inf,
     callback: Callable[[Event], Any] | None = None,
+    verbose: bool = False,
     check_every: int | None = None,
     feasibility_tol: float = 1e-6,
     patience: int = 1000,
@@ -96,7 +104,7 @@ def solve_raw(
         :math:`x = \sum_b x_b`: the sum of the copies of every entry.
     lower, upper : structure or number
         Finite bounds of ``x``: like ``c``, or numbers or tensors in the place of whole parts of it, which broadcast.
-    method, tol, cutoff, passes, time_limit, callback, check_every, feasibility_tol, patience
+    method, tol, cutoff, passes, time_limit, callback, verbose, check_every, feasibility_tol, patience
         As in :meth:`blocklp.Solver.solve`.
 
     Raises
@@ -105,11 +113,14 @@ def solve_raw(
         If ``to_dual`` and ``to_primal`` are not such a pair, or ``min_oracle`` does not return a point like its argument, or
         its value is not that of the point.
     ShapeError, NonFiniteError, ModelError
-        If the tensors of ``c`` differ in batch or have none, bounds do not fit, or a number is not finite, or bounds cross.
+        If the tensors of ``c`` differ in batch or have none, bounds do not fit, or a number is not finite, or bounds cross, or
+        something requires gradients.
     OptionError
-        If an option is out of range or unknown.
+        If an option is of another type, out of range or unknown, or a function is none.
     """
     deadline = Deadline.of(time_limit)
+    for function, name in ((min_oracle, "min_oracle"), (to_dual, "to_dual"), (to_primal, "to_primal")):
+        required_hook(function, name)
     functions = _Functions.build(c, min_oracle, to_dual, to_primal)
     problem = _decomposition(functions, c, lower, upper)
     limits = Limits.of(
@@ -122,8 +133,9 @@ def solve_raw(
         feasibility_tol=feasibility_tol,
         patience=patience,
     )
-    results = run(problem, as_method(method, problem), torch.float64, limits, None, None, callback=callback)
-    return RawSolution(
+    with listening(callback, verbose, problem.batch) as told:
+        results = run(problem, as_method(method, problem), torch.float64, limits, None, None, callback=told)
+    found = RawSolution(
         bound=results.bound,
         safe_bound=results.safe_bound,
         primal=results.primal,
@@ -134,6 +146,9 @@ def solve_raw(
         passes=results.passes,
         seconds=results.seconds,
     )
+    if verbose:
+        print(found, file=sys.stderr)
+    return found
 
 
 @dataclass(frozen=True)
@@ -246,7 +261,7 @@ def _decomposition(functions: _Functions, c: Structure, lower: Structure, upper:
     cost = pack(c)
     if not bool(torch.isfinite(cost).all()):
         raise NonFiniteError("c holds NaN or infinite entries; every cost must be finite")
-    low, high = (pack(bounded(functions.primal, side, name)) for side, name in ((lower, "lower"), (upper, "upper")))
+    low, high = (pack(bounded(functions.primal, side, name), name) for side, name in ((lower, "lower"), (upper, "upper")))
     if not bool((torch.isfinite(low) & torch.isfinite(high)).all()):
         raise NonFiniteError("lower and upper must be finite: bounds that hold in floating point need them")
     if bool((low > high).any()):
@@ -297,4 +312,4 @@ def matched(answer: Structure, like: Structure, function: str) -> Tensor:
     if not same_form(answer, like):
         shapes = [tuple(p.shape) for p in leaves(like, function, OracleError)]
         raise OracleError(f"{function} must return a {type(like).__name__} of tensors of shapes {shapes}, in this order")
-    return pack(answer)
+    return pack(answer, f"what {function} returned")

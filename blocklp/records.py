@@ -11,6 +11,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.methods.base import Memory
+from blocklp.options import per_instance, real, whole
 
 Record = TypeVar("Record", "Event", "Limits", "Results")
 
@@ -62,19 +63,13 @@ class Limits:
             If one is out of range.
         """
         for name in ("passes", "check_every", "patience"):
-            left_out = name == "check_every" and others[name] is None
-            if not left_out and (not isinstance(others[name], int) or others[name] < 1):
-                raise OptionError(f"{name} is {others[name]!r}; it must be a positive integer")
-        if not others["feasibility_tol"] > 0:
-            raise OptionError(f"feasibility_tol is {others['feasibility_tol']!r}; it must be positive")
-        return cls(_per_instance(tol, "tol", like), _per_instance(cutoff, "cutoff", like), **others)
-
-
-def _per_instance(value: object, what: str, like: Tensor) -> Tensor:
-    data = torch.as_tensor(value, dtype=torch.float64, device=like.device)
-    if data.dim() > 1 or (data.dim() == 1 and len(data) != len(like)) or bool(data.isnan().any()):
-        raise OptionError(f"{what} must be a number or ({len(like)},) numbers without NaN, got shape {tuple(data.shape)}")
-    return data.expand(len(like))
+            if name != "check_every" or others[name] is not None:
+                whole(others[name], name)
+        real(others["feasibility_tol"], "feasibility_tol")
+        limit, goal = per_instance(tol, "tol", like, 0.0), per_instance(cutoff, "cutoff", like)
+        if bool(limit.isinf().any()):
+            raise OptionError("tol is infinite; it must be a finite gap, at which an instance counts as optimal")
+        return cls(limit, goal, **others)
 
 
 @dataclass
@@ -91,6 +86,7 @@ class Results:
     passes: Tensor
     seconds: Tensor
     floor: Tensor
+    repaired: Tensor
     history: list[Event] = field(default_factory=list)
     memory: Memory | None = None
 

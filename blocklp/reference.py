@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from blocklp.assembly import Bounds
-from blocklp.errors import BlocklpError, MissingDependencyError, OptionError, install
+from blocklp.errors import BlocklpError, MissingDependencyError, ModelError, OptionError, install
 from blocklp.linear_program import Array, LinearProgram, export
 from blocklp.model import Model
+from blocklp.options import instance_number, of_type
 from blocklp.small_lp import TOLERANCE
 
 __all__ = ["LinearProgram", "ReferenceResult", "export", "reference"]
@@ -57,7 +58,7 @@ def reference(model: Model, solver: str = "highs", instance: int | None = None, 
         crossover), ``"highs-pdlp"``, ``"gurobi"``, ``"cvxpy"`` (Clarabel), or ``"cvxpy-NAME"`` for another solver of CVXPY.
         All run with tolerances of 1e-9, but solvers chosen by ``"cvxpy-NAME"`` with their own.
     instance : int, optional
-        Solve this one alone, as a batch of one.
+        Solve this one alone, as a batch of one; negative numbers count from the end.
     bounds : mapping, optional
         Tighter bounds, as in :meth:`blocklp.Solver.solve`.
 
@@ -72,7 +73,10 @@ def reference(model: Model, solver: str = "highs", instance: int | None = None, 
     BlocklpError
         If Gurobi's licence does not cover the LP.
     """
-    solve, given = lp_solver(solver), range(model.batch) if instance is None else [instance]
+    of_type(model, Model, "model", "a model", ModelError)
+    of_type(solver, str, "solver", "the name of a solver")
+    solve = lp_solver(solver)
+    given = range(model.batch) if instance is None else [instance_number(instance, model.batch)]
     answers, seconds = [], 0.0
     values = torch.full((len(given),), torch.nan, dtype=torch.float64)
     points = torch.full((len(given), model.size), torch.nan, dtype=torch.float64)

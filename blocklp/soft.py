@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from blocklp import state as states
-from blocklp.errors import OptionError
+from blocklp.errors import ModelError, OptionError
 from blocklp.expression import Parameter
+from blocklp.options import of_type, shown, with_gradients
+from blocklp.solution import Solution
 from blocklp.solver import Solver
 from blocklp.state import State
 
 
-def soft_bound(solver: Solver, state: State, temperature: float | Tensor, values: Mapping[Parameter, Tensor] | None = None) -> Tensor:
+def soft_bound(
+    solver: Solver, state: State | Solution, temperature: float | Tensor, values: Mapping[Parameter, Tensor] | None = None
+) -> Tensor:
     r"""The smoothed bound of some multipliers, smooth in them and in the values of parameters, for training with bounds.
 
     .. math:: -t \sum_b \log \sum_k \exp(-\langle \lambda_b, a_{b,k} \rangle / t) \le D(\lambda)
@@ -26,7 +29,7 @@ def soft_bound(solver: Solver, state: State, temperature: float | Tensor, values
     ----------
     solver : Solver
         The compiled model.
-    state : State
+    state : State or Solution
         Multipliers, as of ``solution.state``; its tensors may require gradients.
     temperature : float or Tensor
         t, positive; ``(batch,)`` for one each.  The bound is looser by at most :math:`t \sum_b \log K_b` for :math:`K_b` vertices.
@@ -64,18 +67,20 @@ def soft_bound(solver: Solver, state: State, temperature: float | Tensor, values
     >>> round(bound.item(), 4), prices.grad.round(decimals=4).tolist()
     (0.9931, [[0.5, 0.0, 0.5]])
     """
-    if not isinstance(state, State):
-        raise OptionError(f"state is {type(state).__name__}; give the state of a solution, solution.state")
+    of_type(solver, Solver, "solver", "a compiled solver, as model.compile() returns")
+    of_type(values, Mapping | None, "values", "a mapping of parameters to values, or None")
+    state = states.state_of(state, "state")
     used = {t.parameter for m in solver.models if m.objective is not None for t in m.objective.terms}
-    if unknown := [p.name for p in values or () if p not in used]:
+    if unknown := [shown(p) for p in values or () if p not in used]:
         raise OptionError(f"values holds {', '.join(unknown)}, which the objective does not; give parameters that it uses")
     problem = solver.decomposition(values=values)
+    need = f"temperature is {shown(temperature)}; give one positive number, or ({problem.batch},) of them"
     try:
-        t = torch.as_tensor(temperature, dtype=torch.float64, device=solver.device)
-    except (TypeError, ValueError, RuntimeError):
-        raise OptionError(f"temperature is {temperature!r}; give one positive number, or ({problem.batch},) of them") from None
+        t = with_gradients(temperature, "temperature").to(solver.device)
+    except ModelError:
+        raise OptionError(need) from None
     if t.shape not in ((), (problem.batch,)) or not bool(((t > 0) & t.isfinite()).all()):
-        raise OptionError(f"temperature is {temperature!r}; give one positive number, or ({problem.batch},) of them")
+        raise OptionError(need)
     sign = -1.0 if solver.maximizing else 1.0
     given = State({k: sign * v.to(problem.cost) for k, v in state.duals.items()}, state.eta)
     duals, total = problem.recentred(states.fill(problem, given)), problem.offset

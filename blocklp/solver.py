@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +12,17 @@ import torch
 from torch import Tensor
 
 from blocklp import state as states
-from blocklp.assembly import Bounds, assemble, costs
+from blocklp.assembly import Bounds, assemble, costs, unblocked
 from blocklp.block import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
 from blocklp.engine import Repair, run
-from blocklp.errors import DeviceError, ModelError, OptionError
+from blocklp.errors import ModelError, TimeLimitError
 from blocklp.expression import Expression, Values
+from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.model import BOX, Blocks, Model
+from blocklp.model import BOX, Model
+from blocklp.options import flag, known_device, numbers, of_type, per_instance, shown, without_gradients, working_precision
 from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution
 from blocklp.state import Saddle, State
@@ -42,19 +45,20 @@ def compile(models: Model | Sequence[Model], *, device: str | torch.device = "cp
     ModelError, OptionError, DeviceError
         If a model has no objective, the models do not fit together, or the device is missing.
     """
-    return Solver([models] if isinstance(models, Model) else list(models), torch.device(device), dtype)
+    given = [models] if isinstance(models, Model) else list(models) if isinstance(models, Sequence) else []
+    if not given or not all(isinstance(m, Model) for m in given):
+        raise ModelError(f"compile() needs a model or a sequence of at least one, got {shown(models)}")
+    return Solver(given, known_device(device), working_precision(dtype))
 
 
 class Solver:
-    """A compiled problem; :meth:`solve` may be called with new costs (parameters), bounds and warm starts."""
+    """A compiled problem; :meth:`solve` may be called with new costs, bounds and warm starts.
+
+    New costs are those of parameters, or of an objective that took the place of another one.  A model whose sense,
+    variables, bounds of variables, blocks or block data were changed is compiled again: until then :meth:`solve` refuses.
+    """
 
     def __init__(self, models: list[Model], device: torch.device, dtype: torch.dtype) -> None:
-        if not models:
-            raise ModelError("compile() needs at least one model")
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise DeviceError("device 'cuda' was asked for and no CUDA device is available; use device='cpu'")
-        if dtype not in (torch.float32, torch.float64):
-            raise OptionError(f"dtype {dtype} is not supported; use torch.float64 or torch.float32")
         first = models[0]
         for m in models:
             if m.objective is None:
@@ -78,7 +82,14 @@ class Solver:
         self.batch = sum(m.batch for m in models)
         self._structure: Decomposition | None = None
         self._fixed: tuple[list[Expression], Tensor, Tensor] | None = None
-        self._sizes = [_size(m) for m in models]
+        self._built = [_built(m) for m in models]
+        self._width = max(m.size for m in models) + (len(models) > 1)
+
+    def __repr__(self) -> str:
+        first, sense = self.models[0], "maximize" if self.maximizing else "minimize"
+        several = f" of {len(self.models)} models" if len(self.models) > 1 else ""
+        sizes = f"{max(m.size for m in self.models)} variables, blocks {[b.name for b in first.blocks]}"
+        return f"Solver of {self.batch} instance{'s' * (self.batch > 1)}{several}, {sense}, {sizes}, {self.dtype} on {self.device}"
 
     def owner(self, instance: int) -> tuple[Model, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -87,6 +98,11 @@ class Solver:
                 return m, instance
             instance -= m.batch
         raise IndexError(f"instance {instance} is out of range of a batch of {self.batch}")
+
+    def hooked(self) -> Tensor:
+        """Which instances have a repair hook: ``(batch,)`` bool."""
+        hooks = torch.tensor([m.repair is not None for m in self.models], device=self.device)
+        return hooks.repeat_interleave(torch.tensor([m.batch for m in self.models], device=self.device))
 
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""
@@ -108,8 +124,9 @@ class Solver:
         passes: int = 5000,
         time_limit: float | Deadline = math.inf,
         bounds: Bounds | None = None,
-        warm_start: State | None = None,
+        warm_start: State | Solution | None = None,
         callback: Callable[[Event], Any] | None = None,
+        verbose: bool = False,
         history: bool = False,
         check_every: int | None = None,
         feasibility_tol: float = 1e-6,
@@ -124,20 +141,24 @@ class Solver:
             ``"auto"`` (default) chooses by what the block types can do; or a name in :data:`blocklp.METHODS`, or an instance with
             settings.
         tol : float or Tensor
-            Relative gap at which an instance is optimal; ``(batch,)`` for one each.
+            Relative gap at which an instance is optimal, not negative; ``(batch,)`` for one each.
         cutoff : float or Tensor, optional
             Stop an instance once its bound reaches this value (from below; from above when maximising).
         passes : int
             Most oracle passes, bound evaluations included.
         time_limit : float or Deadline
-            Seconds for everything that this call does, or what is left of a deadline.
+            Seconds for everything that this call does, or what is left of a deadline.  Where they do not suffice to build the
+            problem, the bound is that of the variables' bounds alone.
         bounds : mapping, optional
-            ``{variable or view: (lower, upper)}`` to tighten for this solve, each ``shape`` or ``(batch, *shape)``;
-            fixings are equal bounds.
-        warm_start : State, optional
-            ``solution.state`` of a related solve.
+            To tighten for this solve: ``{variable, view or name: (lower, upper)}``, each ``shape`` or
+            ``(batch, *shape)``; a number or tensor in the place of the tuple fixes at this value.
+        warm_start : State or Solution, optional
+            A related solution, or its ``state``; it is copied.
         callback : callable, optional
-            Gets an :class:`Event` at every check; True, or a mask ``(batch,)``, stops.
+            Gets an :class:`Event` at every check; True, or a mask ``(batch,)`` bool, stops.
+        verbose : bool
+            Whether a line on standard error follows the solve where that is a terminal, see
+            :class:`blocklp.Progress`, and the solution is printed there in the end.
         history : bool
             Keep the events in ``solution.history``.
         check_every : int, optional
@@ -153,63 +174,68 @@ class Solver:
         Raises
         ------
         OptionError
-            If an option is out of range or unknown.
+            If an option is of another type, out of range or unknown, or a callback answers what is no mask.
+        ModelError, ShapeError, NonFiniteError
+            If bounds or the warm start do not fit, hold NaN, or require gradients; if the model was changed since it was
+            compiled, but for its costs; if a repair hook does not return what it must.
         """
         deadline = Deadline.of(time_limit)
-        problem = self.decomposition(bounds)
+        built = True
+        try:
+            problem = self.decomposition(bounds, deadline=deadline)
+        except TimeLimitError:
+            built, given = False, {} if bounds is None else bounds
+            problem = self._priced(unblocked(self.models, given, self._width, self.device), None)
         ascent = as_method(method, problem)
         sign = -1.0 if self.maximizing else 1.0
         limits = Limits.of(
             problem.offset,
             tol=tol,
-            cutoff=math.inf if cutoff is None else sign * torch.as_tensor(cutoff, dtype=torch.float64),
+            cutoff=math.inf if cutoff is None else sign * per_instance(cutoff, "cutoff", problem.offset),
             passes=passes,
             deadline=deadline,
             check_every=check_every,
             feasibility_tol=feasibility_tol,
             patience=patience,
-            mend=mend,
+            mend=flag(mend, "mend"),
         )
-        if warm_start is None:
-            duals, eta, memory = None, None, None
-        else:
-            duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in warm_start.duals.items()}, warm_start.eta))
-            memory = states.memory_of(problem, warm_start, sign)
-            known = warm_start.eta.to(self.device, self.dtype)
-            eta = known if bool(torch.isfinite(known).all()) else None
-
-        def told(event: Event) -> Any:
-            assert callback is not None
-            return callback(Event(event.passes, event.seconds, sign * event.bound, sign * event.primal, event.gap, event.status))
-
+        duals, eta, memory = None, None, None
+        start = None if warm_start is None else states.state_of(warm_start, "warm_start")
+        if start is not None and built:
+            for name, own in start.duals.items():
+                without_gradients(own, f"the warm start of {name!r}")
+            duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in start.duals.items()}, start.eta))
+            eta, memory = states.weights_of(start, self.device, self.dtype), states.memory_of(problem, start, sign)
         log: list[Event] = []
-        results = run(
-            problem,
-            ascent,
-            self.dtype,
-            limits,
-            duals,
-            eta,
-            self._repair(),
-            told if callback is not None else None,
-            log.append if history else None,
-            memory,
-        )
+        record = log.append if flag(history, "history") else None
+        with listening(callback, verbose, self.batch, sign) as told:
+            results = run(problem, ascent, self.dtype, limits, duals, eta, self._repair(), told, record, memory)
         results.history = log
         duals = results.duals if sign > 0 else results.duals.neg_()
-        return solution(results, states.take(problem, duals, results.eta, results.memory, sign), self)
+        found = solution(results, states.take(problem, duals, results.eta, results.memory, sign), self)
+        if verbose:
+            print(found, file=sys.stderr)
+        return found
 
-    def decomposition(self, bounds: Bounds | None = None, values: Values | None = None) -> Decomposition:
+    def decomposition(
+        self, bounds: Bounds | None = None, values: Values | None = None, deadline: Deadline | None = None
+    ) -> Decomposition:
         """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
-        if [_size(m) for m in self.models] != self._sizes:
-            raise ModelError("the model has got variables or blocks since it was compiled; compile it again")
-        width = max(m.size for m in self.models) + (len(self.models) > 1)
+        if [_built(m) for m in self.models] != self._built:
+            raise ModelError(
+                "the model was changed since it was compiled, in its sense, variables, bounds or blocks; compile it again, or give "
+                "tighter bounds as bounds="
+            )
         shape = self._structure
         if bounds is not None or shape is None:
-            shape = assemble(self.models, bounds or {}, width, self.device)
+            shape = assemble(self.models, {} if bounds is None else bounds, self._width, self.device, deadline or Deadline())
             if bounds is None:
                 self._structure = shape
-        cost, offset = self._objective(width, values)
+        return self._priced(shape, values)
+
+    def _priced(self, shape: Decomposition, values: Values | None) -> Decomposition:
+        """A decomposition with the costs of the objective."""
+        cost, offset = self._objective(self._width, values)
         return replace(shape, cost=cost, offset=offset)
 
     def _objective(self, width: int, values: Values | None) -> tuple[Tensor, Tensor]:
@@ -224,28 +250,53 @@ class Solver:
         return cost, offset
 
     def _repair(self) -> Repair | None:
-        """Wrap the models' repair hooks: apply each to its instances."""
-        if any(m.repair is None for m in self.models):
+        """Wrap the models' repair hooks: apply each to its instances; those of models without one get NaN."""
+        if all(m.repair is None for m in self.models):
             return None
         first = torch.tensor([0, *(m.batch for m in self.models)]).cumsum(0)
 
         def repair(x: Tensor, rows: Tensor) -> Tensor:
-            fixed = x.clone()
+            fixed = torch.full_like(x, torch.nan)
             for m, start in zip(self.models, first.tolist(), strict=False):
                 mine = ((rows >= start) & (rows < start + m.batch)).nonzero()[:, 0]
-                if len(mine):
-                    assert m.repair is not None
+                if len(mine) and m.repair is not None:
                     parts = {k: x[mine][:, v.index.to(x.device)] for k, v in m.variables.items()}
-                    answer = m.repair(parts)
-                    for k, v in m.variables.items():
-                        if k not in answer or answer[k].shape != parts[k].shape:
-                            raise ModelError(f"the repair hook must return {k!r} with shape {tuple(parts[k].shape)}")
-                        fixed[mine[:, None], v.index.reshape(1, -1).to(x.device)] = answer[k].to(x).reshape(len(mine), -1)
+                    shapes = {k: tuple(part.shape) for k, part in parts.items()}
+                    for k, value in _repaired(m.repair(parts), shapes).items():
+                        at = m.variables[k].index.reshape(1, -1).to(x.device)
+                        fixed[mine[:, None], at] = value.to(x).reshape(len(mine), -1)
             return fixed
 
         return repair
 
 
-def _size(model: Model) -> tuple[int, list[Blocks]]:
-    """What tells that a model has grown: number of variables and handles of blocks, which are not changed but replaced."""
-    return model.size, list(model.blocks)
+def _repaired(answer: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """What a repair hook returned, a tensor of a known shape for every variable.
+
+    Raises
+    ------
+    ModelError
+        If it is anything else.
+    """
+    must = "the repair hook must return a dict of tensors, one for each variable: " + ", ".join(
+        f"{k!r} {s}" for k, s in shapes.items()
+    )
+    of_type(answer, Mapping, "what the repair hook returned", must, ModelError)
+    assert isinstance(answer, Mapping)
+    if answer.keys() != shapes.keys():
+        raise ModelError(f"{must}; it returned {', '.join(map(repr, answer)) or 'none'}")
+    found = {}
+    for name, shape in shapes.items():
+        with torch.no_grad():
+            found[name] = numbers(answer[name], f"{name!r} of the repair hook")
+        if found[name].shape != shape:
+            raise ModelError(f"{must}; its {name!r} has shape {tuple(found[name].shape)}")
+    return found
+
+
+def _built(model: Model) -> tuple[Any, ...]:
+    """What tells that a model is another one than was compiled; handles of blocks are not changed but replaced."""
+    data = [t for v in model.variables.values() for t in (v.lower, v.upper)]
+    data += [t for b in model.blocks for t in (b.scope, *b.type.tensors().values())]
+    writes = [0 if t.is_inference() else t._version for t in data]
+    return model.batch, model.size, model.maximizing, list(model.blocks), writes

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.decomposition import Decomposition, Group
-from blocklp.errors import ShapeError
+from blocklp.errors import InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.expression import all_finite
 from blocklp.methods.base import Memory
 from blocklp.model import BOX
+from blocklp.options import of_type, shown, whole
 from blocklp.program import by_groups, stated_rows
 
 
@@ -32,6 +35,14 @@ class Saddle:
     x: Tensor
     rows: dict[str, Tensor]
     weight: Tensor
+
+    def __post_init__(self) -> None:
+        """Refuse what is no such record."""
+        _require(isinstance(self.rows, Mapping), "rows of a saddle", self.rows, "a dict of tensors")
+        for what, value, dims in (("x of a saddle", self.x, 2), ("weight of a saddle", self.weight, 1)):
+            _require(_is_tensor(value, dims), what, value, f"a tensor of {dims} dimensions, the instance first")
+        for name, value in self.rows.items():
+            _require(_is_tensor(value, 3), f"rows of {name!r}", value, "a tensor (batch, blocks, rows)")
 
     def select(self, instances: Tensor) -> Saddle:
         """Those of some instances ``(k,)``."""
@@ -55,11 +66,34 @@ class State:
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     saddle : Saddle or None
         Where :class:`blocklp.Pdhg` was, which it cannot read off the multipliers; other methods leave and need none.
+
+    Raises
+    ------
+    ModelError
+        If an attribute is of another type.
+    ShapeError
+        If tensors differ in batch or have other dimensions.
     """
 
     duals: dict[str, Tensor]
     eta: Tensor
     saddle: Saddle | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no state."""
+        _require(isinstance(self.duals, Mapping), "duals of a state", self.duals, "a dict of tensors by name of blocks")
+        _require(_is_tensor(self.eta, 1), "eta of a state", self.eta, "a tensor (batch,)")
+        _require(self.saddle is None or isinstance(self.saddle, Saddle), "saddle of a state", self.saddle, "a Saddle or None")
+        for name, own in self.duals.items():
+            _require(_is_tensor(own, 3), f"duals of {name!r}", own, "a tensor (batch, blocks, dim)")
+            if len(own) != len(self.eta):
+                raise ShapeError(f"duals of {name!r} have {len(own)} instances, eta {len(self.eta)}; they must agree")
+        if self.saddle is not None and {len(t) for t in (self.saddle.x, self.saddle.weight)} != {len(self.eta)}:
+            raise ShapeError(f"the saddle has {len(self.saddle.x)} instances, eta {len(self.eta)}; they must agree")
+
+    def __repr__(self) -> str:
+        blocks = [f"{name} {tuple(own.shape[1:])}" for name, own in self.duals.items()]
+        return f"State of {self.batch} instance{'s' * (self.batch != 1)}: " + (", ".join(blocks) or "no multipliers")
 
     @property
     def batch(self) -> int:
@@ -67,15 +101,36 @@ class State:
         return len(self.eta)
 
     def select(self, instances: Sequence[int] | Tensor) -> State:
-        """Return the state of some instances; an instance may be taken several times (children of a node)."""
-        rows = torch.as_tensor(instances, device=self.eta.device)
-        rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows.long()
+        """Return the state of some instances; an instance may be taken several times (children of a node).
+
+        Parameters
+        ----------
+        instances : sequence of int or Tensor
+            Their numbers ``(k,)``, negative ones from the end as in lists, or a mask ``(batch,)`` bool.
+
+        Raises
+        ------
+        InstanceError
+            If there is no such instance, or the numbers are none.
+        """
+        need = f"give numbers from {-self.batch} to {self.batch - 1}, or a mask of {self.batch} booleans"
+        try:
+            rows = torch.as_tensor(instances, device=self.eta.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InstanceError(f"instances are {shown(instances)}; {need}") from error
+        mask = rows.dtype == torch.bool
+        if rows.dim() != 1 or (mask and len(rows) != self.batch) or (len(rows) and (rows.is_floating_point() or rows.is_complex())):
+            raise InstanceError(f"instances are {shown(instances)}; {need}")
+        rows = rows.nonzero()[:, 0] if mask else rows.long()
+        if bool(((rows < -self.batch) | (rows >= self.batch)).any()):
+            raise InstanceError(f"instances are {shown(instances)}, out of the range of {self.batch}; {need}")
+        rows = torch.where(rows < 0, rows + self.batch, rows)
         saddle = None if self.saddle is None else self.saddle.select(rows)
         return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows), saddle)
 
     def repeat(self, times: int) -> State:
-        """Return every instance ``times`` times in a row."""
-        return self.select(torch.arange(self.batch).repeat_interleave(times))
+        """Return every instance ``times`` times in a row, from 0 on."""
+        return self.select(torch.arange(self.batch).repeat_interleave(whole(times, "times", 0)))
 
     @staticmethod
     def concatenate(states: Sequence[State]) -> State:
@@ -83,18 +138,49 @@ class State:
 
         Raises
         ------
+        ModelError
+            If they are no states.
         ShapeError
-            If they have different blocks.
+            If they have different blocks, or different numbers of them.
         """
-        if not states or any(s.duals.keys() != states[0].duals.keys() for s in states):
+        if not isinstance(states, Sequence) or not all(isinstance(s, State) for s in states):
+            raise ModelError(f"states to concatenate are {shown(states)}; give a sequence of states")
+        if not states or any(_shapes(s.duals) != _shapes(states[0].duals) for s in states):
             raise ShapeError("states to concatenate need the same blocks; concatenate states of one model")
         duals = {k: torch.cat([s.duals[k] for s in states]) for k in states[0].duals}
         saddles, saddle = [s.saddle for s in states if s.saddle is not None], None
-        shapes = [(s.x.shape[1], {k: v.shape[1:] for k, v in s.rows.items()}) for s in saddles]
+        shapes = [(s.x.shape[1], _shapes(s.rows)) for s in saddles]
         if len(saddles) == len(states) and all(shape == shapes[0] for shape in shapes):
             rows = {k: torch.cat([s.rows[k] for s in saddles]) for k in saddles[0].rows}
             saddle = Saddle(torch.cat([s.x for s in saddles]), rows, torch.cat([s.weight for s in saddles]))
         return State(duals, torch.cat([s.eta for s in states]), saddle)
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    """What states must agree in: shapes but for the instances, by name."""
+    return {name: t.shape[1:] for name, t in tensors.items()}
+
+
+def _is_tensor(value: object, dims: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() == dims
+
+
+def _require(fits: bool, what: str, value: object, need: str) -> None:
+    if not fits:
+        raise (ShapeError if isinstance(value, Tensor) else ModelError)(f"{what}: {shown(value)} is not {need}")
+
+
+def state_of(given: Any, what: str) -> State:
+    """The state given, or that of a solution.
+
+    Raises
+    ------
+    OptionError
+        If it is neither.
+    """
+    found = getattr(given, "state", given)
+    of_type(found, State, what, "a state, as solution.state, or the solution itself")
+    return found  # type: ignore[no-any-return]
 
 
 def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | None = None, sign: float = 1.0) -> State:
@@ -127,8 +213,26 @@ def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory
     for group, own in by_groups(problem, y, counts):
         known = saddle.rows.get(group.name)
         if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= group.blocks:
+            if not all_finite(known):
+                raise NonFiniteError(f"the saddle of the warm start holds NaN or infinite duals of rows for {group.name!r}")
             own[:, :, : known.shape[1]] = sign * known.transpose(1, 2).to(y)
-    return x, y, saddle.weight.to(x)
+    return x, y, saddle.weight.to(x, copy=True)
+
+
+def weights_of(state: State, device: torch.device, dtype: torch.dtype) -> Tensor | None:
+    """A copy of the proximal weights ``(batch,)``, None where some are not known.
+
+    Raises
+    ------
+    OptionError
+        If one is not positive.
+    """
+    eta = state.eta.detach().to(device, dtype, copy=True)
+    if bool((eta <= 0).any()):
+        raise OptionError(
+            f"eta of the warm start holds {float(eta.nan_to_num(1.0).min()):g}; weights are positive, NaN where unknown"
+        )
+    return eta if all_finite(eta) else None
 
 
 def fill(problem: Decomposition, state: State) -> Tensor:
@@ -138,7 +242,13 @@ def fill(problem: Decomposition, state: State) -> Tensor:
     ------
     ShapeError
         If the batch or the shape of a group does not fit.
+    NonFiniteError
+        If multipliers are NaN or infinite.
+    ModelError
+        If it has blocks that the problem does not.
     """
+    if unknown := state.duals.keys() - {g.name for g in problem.groups} - {BOX}:
+        raise ModelError(f"the warm start has multipliers for {sorted(unknown)}, blocks that the model does not have; leave them out")
     if state.batch != problem.batch:
         raise ShapeError(
             f"the warm start has {state.batch} instances, the problem {problem.batch}; use state.select, repeat or concatenate"
@@ -148,6 +258,8 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         known = state.duals.get(group.name)
         if known is None:
             continue
+        if not all_finite(known):
+            raise NonFiniteError(f"the warm start holds NaN or infinite multipliers for {group.name!r}; they prove no bound")
         if group.name == BOX and known.shape[1] <= problem.cost.shape[1]:
             # Other variables may be boxed now: what one that is not had goes to its blocks with the residual.
             known = torch.nn.functional.pad(known, (0, 0, 0, problem.cost.shape[1] - known.shape[1]))

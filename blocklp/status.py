@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """Status of one instance; ``message`` is the sentence for the user."""
+    """Status of one instance; ``str`` gives its name in words and ``message`` the sentence for the user."""
 
     RUNNING = 0
     OPTIMAL = 1
@@ -17,6 +17,15 @@ class Status(IntEnum):
     INFEASIBLE = 6
     INTERRUPTED = 7
     NUMERICAL_ERROR = 8
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+    def __repr__(self) -> str:
+        return f"Status.{self.name}"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
     @property
     def message(self) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.errors import ShapeError
+from blocklp.errors import ModelError, ShapeError
+from blocklp.options import numbers, without_gradients
 
 Structure = Any
 """A tensor ``(batch, ...)``, or a tuple, list or dict of structures."""
@@ -25,9 +26,21 @@ def leaves(structure: Structure, what: str, error: type[Exception]) -> Iterator[
         raise error(f"{what} holds {type(structure).__name__}; it may be a tensor, or a tuple, list or dict of tensors")
 
 
-def pack(structure: Structure) -> Tensor:
-    """Lay a structure out as rows ``(batch, numbers)``, float64."""
-    return torch.cat([p.detach().double().reshape(len(p), -1) for p in leaves(structure, "c", ShapeError)], 1)
+def pack(structure: Structure, what: str = "c") -> Tensor:
+    """Lay a structure out as rows ``(batch, numbers)``, float64, a copy.
+
+    Raises
+    ------
+    ModelError
+        If it holds complex numbers, or tensors that require gradients while autograd is on.
+    """
+    rows = []
+    for part in leaves(structure, what, ShapeError):
+        if part.is_complex():
+            raise ModelError(f"{what} holds complex numbers; give real ones")
+        without_gradients(part, what)
+        rows.append(part.detach().double().reshape(len(part), -1))
+    return torch.cat(rows, 1)
 
 
 def unpack(rows: Tensor, like: Structure) -> Structure:
@@ -57,9 +70,10 @@ def same_form(structure: Structure, like: Structure) -> bool:
 def bounded(like: Structure, side: Structure, name: str) -> Structure:
     """Broadcast bounds to a structure."""
     if isinstance(like, Tensor):
+        given = numbers(side, name)
         try:
-            return torch.as_tensor(side).to(like).expand_as(like)
-        except (TypeError, ValueError, RuntimeError) as error:
+            return given.to(like).expand_as(like)
+        except RuntimeError as error:
             raise ShapeError(f"{name} does not broadcast to a tensor {tuple(like.shape)} of c") from error
     if not isinstance(side, tuple | list | dict):
         side = {k: side for k in like} if isinstance(like, dict) else type(like)(side for _ in like)

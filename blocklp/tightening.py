@@ -22,10 +22,11 @@ from torch import Tensor
 
 from blocklp.block import BlockType
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import ModelError, TimeLimitError
 from blocklp.expression import View
 from blocklp.methods import Admm, Method, as_method
 from blocklp.model import Model
+from blocklp.options import hook, of_type, required_hook, shown, whole
 from blocklp.records import Event, relative_gap
 from blocklp.solution import Solution
 from blocklp.state import State
@@ -88,8 +89,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not isinstance(value, int) or value < (0 if name == "rounds" else 1):
-                raise OptionError(f"{name} of a tightening budget is {value!r}; it must be a positive integer")
+            whole(value, f"{name} of a tightening budget", 0 if name == "rounds" else 1)
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,12 @@ def tighten(
     ModelError, ScopeError
         A cluster does not fit the model.
     """
+    of_type(model, Model, "model", "a model", ModelError)
+    of_type(budget, Budget | None, "budget", "a Budget")
+    of_type(warm_start, Solution | State | None, "warm_start", "a state or a solution")
+    required_hook(search, "search")
+    hook(told, "told")
+    whole(passes, "passes")
     deadline, budget = Deadline.of(time_limit), budget or Budget()
     begun = warm_start if isinstance(warm_start, Solution) else None
     if begun is not None and deadline is not time_limit:  # its seconds are part of the limit
@@ -198,10 +204,9 @@ def tighten(
 
     def solved(left: int) -> Solution:
         solver = model.compile(device=device, dtype=dtype)
-        chosen = as_method(method, solver.decomposition())
-        start = None if isinstance(warm_start, Solution) else warm_start
+        chosen, start = method, None if isinstance(warm_start, Solution) else warm_start
         if best is not None:
-            start = best.state
+            chosen, start = as_method(method, solver.decomposition(deadline=deadline)), best.state
             if isinstance(chosen, Admm) and chosen.eta is None:
                 chosen, start = replace(chosen, hold=True), replace(start, eta=weight.to(start.eta))
         return solver.solve(
@@ -215,7 +220,12 @@ def tighten(
         )
 
     while True:
-        solution = begun if best is None and begun is not None else solved(passes - spent)
+        try:
+            solution = begun if best is None and begun is not None else solved(passes - spent)
+        except TimeLimitError:  # too late to build the problem anew; the first solve has an answer even so
+            assert best is not None
+            best = replace(best, status=tuple(Status.TIME_LIMIT for _ in best.status))
+            break
         history += tuple(replace(e, passes=e.passes + spent) for e in solution.history)
         spent += int(solution.passes.max())
         rose = True
@@ -247,6 +257,8 @@ def tighten(
 
 def _add(model: Model, proposed: Sequence[Clusters], most: int, room: int) -> int:
     """Add the best clusters, at most ``most`` of them and ``room`` copies; how many there are."""
+    if not isinstance(proposed, Sequence) or not all(isinstance(c, Clusters) for c in proposed):
+        raise ModelError(f"the search returned {shown(proposed)}; it must return a sequence of Clusters")
     proposed = [c for c in proposed if len(c.scope)]
     for c in proposed:
         if c.scope.dim() != 2 or c.score.shape != c.scope.shape[:1]:

@@ -125,7 +125,7 @@ def _with_labelling(problem: Problem, solution: bl.Solution, best: Labelled, tol
     x = problem.lifted(solution, best.labels)
     stopped = bl.Status.INTERRUPTED in solution.status
     status = solution.status if stopped or bool(gap[0] > tol) else (bl.Status.OPTIMAL,)
-    values = Values(x, solution.solver.models[0].variables)
+    values = Values(x, solution.solver.models)
     return replace(solution, primal=energy, gap=gap, raw_x=x, x=values, status=status)
 
 

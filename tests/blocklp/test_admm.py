@@ -12,7 +12,7 @@ import torch
 
 import blocklp as bl
 from blocklp import decomposition, engine, sweeps
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import OptionError
 from blocklp.methods import as_method
 from blocklp.methods.admm import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
@@ -342,15 +342,16 @@ def test_points_that_cannot_be_tested_are_not_completed() -> None:
 
 def test_a_grid_must_be_a_number() -> None:
     for grid in (-1.0, float("nan"), "fine", np.ones(2)):
-        with pytest.raises(ModelError, match="grid"):
+        with pytest.raises(OptionError, match="grid"):
             bl.Model().variable("x", 2, lower=0, upper=1, grid=grid)  # type: ignore[arg-type]
 
 
 def test_a_repair_hook_is_tested_with_loops_too(tensors_and_loops) -> None:
     m = qpbo(0)
+    truth = reference(m).objective
     m.repair_with(lambda x: {"y": torch.full_like(x["y"], 5.0), "z": torch.zeros_like(x["z"])})
     for found in tensors_and_loops(lambda: m.solve(passes=50)):
-        assert not bool(torch.isfinite(found.primal).any())
+        assert bool(found.hook_failed.all()) and bool((found.primal >= truth - 1e-6).all())
 
 
 def test_a_repair_hook_gets_the_means_of_products_too(tensors_and_loops) -> None:

@@ -241,15 +241,31 @@ def test_models_that_do_not_fit_together_are_refused() -> None:
         bl.compile([a, a]).solve(bounds={a.variables["y"]: (0, 1)})
 
 
-def test_repair_hooks_are_checked() -> None:
-    m, y, _ = one_graph(1)
-    m.repair_with(lambda x: {"y": torch.ones_like(x["y"]), "z": torch.zeros_like(x["z"])})
-    solution = m.solve(passes=30, tol=0)
-    # The hook's point violates the pairs, so its value never counts.
-    assert solution.primal.item() == math.inf
+def test_a_repair_hook_without_feasible_points_hides_nothing_and_is_told() -> None:
+    m, y, _ = one_graph(2)
+    without = m.solve(passes=200, tol=1e-6)
+    m.repair_with(lambda x: {"y": torch.ones_like(x["y"]), "z": torch.zeros_like(x["z"])})  # violates the pairs
+    solution = m.solve(passes=200, tol=1e-6)
+    assert torch.allclose(solution.primal, without.primal, rtol=1e-5)
+    assert bool((solution.primal >= reference(m).objective - 1e-6).all())
+    assert solution.hook_failed.tolist() == [True, True]
+    assert "repair hook" in solution.instance(0).message
+    m.repair_with(lambda x: {"y": torch.zeros_like(x["y"]), "z": torch.zeros_like(x["z"])})
+    helped = m.solve(passes=200, tol=1e-6)
+    assert helped.hook_failed.tolist() == [False, False] and "hook" not in helped.instance(0).message
+    assert torch.allclose(helped.primal, without.primal, rtol=1e-5)  # though the hook's point is far worse
     m.repair_with(lambda x: {"y": x["y"]})
     with pytest.raises(ModelError, match="'z'"):
         m.solve(passes=30)
+
+
+def test_one_model_of_a_batch_may_have_a_repair_hook() -> None:
+    models = [roof_duality_model(qubo(30, seed)) for seed in range(2)]
+    models[1].repair_with(lambda x: {k: torch.full_like(v, 7.0) for k, v in x.items()})
+    solution = bl.compile(models).solve(tol=1e-5)
+    assert solution.hook_failed.tolist() == [False, True]
+    for i, m in enumerate(models):
+        assert solution.primal[i].item() == pytest.approx(reference(m).objective.item(), rel=1e-4)
 
 
 def two(weights=(-1.0, -1.0)) -> tuple[bl.Model, bl.View]:

@@ -1,0 +1,60 @@
+"""What a caller sees of a running solve, and what a callback may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from blocklp.block import as_tensor
+from blocklp.errors import OptionError
+from blocklp.options import flag, hook, shown
+from blocklp.records import Event
+
+Listener = Callable[[Event], Any]
+
+
+def signed(event: Event, sign: float) -> Event:
+    """An event with a sense of its own, and with tensors of its own, which a callback may write to."""
+    own = event.gap.clone(), event.status.clone()
+    return Event(event.passes, event.seconds, sign * event.bound, sign * event.primal, *own)
+
+
+@contextmanager
+def listening(callback: Callable[[Event], Any] | None, verbose: bool, batch: int, sign: float = 1.0) -> Iterator[Listener | None]:
+    """What the engine calls at every check, if anything, while a live line is shown if that was asked for.
+
+    Raises
+    ------
+    OptionError
+        If an option is of another type, or the callback answers anything but None, a truth value or a mask ``(batch,)`` bool.
+    """
+    hook(callback, "callback")
+    if not flag(verbose, "verbose"):
+        yield None if callback is None else lambda event: _stops(callback(signed(event, sign)), batch)
+        return
+    from blocklp.progress import Progress  # draws with rich, which takes long to import
+
+    with Progress() as progress:
+
+        def told(event: Event) -> Any:
+            progress(signed(event, sign))
+            return None if callback is None else _stops(callback(signed(event, sign)), batch)
+
+        yield told
+
+
+def _stops(answer: Any, batch: int) -> Any:
+    """What a callback answered: None, a truth value, or a mask ``(batch,)`` of instances to stop."""
+    if answer is None or isinstance(answer, bool | np.bool_):
+        return answer if answer is None else bool(answer)
+    try:
+        mask = as_tensor(answer)
+    except (TypeError, ValueError, RuntimeError):
+        mask = torch.empty(0)
+    if mask.dtype != torch.bool or mask.shape not in ((), (batch,)):
+        raise OptionError(f"callback returned {shown(answer)}; it must return None, True, False or a mask of {batch} booleans")
+    return mask.expand(batch)

@@ -1,0 +1,190 @@
+"""Reading what callers give: the value in the form that is used, or an error of ours that names it and the mend."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.block import as_tensor
+from blocklp.errors import BlocklpError, DeviceError, InstanceError, ModelError, OptionError, ShapeError
+
+LARGEST = 2**63
+"""Integers from here on are in no tensor."""
+
+
+def whole(value: object, name: str, least: int = 1) -> int:
+    """An integer from ``least`` on that a machine word holds; booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < LARGEST:
+        kind = {0: "an integer, not negative", 1: "a positive integer"}.get(least, f"an integer from {least} on")
+        raise OptionError(f"{name} is {shown(value)}; it must be {kind}")
+    return int(value)
+
+
+def real(value: object, name: str, *, positive: bool = True) -> float:
+    """A finite number that is positive, or at least not negative."""
+    number = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:  # type: ignore[operator]
+        number = float(value)
+    if not (number > 0 or (number == 0 and not positive)):
+        raise OptionError(f"{name} is {shown(value)}; it must be a {'positive number' if positive else 'number, not negative'}")
+    return number
+
+
+def flag(value: object, name: str) -> bool:
+    """True or False and nothing that only counts as one."""
+    if not isinstance(value, bool | np.bool_):
+        raise OptionError(f"{name} is {shown(value)}; it must be True or False")
+    return bool(value)
+
+
+def hook(value: Any, name: str) -> None:
+    """Refuse what cannot be called, None excepted."""
+    if value is not None and not callable(value):
+        raise OptionError(f"{name} is {shown(value)}; give a function, or None")
+
+
+def required_hook(value: Any, name: str) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise OptionError(f"{name} is {shown(value)}; give a function")
+
+
+def per_instance(value: object, name: str, like: Tensor, least: float = -math.inf) -> Tensor:
+    """One number, or ``(batch,)`` of them, laid out like a tensor ``(batch,)``; NaN and less than ``least`` are refused."""
+    need = f"a number or ({len(like)},) numbers" + (f", none below {least:g}" if least > -math.inf else "")
+    try:
+        data = numbers(value, name)
+    except ModelError as error:
+        raise OptionError(f"{error}; it must be {need}") from error
+    if isinstance(value, bool) or data.dim() > 1 or (data.dim() == 1 and len(data) != len(like)):
+        raise OptionError(f"{name} is {shown(value)}; it must be {need}")
+    if bool(data.isnan().any()) or bool((data < least).any()):
+        raise OptionError(f"{name} is {shown(value)}; it must be {need}, without NaN")
+    return data.to(like.device).expand(len(like))
+
+
+def numbers(value: object, what: str) -> Tensor:
+    """Read a number, array or tensor as float64 on the CPU, without gradients.
+
+    Raises
+    ------
+    ModelError
+        If it holds no real numbers, or requires gradients while autograd is on.
+    """
+    without_gradients(value, what)
+    return with_gradients(value, what).detach()
+
+
+def with_gradients(value: object, what: str) -> Tensor:
+    """Read a number, array or tensor as float64 on the CPU, with its gradients.
+
+    Raises
+    ------
+    ModelError
+        If it holds no real numbers.
+    """
+    try:
+        data = as_tensor(value) if isinstance(value, Tensor | np.ndarray | np.complexfloating) else as_tensor(value, torch.float64)
+        if not data.is_complex():
+            return data.to_dense().to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ModelError(f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number") from error
+    raise ModelError(f"{what} holds complex numbers; give real ones, of which the imaginary part is not dropped")
+
+
+def without_gradients(value: object, what: str) -> None:
+    """Refuse tensors that require gradients while autograd is on, alone or in lists: no solve carries them on.
+
+    Raises
+    ------
+    ModelError
+        If there is one.
+    """
+    if isinstance(value, Tensor):
+        if value.requires_grad and torch.is_grad_enabled():
+            raise ModelError(
+                f"{what} requires gradients, which a solve does not carry on; give it without, by .detach(), and see "
+                f"blocklp.soft_bound for a bound with gradients in parameters and multipliers"
+            )
+    elif isinstance(value, list | tuple):
+        for part in value:
+            if isinstance(part, Tensor | list | tuple):
+                without_gradients(part, what)
+
+
+def lengths(shape: Any, what: str) -> tuple[int, ...]:
+    """Read the shape of an array of variables: an integer or a sequence of them, all positive."""
+    parts = (shape,) if isinstance(shape, Integral) else shape
+    if not isinstance(parts, Sequence) or isinstance(parts, str):
+        raise ShapeError(f"{what} has shape {shown(shape)}; give an integer or a sequence of integers")
+    if any(isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) < LARGEST for n in parts):
+        raise ShapeError(f"{what} has shape {shown(shape)}; every length must be a positive integer")
+    return tuple(map(int, parts))
+
+
+def text(value: object, what: str) -> str:
+    """Read a name: a string that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ModelError(f"{what} is {shown(value)}; it must be a string that is not empty")
+    return value
+
+
+def of_type(value: Any, kinds: type | UnionType, name: str, need: str, error: type[BlocklpError] = OptionError) -> None:
+    """Refuse what is not an instance of a class, saying what is needed."""
+    if not isinstance(value, kinds):
+        raise error(f"{name} is {shown(value)}; give {need}")
+
+
+def instance_number(value: object, batch: int) -> int:
+    """The number of an instance, negative ones counted from the end as in lists.
+
+    Raises
+    ------
+    InstanceError
+        If there is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or not -batch <= int(value) < batch:
+        raise InstanceError(f"there is no instance {shown(value)}; of {batch}, give 0 to {batch - 1}, or -1 to {-batch} from the end")
+    return int(value) % batch
+
+
+def known_device(device: Any) -> torch.device:
+    """Look a device up.
+
+    Raises
+    ------
+    DeviceError
+        If there is none of this name, or it is missing here.
+    """
+    try:
+        found = device if isinstance(device, torch.device) else torch.device(str(device))
+    except RuntimeError as error:
+        raise DeviceError(f"device is {shown(device)}; use 'cpu', 'cuda' or 'cuda:1'") from error
+    if found.type not in ("cpu", "cuda"):
+        raise DeviceError(f"device {str(found)!r} is not supported; use 'cpu' or 'cuda'")
+    if found.type == "cuda" and (found.index or 0) >= (torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        raise DeviceError(f"device {str(found)!r} was asked for and no such CUDA device is available; use device='cpu'")
+    return found
+
+
+def working_precision(dtype: Any) -> torch.dtype:
+    """Refuse precisions in which iterates cannot be."""
+    if not isinstance(dtype, torch.dtype) or dtype not in (torch.float32, torch.float64):
+        raise OptionError(f"dtype {shown(dtype)} is not supported; use torch.float64 or torch.float32")
+    return dtype
+
+
+def shown(value: object) -> str:
+    """A value in a message: what it is where it is long."""
+    if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) > 8:
+        return f"a {type(value).__name__} of shape {tuple(value.shape)}"
+    said = repr(value)
+    return said if len(said) <= 120 else f"{said[:100]}... ({type(value).__name__})"
