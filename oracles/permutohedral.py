@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from blocklp.compiled import in_time, loops
+from blocklp.compiled import in_time
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.gaussian import check_features
 
@@ -318,7 +318,7 @@ def kernels(values: Tensor, of: str = "lattice") -> ModuleType | None:
     """The compiled loops of the lattice or of the ordered filter, where there are some for the device and time to compile them."""
     kind = torch.float64 if values.dtype == torch.int64 else values.dtype
     known = kind in (torch.float32, torch.float64) and values.device.type == "cpu"
-    return in_time(LOOPS[of], kind) if known and loops(LOOPS[of]) is not None else None
+    return in_time(LOOPS[of], kind) if known else None
 
 
 _splat = torch.library.custom_op("blocklp::lattice_splat", _splat_now, mutates_args=())

@@ -27,7 +27,7 @@ from blocklp.oracles.permutohedral import Lattice
 from blocklp.problems.densecrf.cliques import Cliques
 from blocklp.problems.densecrf.compatibility import Cuts, check_compatibility, metric_cuts, potts_cuts
 
-PRODUCTS = 2**24
+PRODUCTS = 2**22
 """Products of points, corners and channels between two looks at the deadline: some hundredths of a second."""
 ROUNDINGS = 200
 """Roundings charged to a bound: splat, two blurs along at most 20 axes, prefix sums, slice and the combination."""

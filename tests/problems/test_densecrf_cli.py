@@ -15,10 +15,11 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import blocklp as bl
-from blocklp.errors import OptionError, ShapeError
+from blocklp.errors import OptionError, ShapeError, TimeLimitError
 from blocklp.problems import cli
 from blocklp.problems.densecrf import image_crf, pictures, readers, solve_densecrf
 from blocklp.problems.densecrf import run as densecrf_run
+from blocklp.problems.densecrf.mean_field import update
 from blocklp.problems.densecrf.stereo import bad_pixels, matching_costs, stereo_crf, truncated_linear
 from blocklp.problems.densecrf.superpixels import region_cliques, superpixel_cliques, superpixels
 
@@ -72,6 +73,7 @@ def test_json_is_what_the_solver_finds(files: dict[str, Path]) -> None:
     assert entry["version"] == bl.__version__ and entry["seconds"] > 0
     assert entry["steps"] == 2 == len(entry["history"]["energy"]) == len(entry["history"]["bound"])
     assert entry["pixels"] == torch.bincount(truth.labelling, minlength=2).tolist()
+    assert entry["best_pixels"] == torch.bincount(truth.best_labelling, minlength=2).tolist()
     written = np.asarray(Image.open(files["out"]))
     assert written.dtype == np.uint8 and np.array_equal(written, truth.labelling.view(HEIGHT, WIDTH).numpy())
 
@@ -113,6 +115,31 @@ def test_kernels_are_those_of_the_options(files: dict[str, Path]) -> None:
     assert alone["gap"] == pytest.approx(0, abs=1e-9)
 
 
+def test_a_method_s_labels_are_written_and_the_best_beside_them(files: dict[str, Path], tmp_path: Path) -> None:
+    """Of noise one label everywhere is best; mean field's labels are written all the same."""
+    best = tmp_path / "best.png"
+    np.save(files["u"], 2 * np.random.default_rng(5).random((HEIGHT, WIDTH, 4)))
+    kernels = ("--smooth", 2, 0.6, "--bilateral", 4, 300, 1.2, "--method", "mean-field")
+    shown = run("densecrf", files["image"], "--unary", files["u"], *kernels, "--out", files["out"], "--best", best, "--json")
+    image, unary = readers.read_image(files["image"]), readers.read_unary(files["u"], (HEIGHT, WIDTH))
+    crf = image_crf(image, unary, smooth=(2.0, 0.6), bilateral=(4.0, 300.0, 1.2))
+    q = (-crf.unary).softmax(1)
+    for _ in range(5):
+        q = update(crf, q)
+    entry = json.loads(shown.stdout)
+    own, least = (torch.from_numpy(np.asarray(Image.open(f)).astype(np.int64)) for f in (files["out"], best))
+    assert torch.equal(own.flatten(), q.argmax(1)) and len(own.unique()) > 1 == len(least.unique())
+    assert entry["best_source"] == "constant" and entry["best_energy"] < entry["energy"]
+    assert entry["energy"] == pytest.approx(crf.energy(own.flatten()).item())
+    assert entry["best_energy"] == pytest.approx(crf.energy(least.flatten()).item())
+
+
+def test_files_have_a_limit_that_an_option_raises(files: dict[str, Path]) -> None:
+    given = ("densecrf", files["image"], "--unary", files["u"], "--set", "outer=1")
+    assert "--max-bytes" in refused(*given, "--max-bytes", 3000) and "16 x 12" in refused(*given, "--max-bytes", 3000)
+    run(*given, "--max-bytes", 20000)
+
+
 def test_superpixels_add_cliques(files: dict[str, Path]) -> None:
     given = ("densecrf", files["image"], "--unary", files["u"], "--method", "mean-field", "--json")
     shown = json.loads(run(*given, "--superpixels", 8, 5, 1000).stdout)
@@ -148,15 +175,22 @@ def test_wrong_input_is_one_line(files: dict[str, Path], tmp_path: Path) -> None
 
 def test_exit_codes_of_what_stops_early(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     given = ("densecrf", files["image"], "--unary", files["u"], "--json")
-    late = run(*given, "--time-limit", 1e-9, code=1)
-    assert json.loads(late.stdout)["status"] == "time_limit"
+    late = CliRunner().invoke(cli.app, [str(a) for a in (*given, "--time-limit", 1e-9)])
+    assert late.exit_code != 0 and late.stdout == "" and "time limit of 1e-09 s was reached while reading" in late.stderr
+
+    def passed(*_: Any) -> None:
+        raise TimeLimitError("")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(densecrf_run.Run, "bounded", passed)
+        assert json.loads(run(*given, code=1).stdout)["status"] == "time_limit"
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(densecrf_run.Run, "bounded", interrupt)
     entry = json.loads(run(*given, code=130).stdout)
-    assert entry["status"] == "interrupted" and entry["bound"] is None and entry["energy"] > 0
+    assert entry["status"] == "interrupted" and entry["bound"] <= entry["best_energy"] <= entry["energy"]
 
 
 def pair(shift: int, colours: int = 3) -> tuple[Tensor, Tensor, Tensor]:
@@ -292,8 +326,8 @@ def test_the_demo_cuts_out_a_picture() -> None:
     results = segment_coffee(crf)
     bound = max(r.bound.item() for r in results)
     for r in results:
-        assert bound <= crf.energy(r.labelling).item() <= crf.energy(crf.unary.argmin(1)).item()
-    assert min(r.gap.item() for r in results) < 0.01
+        assert bound <= crf.energy(r.best_labelling).item() <= crf.energy(crf.unary.argmin(1)).item()
+    assert min(r.best_gap.item() for r in results) < 0.01
     console = Console(record=True, width=120)
     show_coffee(crf, results, console)
     printed = console.export_text()

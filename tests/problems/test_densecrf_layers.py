@@ -98,6 +98,44 @@ def test_frank_wolfe_of_the_solver(method: str) -> None:
         torch.testing.assert_close(points(module(images, logits)), found, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_needs_gradients_changes_no_bit(method: str, dtype: torch.dtype, exact: bool) -> None:
+    """Pixels on faces of the lattice's simplices, as those of whole colours are, are in one of them whatever is learned."""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 8, (2, 3, 9, 11), generator=draw).to(dtype) * 32
+    logits = torch.randn(2, 4, 9, 11, generator=draw, dtype=dtype)
+    module = DenseCRFLayer(4, smooth=(3.0, 2.0), bilateral=(8.0, 32.0, 4.0), method=method, exact=exact, dtype=dtype)
+    with torch.no_grad():
+        truth = module(images, logits)
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    assert torch.equal(module(images, logits), truth)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_()
+        assert torch.equal(module(images, logits), truth), name
+    found = module(images.requires_grad_(), logits.requires_grad_())
+    assert torch.equal(found, truth) and found.requires_grad
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_gradients_of_the_lattice_s_weights_by_finite_differences(d: int) -> None:
+    draw = torch.Generator().manual_seed(d)
+    features = 5 * torch.rand(12, d, generator=draw, dtype=torch.float64)
+    weigh = torch.rand(12, d + 1, generator=draw, dtype=torch.float64)
+    moved = features.clone().requires_grad_()
+    (found,) = torch.autograd.grad((Lattice.build(moved).weights * weigh).sum(), moved)
+    step = 1e-6
+    for a, i in torch.cartesian_prod(torch.arange(12), torch.arange(d)).view(-1, 2).tolist():
+        ends = []
+        for sign in (1, -1):
+            there = features.clone()
+            there[a, i] += sign * step
+            ends.append(float((Lattice.build(there).weights * weigh).sum()))
+        assert found[a, i].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-7)
+
+
 @pytest.mark.parametrize("recompute", [True, False])
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("method", METHODS)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import struct
+import time
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +18,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
-from blocklp.errors import FormatError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import BlocklpError, FormatError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.densecrf import image_crf, readers, solve_densecrf
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "densecrf"
@@ -180,6 +187,90 @@ def test_probability(png: Callable[..., Path]) -> None:
         readers.read_probability(png(np.array([[[1, 2, 3]]], np.uint8)), (1, 1))
     with pytest.raises(ShapeError, match="3 x 1"):
         readers.read_probability(png(np.array([[0, 51, 255]], np.uint8)), (3, 1))
+
+
+def claims(name: str) -> list[bytes]:
+    """Files whose headers claim far more than they hold, or what nobody can have."""
+    if name == "u.npy":
+        shapes = [(10**9, 10**9, 10**9), (2**62, 4, 2), (-4, -5, 3), (4, 5, 10**12), (0, 5, 3), (4, 5, 0)]
+        said = [f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}" for shape in shapes]
+        said += [
+            f"{{'descr': '{kind}', 'fortran_order': False, 'shape': (4, 5, 3), }}" for kind in ("|O", "|V1000000000", "<c16", "<U9")
+        ]
+        said += ["(" * 5000, "{'descr': '<f8'}", "9" * 9000]
+        return [b"\x93NUMPY\x01\x00" + struct.pack("<H", len(t)) + t.encode() + bytes(480) for t in said]
+    if name == "a.c_unary":
+        huge = 2**32 - 1
+        heads = [(huge, huge, huge, huge, 0.001), (5, 4, 2**31, 1, 0.001), (5, 4, 3, huge, 0.001), (5, 4, 3, 2, float("nan"))]
+        return [struct.pack(">4If", *head) + bytes(300) for head in heads]
+    size = struct.pack(">2I5B", 2**31 - 1, 2**31 - 1, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + size
+    return [b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk)) + bytes(50)]
+
+
+@pytest.mark.parametrize("name", ["image.png", "image.bmp", "image.jpg", "u.npy", "a.c_unary", "marks.png"])
+def test_mutated_files_are_read_or_refused(tmp_path: Path, png: Callable[..., Path], name: str) -> None:
+    """Cut off, with bytes changed, with huge headers, compressed: a file is read, or an error of ours says so at once."""
+    file, draw = tmp_path / name, np.random.default_rng(1)
+    if name == "u.npy":
+        np.save(file, draw.random((4, 5, 3)))
+    elif name == "a.c_unary":
+        keys = struct.pack(">6i", 1000, 0, 0, 250, 750, 0)
+        file.write_bytes(struct.pack(">4If", 5, 4, 3, 2, 0.001) + keys + struct.pack(">20I", *draw.integers(0, 2, 20)))
+    else:
+        png((draw.integers(0, 3, (4, 5, 1)) * [100, 50, 20]).astype(np.uint8), name)
+
+    def read() -> Tensor:
+        if name == "marks.png":
+            return readers.scribble_unary(*(lambda a, b: (a, len(b)))(*readers.read_scribbles(file, (4, 5))))
+        return readers.read_unary(file, (4, 5)) if name in ("u.npy", "a.c_unary") else readers.read_image(file)
+
+    whole, truth = file.read_bytes(), read()
+    for compress in (gzip.compress, bz2.compress, lzma.compress):
+        file.write_bytes(compress(whole))
+        assert torch.equal(read(), truth)
+    mutants = [whole[: int(cut)] for cut in np.linspace(0, len(whole) - 1, 25)] + [whole + b"more", *claims(name)]
+    for _ in range(150):
+        changed = np.frombuffer(whole, np.uint8).copy()
+        changed[draw.integers(0, len(whole), draw.integers(1, 4))] = draw.choice([0, 1, 127, 128, 255, draw.integers(256)])
+        mutants.append(changed.tobytes())
+    for mutant in mutants:
+        file.write_bytes(mutant)
+        began = time.perf_counter()
+        try:
+            found = read()
+            assert found.numel() < 10**7 and bool(torch.isfinite(found).all())
+        except BlocklpError as error:
+            assert name in str(error) and "object at 0x" not in str(error)
+        assert time.perf_counter() - began < 5
+
+
+def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
+    """Small files that hold much: 10^9 pixels of one colour, and a gigabyte of zeros."""
+    file = tmp_path / "bomb.npy.gz"
+    with gzip.open(file, "wb") as packed:
+        packed.write(bytes(2**22))
+    with pytest.raises(FormatError, match="max_bytes"):
+        readers.read_unary(file, (4, 5), max_bytes=2**21)
+    Image.new("1", (30_000, 3_000)).save(tmp_path / "bomb.png")
+    assert (tmp_path / "bomb.png").stat().st_size < 10**5
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="30000 x 3000 pixels take 2880000000 bytes, more than 1073741824; raise max_bytes"):
+        readers.read_image(tmp_path / "bomb.png")
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+    marks = np.zeros((20, 30, 3), np.uint8)
+    marks[0, :9] = np.arange(1, 10)[:, None]
+    Image.fromarray(marks).save(tmp_path / "marks.png")
+    with pytest.raises(FormatError, match="costs of 9 labels take 21600 bytes"):
+        readers.read_scribbles(tmp_path / "marks.png", (20, 30), max_bytes=20_000)
+
+
+def test_costs_of_any_type_keep_their_digits(npy: Callable[[NDArray[Any]], Path]) -> None:
+    for kind in (">f8", "<i4", "<u8"):
+        costs = (DRAW.random((4, 5, 3)) * 2**30).astype(kind)
+        found = readers.read_unary(npy(costs), (4, 5))
+        assert found.dtype == torch.float64 and np.array_equal(found.numpy(), costs.astype(float))
 
 
 @real
