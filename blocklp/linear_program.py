@@ -18,6 +18,7 @@ from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import Constraints
 from blocklp.errors import MissingDependencyError, ModelError, install
 from blocklp.model import Model
+from blocklp.options import instance_number
 from blocklp.small_lp import TOLERANCE
 
 Array = NDArray[np.float64]
@@ -108,8 +109,7 @@ def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> Lin
     """
     if model.objective is None:
         raise ModelError("the model has no objective; call minimize() or maximize() first")
-    if not 0 <= instance < model.batch:
-        raise IndexError(f"instance {instance} is out of range of a batch of {model.batch}")
+    instance = instance_number(instance, model.batch)
     stated = [(b, b.type.constraints()) for b in model.blocks]
     silent = [b.name for b, rows in stated if rows is None]
     if silent:

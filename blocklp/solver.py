@@ -17,7 +17,7 @@ from blocklp.block import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
 from blocklp.engine import Repair, run
-from blocklp.errors import ModelError, TimeLimitError
+from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.expression import Expression, Values
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
@@ -97,7 +97,7 @@ class Solver:
             if instance < m.batch:
                 return m, instance
             instance -= m.batch
-        raise IndexError(f"instance {instance} is out of range of a batch of {self.batch}")
+        raise InstanceError(f"instance {instance} is out of range of a batch of {self.batch}")
 
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: ``(batch,)`` bool."""

@@ -178,7 +178,7 @@ def test_maps() -> None:
 
 def test_refused() -> None:
     model, _ = grid()
-    with pytest.raises(OptionError, match="trials = 0"):
+    with pytest.raises(OptionError, match="trials is 0"):
         check(model, trials=0)
     empty = bl.Model()
     empty.variable("x", 3, lower=0, upper=1)

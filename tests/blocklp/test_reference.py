@@ -127,7 +127,7 @@ def test_refusals() -> None:
         reference(m)
     with pytest.raises(OptionError, match="unknown solver 'simplex'"):
         reference(m, "simplex")
-    with pytest.raises(IndexError, match="batch of 1"):
+    with pytest.raises(IndexError, match="of 1, give 0 to 0"):
         reference(frustrated(), instance=1)
     with pytest.raises(OptionError, match="CVXPY could not solve"):
         reference(frustrated(), "cvxpy-nonsense")
