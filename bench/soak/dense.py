@@ -80,9 +80,7 @@ def own_labellings(draw: Draw) -> None:
     # Labels that a point has as much of as of another may differ.
     clear = found.y.sort(1).values[:, -1] - found.y.sort(1).values[:, -2] > 1e-6 if crf.labels > 1 else own >= 0
     wrong = (own != found.labelling) & clear
-    claim(
-        not bool(wrong.any()), f"mean field ends at {own.tolist()}, and its labelling is {found.labelling.tolist()} ({found.source})"
-    )
+    claim(not bool(wrong.any()), f"mean field ends at {own.tolist()}, and its labelling is {found.labelling.tolist()}")
 
 
 @trial("dense CRFs", "Marginals of a layer do not depend on what needs gradients.", seconds=120)

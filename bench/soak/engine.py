@@ -131,7 +131,7 @@ def large_constants(draw: Draw) -> None:
 
 @trial("bounds", "Bounds of variables may differ by instance, whatever the block types.")
 def bounds_by_instance(draw: Draw) -> None:
-    sketch = random_sketch(draw, batch=3)
+    sketch = random_sketch(draw, ["assignment", "assignment", "products", "polytopes"], batch=3)
     model = sketch.model()
     x = model.variables["x"]
     lower, upper = (np.repeat(side[None], 3, 0) for side in (sketch.lower, sketch.upper))

@@ -181,9 +181,9 @@ def single_precision_oracles(draw: Draw) -> None:
     x = model.variable("x", n, lower=-10, upper=10)
     table = np.unique(draw.random.integers(-99, 99, (draw.count(2, 6), n)) / 10, axis=0)
     cost = draw.random.integers(-999, 999, n) / 1000
-    model.add(Single(table), x)
-    model.minimize((torch.as_tensor(cost) * x).sum())
     try:
+        model.add(Single(table), x)
+        model.minimize((torch.as_tensor(cost) * x).sum())
         bl.check(model)
     except BlocklpError as error:
         words = ("float32", "single precision", "precision")
