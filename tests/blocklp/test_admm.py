@@ -140,7 +140,7 @@ def same(first: bl.Solution, second: bl.Solution) -> bool:
     """Whether two solutions have the same bits."""
     parts = [(getattr(first, k), getattr(second, k)) for k in ("bound", "safe_bound", "primal", "passes")]
     parts += [(first.state.duals[k], second.state.duals[k]) for k in first.state.duals]
-    parts += [(first.x[k], second.x[k]) for k in ("y", "z")]
+    parts.append((first.raw_x, second.raw_x))
     return all(torch.equal(a, b) for a, b in parts)
 
 
