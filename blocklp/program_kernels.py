@@ -234,7 +234,7 @@ def _decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: 
         dy, y_away, across = dy + sums[t, 0], y_away + sums[t, 1], across + sums[t, 2]
     for t in range(many, len(sums)):
         dx, x_away = dx + sums[t, 0], x_away + sums[t, 1]
-    before, now = residual[b], dx / eta[b] - 2 * across + dy * eta[b]
+    before, now = residual[b], dx / eta[b] + 2 * across + dy * eta[b]
     now = now if now > 0 else 0.0
     residual[b] = now
     if old == 0:

@@ -173,7 +173,7 @@ class Pdhg(Method):
         """The state after a step, with its residual and, where one is due, in a new epoch."""
         program, (dx, dy, da), eta = state.program, step, state.eta.double()
         along, across = program.product(problem, dy * dy, program.length), program.product(problem, dy, da)
-        residual = summed(dx * dx / program.column) / eta - 2 * across + along * eta
+        residual = summed(dx * dx / program.column) / eta + 2 * across + along * eta
         residual = torch.where(residual > 0, residual, 0)
         young = state.age == 1
         known = torch.where(young, residual, state.first_residual)
