@@ -147,7 +147,7 @@ def test_gurobi_licence() -> None:
 )
 def test_missing_packages(monkeypatch: pytest.MonkeyPatch, solver: str, package: str, extra: str) -> None:
     hide(monkeypatch, package)
-    with pytest.raises(MissingDependencyError, match=rf"pip install 'blocklp\[{extra}\]'"):
+    with pytest.raises(MissingDependencyError, match=rf"pip install -e '.\[{extra}\]'"):
         reference(frustrated(), solver)
 
 

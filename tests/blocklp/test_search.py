@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from blocklp import search
+from blocklp import deadline, search
 from blocklp.errors import OptionError, OracleError
 from blocklp.search import Expansion, Node, branch_and_bound
 from blocklp.status import Status
@@ -198,7 +198,7 @@ def test_at_a_deadline_the_bound_is_valid(problem, monkeypatch):
     best = truth(problem)
     for limit in (0.5, 3.0, 7.5):
         tree, clock = Tree(problem), [100.0]
-        monkeypatch.setattr(search, "time", SimpleNamespace(perf_counter=lambda clock=clock: clock[0]))
+        monkeypatch.setattr(deadline, "time", SimpleNamespace(perf_counter=lambda clock=clock: clock[0]))
 
         def expand(nodes, tree=tree, clock=clock):
             clock[0] += 1
