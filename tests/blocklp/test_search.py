@@ -198,7 +198,8 @@ def test_at_a_deadline_the_bound_is_valid(problem, monkeypatch):
     best = truth(problem)
     for limit in (0.5, 3.0, 7.5):
         tree, clock = Tree(problem), [100.0]
-        monkeypatch.setattr(deadline, "time", SimpleNamespace(perf_counter=lambda clock=clock: clock[0]))
+        for module in (deadline, search):
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda clock=clock: clock[0]))
 
         def expand(nodes, tree=tree, clock=clock):
             clock[0] += 1
