@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Hashable
 from numbers import Real
@@ -38,9 +37,13 @@ class Deadline:
     """
 
     def __init__(self, seconds: float = math.inf, *, began: float | None = None) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0 or sys.float_info.max < seconds < math.inf:
+        try:
+            limit = float(seconds) if isinstance(seconds, Real) and not isinstance(seconds, bool) else math.nan
+        except OverflowError:
+            limit = math.nan
+        if not limit > 0:
             raise OptionError(f"time_limit is {seconds!r}; it must be a positive number of seconds, or infinity")
-        self.seconds: float = float(seconds)
+        self.seconds: float = limit
         self._answers: dict[Hashable, bool] = {}
         self.began: float = time.perf_counter() if began is None else began
 
