@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +34,7 @@ class ProximalWeight(Protocol):
         """
 
 
-REACH, WARM_REACH = 1e6, 1e2
+REACH, WARM_REACH = 1e6, 10.0
 """How far an automatic weight may go from its scale-free start, and how far from that a warm start may begin."""
 
 
@@ -75,12 +76,12 @@ class Fixed:
     def __post_init__(self) -> None:
         wanted = "give a number, or a tensor (batch,) with one for each instance"
         try:
-            given = torch.as_tensor(self.eta)
-            eta = given.to("cpu", torch.float64)
+            given = self.eta if isinstance(self.eta, Tensor) else torch.as_tensor(np.asarray(self.eta))
         except (TypeError, ValueError, RuntimeError) as error:
             raise OptionError(f"eta is {self.eta!r}; {wanted}") from error
         if given.dtype == torch.bool or given.is_complex():
             raise OptionError(f"eta is {self.eta!r}; {wanted}")
+        eta = given.to("cpu", torch.float64)
         if eta.dim() > 1 or not eta.numel():
             raise OptionError(f"eta has shape {tuple(eta.shape)}; {wanted}")
         if not bool(((eta > 0) & (eta < math.inf)).all()):

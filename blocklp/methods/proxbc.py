@@ -45,13 +45,14 @@ class ProxBC(Proximal):
         The proximal weight: one for all instances, ``(batch,)`` or a rule; ``None`` chooses it automatically.
     inner : int, optional
         Most Frank-Wolfe steps on one proximal problem; it is left before where its gap falls to :math:`|P x|^2 / \eta`
-        (4.1.6.2).  With 1 every pass moves the centre, as a supergradient step does along the mean of the points so far.
-        ``None`` leaves it to the gap alone: every centre then raises the bound, and takes many passes near the optimum.
+        (4.1.6.2).  At least 2: with one, points would step on a problem that has just been left, so that the multipliers
+        are never those that they were made for, and nothing converges.  ``None`` leaves it to the gap alone: every
+        centre then raises the bound, and takes many passes near the optimum.
 
     Raises
     ------
     OptionError
-        If a weight is not positive and finite, or ``inner`` is no positive integer.
+        If a weight is not positive and finite, or ``inner`` is no integer from 2 on.
     """
 
     inner: int | None = 5
@@ -60,8 +61,11 @@ class ProxBC(Proximal):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inner is not None and (isinstance(self.inner, bool) or not isinstance(self.inner, int) or self.inner < 1):
-            raise OptionError(f"inner is {self.inner!r}; give the most steps on one proximal problem, at least 1, or None")
+        if self.inner is not None and (isinstance(self.inner, bool) or not isinstance(self.inner, int) or self.inner < 2):
+            raise OptionError(
+                f"inner is {self.inner!r}; give the most steps on one proximal problem, at least 2, or None: "
+                "a point that steps once steps on a problem that has been left"
+            )
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> ProxState:
         """Lines 1 and 2: any valid multipliers, and the oracle's answer to them."""
