@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -53,9 +54,8 @@ def draw(records: list[Record], figure: Figure) -> None:
     "matter; all bounds are in float64, checks come every ten passes.",
     draw,
 )
-def run(quick: bool) -> list[Record]:
+def run(quick: bool) -> Iterator[Record]:
     compiled.LOADING = compiled.COMPILING = 0  # loops at once
-    records = []
     for family, solvers, optima in families(2, quick):
         baseline = None
         for name, (eta, method) in METHODS.items():
@@ -64,6 +64,5 @@ def run(quick: bool) -> list[Record]:
             row: Record = {"family": family, "method": name, "eta": eta}
             row |= {f"{p} passes": e for p, e in found.items()}
             row["of polyak"] = found[300] / baseline if baseline else None
-            records.append(row)
             print(row, file=sys.stderr, flush=True)
-    return records
+            yield row
