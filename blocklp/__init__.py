@@ -25,7 +25,7 @@ from blocklp.solver import Solver, compile
 from blocklp.state import Saddle, State
 from blocklp.status import Status
 from blocklp.tightening import Budget, Clusters, tighten
-from blocklp.weight import Fixed, RatioRule
+from blocklp.weight import Fixed, InexactRule, RatioRule
 
 __version__ = "0.1.0"
 
@@ -48,6 +48,7 @@ __all__ = [
     "FactoredBlock",
     "FiniteVertices",
     "Fixed",
+    "InexactRule",
     "MinMarginals",
     "Model",
     "NodeBounds",

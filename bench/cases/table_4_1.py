@@ -60,8 +60,8 @@ def draw(records: list[Record], figure: Figure) -> None:
     "figure. `thesis's weight` is 0.33 on BA and 0.735 n - 48.15 on ER (p = 0.4), with at most ten steps on a proximal problem, "
     "and with `gap alone` as many as it takes until the criterion of 4.1.6.2 holds; the thesis states neither the threshold of its "
     "gap nor a limit. `default` has no settings, nor have `admm` and `prox`. The truth is max-flow on BA; on ER the optimum is the "
-    "all-halves point, -sum(w)/2 (checked by max-flow up to n = 200). Five instances, one of BA-10000, ER-1000 and ER-3000, these two "
-    "in single precision with bounds in double precision. Passes are counted: the machine does not matter.",
+    "all-halves point, -sum(w)/2 (checked by max-flow up to n = 200). Five instances, one of BA-10000, ER-1000, ER-3000, the latter "
+    "two in single precision with bounds in double precision. Passes are counted: the machine does not matter.",
     draw,
 )
 def run(quick: bool) -> Iterator[Record]:
