@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from blocklp.tightening import Clusters as Clusters
     from blocklp.tightening import tighten as tighten
     from blocklp.weight import Fixed as Fixed
+    from blocklp.weight import InexactRule as InexactRule
     from blocklp.weight import RatioRule as RatioRule
 else:
     publish(
@@ -97,6 +98,6 @@ else:
             "blocklp.state": ["Saddle", "State"],
             "blocklp.status": ["Status"],
             "blocklp.tightening": ["Budget", "Clusters", "tighten"],
-            "blocklp.weight": ["Fixed", "RatioRule"],
+            "blocklp.weight": ["Fixed", "InexactRule", "RatioRule"],
         },
     )

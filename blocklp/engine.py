@@ -71,6 +71,8 @@ def run(
     ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be
     feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
     """
+    given = method.weights(problem.batch)
+    eta = eta if given is None else given.to(problem.cost.device, dtype)
     try:
         with until(limits.deadline):
             return _in_parts(problem, method, dtype, limits, duals, eta, repair, callback, record, memory)

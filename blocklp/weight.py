@@ -7,9 +7,11 @@ proximal model's increase ``model`` :math:`= |P x|^2 / \eta`, and the Frank-Wolf
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,14 +19,23 @@ from blocklp.decomposition import Decomposition, dot, in_order
 from blocklp.errors import OptionError
 
 
+@runtime_checkable
 class ProximalWeight(Protocol):
-    """What a method asks of its proximal weight."""
+    """A rule for the proximal weight."""
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """Weight of the first proximal problem: ``(batch,)``."""
 
-    def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
-        """Weight of the next proximal problem, all arguments ``(batch,)``."""
+    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+        """Weight of the next proximal problem.
+
+        All arguments are ``(batch,)``; ``origin`` is the weight at the start, ``centres`` the number of proximal problems that were
+        left, this one included.
+        """
+
+
+REACH, WARM_REACH = 1e6, 10.0
+"""How far an automatic weight may go from its scale-free start, and how far from that a warm start may begin."""
 
 
 def scale_free(apart: Tensor, duals: Tensor, dtype: torch.dtype) -> Tensor:
@@ -35,21 +46,66 @@ def scale_free(apart: Tensor, duals: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio)).to(dtype)
 
 
+def _scale(problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+    apart = problem.disagreement(points)
+    return scale_free(dot(apart, apart), dot(duals, duals), duals.dtype)
+
+
+def within(eta: Tensor, origin: Tensor, reach: float) -> Tensor:
+    """The weight, or the nearest one that is at most ``reach`` times or one ``reach``-th of ``origin``, all ``(batch,)``."""
+    return torch.minimum(torch.maximum(eta, origin / reach), origin * reach)
+
+
 @dataclass(frozen=True)
 class Fixed:
-    """The thesis's choice: one weight for all (4.1.6.3)."""
+    """The thesis's choice (4.1.6.3): one weight, or one for each instance, that stays.
 
-    eta: float
+    Parameters
+    ----------
+    eta : float, Tensor or array
+        A number, or ``(batch,)``; it is copied.
+
+    Raises
+    ------
+    OptionError
+        If it has another shape, or an entry is not positive and finite.
+    """
+
+    eta: float | Tensor | Sequence[float]
 
     def __post_init__(self) -> None:
-        if not 0 < self.eta < float("inf"):
+        wanted = "give a number, or a tensor (batch,) with one for each instance"
+        try:
+            given = self.eta if isinstance(self.eta, Tensor) else torch.as_tensor(np.asarray(self.eta))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise OptionError(f"eta is {self.eta!r}; {wanted}") from error
+        if given.dtype == torch.bool or given.is_complex():
+            raise OptionError(f"eta is {self.eta!r}; {wanted}")
+        eta = given.to("cpu", torch.float64)
+        if eta.dim() > 1 or not eta.numel():
+            raise OptionError(f"eta has shape {tuple(eta.shape)}; {wanted}")
+        if not bool(((eta > 0) & (eta < math.inf)).all()):
             raise OptionError(f"eta is {self.eta}; the proximal weight must be positive and finite")
+        object.__setattr__(self, "eta", tuple(eta.tolist()) if eta.dim() else float(eta))
+
+    def weights(self, batch: int) -> Tensor:
+        """The weight of every instance: ``(batch,)`` float64.
+
+        Raises
+        ------
+        OptionError
+            If there are more or fewer weights than instances.
+        """
+        eta = torch.as_tensor(self.eta, dtype=torch.float64)
+        if eta.dim() and len(eta) != batch:
+            raise OptionError(f"eta has {len(eta)} weights for a batch of {batch}; give one for each instance, or a number")
+        return eta.expand(batch)
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """The same weight everywhere."""
-        return torch.full_like(duals[:, 0], self.eta)
+        """The weights given, in the precision of ``duals``."""
+        return self.weights(len(duals)).to(duals)
 
-    def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """No change."""
         return eta
 
@@ -66,14 +122,46 @@ class RatioRule:
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """A multiple of the scale-free weight."""
-        apart = problem.disagreement(points)
-        return self.first * scale_free(dot(apart, apart), dot(duals, duals), duals.dtype)
+        return self.first * _scale(problem, duals, points)
 
-    def update(self, eta: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """One multiplication an outer step, up or down."""
         promise = model + gap
         grown = torch.where(rise < 0.25 * promise, eta * self.factor, eta)
-        return torch.where(rise > 0.75 * promise, eta / self.factor, grown)
+        return within(torch.where(rise > 0.75 * promise, eta / self.factor, grown), origin, REACH)
+
+
+@dataclass(frozen=True)
+class InexactRule:
+    r"""For proximal problems that are left after few steps: raise the weight where these were too few for it, else lower it.
+
+    A step to the exact solution raises the dual value by :math:`|P x|^2 / \eta` at least, and by not much more where the
+    supergradient hardly changes on the way (by :math:`1 + L / 2 \eta` times as much where the dual has curvature :math:`L`).  So
+    the weight is too small where the gap left is many times :math:`|P x|^2 / \eta` while the dual value fell, or rose by
+    more than that.
+
+    A weight that is raised over and over shortens the steps until nothing moves.  The n-th change therefore is by a factor of
+    :math:`1 + O(1/n)`, so that weights grow at most in proportion to n: the lengths of the steps then sum to infinity, as
+    supergradient methods need.
+    """
+
+    first: float = 6.0
+    raised: float = 0.3
+    lowered: float = 0.1
+    full: float = 10 / 3  # changes that are made in full: raised * full <= 1 keeps the growth in proportion
+    rise: float = 1.25
+    gap: float = 20.0
+
+    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+        """A multiple of the scale-free weight."""
+        return self.first * _scale(problem, duals, points)
+
+    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+        """One multiplication an outer step, up or down, ever less."""
+        share = (self.full / centres).clamp(max=1.0)
+        raised = ((rise < 0) | (rise > self.rise * model)) & (gap > self.gap * model)
+        changed = torch.where(raised, eta * (1 + self.raised * share), eta / (1 + self.lowered * share))
+        return within(changed, origin, REACH)
 
 
 @dataclass(frozen=True)
@@ -103,28 +191,21 @@ class BalanceRule:
             ratio = ratio.sqrt()
         factor = (1 / ratio).clamp(1 / self.most, self.most).to(eta)
         reach = self.reach if eta.dtype == torch.float64 else self.single
-        moved = torch.minimum(torch.maximum(eta * factor, origin / reach), origin * reach)
-        return torch.where(factor.isnan(), eta, moved)
+        return torch.where(factor.isnan(), eta, within(eta * factor, origin, reach))
 
 
-def as_weight(eta: float | ProximalWeight | None) -> ProximalWeight:
-    """A number is a fixed weight, ``None`` the automatic rule.
+Eta = float | Tensor | Sequence[float] | ProximalWeight | None
+"""How a method is given its weight: a number, ``(batch,)`` numbers, a rule, or ``None`` for the automatic one."""
+
+
+def as_weight(eta: Eta) -> ProximalWeight | None:
+    """Read what a user gives: numbers are fixed weights.
 
     Raises
     ------
     OptionError
-        If it is neither of these nor a rule.
+        If it is neither numbers nor a rule.
     """
-    if eta is None:
-        return RatioRule()
-    if isinstance(eta, int | float):
-        return Fixed(float(eta))
-    if not all(callable(getattr(eta, verb, None)) for verb in ("start", "update")):
-        raise OptionError(f"eta is {eta!r}; give a number, a rule such as RatioRule(), or None for the automatic one")
-    return eta
-
-
-def first(eta: float | ProximalWeight | None, problem: Decomposition, duals: Tensor, points: Tensor, known: Tensor | None) -> Tensor:
-    """The first weight: what a warm start knows, unless it is fixed, or that of the rule."""
-    rule = as_weight(eta)
-    return rule.start(problem, duals, points) if known is None or isinstance(rule, Fixed) else known
+    if eta is None or isinstance(eta, ProximalWeight):
+        return eta
+    return Fixed(eta)

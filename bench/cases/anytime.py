@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from matplotlib.figure import Figure
@@ -15,6 +15,7 @@ from bench.registry import Record, case
 from bench.rivals import max_flow
 from blocklp import compiled
 from blocklp.errors import OptionError
+from blocklp.methods import Method
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.reference import reference
@@ -33,8 +34,8 @@ METHODS = {
     "admm": bl.Admm(),
     "bundle": bl.Bundle(),
     "prox": bl.Prox(),
-    "proxbc": bl.ProxBC(1.0),
-    "proxfw": bl.ProxFW(1.0),
+    "proxbc": bl.ProxBC(),
+    "proxfw": bl.ProxFW(),
     "pdhg": bl.Pdhg(),
     "polyak": bl.Polyak(),
     "supergradient": bl.Supergradient(),
@@ -69,38 +70,47 @@ def draw(records: list[Record], figure: Figure) -> None:
     "Error of the bound against passes, all methods",
     "Mean relative error of the best bound in percent over five instances (BA-10000: one). Checks come every ten passes; methods "
     "that do not evaluate pay for each with a pass. First weighted independent sets, one edge a block (BA: connectivity 4), then "
-    "other families. ProxBC and ProxFW run with weight 1, the others by default. Seconds are those of all 1000 passes, of 100 for "
+    "other families. All methods run without settings. Seconds are those of all 1000 passes, of 100 for "
     "bundle, which solves a problem over the vertices seen between two of them.",
     draw,
 )
 def run(quick: bool) -> list[Record]:
     compiled.LOADING = compiled.COMPILING = 0  # loops at once
     records = []
-    for family, make in list(FAMILIES.items())[: 1 if quick else None]:
-        qubos = [make(seed) for seed in range(1 if family == "BA-10000" else 2 if quick else 5)]
-        truth = [max_flow(q)[0] for q in qubos]
-        records += curves(family, [bl.compile([roof_duality_model(q) for q in qubos])], truth)
-    for family, build in list(OTHERS.items())[: 0 if quick else None]:
-        models = [build(seed) for seed in range(5)]
-        records += curves(family, [m.compile() for m in models], [reference(m).objective.item() for m in models])
-    return records
-
-
-def curves(family: str, solvers: list[bl.Solver], optima: list[float]) -> list[Record]:
-    """Errors of all methods on instances of one family, in one batch or one after the other."""
-    records = []
-    truth, sign = torch.tensor(optima, dtype=torch.float64), -1 if solvers[0].maximizing else 1
-    for name, method in METHODS.items():
-        try:
+    for family, solvers, optima in families(5, quick):
+        for name, method in METHODS.items():
             most = LIMITS.get(name, PASSES[-1])
-            found = [s.solve(method=method, passes=most, tol=0, history=True, check_every=10, patience=10**6) for s in solvers]
-        except OptionError:  # it needs what the block types of this family do not have
-            continue
-        row: Record = {"graphs": family, "method": name}
-        for passes in PASSES:
-            bound = torch.cat([[e.bound for e in f.history or [] if e.passes <= passes][-1] for f in found])
-            row[f"{passes} passes"] = float((sign * (truth - bound) / truth.abs()).mean()) * 100 if passes <= most else None
-        row["seconds"] = sum(float(f.seconds.max()) for f in found)
-        records.append(row)
-        print(row, file=sys.stderr, flush=True)
+            try:
+                found, seconds = errors(solvers, optima, method, PASSES, most)
+            except OptionError:  # it needs what the block types of this family do not have
+                continue
+            row: Record = {"graphs": family, "method": name}
+            row |= {f"{p} passes": found.get(p) for p in PASSES}
+            row["seconds"] = seconds
+            records.append(row)
+            print(row, file=sys.stderr, flush=True)
     return records
+
+
+def families(instances: int, quick: bool) -> Iterator[tuple[str, list[bl.Solver], list[float]]]:
+    """Name, solvers and optima of some instances of each family, in one batch or one after the other."""
+    for family, make in list(FAMILIES.items())[: 1 if quick else None]:
+        qubos = [make(seed) for seed in range(1 if family == "BA-10000" else 2 if quick else instances)]
+        yield family, [bl.compile([roof_duality_model(q) for q in qubos])], [max_flow(q)[0] for q in qubos]
+    for family, build in list(OTHERS.items())[: 0 if quick else None]:
+        models = [build(seed) for seed in range(instances)]
+        yield family, [m.compile() for m in models], [reference(m).objective.item() for m in models]
+
+
+def errors(
+    solvers: list[bl.Solver], optima: list[float], method: Method, marks: tuple[int, ...], passes: int
+) -> tuple[dict[int, float], float]:
+    """Mean relative error in percent after those numbers of passes that were made, and seconds of all."""
+    truth, sign = torch.tensor(optima, dtype=torch.float64), -1 if solvers[0].maximizing else 1
+    options = {"tol": 0, "history": True, "check_every": 10, "patience": 10**6}
+    found = [s.solve(method=method, passes=passes, **options) for s in solvers]
+    after = {}
+    for mark in (m for m in marks if m <= passes):
+        bound = torch.cat([[e.bound for e in f.history or [] if e.passes <= mark][-1] for f in found])
+        after[mark] = float((sign * (truth - bound) / truth.abs()).mean()) * 100
+    return after, sum(float(f.seconds.max()) for f in found)

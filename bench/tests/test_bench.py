@@ -22,13 +22,28 @@ ROOT = Path(__file__).parents[2]
 QPBO = ROOT.parent / "shared" / "data" / "qpbo"
 CRF = ROOT.parent / "shared" / "data" / "densecrf"
 VERIFICATION = ROOT.parent / "shared" / "data" / "verification"
+DRAWN = ("table_4_1", "anytime", "weights", "size_and_batch", "scaling", "batch")
 pytestmark = pytest.mark.skipif(
     not all(find_spec(name) for name in ("ortools", "thinqpbo")), reason="the extra [bench] is not installed"
 )
 
 
 @pytest.mark.parametrize(
-    "case", ["table_4_1", "anytime", "scaling", "batch", "real", "large", "traffic", "sparse_lps", "nodes", "first"]
+    "case",
+    [
+        "table_4_1",
+        "anytime",
+        "weights",
+        "size_and_batch",
+        "scaling",
+        "batch",
+        "real",
+        "large",
+        "traffic",
+        "sparse_lps",
+        "nodes",
+        "first",
+    ],
 )
 def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "run", case, "--quick", "--out", str(tmp_path)]
@@ -39,7 +54,7 @@ def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
         shown = {k: v for k, v in record.items() if v is not None}
         errors = [v for k, v in shown.items() if k in ("error", "largest error") or (k[0].isdigit() and k.endswith(" passes"))]
         assert all(e >= -1e-9 for e in errors), record
-    assert (tmp_path / f"{case}.png").exists() == (case in ("anytime", "scaling", "batch"))
+    assert (tmp_path / f"{case}.png").exists() == (case in DRAWN)
     assert f"python -m bench run {case} --quick" in (tmp_path / f"{case}.md").read_text()
 
 

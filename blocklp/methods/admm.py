@@ -31,7 +31,6 @@ from torch import Tensor
 from blocklp import atoms as atom
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition, Group, in_order
-from blocklp.errors import OptionError
 from blocklp.fuse import compiled
 from blocklp.methods.base import Method, MethodState
 from blocklp.sweeps import around, cache_loops, fused_loops, renew
@@ -70,13 +69,14 @@ class Admm(Method):
 
     Parameters
     ----------
-    eta : float, optional
-        The weight; ``None`` balances how far blocks are apart with how far the consensus moves.
+    eta : float, Tensor or array, optional
+        The weight, one for all instances or ``(batch,)``; ``None`` balances how far blocks are apart with how far the
+        consensus moves.
     hold : bool
         Whether the weight of a warm start stays as it is.
     """
 
-    eta: float | None = None
+    eta: float | Tensor | tuple[float, ...] | None = None
     hold: bool = False
 
     proximal = True
@@ -92,9 +92,11 @@ class Admm(Method):
 
     def __post_init__(self) -> None:
         if self.eta is not None:
-            if not isinstance(self.eta, int | float):
-                raise OptionError(f"eta is {self.eta!r}; ADMM takes a number, or None for its automatic weight")
-            Fixed(float(self.eta))
+            object.__setattr__(self, "eta", Fixed(self.eta).eta)
+
+    def weights(self, batch: int) -> Tensor | None:
+        """The weights given, which no warm start changes."""
+        return None if self.eta is None else Fixed(self.eta).weights(batch)
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AdmmState:
         """Every block at the oracle's answer to ``duals``, which are used up, the consensus at their mean."""
@@ -117,8 +119,8 @@ class Admm(Method):
                 atoms[n] = found
             values[n] = in_order(best.double()).to(none)
         held = self.eta is not None or (self.hold and eta is not None)
-        if self.eta is not None:
-            eta = torch.full_like(none, self.eta)
+        if eta is None and self.eta is not None:
+            eta = Fixed(self.eta).start(problem, duals, points)
         if only is None:
             mean = problem.mean(points)
             near = problem.spread(mean)

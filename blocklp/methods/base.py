@@ -82,6 +82,10 @@ class Method:
         """
         return self.step(problem, state), 1
 
+    def weights(self, batch: int) -> Tensor | None:
+        """Proximal weights ``(batch,)`` that the settings fix, whatever a warm start says; ``None`` where there are none."""
+        return None
+
     def in_loops(self, problem: Decomposition) -> bool:
         """Whether its passes over this problem are compiled loops of another kind than ``looped`` says."""
         return False

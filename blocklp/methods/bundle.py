@@ -24,51 +24,48 @@ from torch import Tensor
 from blocklp import atoms as atom
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
-from blocklp.methods.base import Method, MethodState, where
-from blocklp.weight import ProximalWeight, as_weight, first
+from blocklp.methods.base import where
+from blocklp.methods.proximal import Proximal, ProximalState
 
 
 @dataclass(frozen=True)
-class BundleState(MethodState):
+class BundleState(ProximalState):
     """State of :class:`Bundle`; ``points`` solve the model's problem."""
 
-    centre: Tensor  # (batch, copies)
-    centre_value: Tensor  # (batch,)
     effort: Tensor  # (batch,): steps on the next model's problem
     atoms: tuple[atom.Atoms, ...]  # one a group
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks), on the simplex
 
 
 @dataclass(frozen=True)
-class Bundle(Method):
+class Bundle(Proximal):
     """Fully corrective steps over the vertices seen so far, automatic weight.
 
     Parameters
     ----------
-    eta : float or ProximalWeight, optional
-        The proximal weight; ``None`` chooses it automatically.
+    eta : float, Tensor, array or ProximalWeight, optional
+        The proximal weight: one for all instances, ``(batch,)`` or a rule; ``None`` chooses it automatically.
     inner : int
         Steps on the model's problem between two oracle calls, at least 1; up to ten times as many where these leave too much open.
     """
 
-    eta: float | ProximalWeight | None = None
     inner: int = 10
 
-    proximal = True
     repeats = 2
     serious = 0.1
     open = 0.1
 
     def __post_init__(self) -> None:
-        as_weight(self.eta)
+        super().__post_init__()
         if not isinstance(self.inner, int) or self.inner < 1:
             raise OptionError(f"inner is {self.inner!r}; a bundle takes at least one step between oracle calls")
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> BundleState:
         """Every block at the oracle's answer to ``duals``."""
         atoms, weights, points, value = atom.begin(problem, duals)
-        weight = first(self.eta, problem, duals, points, eta)
-        return BundleState(duals, value, points, weight, duals, value, torch.full_like(value, self.inner), atoms, weights)
+        weight, origin = self.first_weight(problem, duals, points, eta)
+        begun = (origin, torch.zeros_like(value))
+        return BundleState(duals, value, points, weight, duals, value, *begun, torch.full_like(value, self.inner), atoms, weights)
 
     def step(self, problem: Decomposition, state: BundleState) -> BundleState:
         """One pass: solve the model's problem, then ask the oracles at its solution."""
@@ -88,7 +85,7 @@ class Bundle(Method):
         # A model's problem that is left too early says nothing about the weight.
         early = cost - model > self.open * promise
         effort = torch.where(early, state.effort * 1.5, state.effort / 1.1).clamp(self.inner, 10 * self.inner)
-        eta = as_weight(self.eta).update(state.eta, rise, dot(spread, spread) / state.eta, cost - value)
+        eta = self.next_weight(state, rise, dot(spread, spread) / state.eta, cost - value)
         return BundleState(
             duals=duals,
             value=value,
@@ -96,6 +93,8 @@ class Bundle(Method):
             eta=torch.where(early | (~moved & (rise >= 0)), state.eta, eta),
             centre=where(moved, duals, state.centre),
             centre_value=torch.where(moved, value, state.centre_value),
+            origin=state.origin,
+            centres=state.centres + moved,
             effort=effort,
             atoms=tuple(a.atoms for a in answers),
             weights=tuple(a.weights for a in answers),

@@ -20,17 +20,15 @@ from torch import Tensor
 
 from blocklp import atoms as atom
 from blocklp.decomposition import Decomposition
-from blocklp.methods.base import Method, MethodState, where
+from blocklp.methods.base import where
+from blocklp.methods.proximal import Proximal, ProximalState
 from blocklp.sweeps import advance, ask, fused_loops
-from blocklp.weight import ProximalWeight, as_weight, first
 
 
 @dataclass(frozen=True)
-class ProxStepState(MethodState):
+class ProxStepState(ProximalState):
     """State of :class:`Prox`; ``points`` are those of the extrapolated weights."""
 
-    centre: Tensor  # (batch, copies)
-    centre_value: Tensor  # (batch,)
     inner: Tensor  # (batch,): steps taken on the current proximal problem
     effort: Tensor  # (batch,): how thoroughly proximal problems are solved, from 1
     momentum: Tensor  # (batch,): Nesterov's t
@@ -40,33 +38,28 @@ class ProxStepState(MethodState):
 
 
 @dataclass(frozen=True)
-class Prox(Method):
+class Prox(Proximal):
     """Per-block pairwise steps, momentum, automatic weight.
 
     Parameters
     ----------
-    eta : float or ProximalWeight, optional
-        The proximal weight; ``None`` chooses it automatically.
+    eta : float, Tensor, array or ProximalWeight, optional
+        The proximal weight: one for all instances, ``(batch,)`` or a rule; ``None`` chooses it automatically.
     """
 
-    eta: float | ProximalWeight | None = None
-
-    proximal = True
     # Chosen on weighted MIS (BA graphs of 200 and 1000 nodes) between 10 and 600 passes: fewer inner passes are better
     # late, more are better early.
     repeats = 2
     most_inner = 20
 
-    def __post_init__(self) -> None:
-        as_weight(self.eta)
-
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> ProxStepState:
         """Every block at the oracle's answer to ``duals``."""
         atoms, weights, points, value = atom.begin(problem, duals)
-        weight = first(self.eta, problem, duals, points, eta)
+        weight, origin = self.first_weight(problem, duals, points, eta)
         zero, one = torch.zeros_like(value), torch.ones_like(value)
         earlier = tuple(w.clone() for w in weights)
-        return ProxStepState(duals, value, points, weight, duals, value, zero, one, one, atoms, weights, earlier)
+        begun = (origin, zero, zero, one, one)
+        return ProxStepState(duals, value, points, weight, duals, value, *begun, atoms, weights, earlier)
 
     def in_loops(self, problem: Decomposition) -> bool:
         """Where blocks have vertex tables."""
@@ -79,7 +72,7 @@ class Prox(Method):
         duals, value, model, gap = asked.duals, asked.value, asked.model / eta, asked.cost - asked.value
         outer = (gap <= model / state.effort) | (state.inner + 1 >= self.most_inner * state.effort)
         rise = value - state.centre_value
-        new_eta = as_weight(self.eta).update(eta, rise, model, gap)
+        new_eta = self.next_weight(state, rise, model, gap)
         # A fall says that the proximal problem was left too early; near the optimum this is what closes the gap.
         effort = torch.where(outer & (rise < 0), (1.1 * state.effort).clamp(max=30.0), state.effort)
 
@@ -93,6 +86,8 @@ class Prox(Method):
             eta=torch.where(outer, new_eta, eta),
             centre=where(outer, duals, state.centre),
             centre_value=torch.where(outer, value, state.centre_value),
+            origin=state.origin,
+            centres=state.centres + outer,
             inner=torch.where(outer, torch.zeros_like(state.inner), state.inner + 1),
             effort=effort,
             momentum=momentum,
