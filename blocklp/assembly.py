@@ -6,7 +6,7 @@ Thousands of small models are assembled together: what differs in length between
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -50,7 +50,7 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     lower, upper = instances.bounds(bounds)
     needs_box = _first(instances.sizes, width)
     scopes = []
-    for same in zip(*(m.blocks for m in models), strict=True):
+    for same in _by_size(models):
         deadline.check(BUILDING)
         scope = _padded(torch.cat([b.scope for b in same]), [b.scope.shape[0] for b in same], width - 1)
         needs_box.scatter_(1, scope.transpose(1, 2).flatten(1), False)
@@ -71,6 +71,28 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
         groups.append(group)
         indices.append(scope)
     return _decomposed(instances, lower, upper, groups, indices, maps, device)
+
+
+def _by_size(models: Sequence[Model]) -> Iterator[tuple[Blocks, ...]]:
+    """Blocks of one name and size, of every model; those of several sizes get a group for each (:func:`name_of_size`).
+
+    A model without blocks of a size has none of them, of the type that another one has.
+    """
+    for same in zip(*(m.blocks for m in models), strict=True):
+        sizes = sorted({b.scope.shape[1] for b in same})
+        for size in sizes if len(sizes) > 1 else ():
+            known = next(b for b in same if b.scope.shape[1] == size)
+            kind = known.type.with_data(**{key: data[:1, :1] for key, data in known.type.tensors().items()})
+            name = name_of_size(known.name, size)
+            none = Blocks(name, kind, known.scope[:0])
+            yield tuple(replace(b, name=name) if b.scope.shape[1] == size else none for b in same)
+        if len(sizes) == 1:
+            yield same
+
+
+def name_of_size(name: str, size: int) -> str:
+    """Name of the group of those blocks of a name that have so many variables, where models differ in it."""
+    return f"{name}[{size}]"
 
 
 def unblocked(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device) -> Decomposition:

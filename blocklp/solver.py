@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp import state as states
-from blocklp.assembly import Bounds, assemble, costs, unblocked
+from blocklp.assembly import Bounds, assemble, costs, name_of_size, unblocked
 from blocklp.block import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
@@ -69,10 +69,11 @@ class Solver:
                 raise ModelError("models compiled together need the same sense and the same names of blocks, in one order")
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
-            for a, b in zip(m.blocks, first.blocks, strict=True):
-                if (what := difference(a.type, b.type)) or a.scope.shape[1] != b.scope.shape[1]:
+            for a, others in zip(m.blocks, zip(*(other.blocks for other in models), strict=True), strict=True):
+                b = next(other for other in others if other.scope.shape[1] == a.scope.shape[1])
+                if what := difference(a.type, b.type):
                     raise ModelError(
-                        f"blocks {a.name!r} differ in {what or 'size'} between models compiled together; a type may differ in its "
+                        f"blocks {a.name!r} differ in {what} between models compiled together; a type may differ in its "
                         f"block_data only: give the others another name of blocks, or compile them alone"
                     )
                 if len(models) > 1 and a.maps is not None:
@@ -107,10 +108,11 @@ class Solver:
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""
         model, _ = self.owner(instance)
-        blocks = {b.name: len(b.scope) for b in model.blocks} | {BOX: model.size}
+        blocks = {b.name: (b.name, len(b.scope)) for b in model.blocks} | {BOX: (BOX, model.size)}
+        blocks |= {name_of_size(b.name, b.scope.shape[1]): (b.name, len(b.scope)) for b in model.blocks}
 
         def cut(values: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {k: v[:, : blocks[k]] if k in blocks else v for k, v in values.items()}
+            return {blocks[k][0]: v[:, : blocks[k][1]] for k, v in values.items() if k in blocks}
 
         saddle = state.saddle and Saddle(state.saddle.x[:, : model.size], cut(state.saddle.rows), state.saddle.weight)
         return State(cut(state.duals), state.eta, saddle)
