@@ -240,6 +240,9 @@ def _certify(problem: Decomposition, results: Results, first: int) -> None:
         made, before = results.passes[rows] > 0, results.duals[rows]
         if not bool(made.any()):  # no time was left, or an interrupt came at once
             return
+        sound = torch.isfinite(before.sum(1))
+        if not bool(sound.all()):  # a warm start beyond single precision, whose passes led nowhere
+            before = torch.where(sound[:, None], before, part.to_dual(part.cost))
         duals, bound, rigorous = certified(part, before)
         better = bound > results.bound[rows] - NOTICED * bound.abs()
         if not bool(better.all()):  # what the method said is not the last word
@@ -247,8 +250,10 @@ def _certify(problem: Decomposition, results: Results, first: int) -> None:
             better |= bound >= known
             bound, rigorous = torch.where(better, bound, known), torch.where(better, rigorous, safe(part, before))
             duals = where(better, duals, before)
-        results.bound[rows] = torch.where(made, bound, results.bound[rows])
-        results.safe_bound[rows] = torch.where(made, rigorous, results.safe_bound[rows])
+        least = box_minimum(part)
+        known = torch.where(made, bound.nan_to_num(-torch.inf, torch.inf, -torch.inf), results.bound[rows])
+        results.bound[rows] = torch.where(torch.isneginf(known), least, known)
+        results.safe_bound[rows] = torch.where(made, rigorous.nan_to_num(-torch.inf, torch.inf, -torch.inf), results.safe_bound[rows])
         results.duals[rows] = duals
         # Loops add in another order.
         value = part.primal_value(results.x[rows])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import roundoff
-from blocklp.errors import ModelError
+from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import sums_of_products
 
 
@@ -49,6 +49,8 @@ class Knapsack(BlockType):
         w, cap = as_block_data(weights, 1, "Knapsack weights"), as_block_data(capacity, 0, "Knapsack capacity")
         low, high = (as_block_data(side, 1, f"Knapsack {name}", scalar=True) for side, name in ((lower, "lower"), (upper, "upper")))
         shape = common_shape("Knapsack", w.shape, low.shape, high.shape, (*cap.shape, 1))
+        if 0 in shape:
+            raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; a block needs at least one variable")
         if bool((w < 0).any()):
             where = tuple(int(i) for i in (w < 0).nonzero()[0])
             raise ModelError(f"Knapsack: the weight at (batch, block, variable) {where} is negative; weights must be >= 0")

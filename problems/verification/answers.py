@@ -243,10 +243,14 @@ def try_file(file: Path) -> None:
 
 def try_folder(folder: Path) -> None:
     """Raise an OSError if files cannot be written into a folder, or the folder not be made; nothing is left behind."""
-    while not folder.exists():
-        folder = folder.parent
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+    place = folder
+    while not place.exists():
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:  # which names a file that nobody asked for
+        raise type(error)(error.errno, f"{error.strerror}; choose a folder that can be written", str(folder)) from error
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import blocklp as bl
 from blocklp.errors import OptionError
+from blocklp.oracles import AtMostOne, Edge
 from blocklp.reference import reference
 
 from .random_models import random_model
@@ -78,3 +81,19 @@ def test_the_default_method_proves_optimality_or_infeasibility_of_nearly_all() -
         wanted = {"optimal": bl.Status.OPTIMAL, "infeasible": bl.Status.INFEASIBLE}
         open_cases += [(seed, s) for s, t in zip(solution.status, truth.status, strict=True) if s != wanted[t]]
     assert len(open_cases) <= 3, open_cases
+
+
+@pytest.mark.parametrize("method", ["auto", "prox", "polyak"])
+def test_a_warm_start_beyond_single_precision_spoils_no_bound(method: str) -> None:
+    m = bl.Model()
+    x, y, z = (m.variable(name, 1, lower=0, upper=1) for name in "xyz")
+    m.add(Edge(), [x, y, z])
+    m.add(AtMostOne(2), [x, y])
+    m.minimize(-x.sum() - y.sum() + 0.5 * z.sum())
+    truth = reference(m).objective
+    state = m.solve(method=method, passes=20).state
+    huge = replace(state, duals={name: own * 1e200 for name, own in state.duals.items()})
+    found = m.solve(method=method, dtype=torch.float32, passes=20, warm_start=huge)
+    for bound in (found.bound, found.safe_bound):
+        assert bool((bound <= truth + 1e-9 * truth.abs()).all()) and not bool(bound.isnan().any())
+    assert bool(torch.isfinite(found.bound).all())

@@ -203,3 +203,9 @@ def test_bad_arguments() -> None:
         Knapsack([1.0], float("inf"))
     with pytest.raises(ShapeError, match="do not fit together"):
         Knapsack([1.0, 1.0], 1.0, lower=[0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("weights", [[], torch.zeros(0, 3)])
+def test_blocks_without_variables_are_refused(weights: object) -> None:
+    with pytest.raises(ShapeError, match="needs at least one variable"):
+        Knapsack(weights, 1)
