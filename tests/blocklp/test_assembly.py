@@ -208,7 +208,7 @@ def test_blocks_that_reach_beyond_the_bounds_of_variables_charge_their_own_round
     [
         (bl.FiniteVertices([[0, 0], [1, 1]]), bl.FiniteVertices([[0, 1], [1, 0]]), "table"),
         (AtMostOne(2), bl.FiniteVertices([[0, 0], [1, 1]]), "class"),
-        (Pairwise(1, 6), Pairwise(2, 3), "dim"),
+        (Pairwise(1, 5), Pairwise(2, 3), "first"),  # of one size
     ],
 )
 def test_types_that_differ_beside_their_block_data_do_not_stand_for_each_other(one: BlockType, other: BlockType, what: str) -> None:
