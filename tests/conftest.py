@@ -1,5 +1,6 @@
 """Fixtures shared by the tests of all parts."""
 
+import signal
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from blocklp import compiled
+
+# A shell that starts the tests in the background has its children ignore interrupts; those of the tests must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run side by side on small tensors; threads of their own would only wait for each other.
 torch.set_num_threads(1)
