@@ -51,6 +51,11 @@ def _scale(problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
     return scale_free(dot(apart, apart), dot(duals, duals), duals.dtype)
 
 
+def _share(full: float, centres: Tensor) -> Tensor:
+    """What is left of a change once more than ``full`` centres have been taken: ``(batch,)``."""
+    return (full / centres.clamp(min=1)).clamp(max=1.0)
+
+
 def within(eta: Tensor, origin: Tensor, reach: float) -> Tensor:
     """The weight, or the nearest one that is at most ``reach`` times or one ``reach``-th of ``origin``, all ``(batch,)``."""
     return torch.minimum(torch.maximum(eta, origin / reach), origin * reach)
@@ -115,10 +120,12 @@ class RatioRule:
     r"""Lower the weight where the dual rose by most of what the model promised, raise it where it rose by little.
 
     A serious-step test in the spirit of Kiwiel's bundle methods: the model's promise is :math:`|P x|^2 / \eta` plus the gap.
+    After ``full`` centres it raises the weight ever less: raised in full over and over it froze on large graphs.
     """
 
     first: float = 2.0
     factor: float = 1.3
+    full: float = 12.0
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """A multiple of the scale-free weight."""
@@ -127,7 +134,8 @@ class RatioRule:
     def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """One multiplication an outer step, up or down."""
         promise = model + gap
-        grown = torch.where(rise < 0.25 * promise, eta * self.factor, eta)
+        raised = eta * (1 + (self.factor - 1) * _share(self.full, centres))
+        grown = torch.where(rise < 0.25 * promise, raised, eta)
         return within(torch.where(rise > 0.75 * promise, eta / self.factor, grown), origin, REACH)
 
 
@@ -158,7 +166,7 @@ class InexactRule:
 
     def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
         """One multiplication an outer step, up or down, ever less."""
-        share = (self.full / centres).clamp(max=1.0)
+        share = _share(self.full, centres)
         raised = ((rise < 0) | (rise > self.rise * model)) & (gap > self.gap * model)
         changed = torch.where(raised, eta * (1 + self.raised * share), eta / (1 + self.lowered * share))
         return within(changed, origin, REACH)
