@@ -69,8 +69,9 @@ class Solver:
                 raise ModelError("models compiled together need the same sense and the same names of blocks, in one order")
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
-            for a, others in zip(m.blocks, zip(*(other.blocks for other in models), strict=True), strict=True):
-                b = next(other for other in others if other.scope.shape[1] == a.scope.shape[1])
+        for same in zip(*(m.blocks for m in models), strict=True):
+            for a in same:
+                b = next(other for other in same if other.scope.shape[1] == a.scope.shape[1])
                 if what := difference(a.type, b.type):
                     raise ModelError(
                         f"blocks {a.name!r} differ in {what} between models compiled together; a type may differ in its "
