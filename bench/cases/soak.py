@@ -22,7 +22,7 @@ fractions, all methods, both precisions, warm starts, batches, certificates, exa
 damaged on purpose, wrong options, time limits.  A finding is a property that does not hold; it is printed when it comes, made small
 where a few seconds suffice, with the line that repeats it (`python -m bench.soak TRIAL SEED`).  A trial is skipped where the truth
 cannot be proved, such as where a basis is feasible for HiGHS and not in exact arithmetic.  `limits` runs beside other trials: what
-is late there by three times the bar of [the page of deadlines](deadlines.md) is a finding; how late calls are is in the last
+is late there by three times the bar of the benchmark `deadlines` is a finding; how late calls are is in the last
 column."""
 
 

@@ -17,6 +17,7 @@ from bench.contest import Answer, Ours, rival, slack, together, write
 from bench.qpbo_data import known, read
 from bench.registry import Record, case
 from bench.rivals import max_flow
+from blocklp.deadline import Deadline
 from blocklp.problems.mrf import Mrf
 from blocklp.problems.qpbo import Qubo, solve_qpbo
 from blocklp.problems.qpbo.convex_search import ROOT_ROUNDS
@@ -136,7 +137,7 @@ def tightened(qubo: Qubo, limit: float) -> Answer:
 def semidefinite(qubo: Qubo, limit: float) -> Answer:
     """The semidefinite bound with triangle inequalities."""
     began = time.perf_counter()
-    found = convexified(Spins.of(qubo), ROOT_ROUNDS, deadline=began + limit)
+    found = convexified(Spins.of(qubo), ROOT_ROUNDS, deadline=Deadline(limit))
     return {"bound": found.bound, "seconds": time.perf_counter() - began}
 
 
