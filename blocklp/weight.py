@@ -145,8 +145,8 @@ class InexactRule:
 
     A step to the exact solution raises the dual value by :math:`|P x|^2 / \eta` at least, and by not much more where the
     supergradient hardly changes on the way (by :math:`1 + L / 2 \eta` times as much where the dual has curvature :math:`L`).  So
-    the weight is too small where the gap left is many times :math:`|P x|^2 / \eta` while the dual value fell, or rose by
-    more than that.
+    the weight is too small where the dual value fell, or rose by more than that, while the gap left is many times
+    :math:`|P x|^2 / \eta`; and whatever the gap where it fell or rose by far more.
 
     A weight that is raised over and over shortens the steps until nothing moves.  The n-th change therefore is by a factor of
     :math:`1 + O(1/n)`, so that weights grow at most in proportion to n: the lengths of the steps then sum to infinity, as
@@ -159,6 +159,7 @@ class InexactRule:
     full: float = 10 / 3  # changes that are made in full: raised * full <= 1 keeps the growth in proportion
     rise: float = 1.25
     gap: float = 20.0
+    far: tuple[float, float] = (-1.0, 4.0)
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
         """A multiple of the scale-free weight."""
@@ -168,6 +169,7 @@ class InexactRule:
         """One multiplication an outer step, up or down, ever less."""
         share = _share(self.full, centres)
         raised = ((rise < 0) | (rise > self.rise * model)) & (gap > self.gap * model)
+        raised |= (rise < self.far[0] * model) | (rise > self.far[1] * model)
         changed = torch.where(raised, eta * (1 + self.raised * share), eta / (1 + self.lowered * share))
         return within(changed, origin, REACH)
 
