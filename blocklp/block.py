@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
+from blocklp.options import numbers
 
 Rows = Tensor | slice
 """Some instances: their numbers ``(k,)`` int64, or a slice."""
@@ -42,7 +43,7 @@ class Constraints:
     @classmethod
     def rows(cls, matrix: object, lower: object, upper: object) -> Constraints:
         """One system shared by all blocks, from anything that ``torch.as_tensor`` takes."""
-        a, lo, up = (as_tensor(v, torch.float64) for v in (matrix, lower, upper))
+        a, lo, up = (numbers(v, "constraints").clone() for v in (matrix, lower, upper))
         if a.dim() != 2 or lo.shape != a.shape[:1] or up.shape != a.shape[:1]:
             raise ShapeError(
                 f"constraints: matrix {tuple(a.shape)} needs two dimensions and one lower and one upper entry a row, "
@@ -385,13 +386,6 @@ def common_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError(f"{what}: data of shapes {found} do not fit together; every length must agree or be 1") from None
 
 
-def as_tensor(value: object, dtype: torch.dtype | None = None) -> Tensor:
-    """Turn what users give into a tensor; arrays that must not be written to are copied."""
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        value = value.copy()
-    return torch.as_tensor(value, dtype=dtype)
-
-
 def as_block_data(value: object, trailing: int, what: str, *, scalar: bool = False, infinite: bool = False) -> Tensor:
     """Turn user data into ``(batch or 1, blocks or 1, ...)`` float64 with ``trailing`` further dimensions: a copy, on the CPU.
 
@@ -400,11 +394,11 @@ def as_block_data(value: object, trailing: int, what: str, *, scalar: bool = Fal
     Raises
     ------
     ShapeError
-        If the data are no array of numbers, or have another number of dimensions.
+        If the data have another number of dimensions.
     ModelError
-        If an entry is NaN, infinite or complex, or gradients are asked for.
+        If they are no array of real numbers, an entry is NaN or infinite, or they require gradients.
     """
-    data = as_numbers(value, what)
+    data = numbers(value, what).clone()
     if scalar and data.dim() == 0:
         data = data[None]
     if not trailing <= data.dim() <= trailing + 2:
@@ -418,30 +412,3 @@ def as_block_data(value: object, trailing: int, what: str, *, scalar: bool = Fal
         held, need = ("NaN", "a number") if infinite else ("NaN or infinite entries", "finite")
         raise ModelError(f"{what} holds {held}; every entry must be {need}")
     return data
-
-
-def as_numbers(value: object, what: str) -> Tensor:
-    """Copy user data to a float64 tensor on the CPU, so that what becomes of theirs changes nothing here.
-
-    Raises
-    ------
-    ShapeError
-        If they are no array of numbers.
-    ModelError
-        If they are complex, or gradients are asked for.
-    """
-    refuse_gradients(value, what)
-    try:
-        given = value if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
-    except (TypeError, ValueError, RuntimeError):
-        kind = type(value).__name__
-        raise ShapeError(f"{what} is no array of numbers ({kind}); give a number, a tensor or lists of equal lengths") from None
-    if given.is_complex():
-        raise ModelError(f"{what} holds complex numbers; give real ones")
-    return given.to("cpu", torch.float64, copy=True)
-
-
-def refuse_gradients(value: object, what: str) -> None:
-    """Raise a ModelError if block data ask for gradients: bounds have none in them."""
-    if isinstance(value, Tensor) and value.requires_grad:
-        raise ModelError(f"{what} requires gradients, and bounds are not differentiable in block data; detach() it")

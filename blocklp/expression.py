@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from blocklp.block import as_tensor
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
-from blocklp.options import numbers, shown, with_gradients
+from blocklp.options import as_tensor, numbers, shown, with_gradients
 
 if TYPE_CHECKING:
     from blocklp.model import Model

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_numbers
+from blocklp.block import BlockType, Constraints
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
+from blocklp.options import numbers
 
 QHULL_DIM = 8
 """Largest dimension of a hull whose facets are listed."""
@@ -57,7 +58,7 @@ class FiniteVertices(BlockType):
         given = self.vertices if vertices is None else vertices
         if given is None:
             raise ModelError(f"{self.name} has no vertices; give a table (vertices, dim)")
-        table = as_numbers(given, f"{self.name} vertices")
+        table = numbers(given, f"{self.name} vertices").clone()
         if table.dim() != 2 or 0 in table.shape:
             raise ShapeError(f"{self.name}: the vertex table has shape {tuple(table.shape)}; it needs (vertices, dim)")
         if not torch.isfinite(table).all():

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from blocklp.block import as_tensor
 from blocklp.errors import OptionError
-from blocklp.options import flag, hook, shown
+from blocklp.options import as_tensor, flag, hook, shown
 from blocklp.records import Event
 
 Listener = Callable[[Event], Any]

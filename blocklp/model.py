@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, refuse_gradients
+from blocklp.block import BlockType
 from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
-from blocklp.options import hook, lengths, of_type, real, shown, text
+from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
 
 if TYPE_CHECKING:
     from blocklp.solution import Solution
@@ -202,7 +202,7 @@ class Model:
         if (to_dual is None) != (to_primal is None):
             raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
         for key, data in block_type.tensors().items():
-            refuse_gradients(data, f"{name}: {key}")
+            without_gradients(data, f"{name}: {key}")
             if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, len(index)):
                 raise ShapeError(
                     f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import as_tensor
 from blocklp.errors import BlocklpError, DeviceError, InstanceError, ModelError, OptionError, ShapeError
 
 LARGEST = 2**63
@@ -92,12 +91,19 @@ def with_gradients(value: object, what: str) -> Tensor:
         If it holds no real numbers.
     """
     try:
-        data = as_tensor(value) if isinstance(value, Tensor | np.ndarray | np.complexfloating) else as_tensor(value, torch.float64)
+        data = value if isinstance(value, Tensor) else as_tensor(np.asarray(value))
         if not data.is_complex():
             return data.to_dense().to("cpu", torch.float64)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ModelError(f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number") from error
     raise ModelError(f"{what} holds complex numbers; give real ones, of which the imaginary part is not dropped")
+
+
+def as_tensor(value: object, dtype: torch.dtype | None = None) -> Tensor:
+    """Turn what users give into a tensor; arrays that must not be written to are copied."""
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        value = value.copy()
+    return torch.as_tensor(value, dtype=dtype)
 
 
 def without_gradients(value: object, what: str) -> None:

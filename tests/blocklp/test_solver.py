@@ -165,7 +165,7 @@ def test_limits_return_the_best_so_far() -> None:
     # One more pass certifies the multipliers that are returned.
     assert limited.passes.tolist() == [31, 31]
     began = time.process_time()
-    timed = roof_duality_model(qubo(3000, 0)).solve(passes=10**9, time_limit=0.1, tol=0)
+    timed = roof_duality_model(qubo(30_000, 0)).solve(passes=10**9, time_limit=0.1, tol=0)
     assert timed.status == (bl.Status.TIME_LIMIT,)
     assert time.process_time() - began < 5
     assert bool(torch.isfinite(timed.bound).all())
