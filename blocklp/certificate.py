@@ -252,7 +252,7 @@ def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, ins
     matrix, row_low, row_high = block_rows(rows, copies, duals.size, instance)
     program = LinearProgram(duals.ravel(), matrix, row_low, row_high, low.ravel(), high.ravel())
     # Every block in a unit of its own, for the solver's tolerances are absolute.
-    largest = np.abs(duals * _widths(low, high)).max(1)
+    largest = np.abs(duals * _widths(program).reshape(duals.shape)).max(1)
     power = np.where(largest > 0, np.frexp(largest)[1], 0)
     prices = _prices(replace(program, c=np.ldexp(duals, -power[:, None]).ravel()))
     if prices is not None:
@@ -278,9 +278,9 @@ def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, ins
 def _prices(program: LinearProgram) -> Array | None:
     """Dual values of the rows by HiGHS, zero where their sign speaks of a side that the row does not have.
 
-    Variables and rows are scaled by powers of two, so that boxes and rows are about as large as 1.
+    Variables and rows are scaled by powers of two, so that intervals and rows are about as large as 1.
     """
-    column = _widths(program.lower, program.upper)
+    column = _widths(program)
     sums = abs(program.A) @ column
     row = np.ldexp(1.0, -np.frexp(sums)[1])
     scaled = LinearProgram(
@@ -303,9 +303,18 @@ def _prices(program: LinearProgram) -> Array | None:
     return np.where(np.isfinite(np.where(y > 0, program.row_lower, program.row_upper)) & np.isfinite(y), y, 0.0)
 
 
-def _widths(lower: Array, upper: Array) -> Array:
-    """Powers of two about as large as intervals, 1 for those of no width or an infinite one."""
-    width = upper - lower
+def _widths(program: LinearProgram) -> Array:
+    """Powers of two about as large as the intervals that bounds and rows leave to variables, 1 for none or an infinite one.
+
+    A row leaves to a variable what its other terms do not use of it at least.
+    """
+    width = program.upper - program.lower
+    entries = program.A.tocoo()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ends = entries.data * program.lower[entries.col], entries.data * program.upper[entries.col]
+        least, most = (np.bincount(entries.row, part(*ends), len(program.row_lower)) for part in (np.minimum, np.maximum))
+        room = np.minimum(program.row_upper - least, most - program.row_lower)[entries.row] / np.abs(entries.data)
+    np.minimum.at(width, entries.col, np.where(room > 0, room, np.inf))
     usual = (width > 0) & np.isfinite(width)
     return np.where(usual, np.ldexp(1.0, np.frexp(np.where(usual, width, 1.0))[1] - 1), 1.0)
 

@@ -251,6 +251,25 @@ def test_costs_of_any_size_are_proved_as_well(power: int) -> None:
     assert scaled.numpy() == pytest.approx(factor * plain.numpy(), rel=1e-9, abs=0)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_with_entries_of_very_different_size_lose_nothing(seed: int) -> None:
+    """Weights from 1e-6 to 1e6 in one row: most of an item is beyond the capacity, and LP solvers drop entries below 1e-9."""
+    rng = np.random.default_rng(seed)
+    weights = 10.0 ** rng.uniform(-6, 6, 6)
+    capacity = float(np.sort(weights)[:2].sum() * rng.uniform(0.1, 0.9))
+    costs = -(10.0 ** rng.uniform(-11, -8, 6))
+    m = bl.Model()
+    x = m.variable("x", 6, lower=0, upper=1)
+    m.add(Knapsack(torch.as_tensor(weights), capacity), x, name="load")
+    m.minimize(torch.as_tensor(costs) @ x)
+    value = 0.0
+    for j in np.argsort(costs / weights):  # the greedy rule is exact in one row
+        part = min(1.0, capacity / weights[j])
+        value, capacity = value + part * costs[j], capacity - part * weights[j]
+    found = verify_certificate(m, {"load": costs[None, None]}).bound.item()
+    assert found == pytest.approx(value, rel=1e-6, abs=0)
+
+
 @pytest.mark.parametrize("reach", [1.0, 1e8, 1e21])
 def test_wide_boxes_are_proved_as_well(reach: float) -> None:
     """A capacity in a box of any size, against the greedy optimum."""
