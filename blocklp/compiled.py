@@ -81,7 +81,7 @@ def earned(module: str, kind: torch.dtype) -> ModuleType | None:
     """
     spent = _spent.get((module, kind), 0.0)
     found = in_time(module, kind) if spent >= LOADING else None
-    return found if found is None or spent >= COMPILING or _cached(found, kind) else None
+    return found if found is None or spent >= COMPILING or cached(found, kind) else None
 
 
 def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
@@ -92,7 +92,7 @@ def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
     if not all(d.affords_once((module, "loading"), BUSY * LOADING) for d in _deadlines if module not in sys.modules):
         return None
     found = wanted(module)
-    if found is None or _cached(found, kind):
+    if found is None or cached(found, kind):
         return found
     ready = all(d.affords_once((module, kind), BUSY * COMPILING) for d in _deadlines)
     return found if ready else None
@@ -124,7 +124,7 @@ def note(module: ModuleType, kind: torch.dtype) -> None:
 
 
 @functools.lru_cache
-def _cached(module: ModuleType, kind: torch.dtype) -> bool:
+def cached(module: ModuleType, kind: torch.dtype) -> bool:
     """Whether they have been, for the module as its source is now."""
     place = _place(module, kind)
     return place is not None and place.exists() and place.stat().st_mtime >= Path(str(module.__file__)).stat().st_mtime

@@ -48,7 +48,7 @@ def affordable_loops(module: str, deadline: Deadline) -> Any:
     if "numba" not in sys.modules and not deadline.affords(LOADING):
         return None
     found = compiled.loops(module)
-    if found is None or module in _rehearsed or compiled._cached(found, torch.float64) or deadline.affords(found.SECONDS):
+    if found is None or module in _rehearsed or compiled.cached(found, torch.float64) or deadline.affords(found.SECONDS):
         return found
     return None
 
@@ -62,7 +62,7 @@ def search_loops(module: str, run: Run) -> Any:
     if found is None:
         run.detail = "It did without compiled loops: they need numba, and once on a machine up to a minute to be compiled."
         return None
-    if module not in _rehearsed and not compiled._cached(found, torch.float64):
+    if module not in _rehearsed and not compiled.cached(found, torch.float64):
         found.rehearse()
         compiled.note(found, torch.float64)
     _rehearsed.add(module)

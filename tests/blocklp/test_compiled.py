@@ -25,7 +25,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_loops_wait_until_they_are_worth_loading_or_compiling(cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_cached", lambda module, kind: cached)
+    monkeypatch.setattr(compiled, "cached", lambda module, kind: cached)
     seconds = 0.0
     for more in (0.0, compiled.LOADING / 2, compiled.LOADING, compiled.COMPILING - 2 * compiled.LOADING, compiled.COMPILING):
         compiled.spend(MODULE, DOUBLE, more)

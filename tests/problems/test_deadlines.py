@@ -57,7 +57,7 @@ def test_a_deadline_that_is_over_returns_bounds_or_says_so():
 
 
 def test_loops_that_must_be_compiled_first_are_done_without(monkeypatch):
-    monkeypatch.setattr(compiled, "_cached", lambda module, kind: False)
+    monkeypatch.setattr(compiled, "cached", lambda module, kind: False)
     monkeypatch.setattr(exact, "_rehearsed", set())
     for module in (search_kernels, qpbo_kernels):
         monkeypatch.setattr(module, "rehearse", lambda: pytest.fail("compiled"))
