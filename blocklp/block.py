@@ -26,19 +26,25 @@ Rows = Tensor | slice
 
 @dataclass(frozen=True)
 class Constraints:
-    """The H-representation ``lower <= matrix @ x <= upper`` of the block's polytope.
+    """The H-representation ``lower <= matrix @ x <= upper``, ``below <= x <= above`` of the block's polytope.
+
+    Bounds of single variables belong in ``below`` and ``above``: rows of a matrix hold ``dim`` numbers each.
 
     Attributes
     ----------
     matrix : Tensor
-        ``(batch or 1, blocks or 1, rows, dim)``, float64.
+        ``(batch or 1, blocks or 1, rows, dim)``, float64; there may be no rows.
     lower, upper : Tensor
         ``(batch or 1, blocks or 1, rows)``, float64; infinities mark one-sided rows.
+    below, above : Tensor or None
+        ``(batch or 1, blocks or 1, dim)``, float64; both None where the rows say it all.
     """
 
     matrix: Tensor
     lower: Tensor
     upper: Tensor
+    below: Tensor | None = None
+    above: Tensor | None = None
 
     @classmethod
     def rows(cls, matrix: object, lower: object, upper: object) -> Constraints:
@@ -51,21 +57,57 @@ class Constraints:
             )
         return cls(a[None, None], lo[None, None], up[None, None])
 
+    @classmethod
+    def box(cls, below: Tensor, above: Tensor) -> Constraints:
+        """Bounds ``(batch or 1, blocks or 1, dim)`` alone."""
+        none = below.new_zeros(1, 1, 0)
+        return cls(below.new_zeros(1, 1, 0, below.shape[-1]), none, none, below, above)
+
+    def block(self, instance: int, block: int) -> Constraints:
+        """The system of one block alone."""
+        tensors = (self.matrix, self.lower, self.upper, self.below, self.above)
+        picked = (t if t is None else t[instance % t.shape[0], block % t.shape[1]][None, None] for t in tensors)
+        return Constraints(*picked)  # type: ignore[arg-type]
+
+    def bounds_as_rows(self) -> Constraints:
+        """The system with a row for each bound, of ``dim`` numbers: for small blocks."""
+        if self.below is None or self.above is None:
+            return self
+        dim = self.below.shape[-1]
+        lead = [max(sizes) for sizes in zip(*(t.shape[:2] for t in (self.matrix, self.lower, self.below)), strict=True)]
+        unit = torch.eye(dim).to(self.matrix).expand(*lead, dim, dim)
+        sides = ((self.lower, self.below), (self.upper, self.above))
+        lower, upper = (torch.cat([own.expand(*lead, -1), bound.expand(*lead, -1)], -1) for own, bound in sides)
+        return Constraints(torch.cat([self.matrix.expand(*lead, -1, -1), unit], -2), lower, upper)
+
     def violation(self, point: Tensor) -> Tensor:
-        """Largest violation of a row at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible."""
+        """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible."""
         activity = (self.matrix.to(point) @ point[..., None])[..., 0]
         excess = torch.maximum(self.lower.to(point) - activity, activity - self.upper.to(point))
+        if self.below is not None and self.above is not None:
+            outside = torch.maximum(self.below.to(point) - point, point - self.above.to(point))
+            excess = torch.cat([excess, outside], -1)
         return excess.clamp(min=0).amax(-1) if excess.shape[-1] else point.new_zeros(point.shape[:2])
 
     def relative_violation(self, point: Tensor, size: Tensor) -> Tensor:
-        r"""Largest violation of a row at each point, relative to the row: ``(batch, blocks, dim) -> (batch, blocks)``.
+        r"""Largest violation at each point, relative to its row or bound: ``(batch, blocks, dim) -> (batch, blocks)``.
 
         That is to the side that is violated or to :math:`\sum_i |a_i x_i|`, whichever is more; to
         :math:`\sum_i |a_i| size_i` where the side is zero.  ``size`` ``(batch, blocks, dim)`` are magnitudes of the
         entries, of which errors are small parts.
         """
+        worst = self._rows_violated(point, size)
+        if self.below is not None and self.above is not None:
+            terms = point.abs()
+            for side, excess in ((self.below.to(point), -1.0), (self.above.to(point), 1.0)):
+                outside = relative_excess(excess * (point - side), side.abs(), terms, size)
+                worst = torch.maximum(worst, outside.amax(-1))
+        return worst
+
+    def _rows_violated(self, point: Tensor, size: Tensor) -> Tensor:
+        """Largest relative violation of a row."""
         if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
-            return self._relative_by_entries(point, size)
+            return self._violated_by_entries(point, size)
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
         activity, terms, reach = (
             (m @ v[..., None])[..., 0] for m, v in ((matrix, point), (matrix.abs(), point.abs()), (matrix.abs(), size))
@@ -74,7 +116,7 @@ class Constraints:
         worst = torch.maximum(below, relative_excess(activity - upper, upper.abs(), terms, reach))
         return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
 
-    def _relative_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
+    def _violated_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
         """One system for all blocks, entry by entry: most entries are zero and many rows one-sided."""
         worst, x, sizes = point.new_zeros(point.shape[:2]), point.unbind(-1), size.unbind(-1)
         for entries, low, high in zip(self.matrix[0, 0].tolist(), self.lower[0, 0].tolist(), self.upper[0, 0].tolist(), strict=True):

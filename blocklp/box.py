@@ -68,8 +68,8 @@ class Box(BlockType):
         return roundoff(cost.shape[-1] + 1, (cost.abs() * largest).sum(-1))
 
     def constraints(self) -> Constraints:
-        """One row a coordinate."""
-        return Constraints(torch.eye(self.lower.shape[-1], dtype=torch.float64)[None, None], self.lower, self.upper)
+        """The bounds."""
+        return Constraints.box(self.lower, self.upper)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Box | None:
         """The intersection of two boxes is a box, unless it is empty."""

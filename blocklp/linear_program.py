@@ -133,7 +133,7 @@ def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> Lin
 
 
 def block_rows(rows: Constraints, scope: NDArray[np.int64], variables: int, instance: int) -> tuple[csr_array, Array, Array]:
-    """Rows of all blocks of one type in one instance, block after block: matrix ``(rows, variables)``, lower, upper."""
+    """Rows of all blocks of one type in one instance, then their bounds: matrix ``(rows, variables)``, lower, upper."""
     blocks, dim = scope.shape
     matrix = _row(rows.matrix, instance)
     count = matrix.shape[1]
@@ -143,7 +143,11 @@ def block_rows(rows: Constraints, scope: NDArray[np.int64], variables: int, inst
     kept = entries != 0
     written = csr_array((entries[kept], (row[kept], column[kept])), shape=(blocks * count, variables))
     low, high = (np.broadcast_to(_row(side, instance), (blocks, count)).ravel() for side in (rows.lower, rows.upper))
-    return written, low, high
+    if rows.below is None or rows.above is None:
+        return written, low, high
+    bounds = csr_array((np.ones(scope.size), (np.arange(scope.size), scope.ravel())), shape=(scope.size, variables))
+    below, above = (np.broadcast_to(_row(side, instance), scope.shape).ravel() for side in (rows.below, rows.above))
+    return vstack([written, bounds], format="csr"), np.concatenate([low, below]), np.concatenate([high, above])
 
 
 def _row(data: Tensor, instance: int) -> Array:

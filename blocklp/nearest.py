@@ -43,7 +43,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
             (layout.groups, layout.tiles),
             problem.coupling.places,
             program.entries,
-            (x, problem.lower, problem.upper, program.column),
+            (x, program.box.lower, program.box.upper, program.column),
             (program.lower, program.upper, program.row, program.length),
             slack,
             tuple(torch.zeros_like(program.row) for _ in range(3)),
@@ -60,7 +60,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
         if problem.deadline.over():
             break
         near = x + program.column * added(program.sums(problem, ahead))
-        near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
+        near = program.box.clip(near)
         reached = program.activity(problem, near)
         found, passes = where(left, near, found), passes + left
         left = left & ~(torch.maximum(program.lower - reached, reached - program.upper) <= slack).all(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -310,9 +311,13 @@ def lp_value(
     constraints: Constraints, cost: Tensor, instance: int, block: int, box: tuple[Tensor, Tensor] | None = None
 ) -> float | None:
     """Optimum of an LP over the constraints of one block, and a box if given; ``None`` if there is no point."""
-    rows = [t.numpy() for t in block_rows(constraints, instance, block)]
-    c = cost[instance, block].double().numpy()
-    point = minimum(c, *rows, *(() if box is None else (t.numpy() for t in box)))
+    own, c = constraints.block(instance, block), cost[instance, block].double().numpy()
+    low, high = np.full(len(c), -np.inf), np.full(len(c), np.inf)
+    for below, above in ((own.below, own.above), box or (None, None)):
+        if below is not None and above is not None:
+            low, high = np.maximum(low, below.numpy().reshape(-1)), np.minimum(high, above.numpy().reshape(-1))
+    matrix, lower, upper = (t[0, 0].numpy() for t in (own.matrix, own.lower, own.upper))
+    point = minimum(c, matrix, lower, upper, low, high)
     return None if point is None else float(c @ point)
 
 
@@ -328,8 +333,9 @@ def admitted(kind: BlockType, cost: Tensor, instance: int, block: int) -> float:
 
 
 def block_rows(constraints: Constraints, instance: int, block: int) -> tuple[Tensor, ...]:
-    """Matrix, lower and upper sides of one block."""
-    return tuple(t[instance % t.shape[0], block % t.shape[1]] for t in (constraints.matrix, constraints.lower, constraints.upper))
+    """Matrix, lower and upper sides of one block, its bounds as further rows."""
+    own = constraints.block(instance, block).bounds_as_rows()
+    return own.matrix[0, 0], own.lower[0, 0], own.upper[0, 0]
 
 
 def one_block(kind: BlockType, instance: int, block: int) -> BlockType:

@@ -26,6 +26,9 @@ MODULE = "blocklp.program_kernels"
 DIVIDED = 300_000
 """Numbers that a pass over an instance reads from which on threads share it; it then has sums of its own for each of its parts."""
 
+LONG = 32
+"""Columns from which on one operation adds them up, instead of one for each."""
+
 LANCZOS = 16
 MARGIN = 1.02
 """Steps that find the norm of the rows, and what the estimate may lack."""
@@ -76,6 +79,68 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class VariableBox:
+    """The bounds of the variables, cut by those that blocks state of theirs (:attr:`Constraints.below`).
+
+    Attributes
+    ----------
+    lower, upper : Tensor
+        ``(batch, variables)``.
+    holds_lower, holds_upper : Tensor or None
+        ``(batch, copies)``: where a block cuts the bounds of the variable, the part of its reduced cost that each copy gets,
+        which only blocks with that bound get; -1 elsewhere.  None where no block cuts any.
+    as_rows : frozenset of str
+        Groups whose bounds are rows: all where bounds contradict each other, and those with structured scopes.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    holds_lower: Tensor | None
+    holds_upper: Tensor | None
+    as_rows: frozenset[str]
+
+    @classmethod
+    def of(cls, problem: Decomposition) -> VariableBox:
+        """Cut the bounds of the variables."""
+        given = problem.lower.expand_as(problem.cost), problem.upper.expand_as(problem.cost)
+        bounded = [g for g in problem.groups if (c := g.type.constraints()) is not None and c.below is not None]
+        mapped = frozenset(g.name for g in bounded if (g.start, g.stop) in problem.coupling.maps)
+        copies = [problem.cost.new_full((problem.batch, problem.copies), end) for end in (-torch.inf, torch.inf)]
+        for group in bounded:
+            stated = group.type.constraints()
+            if group.name in mapped or stated is None or stated.below is None or stated.above is None:
+                continue
+            for side, own in zip(copies, (stated.below, stated.above), strict=True):
+                room = group.rows(side)
+                mine = own.to(side).transpose(1, 2).expand_as(room)
+                room.copy_(mine if group.alive is None else torch.where(group.alive[:, None] > 0, mine, room))
+        index = problem.coupling.index.expand_as(copies[0])
+        lower = given[0].scatter_reduce(1, index, copies[0], "amax")
+        upper = given[1].scatter_reduce(1, index, copies[1], "amin")
+        if bool((lower > upper).any()):
+            return cls(*given, None, None, frozenset(g.name for g in bounded))
+        cuts = lower > given[0], upper < given[1]
+        if not any(bool(cut.any()) for cut in cuts):
+            return cls(*given, None, None, mapped)
+        holds = []
+        for own, side, cut in zip(copies, (lower, upper), cuts, strict=True):
+            equal = (own == problem.spread(side)).to(own)
+            holds.append(torch.where(problem.spread(cut.to(own)) > 0, equal / problem.spread(problem.collect(equal)), -1.0))
+        return cls(lower, upper, holds[0], holds[1], mapped)
+
+    def clip(self, x: Tensor) -> Tensor:
+        """Move points ``(batch, variables)`` into the box."""
+        return torch.minimum(torch.maximum(x, self.lower), self.upper)
+
+    def select(self, rows: Tensor) -> VariableBox:
+        """Return the box of some instances."""
+        tensors = (self.lower, self.upper, self.holds_lower, self.holds_upper)
+        lower, upper, *holds = (t if t is None else pick(t, rows) for t in tensors)
+        assert lower is not None and upper is not None
+        return VariableBox(lower, upper, holds[0], holds[1], self.as_rows)
+
+
+@dataclass(frozen=True)
 class Program:
     r"""The rows of all blocks, one group after the other and each as ``(rows, blocks)``, and the step sizes.
 
@@ -84,6 +149,7 @@ class Program:
     often a half.
     """
 
+    box: VariableBox
     entries: Tensor  # (batch or 1, entries): those of all matrices, one after the other
     matrices: tuple[Tensor, ...]  # one a group: (batch or 1, rows, dim, blocks or 1), views of them
     lower: Tensor  # (batch, rows)
@@ -109,7 +175,8 @@ class Program:
         TimeLimitError
             If the deadline of the problem is over.
         """
-        low, high = (problem.spread(side.expand_as(problem.cost)) for side in (problem.lower, problem.upper))
+        box = VariableBox.of(problem)
+        low, high = problem.spread(box.lower), problem.spread(box.upper)
         columns, boxes = torch.zeros_like(low), torch.zeros_like(low)
         matrices, lower, upper, units, rows, uses, numbers = [], [], [], [], [], [], []
         for group in problem.groups:
@@ -120,6 +187,8 @@ class Program:
                     f"method 'pdhg' needs the constraints of all blocks, and blocks {group.name!r} of type {group.type.name} state "
                     f"none; give the type a method constraints() -> Constraints, or choose another method, such as 'auto'"
                 )
+            if group.name in box.as_rows:
+                stated = stated.bounds_as_rows()
             matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
             least, most = (side.to(low).transpose(1, 2).expand(len(low), -1, group.blocks) for side in (stated.lower, stated.upper))
             plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
@@ -148,7 +217,7 @@ class Program:
         # Without entries any step is as good.
         met = problem.collect(columns)
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
-        largest = torch.maximum(problem.lower.abs(), problem.upper.abs()).expand_as(column)
+        largest = torch.maximum(box.lower.abs(), box.upper.abs())
         size = in_order(largest.double() / column.double() * largest.double())  # squares may be beyond single precision
         many = max(len(m) for m in matrices)
         entries = torch.cat([m.expand(many, -1, -1, -1).flatten(1) for m in matrices], 1)
@@ -159,7 +228,7 @@ class Program:
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         one = torch.ones_like(low[:, 0])
         program = cls(
-            entries, kept_entries, *ends, torch.cat(units, 1), row, 1 / row, column, share, one, size, tuple(numbers), layout
+            box, entries, kept_entries, *ends, torch.cat(units, 1), row, 1 / row, column, share, one, size, tuple(numbers), layout
         )
         norm = program._norm(problem, torch.cat(uses, 1), met > 0)
         row, column = row / norm[:, None], column / norm[:, None]
@@ -243,6 +312,7 @@ class Program:
         entries = self.entries if len(self.entries) == 1 else pick(self.entries, rows)
         return replace(
             self,
+            box=self.box.select(rows),
             entries=entries,
             matrices=_views(entries, self.matrices),
             lower=pick(self.lower, rows),
@@ -260,15 +330,27 @@ class Program:
         """Duals of the rows that are kept to those of all that types state, zero for the others: ``(batch, rows)`` both."""
         parts = []
         for (group, own), kept in zip(by_groups(problem, y * self.unit, list(map(len, self.kept))), self.kept, strict=True):
-            parts.append(y.new_zeros(len(y), stated_rows(group), group.blocks).index_copy_(1, kept, own).flatten(1))
+            count = stated_rows(group)
+            full = y.new_zeros(len(y), max([count, *(kept + 1).tolist()]), group.blocks).index_copy_(1, kept, own)
+            parts.append(full[:, :count].flatten(1))
         return torch.cat(parts, 1)
 
     def part(self, problem: Decomposition, whole: Tensor) -> Tensor:
-        """The other way round; what a side that there is not would have to pay for becomes zero."""
-        split = by_groups(problem, whole, list(map(stated_rows, problem.groups)))
-        parts = [own.index_select(1, kept).flatten(1) for (_, own), kept in zip(split, self.kept, strict=True)]
+        """The other way round; what a side that there is not would have to pay for becomes zero, as do duals of bounds."""
+        parts = []
+        for (_, own), kept in zip(by_groups(problem, whole, list(map(stated_rows, problem.groups))), self.kept, strict=True):
+            full = torch.nn.functional.pad(own, (0, 0, 0, max([0, *(kept + 1 - own.shape[1]).tolist()])))
+            parts.append(full.index_select(1, kept).flatten(1))
         y = torch.cat(parts, 1).to(self.row) / self.unit
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
+
+    def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
+        """What every copy gets of the reduced costs that multipliers ``(batch, copies)`` leave: ``(batch, copies)``."""
+        reduced = problem.spread(problem.cost - problem.collect(duals))
+        if self.box.holds_lower is None or self.box.holds_upper is None:
+            return self.share * reduced
+        low, high = (torch.where(holds < 0, self.share, holds) for holds in (self.box.holds_lower, self.box.holds_upper))
+        return torch.where(reduced > 0, low, high) * reduced
 
     def _norm(self, problem: Decomposition, used: Tensor, met: Tensor) -> Tensor:
         r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows used ``(batch, rows)``, by Lanczos steps: ``(batch,)``.
@@ -304,7 +386,7 @@ def by_groups(problem: Decomposition, y: Tensor, rows: list[int]) -> list[tuple[
 
 
 def stated_rows(group: Group) -> int:
-    """Rows that the type of a group states for each block."""
+    """Rows that the type of a group states for each block, without bounds."""
     stated = group.type.constraints()
     return 0 if stated is None else stated.matrix.shape[2]
 
@@ -329,6 +411,9 @@ def _combined(columns: Tensor, factors: Tensor) -> Tensor:
             return torch.matmul(columns[0, :, :, 0].T, factors)
         return (columns * factors[:, :, None]).sum(1)
     out = factors.new_zeros(max(len(columns), len(factors)), columns.shape[2], factors.shape[2])
+    if columns.shape[1] > LONG:
+        terms = columns * factors[:, :, None]
+        return out[:, None].scatter_add_(1, terms.new_zeros((), dtype=torch.long).expand_as(terms), terms)[:, 0]
     for column, factor in zip(columns.unbind(1), factors[:, :, None].unbind(1), strict=True):
         out += column * factor
     return out

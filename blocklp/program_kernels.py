@@ -22,6 +22,9 @@ STAGES = 5
 EXACT = {"nsz"}
 """The one liberty with rounding that tensor operations take too: the sign of zero."""
 
+NEAR = 64
+"""Variables of a block up to which their values are gathered once for all of its rows."""
+
 GRAIN = 64
 """Tiles that are worth waking a thread."""
 
@@ -30,9 +33,9 @@ _AS_IT_GOES, _STORED, _RESTARTED = 0, 1, 2
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: Any) -> None:
-    """Values of the variables of a tile of blocks: ``near`` (dim, TILE)."""
+    """Values of the variables of a tile of blocks: ``near`` (dim, TILE), unless these are more than it has room for."""
     start, dim, blocks = group[0], group[1], group[2]
-    for i in range(dim):
+    for i in range(dim if dim <= len(near) else 0):
         at = start + i * blocks + first
         where, own = place[at : at + count], near[i]
         for q in range(count):
@@ -40,12 +43,18 @@ def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: A
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _row(group: Any, entries: Any, r: int, first: int, count: int, near: Any, reached: Any) -> None:
-    """Row r of a tile of blocks times what was gathered."""
-    dim, blocks, own = group[1], group[2], group[6]
+def _row(group: Any, entries: Any, r: int, first: int, count: int, place: Any, values: Any, near: Any, reached: Any) -> None:
+    """Row r of a tile of blocks times the values of its variables, which ``near`` holds if there is room."""
+    start, dim, blocks, own = group[0], group[1], group[2], group[6]
     base = group[5] + r * dim * (blocks if own else 1)
     reached[:count] = 0
     for i in range(dim):
+        if dim > len(near):
+            at = base + (i * blocks + first if own else i)
+            where = place[start + i * blocks + first : start + i * blocks + first + count]
+            for q in range(count):
+                reached[q] += entries[at + (q if own else 0)] * values[where[q]]
+            continue
         value = near[i]
         if own:
             entry = entries[base + i * blocks + first : base + i * blocks + first + count]
@@ -100,14 +109,14 @@ def _total(sums: Any, first: int, count: int, total: Any) -> None:
 @kernel(GRAIN, fastmath=EXACT)
 def activity(begin: int, stop: int, groups: Any, tiles: Any, places: Any, entries: Any, x: Any, out: Any) -> None:
     """Rows times x, a tile a unit: ``(batch, variables) -> (batch, rows)``."""
-    near = np.empty((groups[:, 1].max(), TILE), x.dtype)
+    near = np.empty((min(groups[:, 1].max(), NEAR), TILE), x.dtype)
     for unit in range(begin, stop):
         b, tile = unit // len(tiles), tiles[unit % len(tiles)]
         group, first, count = groups[tile[0]], tile[1], tile[2]
         _gather(group, first, count, places[b % len(places)], x[b], near)
         for r in range(group[3]):
             at = group[4] + r * group[2] + first
-            _row(group, entries[b % len(entries)], r, first, count, near, out[b, at : at + count])
+            _row(group, entries[b % len(entries)], r, first, count, places[b % len(places)], x[b], near, out[b, at : at + count])
 
 
 @kernel(GRAIN, fastmath=EXACT)
@@ -171,7 +180,7 @@ def _blocks(
     for r in range(group[3]):
         at = group[4] + r * group[2] + first
         end = at + count
-        _row(group, entries, r, first, count, near, reached)
+        _row(group, entries, r, first, count, place, x, near, reached)
         dual, active, weight = y[at:end], a[at:end], length[at:end]
         for q in range(count):
             w[q] = eta * weight[q] * dual[q] - (reached[q] + reached[q] - active[q])
@@ -356,7 +365,7 @@ def passes(
     weight, passes of the epoch, squared residual, that at the origin, and the first weight.
     """
     groups, tiles = layout
-    near, room = np.empty((groups[:, 1].max(), TILE), entries.dtype), np.empty((3, TILE), entries.dtype)
+    near, room = np.empty((min(groups[:, 1].max(), NEAR), TILE), entries.dtype), np.empty((3, TILE), entries.dtype)
     shared = parts > 1 and len(pulled) == 1
     for unit in range(begin, stop):
         b = 0 if shared else unit
@@ -415,7 +424,7 @@ def _towards(
     for r in range(group[3]):
         at = group[4] + r * group[2] + first
         end = at + count
-        _row(group, entries, r, first, count, near, reached)
+        _row(group, entries, r, first, count, place, point, near, reached)
         low, high, allowed = lower[at:end], upper[at:end], slack[at:end]
         for q in range(count):
             off[q] = max(off[q], max(low[q] - reached[q], reached[q] - high[q]) - allowed[q])
@@ -455,7 +464,7 @@ def project(
     all are zero at first, and so are the sums.
     """
     groups, tiles = layout
-    parts, near = pulled.shape[1], np.empty((groups[:, 1].max(), TILE), entries.dtype)
+    parts, near = pulled.shape[1], np.empty((min(groups[:, 1].max(), NEAR), TILE), entries.dtype)
     room = np.empty((4, TILE), entries.dtype)
     for b in range(begin, stop):
         x, lower, upper = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])]

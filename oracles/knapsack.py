@@ -138,13 +138,9 @@ class Knapsack(BlockType):
         return roundoff(8 * (size + 4), (cost.abs() * largest).sum(-1)) + beyond + kind.tiny * ratio
 
     def constraints(self) -> Constraints:
-        """One row a variable and the capacity."""
-        lead = common_shape("Knapsack", self.weights.shape[:2], self.lower.shape[:2])  # bounds may come from restrict
-        unit = torch.eye(self.weights.shape[-1]).to(self.weights).expand(*lead, -1, -1)
-        matrix = torch.cat([unit, self.weights.expand(*lead, -1)[..., None, :]], -2)
-        capacity = self.capacity.expand(lead)[..., None]
-        lower = torch.cat([self.lower, torch.full_like(capacity, -torch.inf)], -1)
-        return Constraints(matrix, lower, torch.cat([self.upper, capacity], -1))
+        """The capacity, and the bounds."""
+        capacity = self.capacity[..., None]
+        return Constraints(self.weights[..., None, :], torch.full_like(capacity, -torch.inf), capacity, self.lower, self.upper)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Knapsack | None:
         """The intersection with a box is a knapsack, unless it is empty."""

@@ -152,9 +152,7 @@ class Polytope(BlockType):
 
     def constraints(self) -> Constraints:
         """The rows and the box."""
-        unit = torch.eye(self.matrix.shape[-1]).to(self.matrix).expand(*self.matrix.shape[:2], -1, -1)
-        low, high = torch.cat([self.lower, self.x_lower], -1), torch.cat([self.upper, self.x_upper], -1)
-        return Constraints(torch.cat([self.matrix, unit], -2), low, high)
+        return Constraints(self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Polytope | None:
         """The intersection with a box is a polytope, unless it is empty."""

@@ -66,7 +66,7 @@ def draw(records: list[Record], figure: Figure) -> None:
 )
 def run(quick: bool) -> Iterator[Record]:
     for (family, n), printed in THESIS.items():
-        if quick and n > 200:
+        if quick and n > 100:
             continue
         large = family == "ER" and n >= 1000
         seeds = range(1 if quick or large or n >= 10_000 else 5)

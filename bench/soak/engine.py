@@ -207,7 +207,7 @@ def check_feasible(model: bl.Model, found: bl.Solution, instance: int, sketch: S
         rows = blocks.type.constraints()
         if rows is None:
             continue
-        scope = blocks.scope
+        rows, scope = rows.bounds_as_rows(), blocks.scope
         terms = rows.matrix[min(instance, len(rows.matrix) - 1)] * x[scope][:, None]
         activity, most = terms.sum(-1), (rows.matrix[0].abs() * reach[scope][:, None]).amax(-1)
         for side, sign in ((rows.lower, 1), (rows.upper, -1)):

@@ -77,7 +77,7 @@ class Pdhg(Method):
         """Write the LP out and ask the oracles once: x at the mean of their answers within bounds, y at zero."""
         program = problem.program
         points, value = problem.min_oracle(duals)
-        x = torch.minimum(torch.maximum(problem.mean(points), problem.lower), problem.upper)
+        x = program.box.clip(problem.mean(points))
         now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
         residual = torch.zeros_like(value, dtype=torch.float64)
         weight = program.weight(problem.cost)
@@ -94,7 +94,7 @@ class Pdhg(Method):
         """The first state from there; what is new keeps the point that the oracles gave it, and has no duals."""
         program, (x, y, weight) = state.program, memory
         x = torch.where(x.isnan(), state.now[0], x.to(state.now[0]))
-        x, y = torch.minimum(torch.maximum(x, problem.lower), problem.upper), program.part(problem, y)
+        x, y = program.box.clip(x), program.part(problem, y)
         now = x, y, program.activity(problem, x)
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
         eta = torch.where(torch.isfinite(weight) & (weight > 0), weight.to(state.eta), state.eta)
@@ -119,8 +119,7 @@ class Pdhg(Method):
             program.spend(time.perf_counter() - began)
         x, y, _ = state.bar
         duals = program.pull(problem, y)
-        reduced = problem.spread(problem.cost - problem.collect(duals))
-        return replace(state, duals=duals + program.share * reduced, points=problem.spread(x)), most
+        return replace(state, duals=duals + program.reduced(problem, duals), points=problem.spread(x)), most
 
     def in_loops(self, problem: Decomposition) -> bool:
         """Where the rows are."""
@@ -143,7 +142,7 @@ class Pdhg(Method):
             (layout.groups, layout.tiles),
             problem.coupling.places,
             program.entries,
-            (problem.cost, problem.lower, problem.upper, program.column),
+            (problem.cost, program.box.lower, program.box.upper, program.column),
             (program.lower, program.upper, program.row, program.length),
             tuple(t for own in zip(state.now, state.first, state.bar, strict=True) for t in own),
             state.pulled,
@@ -157,7 +156,7 @@ class Pdhg(Method):
         """One pass by tensor operations."""
         program, (x, y, activity), eta = state.program, state.now, state.eta[:, None]
         near = x - eta * program.column * (problem.cost - added(state.pulled))
-        near = torch.minimum(torch.maximum(near, problem.lower), problem.upper)
+        near = program.box.clip(near)
         reached = program.activity(problem, near)
         w = eta * program.length * y - (2 * reached - activity)
         moved = program.row * (1 / eta) * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))

@@ -453,3 +453,36 @@ def test_a_type_without_constraints_is_named() -> None:
     m.minimize(x.sum())
     with pytest.raises(OptionError, match=r"'Mute' of type Mute.*constraints\(\)"):
         m.solve(method="pdhg")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("seed", range(6))
+def test_bounds_that_blocks_state_are_those_of_their_variables(seed: int, dtype: torch.dtype) -> None:
+    """Variables reach further than their blocks, and two blocks cut different sides of one variable."""
+    rng = np.random.default_rng(seed)
+    low, high = -rng.random((2, 8)), rng.random((2, 8))
+    m = bl.Model()
+    x = m.variable("x", 8, lower=-2, upper=3)
+    weights = rng.random((2, 8))
+    m.add(Knapsack(weights, 0.3 * (weights * high).sum(1), low, high), x[np.stack([np.arange(8)] * 2)])
+    m.add(bl.Box(low[:1, :4] + 0.1, high[:1, :4] + 0.2), x[np.arange(4)[None]])
+    m.minimize(torch.as_tensor(rng.standard_normal(8)) @ x)
+    truth = reference(m).objective.item()
+    found = m.solve(method="pdhg", tol=1e-5, dtype=dtype)
+    assert found.status == (bl.Status.OPTIMAL,)
+    assert found.bound.item() <= truth + 1e-12 and found.bound.item() == pytest.approx(truth, rel=2e-5)
+
+
+def test_bounds_that_contradict_each_other_are_proved_to() -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=1)
+    m.add(bl.Box([0.0, 0.0], [0.4, 1.0]), x)
+    m.add(bl.Box([0.6, 0.0], [1.0, 1.0]), x)
+    m.minimize(x.sum())
+    assert m.solve(method="pdhg", passes=5000).status == (bl.Status.INFEASIBLE,)
+
+
+def test_a_long_knapsack_states_as_many_numbers_as_it_has_variables() -> None:
+    """A row for each bound would be 3.2 GB."""
+    stated = Knapsack(torch.ones(20_000, dtype=torch.float64), 9.0).constraints()
+    assert sum(t.numel() for t in (stated.matrix, stated.below, stated.above)) == 60_000

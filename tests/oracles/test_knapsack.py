@@ -12,6 +12,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import Knapsack
+from blocklp.probes import block_rows
 from blocklp.small_lp import exact_minimum
 
 
@@ -90,7 +91,7 @@ def test_greedy_is_the_lp_optimum(items: list[tuple[float, float, float, float]]
     assert kind is not None
     c = torch.tensor(cost).double()[None, None]
     value, error, rows = kind.min_oracle(c)[1], kind.value_error(c), kind.constraints()
-    truth = exact_minimum(cost, *(t[0, 0].tolist() for t in (rows.matrix, rows.lower, rows.upper)))
+    truth = exact_minimum(cost, *(t.tolist() for t in block_rows(rows, 0, 0)))
     assert truth == exact(cost, weights, capacity, lower, upper)
     assert abs(truth - Fraction(value.item())) <= Fraction(error.item())
 
