@@ -9,6 +9,7 @@ from blocklp.block import relative_excess
 from blocklp.bounds import block_terms, charged, corrected, safe, summed
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition
+from blocklp.errors import TimeLimitError
 from blocklp.methods.base import put, where
 from blocklp.nearest import nearest
 
@@ -169,7 +170,10 @@ def mend(
     if not len(rows):
         return primal, x, spent
     part = problem if len(rows) == problem.batch else problem.select(rows)
-    mended, passes = nearest(part, found[rows], tolerance / 2, MENDING)
+    try:
+        mended, passes = nearest(part, found[rows], tolerance / 2, MENDING)
+    except TimeLimitError:  # no time is left to write the rows out
+        return primal, x, spent
     better, points = prefer(part, mended, None, tolerance, bound[rows], primal[rows], x[rows])
     return primal.index_copy(0, rows, better), x.index_copy(0, rows, points), spent.index_copy(0, rows, passes)
 

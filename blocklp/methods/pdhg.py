@@ -103,10 +103,10 @@ class Pdhg(Method):
 
     def step(self, problem: Decomposition, state: PdhgState) -> PdhgState:
         """One pass; the state given is used up."""
-        return self.leap(problem, state, 1)[0]
+        return self.finish(problem, self.leap(problem, state, 1)[0])
 
     def leap(self, problem: Decomposition, state: PdhgState, most: int) -> tuple[PdhgState, int]:
-        """Some passes; multipliers are formed after the last one only."""
+        """Some passes; :meth:`finish` forms multipliers and points."""
         program = state.program
         if (loops := program.loops()) is not None:
             most = min(most, self.longest_looped, max(1, self.most_read // max(1, len(state.eta) * program.work)))
@@ -117,9 +117,15 @@ class Pdhg(Method):
             for _ in range(most):
                 state = self._pass(problem, state)
             program.spend(time.perf_counter() - began)
+        return state, most
+
+    def finish(self, problem: Decomposition, state: PdhgState) -> PdhgState:
+        """The multipliers and points of the last step."""
+        if not state.passes:
+            return state
         x, y, _ = state.bar
-        duals = program.pull(problem, y)
-        return replace(state, duals=duals + program.reduced(problem, duals), points=problem.spread(x)), most
+        duals = state.program.pull(problem, y)
+        return replace(state, duals=duals + state.program.reduced(problem, duals), points=problem.spread(x))
 
     def in_loops(self, problem: Decomposition) -> bool:
         """Where the rows are."""

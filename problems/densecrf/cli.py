@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -58,6 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def densecrf_command(
+    ctx: typer.Context,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The picture.")],
     unary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Costs: a .npy array (height, width, labels), or a .c_unary file.")
@@ -100,7 +100,6 @@ def densecrf_command(
     Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
     still printed).
     """
-    began = time.perf_counter()
     options = method_options(method, settings or [])
     given = [name for name, file in (("--unary", unary), ("--scribbles", scribbles), ("--probability", probability)) if file]
     if len(given) != 1:
@@ -113,7 +112,7 @@ def densecrf_command(
     from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
-    deadline, most = Deadline(time_limit, began=began), MAX_BYTES if max_bytes is None else max_bytes
+    deadline, most = Deadline(time_limit, began=ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
     for path in (out, best):
         if path is not None:
             pictures.check_png(path)
@@ -163,6 +162,7 @@ def densecrf_command(
 
 
 def stereo_command(
+    ctx: typer.Context,
     left: Annotated[Path, typer.Argument(metavar="LEFT", help="The left picture of a rectified pair.")],
     right: Annotated[Path, typer.Argument(metavar="RIGHT", help="The right one.")],
     disparities: Annotated[int, typer.Option(metavar="N", help="Disparities are 0 to N - 1 pixels.")],
@@ -196,14 +196,13 @@ def stereo_command(
     Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
     still printed).
     """
-    began = time.perf_counter()
     options = method_options(method, settings or [])
     from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import pictures, readers, stereo
     from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
-    deadline, limit = Deadline(time_limit, began=began), MAX_BYTES if max_bytes is None else max_bytes
+    deadline, limit = Deadline(time_limit, began=ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
     for path in (out, best):
         if path is not None:
             pictures.check_png(path)

@@ -157,10 +157,12 @@ class Kernel:
         if isinstance(self.weighted, Gaussian):
             return self.weighted.filter(values, deadline)
         width = max(1, PRODUCTS // self.weighted.vertices.numel())
-        found = []
+        found, seconds = list[Tensor](), 0.0
         for part in torch.split(values, width, 1):
-            deadline.check("filtering")
+            deadline.check("filtering", seconds)  # as long as the part before
+            began = time.perf_counter()
             found.append(self.weighted.filter(part))
+            seconds = time.perf_counter() - began
         return found[0] if len(found) == 1 else torch.cat(found, 1)
 
     def compare(self, y: Tensor) -> Tensor:

@@ -1,12 +1,15 @@
 """Points that are almost feasible: their projection, and the certificates that it gives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
 
 import blocklp as bl
-from blocklp.checks import feasible, violation
+from blocklp.checks import feasible, mend, violation
+from blocklp.deadline import Deadline
 from blocklp.methods import as_method
 from blocklp.nearest import nearest
 from blocklp.oracles import Polytope, Simplex
@@ -108,3 +111,17 @@ def test_without_mending_bounds_are_the_same_and_points_come_later() -> None:
     mended, left = (given.solve(method="admm", tol=1e-9, passes=200, mend=mend) for mend in (True, False))
     assert torch.equal(mended.bound, left.bound) and left.bound.item() <= truth + 1e-7
     assert truth - 1e-5 <= mended.primal.item() < left.primal.item()
+
+
+@pytest.mark.parametrize("limit", [np.inf, 1e-9])
+def test_points_stay_as_they_are_where_no_time_is_left_to_mend_them(limit: float) -> None:
+    """To write out the rows takes its time on large problems, and a solve by oracles alone has not done so before."""
+    m = bl.Model()
+    x = m.variable("x", 4, lower=0, upper=1)
+    m.add(Simplex(4), x)
+    m.minimize((torch.arange(4.0) * x).sum())
+    problem = replace(m.compile().decomposition(), deadline=Deadline(limit))
+    almost = torch.tensor([[0.52, 0.49, 0.0, 0.0]], dtype=torch.float64)
+    nothing = torch.full((1,), torch.inf, dtype=torch.float64)
+    primal, _, spent = mend(problem, almost, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
+    assert bool(torch.isfinite(primal)) == bool(spent > 0) == np.isinf(limit)

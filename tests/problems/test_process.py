@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import blocklp as bl
+from blocklp.deadline import Deadline
 from blocklp.problems import cli
 
 CYCLE = "9 18\n" + "".join(f"{i} {i} -3\n{min(i, i % 9 + 1)} {max(i, i % 9 + 1)} 2\n" for i in range(1, 10))
@@ -28,12 +30,10 @@ main()
 """
 
 IMPORTED = """
-import sys
+import atexit, sys
 from blocklp.problems.process import main
-try:
-    main()
-except SystemExit as end:
-    print(end.code, *{name.partition(".")[0] for name in sys.modules})
+atexit.register(lambda: print(*{name.partition(".")[0] for name in sys.modules}))
+main()
 """
 
 
@@ -54,8 +54,9 @@ def process(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     [(("--help",), 0), *(((name, "--help"), 0) for name in ("qpbo", "mrf", "verify", "densecrf")), (("qpob",), 2)],
 )
 def test_helping_does_not_wait_for_imports(arguments: tuple[str, ...], code: int) -> None:
-    found = process(IMPORTED, *arguments).stdout.splitlines()[-1].split()
-    assert found[0] == str(code)
+    ended = process(IMPORTED, *arguments)
+    found = ended.stdout.splitlines()[-1].split()
+    assert ended.returncode == code
     assert "blocklp" in found and not {"torch", "numpy", "scipy", "networkx", "numba", "matplotlib", "onnx"} & set(found)
 
 
@@ -89,3 +90,23 @@ def test_streams_are_apart(tmp_path: Path) -> None:
 def test_the_time_limit_counts_from_the_start_of_the_process(qubo: Path) -> None:
     found = process("from blocklp.problems.process import main; main()", "qpbo", qubo, "--json", "--time-limit", "0.1")
     assert (found.returncode, found.stdout) == (2, "") and "the time limit of 0.1 s was reached while reading" in found.stderr
+
+
+@pytest.mark.parametrize("name", ["qpbo", "mis", "mrf", "verify", "densecrf", "stereo"])
+def test_time_limits_count_from_the_start_of_the_process(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command tells its deadline when the process began, imports included, and none begins to count by itself."""
+    seen = list[float | None]()
+
+    class Seen(Exception):
+        pass
+
+    def deadline(_: Deadline, seconds: float, *, began: float | None = None) -> None:
+        seen.append(began)
+        raise Seen
+
+    monkeypatch.setattr(Deadline, "__init__", deadline)
+    files = ["a", "b", "--disparities", "4"] if name == "stereo" else ["a", "--unary", "u"] if name == "densecrf" else ["a"]
+    limit = "--timeout" if name == "verify" else "--time-limit"
+    answer = CliRunner().invoke(cli.app, [name, *files, limit, "50"], obj=123.0)
+    assert isinstance(answer.exception, Seen), answer.output
+    assert seen == [123.0]
