@@ -26,8 +26,11 @@ MODULE = "blocklp.program_kernels"
 DIVIDED = 300_000
 """Numbers that a pass over an instance reads from which on threads share it; it then has sums of its own for each of its parts."""
 
-LONG = 32
-"""Columns from which on one operation adds them up, instead of one for each."""
+LONG, FEW = 32, 1024
+"""Columns from which on one operation adds them up, instead of one for each, where each adds so few numbers at most."""
+
+WRITING = 1e-8
+"""Seconds that it takes to write out a number of a row."""
 
 LANCZOS = 16
 MARGIN = 1.02
@@ -180,7 +183,6 @@ class Program:
         columns, boxes = torch.zeros_like(low), torch.zeros_like(low)
         matrices, lower, upper, units, rows, uses, numbers = [], [], [], [], [], [], []
         for group in problem.groups:
-            problem.deadline.check(f"writing out the rows of the blocks {group.name!r}")
             stated = group.type.constraints()
             if stated is None:
                 raise OptionError(
@@ -189,6 +191,8 @@ class Program:
                 )
             if group.name in box.as_rows:
                 stated = stated.bounds_as_rows()
+            doing = f"writing out the rows of the blocks {group.name!r}"
+            problem.deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
             matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
             least, most = (side.to(low).transpose(1, 2).expand(len(low), -1, group.blocks) for side in (stated.lower, stated.upper))
             plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
@@ -411,7 +415,7 @@ def _combined(columns: Tensor, factors: Tensor) -> Tensor:
             return torch.matmul(columns[0, :, :, 0].T, factors)
         return (columns * factors[:, :, None]).sum(1)
     out = factors.new_zeros(max(len(columns), len(factors)), columns.shape[2], factors.shape[2])
-    if columns.shape[1] > LONG:
+    if columns.shape[1] > LONG and out[0].numel() <= FEW:
         terms = columns * factors[:, :, None]
         return out[:, None].scatter_add_(1, terms.new_zeros((), dtype=torch.long).expand_as(terms), terms)[:, 0]
     for column, factor in zip(columns.unbind(1), factors[:, :, None].unbind(1), strict=True):

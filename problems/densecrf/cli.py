@@ -66,7 +66,9 @@ def densecrf_command(
     scribbles: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Instead: a picture whose colours are labels, black is unknown.")
     ] = None,
-    gt_prob: Annotated[float, typer.Option(help="Probability that a scribble is right.")] = 0.7,
+    gt_prob: Annotated[
+        float | None, typer.Option(help="Probability that a scribble of --scribbles is right.", show_default="0.7")
+    ] = None,
     probability: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Instead: a grey picture of the probability of label 1.")
     ] = None,
@@ -105,6 +107,9 @@ def densecrf_command(
     if len(given) != 1:
         problem = f"{' and '.join(given)} are given" if given else "nothing says what labels cost"
         raise OptionError(f"{problem}; give one of --unary FILE, --scribbles FILE.png and --probability FILE.png")
+    for option, value, owner in (("--gt-prob", gt_prob, scribbles), ("--probabilities", probabilities or None, unary)):
+        if value is not None and owner is None:
+            raise OptionError(f"{option} is given without the file that it speaks of; leave it out, or see --help")
     from dataclasses import replace
 
     from blocklp.deadline import Deadline
@@ -124,7 +129,7 @@ def densecrf_command(
         costs = readers.read_unary(unary, size, probabilities, max_bytes=most, deadline=deadline)
     elif scribbles is not None:
         labels, painted = readers.read_scribbles(scribbles, size, max_bytes=most, deadline=deadline)
-        costs = readers.scribble_unary(labels, len(painted), gt_prob)
+        costs = readers.scribble_unary(labels, len(painted), 0.7 if gt_prob is None else gt_prob)
         names = [f"{k}, #{bytes(colour).hex()}" for k, colour in enumerate(painted)]
     else:
         assert probability is not None

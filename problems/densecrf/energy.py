@@ -224,6 +224,12 @@ class DenseCRF:
             raise NonFiniteError("the unaries hold NaN or infinite costs; clip probabilities before taking -log")
         if float(self.unary.detach().abs().max()) > WIDEST * torch.finfo(self.unary.dtype).max:
             raise NonFiniteError(f"the unaries hold costs so large that their sums overflow {self.unary.dtype}; divide all costs")
+        for kernel in self.kernels:
+            largest = 1.0 if kernel.compatibility is None else float(kernel.compatibility.detach().abs().max())
+            if kernel.weight * largest > WIDEST * torch.finfo(self.unary.dtype).max:
+                raise NonFiniteError(
+                    f"a kernel has the weight {kernel.weight:g}, with which sums of pairs overflow {self.unary.dtype}; divide costs"
+                )
         if any(k.filter.points != self.points for k in self.kernels):
             raise ModelError(f"a kernel is over {[k.filter.points for k in self.kernels]} points, the unaries are of {self.points}")
         if any(k.compatibility is not None and len(k.compatibility) != self.labels for k in self.kernels):

@@ -58,6 +58,8 @@ def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0, time
         raise OptionError(f"count is {count} and compactness {compactness}; both must be positive")
     if image.dim() != 3 or image.shape[2] not in (1, 3):
         raise ShapeError(f"the image has shape {tuple(image.shape)}; give (height, width, channels), of 1 or 3 channels")
+    if count > (pixels := image.shape[0] * image.shape[1]):
+        raise OptionError(f"count is {count}, and the image has {pixels} pixels; ask for fewer regions than that")
     colours = (image.double() / 255).cpu().numpy()
     gray = colours.shape[2] == 1
     found = slic(
