@@ -11,7 +11,9 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import coo_array, vstack
 from torch import Tensor
 
 from blocklp.block import BlockType
@@ -23,6 +25,7 @@ from blocklp.errors import ModelError, OptionError, OracleError, UnknownNameErro
 from blocklp.expression import Expression, Values, View, coefficients
 from blocklp.model import BOX, Blocks, Model
 from blocklp.options import of_type, shown
+from blocklp.rows import CouplingRows
 
 Bounds = Mapping[Any, object]
 """Variables, views or names to tuples (lower, upper), or to a number or tensor at which they are fixed."""
@@ -70,7 +73,22 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
         group, scope = _boxes(instances, lower, upper, needs_box, start, device)
         groups.append(group)
         indices.append(scope)
-    return _decomposed(instances, lower, upper, groups, indices, maps, device)
+    made = _decomposed(instances, lower, upper, groups, indices, maps, device)
+    return replace(made, rows=_rows(models[0], made)) if models[0].rows else made
+
+
+def _rows(model: Model, problem: Decomposition) -> CouplingRows:
+    """All rows of a model, which compiles alone, within the bounds of its variables."""
+    stated = [r.constraint for r in model.rows]
+    parts = [coo_array((s.matrix.data, s.matrix.coords), shape=(s.matrix.shape[0], model.size)) for s in stated]
+    matrix = vstack(parts, format="csr")
+    matrix.sum_duplicates()
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    lower, upper = (torch.cat([getattr(s, side).expand(model.batch, -1) for s in stated], 1) for side in ("lower", "upper"))
+    entries = (torch.from_numpy(np.array(part)) for part in (row, matrix.indices.astype(np.int64), matrix.data))
+    device = problem.cost.device
+    row_, column, entry, lower, upper = (t.to(device) for t in (*entries, lower, upper))
+    return CouplingRows.build(row_, column, entry, lower, upper, problem.lower, problem.upper)
 
 
 def _by_size(models: Sequence[Model]) -> Iterator[tuple[Blocks, ...]]:

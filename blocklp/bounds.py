@@ -72,8 +72,12 @@ def safe(problem: Decomposition, duals: Tensor) -> Tensor:
         if found is None:
             return torch.full_like(problem.offset, -torch.inf)
         blocks.append(found[1:])
+    if problem.rows is not None:
+        value = problem.rows.value(duals[:, problem.in_blocks :])
+        error = roundoff(1, value.abs())
+        blocks.append((value - error, value.abs() + error))
     residual = problem.cost - problem.collect(duals)
-    doubt = rounding(1, duals.dtype) * (problem.counts + 2) * (problem.cost.abs() + problem.collect(duals.abs()))
+    doubt = rounding(1, duals.dtype) * (problem.terms + 2) * (problem.cost.abs() + problem.total_size(duals))
     largest = problem.reach
     paid = charges(residual, problem.lower, problem.upper)
     return charged(problem.offset, blocks, paid, doubt * largest, (residual.abs() + doubt) * largest)

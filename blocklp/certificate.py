@@ -28,8 +28,9 @@ from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.exact import Exact, rounded_down
 from blocklp.finite import FiniteVertices
 from blocklp.linear_program import Array, LinearProgram, block_rows
-from blocklp.model import Blocks, Model
+from blocklp.model import ROWS, Blocks, Model
 from blocklp.options import numbers, of_type
+from blocklp.row_expression import RowConstraint
 from blocklp.state import State
 
 ALLOWANCE = 1e-6
@@ -149,7 +150,7 @@ def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, ob
     found = duals.duals if isinstance(duals, State) else duals
     of_type(found, Mapping, "duals", "a state, or a mapping of blocks to multipliers")
     named = {key.name if isinstance(key, Blocks) else key: value for key, value in found.items()}
-    unknown = named.keys() - {b.name for b in model.blocks} - {"box"}
+    unknown = named.keys() - {b.name for b in model.blocks} - {"box"} - ({ROWS} if model.rows else set())
     if unknown:
         raise ModelError(f"the model has no blocks named {', '.join(map(repr, sorted(unknown)))}; it has {model.blocks}")
     read = {}
@@ -160,6 +161,14 @@ def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, ob
         if not bool(torch.isfinite(data).all()):
             raise NonFiniteError(f"multipliers of {b.name!r} hold NaN or infinite entries; they prove nothing")
         read[b.name] = data.numpy()
+    if model.rows:
+        count = sum(r.count for r in model.rows)
+        data = numbers(named.get(ROWS, torch.zeros(1, count, 1)), "prices of the rows")
+        if data.dim() != 3 or data.shape[0] not in (1, model.batch) or data.shape[1:] != (count, 1):
+            raise ShapeError(f"prices of the rows have shape {tuple(data.shape)}, need {(model.batch, count, 1)}")
+        if not bool(torch.isfinite(data).all()):
+            raise NonFiniteError("prices of the rows hold NaN or infinite entries; they prove nothing")
+        read[ROWS] = data.numpy()
     return read
 
 
@@ -193,6 +202,11 @@ def _instance(
             return np.inf, True
         total += value
         residual = residual - Exact.of(multipliers).scatter(scope, model.size)
+    for handle in model.rows:
+        prices = duals[ROWS][handle.first : handle.first + handle.count].reshape(-1)
+        value, used = _priced(handle.constraint, prices, instance)
+        total += value
+        residual = residual - used
     total += _least(residual, low, high)
     return rounded_down(total), total - allowance > Fraction(constant) - _least(-exact_cost, low, high)
 
@@ -329,6 +343,20 @@ def _proved(program: LinearProgram, y: Array) -> Fraction:
     used = (Exact.of(entries.data) * Exact.of(y)[entries.row]).scatter(entries.col, len(program.c))
     side = np.where(y > 0, program.row_lower, np.where(y < 0, program.row_upper, 0.0))
     return (Exact.of(y) * Exact.of(side)).total() + _least(Exact.of(program.c) - used, program.lower, program.upper)
+
+
+def _priced(rows: RowConstraint, prices: Array, instance: int) -> tuple[Fraction, Exact]:
+    """What prices of rows prove, and what they take of the costs of the variables.
+
+    A side that a row does not have is the furthest that the bounds of its variables let it go: its price is then no more than a
+    change of these costs, and is left out.
+    """
+    lower, upper = (side[instance % len(side)].numpy() for side in (rows.lower, rows.upper))
+    side = np.where(prices > 0, lower, upper)
+    y = np.where(np.isfinite(side), prices, 0.0)
+    row, column = rows.matrix.coords
+    used = (Exact.of(rows.matrix.data) * Exact.of(y)[row]).scatter(column, rows.model.size)
+    return (Exact.of(y) * Exact.of(np.where(y != 0, side, 0.0))).total(), used
 
 
 def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: int) -> tuple[Fraction, Fraction]:

@@ -185,8 +185,9 @@ def prefer(
     value = problem.primal_value(found)
     better = nearer(value, primal, bound)
     if points is not None:
-        slack = problem.spread(tolerance * problem.sizes(found))
-        better &= ((points - problem.spread(found)).abs() <= slack).all(1)
+        copies = points[:, : problem.in_blocks]
+        slack = problem.coupling.spread(tolerance * problem.sizes(found))
+        better &= ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
     if bool(better.any()):
         better &= feasible(problem, found, tolerance)
     first = better | torch.isinf(primal)
@@ -232,7 +233,9 @@ def violation(problem: Decomposition, x: Tensor) -> Tensor:
     size = problem.sizes(x)
     worst = relative_excess(problem.lower - x, problem.lower.abs(), x.abs(), size)
     worst = torch.maximum(worst, relative_excess(x - problem.upper, problem.upper.abs(), x.abs(), size)).amax(1)
-    copies, sizes = problem.spread(x), problem.spread(size)
+    if problem.rows is not None:
+        worst = torch.maximum(worst, problem.rows.violation(x, size))
+    copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)
     for group in problem.groups:
         rows = group.type.constraints()
         if rows is not None:

@@ -19,6 +19,7 @@ from blocklp.block import BlockType, Rows, pick
 from blocklp.box import Box
 from blocklp.coupling import Coupling
 from blocklp.deadline import Deadline
+from blocklp.rows import CouplingRows
 
 DIVIDED = 300_000
 """Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
@@ -150,6 +151,8 @@ class Decomposition:
         Parts in which large instances are summed, and one past the last variable that these share (:meth:`in_parts`).
     programs : dict
         What :attr:`program` wrote out last, by precision; copies with other costs share it.
+    rows : CouplingRows or None
+        Rows beside the blocks; their prices come after the copies of the blocks.
     beyond : Tensor or None
         ``(batch or 1, variables)``: largest magnitude of each variable in blocks that do not take in its bounds, or 0.
     deadline : Deadline
@@ -168,6 +171,7 @@ class Decomposition:
     sharing: Tensor | None = None
     divided: tuple[int, int] | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
+    rows: CouplingRows | None = None
     beyond: Tensor | None = None
     deadline: Deadline = field(default_factory=Deadline)
 
@@ -178,7 +182,12 @@ class Decomposition:
 
     @property
     def copies(self) -> int:
-        """Number of copies of an instance."""
+        """Number of copies of an instance, and of prices of rows after them."""
+        return self.in_blocks + (0 if self.rows is None else self.rows.count)
+
+    @property
+    def in_blocks(self) -> int:
+        """Number of copies of an instance that are in blocks."""
         return self.groups[-1].stop
 
     @cached_property
@@ -206,8 +215,22 @@ class Decomposition:
         return torch.minimum(self.reach, torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True))
 
     def magnitude(self, copies: Tensor) -> Tensor:
-        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i` of copies ``(batch, copies)``: ``(batch,)``."""
-        return (self.collect(copies.abs()) * self.extent).sum(1)
+        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i` of copies and prices: ``(batch,)``."""
+        size = (self.total_size(copies) * self.extent).sum(1)
+        return size if self.rows is None else size + (copies[:, self.in_blocks :].abs() * self.rows.reach()).sum(1)
+
+    def total_size(self, copies: Tensor) -> Tensor:
+        """Sum of the magnitudes of what :meth:`collect` adds up: ``(batch, variables)``."""
+        total = self.coupling.collect(copies[:, : self.in_blocks].abs())
+        return total if self.rows is None else total + self.rows.absolute().pull(copies[:, self.in_blocks :].abs(), total.shape[1])
+
+    @cached_property
+    def terms(self) -> Tensor:
+        """How many numbers :meth:`collect` adds up, a product counting as two: ``(batch or 1, variables)``."""
+        if self.rows is None:
+            return self.counts
+        met = torch.bincount(self.rows.column, minlength=self.counts.shape[1]).to(self.counts)
+        return self.counts + 2 * met
 
     @cached_property
     def testable(self) -> bool:
@@ -228,7 +251,7 @@ class Decomposition:
     def loopable(self) -> bool:
         """Whether compiled loops may run over whole instances, for all that the types say: one group has some, others are boxes."""
         boxes = [type(group.type) is Box for group in self.groups]
-        return sum(boxes) == len(boxes) - 1 and self.groups[boxes.index(False)].looped
+        return self.rows is None and sum(boxes) == len(boxes) - 1 and self.groups[boxes.index(False)].looped
 
     @cached_property
     def met(self) -> Tensor:
@@ -287,16 +310,19 @@ class Decomposition:
         return [slice(count * k // self.parts, count * (k + 1) // self.parts) for k in range(self.parts)]
 
     def spread(self, values: Tensor) -> Tensor:
-        """Every copy gets the value of its variable."""
-        return self.coupling.spread(values)
+        """Every copy gets the value of its variable, and every row its activity."""
+        copies = self.coupling.spread(values)
+        return copies if self.rows is None else torch.cat([copies, self.rows.activity(values)], 1)
 
     def collect(self, copies: Tensor) -> Tensor:
-        """Sum of the copies of every variable."""
-        return self.coupling.collect(copies)
+        r"""Sum of the copies of every variable, and of what the prices of rows add: :math:`\sum_b \lambda_b + A^\top y`."""
+        total = self.coupling.collect(copies[:, : self.in_blocks])
+        return total if self.rows is None else total + self.rows.pull(copies[:, self.in_blocks :], total.shape[1])
 
     def to_dual(self, primal: Tensor) -> Tensor:
-        r"""Share a primal vector equally among its copies: :math:`x_b = n \odot x` (thesis, 4.1.7.1)."""
-        return self.spread(primal / self.counts)
+        r"""Share a primal vector equally among its copies: :math:`x_b = n \odot x` (thesis, 4.1.7.1); rows get nothing."""
+        shared = self.coupling.spread(primal / self.counts)
+        return shared if self.rows is None else torch.nn.functional.pad(shared, (0, self.rows.count))
 
     def to_primal(self, copies: Tensor) -> Tensor:
         r"""Sum copies to a primal vector: :math:`x = \sum_b x_b` (thesis, 4.1.7.1)."""
@@ -304,7 +330,7 @@ class Decomposition:
 
     def mean(self, copies: Tensor) -> Tensor:
         """Mean of the copies of every variable: ``(batch, variables)``."""
-        return self.collect(copies) / self.counts
+        return self.coupling.collect(copies[:, : self.in_blocks]) / self.counts
 
     def disagreement(self, copies: Tensor) -> Tensor:
         r""":math:`P x = x - \mathrm{mean}(x)`, the orthogonal projector whose kernel is agreement of all copies."""
@@ -323,6 +349,10 @@ class Decomposition:
             point, value = group.min_oracle(group.view(duals))
             group.view(points).copy_(point)
             total += value.sum(-1)
+        if self.rows is not None:
+            prices = duals[:, self.in_blocks :]
+            points[:, self.in_blocks :] = self.rows.point(prices)
+            total += self.rows.value(prices).sum(1)
         return points, total
 
     def primal_value(self, x: Tensor) -> Tensor:
@@ -355,6 +385,8 @@ class Decomposition:
     def value(self, duals: Tensor) -> Tensor:
         """The dual value of multipliers ``(batch, copies)``: one pass, ``(batch,)``."""
         values = [group.block_values(group.view(duals)).sum(-1) for group in self.groups]
+        if self.rows is not None:
+            values.append(self.rows.value(duals[:, self.in_blocks :]).sum(1))
         return torch.stack(values).sum(0)
 
     def select(self, rows: Rows) -> Decomposition:
@@ -375,6 +407,7 @@ class Decomposition:
             None if self.loops is None else self.loops.select(rows),
             None if self.sharing is None else pick(self.sharing, rows),
             self.divided,
+            rows=None if self.rows is None else self.rows.select(rows),
             beyond=None if self.beyond is None else own(self.beyond),
             deadline=self.deadline,
         )
@@ -413,6 +446,7 @@ class Decomposition:
             upper=self.upper.to(dtype),
             offset=self.offset.to(dtype),
             counts=self.counts.to(dtype),
+            rows=None if self.rows is None else self.rows.to(dtype),
             beyond=None if self.beyond is None else self.beyond.to(dtype),
             groups=tuple(
                 replace(g, type=g.type.to(dtype, device), alive=None if g.alive is None else g.alive.to(dtype)) for g in self.groups

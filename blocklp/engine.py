@@ -317,7 +317,7 @@ class _Lane:
         self.exact = dtype == torch.float64
         self.evaluated = self.exact and self.method.evaluates
         if duals is None:
-            first = self.problem.spread((self.problem.cost / self.problem.counts).to(dtype))
+            first = self.problem.to_dual(self.problem.cost).to(dtype)
         else:
             first = self.problem.recentred(duals).to(dtype)
         kind = dtype if self.parked else torch.float64  # loops take them as they are

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from blocklp.options import as_tensor, numbers, shown, with_gradients
 
 if TYPE_CHECKING:
     from blocklp.model import Model
+    from blocklp.row_expression import RowConstraint
 
 
 class Parameter:
@@ -198,6 +200,17 @@ class Expression:
 
     __rmatmul__ = __matmul__
 
+    def __le__(self, other: object) -> RowConstraint:
+        return _compared(self, other, below=False, above=True)
+
+    def __ge__(self, other: object) -> RowConstraint:
+        return _compared(self, other, below=True, above=False)
+
+    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
+        return _compared(self, other, below=True, above=True)
+
+    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
+
     def sum(self) -> Expression:
         """Sum of all entries: an expression of shape ``()``."""
         terms = []
@@ -253,6 +266,12 @@ class View:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """One object, not an array of its entries: numpy and scipy then leave products to :meth:`__rmatmul__`."""
+        alone = np.empty((), dtype=object)
+        alone[()] = self
+        return alone
 
     def __getitem__(self, key: Any) -> View:
         keys = key if isinstance(key, tuple) else (key,)
@@ -319,7 +338,24 @@ class View:
     def __matmul__(self, other: object) -> Expression:
         return (self * other).sum()
 
-    __rmatmul__ = __matmul__
+    def __rmatmul__(self, other: Any) -> Any:
+        """Costs times variables, or rows: a matrix, unless it is a row of costs for each instance."""
+        if _is_matrix(other, self.model.batch, len(self.index)):
+            from blocklp.row_expression import RowExpression
+
+            return RowExpression.product(other, self)
+        return (self * other).sum()
+
+    def __le__(self, other: object) -> RowConstraint:
+        return _compared(self, other, below=False, above=True)
+
+    def __ge__(self, other: object) -> RowConstraint:
+        return _compared(self, other, below=True, above=False)
+
+    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
+        return _compared(self, other, below=True, above=True)
+
+    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
 
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}"
@@ -351,3 +387,22 @@ class Variable(View):
     def upper(self) -> Tensor:
         """Upper bounds."""
         return self._upper
+
+
+def _compared(left: View | Expression, right: object, below: bool, above: bool) -> RowConstraint:
+    from blocklp.row_expression import RowExpression, compared  # which knows expressions
+
+    if isinstance(right, RowExpression):
+        return compared(right, left, above, below)
+    return compared(left, right, below, above)
+
+
+def _is_matrix(value: Any, batch: int, width: int) -> bool:
+    """Whether it is a matrix, sparse or dense, and no row of costs for each instance."""
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        return True
+    shape = getattr(value, "shape", None)
+    if shape is None and isinstance(value, list) and value and isinstance(value[0], list):
+        shape = (len(value), len(value[0]))
+    dense = isinstance(value, Tensor | np.ndarray | list)
+    return shape is not None and len(shape) == 2 and not (dense and tuple(shape) in ((1, width), (batch, width)))

@@ -118,6 +118,9 @@ def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> Lin
             f"give their types a method constraints() -> Constraints"
         )
     parts = [block_rows(rows, b.scope.numpy(), model.size, instance) for b, rows in stated if rows is not None]
+    for rows in (r.constraint for r in model.rows):
+        written = csr_array((rows.matrix.data, rows.matrix.coords), shape=(rows.matrix.shape[0], model.size))
+        parts.append((written, _row(rows.lower, instance), _row(rows.upper, instance)))
     cost, constant = model.objective.evaluate()
     lower, upper = (_row(side, instance) for side in variable_bounds(model, {} if bounds is None else bounds))
     return LinearProgram(

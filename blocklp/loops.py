@@ -171,7 +171,7 @@ def load(problem: Decomposition, kind: torch.dtype, whole: bool = True) -> Loops
 
     Those over whole instances, if asked for, show the means of points, but not the points themselves.
     """
-    if problem.cost.device.type != "cpu" or problem.coupling.maps:
+    if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
         return None
     named = [group.type.loops(group.curved) for group in problem.groups]
     if not any(named):

@@ -22,11 +22,15 @@ from blocklp.expression import Expression, Parameter, Variable, View, coefficien
 from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
 
 if TYPE_CHECKING:
+    from blocklp.row_expression import RowConstraint
     from blocklp.solution import Solution
     from blocklp.solver import Solver
 
 BOX = "box"
 """Name of the blocks that the compiler adds for variables whose bounds no block implies."""
+
+ROWS = "rows"
+"""Name of the prices of all rows beside the blocks, in states and multipliers."""
 
 LOST = 1e-10
 """Relative error of a value that is no rounding of double precision."""
@@ -55,6 +59,33 @@ class Blocks:
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.scope.shape[0]} x {self.type!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The handle of added rows.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the model.
+    first : int
+        Number of the first one among all rows of the model, which is where its price stands in ``Solution.duals["rows"]``.
+    constraint : RowConstraint
+        The rows, and their sides.
+    """
+
+    name: str
+    first: int
+    constraint: RowConstraint
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self.constraint.matrix.shape[0])
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.count} rows, {self.constraint.matrix.nnz} entries"
 
 
 class Model:
@@ -90,6 +121,7 @@ class Model:
         self.size: int = 0
         self.variables: dict[str, Variable] = {}
         self.blocks: list[Blocks] = []
+        self.rows: list[Rows] = []
         self.objective: Expression | None = None
         self.maximizing: bool = False
         self.repair: PrimalRepair | None = None
@@ -154,19 +186,21 @@ class Model:
 
     def add(
         self,
-        block_type: BlockType,
-        scope: View | Sequence[View],
+        block_type: Any,
+        scope: View | Sequence[View] | None = None,
         *,
         name: str | None = None,
         to_dual: Linear | None = None,
         to_primal: Linear | None = None,
-    ) -> Blocks:
-        """Add blocks of one type.
+    ) -> Any:
+        """Add blocks of one type, or rows that couple blocks.
+
+        ``m.add(A @ x <= b)`` takes a comparison, as :meth:`add_rows` takes its parts, and returns :class:`Rows`.
 
         Parameters
         ----------
-        block_type : BlockType
-            The type, with its block data.
+        block_type : BlockType or RowConstraint
+            The type, with its block data; or a comparison of linear expressions, which takes no scope.
         scope : View or sequence of View
             Either one view per position, each ``(blocks,)`` (or several positions at once, ``(blocks, k)``), or a single
             view ``(blocks, dim)``; a view ``(dim,)`` alone is one block.
@@ -186,17 +220,24 @@ class Model:
         OracleError
             If the type's oracle gives wrong answers, see :func:`blocklp.check`.
         """
+        from blocklp.row_expression import RowConstraint
+
+        if isinstance(block_type, RowConstraint):
+            if scope is not None or to_dual is not None or to_primal is not None:
+                raise ModelError("rows say themselves which variables they hold; leave the scope and maps out")
+            return self._add_constraint(block_type, name)
         of_type(block_type, BlockType, "the type given to add()", "an instance of a subclass of BlockType", ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
-        index = self._scope(scope, block_type)
+        index = self._scope(scope if scope is not None else (), block_type)
         if name is not None:
             text(name, "the name of blocks")
         else:
             taken = Counter(b.type.name for b in self.blocks)[block_type.name]
             name = block_type.name if taken == 0 else f"{block_type.name}_{taken + 1}"
-        if name == BOX:
-            raise ModelError(f"the name {BOX!r} is kept for the box of variables that need one; choose another name")
+        if name in (BOX, ROWS):
+            what = "the box of variables that need one" if name == BOX else "the prices of rows"
+            raise ModelError(f"the name {name!r} is kept for {what}; choose another name")
         if any(b.name == name for b in self.blocks):
             raise ModelError(f"the model already has blocks named {name!r}; choose another name")
         if (to_dual is None) != (to_primal is None):
@@ -212,6 +253,52 @@ class Model:
         made = Blocks(name, block_type, index, maps)
         self._ask_once(made)
         self.blocks.append(made)
+        return made
+
+    def add_rows(
+        self, matrix: object, variables: View, lower: object = None, upper: object = None, *, name: str | None = None
+    ) -> Rows:
+        r"""Add rows :math:`l \le A x \le u` that couple blocks, each with one price.
+
+        ``m.add_rows(A, x, upper=b)`` and ``m.add_rows(A, x, b, b)`` are ``A @ x <= b`` and ``A @ x == b``.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix
+            ``(rows, n)``: numpy, scipy.sparse or torch, dense or sparse.
+        variables : View
+            ``(n,)``.
+        lower, upper : array_like, optional
+            A number, ``(rows,)`` or ``(batch, rows)``; None and infinities for no such side.
+        name : str, optional
+            Name of the handle; ``rows``, numbered, by default.
+
+        Raises
+        ------
+        ModelError, ShapeError, NonFiniteError
+            If the parts are no numbers, do not fit together, hold NaN, or leave no value between the sides of a row.
+        """
+        of_type(variables, View, "the variables of rows", "a variable or a view of one", ModelError)
+        if variables.model is not self:
+            raise ModelError("the rows hold variables of another model; build them from this model's variables")
+        from blocklp.row_expression import constraint
+
+        return self._add_constraint(constraint(self, matrix, variables, lower, upper), name)
+
+    def _add_constraint(self, stated: RowConstraint, name: str | None) -> Rows:
+        if stated.model is not self:
+            raise ModelError("the rows hold variables of another model; build them from this model's variables")
+        name = text(name, "the name of rows") if name is not None else f"rows_{len(self.rows) + 1}"
+        if any(r.name == name for r in self.rows):
+            raise ModelError(f"the model already has rows named {name!r}; choose another name")
+        batch = max(len(stated.lower), len(stated.upper))
+        lower, upper = (side.expand(batch, -1) for side in (stated.lower, stated.upper))
+        none = (lower > upper) | (lower == torch.inf) | (upper == -torch.inf)
+        if bool(none.any()):
+            i, r = none.nonzero()[0].tolist()
+            raise ModelError(f"{name}: row {r} leaves no value between {float(lower[i, r]):g} and {float(upper[i, r]):g}")
+        made = Rows(name, sum(r.count for r in self.rows), stated)
+        self.rows.append(made)
         return made
 
     def extend(self, blocks: Blocks | str, scope: View | Sequence[View]) -> Blocks:
@@ -368,7 +455,7 @@ class Model:
             f"  variable {v.name}{list(v.shape)} in [{float(v.lower.min()):g}, {float(v.upper.max()):g}]"
             for v in self.variables.values()
         ]
-        lines += [f"  blocks {b!r}" for b in self.blocks]
+        lines += [f"  blocks {b!r}" for b in self.blocks] + [f"  rows {r!r}" for r in self.rows]
         alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
         lines.append(f"  {self.size} variables, {self.size - alone} of them shared by several blocks; {sizes['copies']} copies")
         return "\n".join(lines)

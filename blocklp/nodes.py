@@ -149,6 +149,8 @@ class Nodes:
             raise ModelError(f"the model has no variable {variables!r}; it has {', '.join(owner.variables)}")
         if view is not None and view.model is not owner:
             raise ModelError("the variables to branch on are of another model")
+        if owner.rows:
+            raise ModelError("nodes are bounded by blocks, and the model has rows; state these as blocks, such as Knapsack")
         self.problem = self.solver.decomposition()
         self.columns = (torch.arange(owner.size) if view is None else view.index.reshape(-1)).to(self.solver.device)
         low, high = self.problem.lower[0, self.columns], self.problem.upper[0, self.columns]

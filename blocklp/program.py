@@ -21,6 +21,7 @@ from blocklp.box import Box
 from blocklp.compiled import TILE, earned, spend
 from blocklp.decomposition import MOST_PARTS, Decomposition, Group, in_order
 from blocklp.errors import OptionError
+from blocklp.rows import CouplingRows
 
 MODULE = "blocklp.program_kernels"
 DIVIDED = 300_000
@@ -108,7 +109,7 @@ class VariableBox:
         given = problem.lower.expand_as(problem.cost), problem.upper.expand_as(problem.cost)
         bounded = [g for g in problem.groups if (c := g.type.constraints()) is not None and c.below is not None]
         mapped = frozenset(g.name for g in bounded if (g.start, g.stop) in problem.coupling.maps)
-        copies = [problem.cost.new_full((problem.batch, problem.copies), end) for end in (-torch.inf, torch.inf)]
+        copies = [problem.cost.new_full((problem.batch, problem.in_blocks), end) for end in (-torch.inf, torch.inf)]
         for group in bounded:
             stated = group.type.constraints()
             if group.name in mapped or stated is None or stated.below is None or stated.above is None:
@@ -127,8 +128,10 @@ class VariableBox:
             return cls(*given, None, None, mapped)
         holds = []
         for own, side, cut in zip(copies, (lower, upper), cuts, strict=True):
-            equal = (own == problem.spread(side)).to(own)
-            holds.append(torch.where(problem.spread(cut.to(own)) > 0, equal / problem.spread(problem.collect(equal)), -1.0))
+            spread = problem.coupling.spread
+            equal = (own == spread(side)).to(own)
+            parts = torch.where(spread(cut.to(own)) > 0, equal / spread(problem.coupling.collect(equal)), -1.0)
+            holds.append(torch.nn.functional.pad(parts, (0, problem.copies - problem.in_blocks)))
         return cls(lower, upper, holds[0], holds[1], mapped)
 
     def clip(self, x: Tensor) -> Tensor:
@@ -164,6 +167,7 @@ class Program:
     share: Tensor  # (batch, copies): of the reduced cost of the variable
     norm: Tensor  # (batch,)
     size: Tensor  # (batch,) float64: squared length of the largest primal points over the inverse column sums
+    coupling: CouplingRows | None  # rows beside the blocks, which come after theirs, in units of their own
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
 
@@ -218,21 +222,43 @@ class Program:
             group.rows(boxes).fill_(float(isinstance(group.type, Box)))
         takers = problem.spread(problem.collect(boxes))
         share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
+        met, coupling = problem.coupling.collect(columns[:, : problem.in_blocks]), None
+        if problem.rows is not None:
+            coupling, unit = _in_own_units(problem.rows)
+            sums = coupling.absolute()
+            met = met + sums.pull(torch.ones_like(coupling.lower), met.shape[1])
+            lower.append(coupling.lower)
+            upper.append(coupling.upper)
+            units.append(unit.expand_as(coupling.lower))
+            rows.append(sums.activity(torch.ones_like(problem.cost)))
+            uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
         # Without entries any step is as good.
-        met = problem.collect(columns)
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
         largest = torch.maximum(box.lower.abs(), box.upper.abs())
         size = in_order(largest.double() / column.double() * largest.double())  # squares may be beyond single precision
         many = max(len(m) for m in matrices)
         entries = torch.cat([m.expand(many, -1, -1, -1).flatten(1) for m in matrices], 1)
         kept_entries, layout = _views(entries, matrices), None
-        if low.device.type == "cpu" and not problem.coupling.maps:
+        if low.device.type == "cpu" and not problem.coupling.maps and coupling is None:
             parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
             layout = Layout.of(problem, kept_entries, parts if _work(entries, row, share) >= DIVIDED else 1)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         one = torch.ones_like(low[:, 0])
         program = cls(
-            box, entries, kept_entries, *ends, torch.cat(units, 1), row, 1 / row, column, share, one, size, tuple(numbers), layout
+            box,
+            entries,
+            kept_entries,
+            *ends,
+            torch.cat(units, 1),
+            row,
+            1 / row,
+            column,
+            share,
+            one,
+            size,
+            coupling,
+            tuple(numbers),
+            layout,
         )
         norm = program._norm(problem, torch.cat(uses, 1), met > 0)
         row, column = row / norm[:, None], column / norm[:, None]
@@ -270,8 +296,9 @@ class Program:
             units = len(x) * len(layout.tiles)
             loops.activity(units, layout.groups, layout.tiles, problem.coupling.places, self.entries, x, out)
             return out
-        copies = problem.spread(x)
-        return torch.cat([times(g, m, copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)], 1)
+        copies = problem.coupling.spread(x)
+        parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)]
+        return torch.cat(parts if self.coupling is None else [*parts, self.coupling.activity(x)], 1)
 
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
         """What every block adds to A^T y: ``(batch, rows) -> (batch, copies)``."""
@@ -280,9 +307,17 @@ class Program:
             loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, out)
             return out
         copies = y.new_empty(len(y), problem.copies)
-        for (group, own), matrix in zip(by_groups(problem, y, list(map(len, self.kept))), self.matrices, strict=True):
+        for (group, own), matrix in zip(self._by_groups(problem, y), self.matrices, strict=True):
             group.rows(copies).copy_(transposed(matrix, own))
+        if self.coupling is not None:
+            first = y.shape[1] - self.coupling.count
+            copies[:, problem.in_blocks :] = y[:, first:] * self.unit[:, first:]
         return copies
+
+    def _by_groups(self, problem: Decomposition, y: Tensor) -> list[tuple[Group, Tensor]]:
+        """All groups with their numbers of the rows that are kept, without those of rows beside the blocks."""
+        counts = list(map(len, self.kept))
+        return by_groups(problem, y[:, : sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True))], counts)
 
     def sums(self, problem: Decomposition, y: Tensor) -> Tensor:
         """A^T y as all parts add to it: ``(batch, rows) -> (batch, parts, variables)``."""
@@ -298,18 +333,24 @@ class Program:
 
     def product(self, problem: Decomposition, a: Tensor, b: Tensor) -> Tensor:
         """Inner product of numbers of all rows ``(batch, rows)``, as loops add: ``(batch,)`` float64."""
-        terms = [_tiled(added(own)) for _, own in by_groups(problem, a * b, list(map(len, self.kept))) if own.shape[1]]
+        both = a * b
+        terms = [_tiled(added(own)) for _, own in self._by_groups(problem, both) if own.shape[1]]
+        if self.coupling is not None:
+            terms.append(_tiled(both[:, both.shape[1] - self.coupling.count :]))
         return in_order(torch.cat([a.new_zeros(len(a), 0).double(), *terms], 1))
 
     def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
         """What violations of the rows at points ``(batch, variables)`` are relative to: ``(batch, rows)``."""
-        terms, reach = (
-            torch.cat([times(g, m.abs(), copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)], 1)
-            for copies in map(problem.spread, (x.abs(), problem.sizes(x)))
-        )
+        terms, reach = (self._magnitudes(problem, values) for values in (x.abs(), problem.sizes(x)))
         sides = [torch.where(side.abs() > 0, torch.maximum(side.abs(), terms), reach) for side in (self.lower, self.upper)]
         # A row has one tolerance: the tighter one.
         return torch.minimum(*sides)
+
+    def _magnitudes(self, problem: Decomposition, values: Tensor) -> Tensor:
+        """Absolute values of the rows times values of the variables: ``(batch, rows)``."""
+        copies = problem.coupling.spread(values)
+        parts = [times(g, m.abs(), copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)]
+        return torch.cat(parts if self.coupling is None else [*parts, self.coupling.absolute().activity(values)], 1)
 
     def select(self, rows: Tensor) -> Program:
         """Return the program of some instances."""
@@ -327,25 +368,31 @@ class Program:
             column=pick(self.column, rows),
             share=pick(self.share, rows),
             norm=pick(self.norm, rows),
+            coupling=None if self.coupling is None else self.coupling.select(rows),
             size=pick(self.size, rows),
         )
 
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
         """Duals of the rows that are kept to those of all that types state, zero for the others: ``(batch, rows)`` both."""
         parts = []
-        for (group, own), kept in zip(by_groups(problem, y * self.unit, list(map(len, self.kept))), self.kept, strict=True):
+        y = y * self.unit
+        for (group, own), kept in zip(self._by_groups(problem, y), self.kept, strict=True):
             count = stated_rows(group)
             full = y.new_zeros(len(y), max([count, *(kept + 1).tolist()]), group.blocks).index_copy_(1, kept, own)
             parts.append(full[:, :count].flatten(1))
-        return torch.cat(parts, 1)
+        beside = 0 if self.coupling is None else self.coupling.count
+        return torch.cat([*parts, y[:, y.shape[1] - beside :]], 1)
 
     def part(self, problem: Decomposition, whole: Tensor) -> Tensor:
         """The other way round; what a side that there is not would have to pay for becomes zero, as do duals of bounds."""
         parts = []
-        for (_, own), kept in zip(by_groups(problem, whole, list(map(stated_rows, problem.groups))), self.kept, strict=True):
+        beside = 0 if self.coupling is None else self.coupling.count
+        first = whole.shape[1] - beside
+        stated = by_groups(problem, whole[:, :first], list(map(stated_rows, problem.groups)))
+        for (_, own), kept in zip(stated, self.kept, strict=True):
             full = torch.nn.functional.pad(own, (0, 0, 0, max([0, *(kept + 1 - own.shape[1]).tolist()])))
             parts.append(full.index_select(1, kept).flatten(1))
-        y = torch.cat(parts, 1).to(self.row) / self.unit
+        y = torch.cat([*parts, whole[:, first:]], 1).to(self.row) / self.unit
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
 
     def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
@@ -381,6 +428,15 @@ class Program:
         largest = torch.linalg.eigvalsh(table.nan_to_num(0.0, 0.0, 0.0))[:, -1].clamp(min=0)
         norm = (largest.sqrt() * MARGIN).clamp(max=1).to(root)
         return torch.where(finite & (norm > 0), norm, torch.ones_like(norm))
+
+
+def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:
+    """Rows whose largest entry is 1, and what they were multiplied by ``(1, rows)``."""
+    zero = rows.entry.new_zeros(rows.count)
+    largest = zero.scatter_reduce(0, rows.row, rows.entry.abs(), "amax")
+    unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
+    sides = (side * unit for side in (rows.lower, rows.upper, rows.least, rows.most))
+    return CouplingRows(rows.row, rows.column, rows.entry * unit[rows.row], *sides), unit[None]
 
 
 def by_groups(problem: Decomposition, y: Tensor, rows: list[int]) -> list[tuple[Group, Tensor]]:

@@ -21,7 +21,7 @@ from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.expression import Expression, Values
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.model import BOX, Model
+from blocklp.model import BOX, ROWS, Model
 from blocklp.options import flag, known_device, numbers, of_type, per_instance, shown, without_gradients, working_precision
 from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution
@@ -69,6 +69,8 @@ class Solver:
                 raise ModelError("models compiled together need the same sense and the same names of blocks, in one order")
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
+        if len(models) > 1 and any(m.rows for m in models):
+            raise ModelError("models with rows compile alone; instances that share the rows are a batch of one model")
         for same in zip(*(m.blocks for m in models), strict=True):
             for a in same:
                 b = next(other for other in same if other.scope.shape[1] == a.scope.shape[1])
@@ -110,6 +112,7 @@ class Solver:
         """Cut the padding of a ragged batch off an instance's state."""
         model, _ = self.owner(instance)
         blocks = {b.name: (b.name, len(b.scope)) for b in model.blocks} | {BOX: (BOX, model.size)}
+        blocks[ROWS] = (ROWS, sum(r.count for r in model.rows))
         blocks |= {name_of_size(b.name, b.scope.shape[1]): (b.name, len(b.scope)) for b in model.blocks}
 
         def cut(values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -302,4 +305,4 @@ def _built(model: Model) -> tuple[Any, ...]:
     data = [t for v in model.variables.values() for t in (v.lower, v.upper)]
     data += [t for b in model.blocks for t in (b.scope, *b.type.tensors().values())]
     writes = [0 if t.is_inference() else t._version for t in data]
-    return model.batch, model.size, model.maximizing, list(model.blocks), writes
+    return model.batch, model.size, model.maximizing, list(model.blocks), list(model.rows), writes

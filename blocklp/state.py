@@ -13,7 +13,7 @@ from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.expression import all_finite
 from blocklp.methods.base import Memory
-from blocklp.model import BOX
+from blocklp.model import BOX, ROWS
 from blocklp.options import of_type, shown, whole
 from blocklp.program import by_groups, stated_rows
 
@@ -190,14 +190,19 @@ def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | No
         if group.name == BOX:
             own = parts[BOX] if group.alive is None else parts[BOX] * group.alive[..., None]
             parts[BOX] = torch.zeros_like(problem.cost)[..., None].scatter_add_(1, _boxed(problem, group), own)
+    if problem.rows is not None:
+        parts[ROWS] = duals[:, problem.in_blocks :, None]
     if memory is None:
         return State(parts, eta)
     x, y, weight = memory
+    in_blocks = y.shape[1] - (problem.copies - problem.in_blocks)
     rows = {
         g.name: sign * own.transpose(1, 2)
-        for g, own in by_groups(problem, y, list(map(stated_rows, problem.groups)))
+        for g, own in by_groups(problem, y[:, :in_blocks], list(map(stated_rows, problem.groups)))
         if g.name != BOX
     }
+    if problem.rows is not None:
+        rows[ROWS] = sign * y[:, in_blocks:, None]
     return State(parts, eta, Saddle(x, rows, weight))
 
 
@@ -209,8 +214,13 @@ def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory
     width = min(x.shape[1], saddle.x.shape[1])
     x[:, :width] = saddle.x[:, :width].to(x)
     counts = list(map(stated_rows, problem.groups))
-    y = x.new_zeros(len(x), sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True)))
-    for group, own in by_groups(problem, y, counts):
+    in_blocks = sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True))
+    y = x.new_zeros(len(x), in_blocks + problem.copies - problem.in_blocks)
+    if problem.rows is not None and (beside := saddle.rows.get(ROWS)) is not None and beside.shape[1] <= problem.rows.count:
+        if not all_finite(beside):
+            raise NonFiniteError("the saddle of the warm start holds NaN or infinite duals of rows")
+        y[:, in_blocks : in_blocks + beside.shape[1]] = sign * beside[..., 0].to(y)
+    for group, own in by_groups(problem, y[:, :in_blocks], counts):
         known = saddle.rows.get(group.name)
         if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= group.blocks:
             if not all_finite(known):
@@ -247,7 +257,8 @@ def fill(problem: Decomposition, state: State) -> Tensor:
     ModelError
         If it has blocks that the problem does not.
     """
-    if unknown := state.duals.keys() - {g.name for g in problem.groups} - {BOX}:
+    rows = set() if problem.rows is None else {ROWS}
+    if unknown := state.duals.keys() - {g.name for g in problem.groups} - {BOX} - rows:
         raise ModelError(f"the warm start has multipliers for {sorted(unknown)}, blocks that the model does not have; leave them out")
     if state.batch != problem.batch:
         raise ShapeError(
@@ -272,6 +283,15 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         group.view(duals)[:, : known.shape[1]].copy_(known)
         if group.alive is not None:  # padding has no multipliers
             group.view(duals).mul_(group.alive[..., None])
+    if problem.rows is not None and (prices := state.duals.get(ROWS)) is not None:
+        if not all_finite(prices):
+            raise NonFiniteError("the warm start holds NaN or infinite prices of rows; they prove no bound")
+        if prices.shape[1] > problem.rows.count or prices.shape[2] != 1:
+            raise ShapeError(
+                f"the warm start holds {tuple(prices.shape[1:])} prices of rows, the model has {(problem.rows.count, 1)}; "
+                f"rows may be added, not removed"
+            )
+        duals[:, problem.in_blocks : problem.in_blocks + prices.shape[1]] = prices[..., 0]
     return duals
 
 

@@ -47,17 +47,24 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
         If no method has this name, or it is no method.
     """
     if isinstance(method, Method):
-        return method
+        return _rowed(method, problem)
     if not isinstance(method, str):
         raise OptionError(f"method is {method!r}; give a name or an instance of a method such as Prox()")
     if method == "auto":
         if any(isinstance(g.type, FactoredBlock) for g in problem.groups):
             return Prox()
-        return Pdhg() if problem.testable and any(g.type.by_rows for g in problem.groups) else Admm()
+        rows = problem.rows is not None or (problem.testable and any(g.type.by_rows for g in problem.groups))
+        return Pdhg() if rows else Admm()
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
-    made: Method = METHODS[method]()
-    return made
+    return _rowed(METHODS[method](), problem)
+
+
+def _rowed(method: Method, problem: Decomposition) -> Method:
+    """Refuse rows to methods that know blocks only."""
+    if problem.rows is not None and not isinstance(method, Pdhg):
+        raise OptionError(f"method {type(method).__name__} knows blocks only, and the model has rows; choose 'auto' or 'pdhg'")
+    return method
 
 
 __all__ = [

@@ -1,0 +1,115 @@
+r"""Coupling rows: constraints :math:`l \le A x \le u` that stand beside the blocks, with one multiplier a row.
+
+Their part of the dual is that of Dantzig and Wolfe's decomposition.  With a price :math:`y_i` for every row
+
+.. math:: \min_{x \in X} \langle c, x \rangle \; \ge \; \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
+          + \sum_i \min_{l_i \le s_i \le u_i} y_i s_i, \qquad \sum_b \lambda_b + A^\top y = c
+
+(weak duality, with the activity :math:`s = A x` of the rows).  A side that a row does not have is the furthest that the bounds of its
+variables let the activity go, so that prices of the wrong sign are valid, and cost what they must.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from blocklp.block import pick, relative_excess
+from blocklp.bounds import rounding
+
+
+@dataclass(frozen=True)
+class CouplingRows:
+    """The rows of a batch of instances that share the matrix.
+
+    Attributes
+    ----------
+    row, column, entry : Tensor
+        ``(entries,)`` int64, int64 and float: the matrix, row after row.
+    lower, upper : Tensor
+        ``(batch, rows)``; infinite where there is no such side.
+    least, most : Tensor
+        ``(batch, rows)``, finite: the sides, and where there is none what the activity can be by the bounds of the variables,
+        rounded outwards.
+    """
+
+    row: Tensor
+    column: Tensor
+    entry: Tensor
+    lower: Tensor
+    upper: Tensor
+    least: Tensor
+    most: Tensor
+
+    @classmethod
+    def build(
+        cls, row: Tensor, column: Tensor, entry: Tensor, lower: Tensor, upper: Tensor, low: Tensor, high: Tensor
+    ) -> CouplingRows:
+        """Complete the sides of rows by the bounds ``low``, ``high`` ``(batch, variables)`` of the variables, in float64."""
+        ends = entry * low[:, column], entry * high[:, column]
+        room = torch.zeros_like(lower)
+        index = row.expand(len(lower), -1)
+        least, most, size = (
+            room.scatter_add(1, index, part)
+            for part in (torch.minimum(*ends), torch.maximum(*ends), torch.maximum(ends[0].abs(), ends[1].abs()))
+        )
+        terms = torch.bincount(row, minlength=lower.shape[1]).max().item() if len(row) else 0
+        doubt = rounding(int(terms) + 2, torch.float64) * size
+        least = torch.where(torch.isfinite(lower), lower, torch.minimum(least - doubt, upper))
+        most = torch.where(torch.isfinite(upper), upper, torch.maximum(most + doubt, lower))
+        return cls(row, column, entry, lower, upper, least, most)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.lower.shape[1]
+
+    def activity(self, x: Tensor) -> Tensor:
+        """A x: ``(batch, variables) -> (batch, rows)``, added up from the first entry of a row to its last."""
+        return _products(self.entry, self.column, self.row, x, self.count)
+
+    def pull(self, y: Tensor, variables: int) -> Tensor:
+        """A^T y: ``(batch, rows) -> (batch, variables)``, added up from the first row to the last."""
+        return _products(self.entry, self.row, self.column, y, variables)
+
+    def value(self, y: Tensor) -> Tensor:
+        """What prices ``(batch, rows)`` prove of every row: ``(batch, rows)``."""
+        return torch.where(y > 0, y * self.least, y * self.most)
+
+    def point(self, y: Tensor) -> Tensor:
+        """The activities at which prices ``(batch, rows)`` have that value."""
+        return torch.where(y > 0, self.least, self.most)
+
+    def reach(self) -> Tensor:
+        """The largest magnitude of each: ``(batch, rows)``."""
+        return torch.maximum(self.least.abs(), self.most.abs())
+
+    def violation(self, x: Tensor, size: Tensor) -> Tensor:
+        """Largest violation, relative to its row as :meth:`Constraints.relative_violation` has it: ``(batch,)``."""
+        activity, sizes = self.activity(x), self.absolute()
+        terms, reach = sizes.activity(x.abs()), sizes.activity(size)
+        worst = relative_excess(self.lower - activity, self.lower.abs(), terms, reach)
+        return torch.maximum(worst, relative_excess(activity - self.upper, self.upper.abs(), terms, reach)).amax(1)
+
+    def absolute(self) -> CouplingRows:
+        """The matrix of absolute values."""
+        return replace(self, entry=self.entry.abs())
+
+    def select(self, rows: Tensor | slice) -> CouplingRows:
+        """Return the rows of some instances."""
+        sides = (pick(t, rows) for t in (self.lower, self.upper, self.least, self.most))
+        return CouplingRows(self.row, self.column, self.entry, *sides)
+
+    def to(self, dtype: torch.dtype) -> CouplingRows:
+        """Return the rows in another precision."""
+        return CouplingRows(
+            self.row, self.column, *(t.to(dtype) for t in (self.entry, self.lower, self.upper, self.least, self.most))
+        )
+
+
+def _products(entry: Tensor, source: Tensor, target: Tensor, values: Tensor, size: int) -> Tensor:
+    """Sum of entries times values at ``source`` for every ``target``: ``(batch, size)``, in the order of the entries."""
+    terms = entry * values[:, source]
+    return terms.new_zeros(len(values), size).scatter_add_(1, target.expand(len(values), -1), terms)
