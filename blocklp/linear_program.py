@@ -136,21 +136,27 @@ def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> Lin
 
 
 def block_rows(rows: Constraints, scope: NDArray[np.int64], variables: int, instance: int) -> tuple[csr_array, Array, Array]:
-    """Rows of all blocks of one type in one instance, then their bounds: matrix ``(rows, variables)``, lower, upper."""
+    """Rows of all blocks of one type in one instance, block after block, the bounds of each after its rows.
+
+    Returns the matrix ``(rows, variables)`` and lower and upper sides.
+    """
     blocks, dim = scope.shape
     matrix = _row(rows.matrix, instance)
-    count = matrix.shape[1]
-    numbers = np.arange(blocks * count).reshape(blocks, count, 1)
+    count, bounds = matrix.shape[1], 0 if rows.below is None else dim
+    first = np.arange(blocks)[:, None, None] * (count + bounds)
     shape = (blocks, count, dim)
-    entries, row, column = (np.broadcast_to(v, shape).ravel() for v in (matrix, numbers, scope[:, None]))
+    parts = (matrix, first + np.arange(count)[:, None], scope[:, None])
+    entries, row, column = (np.broadcast_to(v, shape).ravel() for v in parts)
     kept = entries != 0
-    written = csr_array((entries[kept], (row[kept], column[kept])), shape=(blocks * count, variables))
-    low, high = (np.broadcast_to(_row(side, instance), (blocks, count)).ravel() for side in (rows.lower, rows.upper))
-    if rows.below is None or rows.above is None:
-        return written, low, high
-    bounds = csr_array((np.ones(scope.size), (np.arange(scope.size), scope.ravel())), shape=(scope.size, variables))
-    below, above = (np.broadcast_to(_row(side, instance), scope.shape).ravel() for side in (rows.below, rows.above))
-    return vstack([written, bounds], format="csr"), np.concatenate([low, below]), np.concatenate([high, above])
+    entries, row, column = entries[kept], row[kept], column[kept]
+    low, high = (np.broadcast_to(_row(side, instance), (blocks, count)) for side in (rows.lower, rows.upper))
+    if rows.below is not None and rows.above is not None:
+        entries = np.concatenate([entries, np.ones(scope.size)])
+        row = np.concatenate([row, (first[:, 0] + count + np.arange(dim)).ravel()])
+        column = np.concatenate([column, scope.ravel()])
+        below, above = (np.broadcast_to(_row(side, instance), scope.shape) for side in (rows.below, rows.above))
+        low, high = np.concatenate([low, below], 1), np.concatenate([high, above], 1)
+    return csr_array((entries, (row, column)), shape=(blocks * (count + bounds), variables)), low.ravel(), high.ravel()
 
 
 def _row(data: Tensor, instance: int) -> Array:

@@ -251,6 +251,29 @@ def test_costs_of_any_size_are_proved_as_well(power: int) -> None:
     assert scaled.numpy() == pytest.approx(factor * plain.numpy(), rel=1e-9, abs=0)
 
 
+@pytest.mark.parametrize("kind", ["knapsack", "polytope"])
+def test_blocks_of_costs_of_different_size_are_proved_each_in_its_own(kind: str) -> None:
+    """The tolerances of an LP solver are absolute: blocks of one LP get a unit each."""
+    rng = np.random.default_rng(1)
+    weights, powers = rng.random((4, 5)), np.array([1e-9, 1e6, 1.0, 1e-3])[:, None]
+    capacity = 0.4 * weights.sum(1)
+    m = bl.Model()
+    x = m.variable("x", (4, 5), lower=0, upper=1)
+    if kind == "knapsack":
+        m.add(Knapsack(weights, capacity), x, name="one")
+    else:
+        m.add(Polytope(weights[:, None], np.full((4, 1), -np.inf), capacity[:, None], np.zeros(5), np.ones(5)), x, name="one")
+    costs = -rng.random((4, 5)) * powers
+    for b in range(4):  # a bound that is good for the largest block alone would hide what others lose
+        own = np.where(np.arange(4)[:, None] == b, costs, 1e-3 * costs * powers[b] / powers)
+        m.minimize((torch.as_tensor(own) * x).sum())
+        value = sum(
+            float(Knapsack(w, c).min_oracle(torch.as_tensor(o)[None, None])[1])
+            for w, c, o in zip(weights, capacity, own, strict=True)
+        )
+        assert verify_certificate(m, {"one": own[None]}).bound.item() == pytest.approx(value, rel=1e-9, abs=0)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_rows_with_entries_of_very_different_size_lose_nothing(seed: int) -> None:
     """Weights from 1e-6 to 1e6 in one row: most of an item is beyond the capacity, and LP solvers drop entries below 1e-9."""
