@@ -47,15 +47,17 @@ class Constraints:
     above: Tensor | None = None
 
     @classmethod
-    def rows(cls, matrix: object, lower: object, upper: object) -> Constraints:
-        """One system shared by all blocks, from anything that ``torch.as_tensor`` takes."""
+    def rows(cls, matrix: object, lower: object, upper: object, *, nonnegative: bool = False) -> Constraints:
+        """One system shared by all blocks, from anything that ``torch.as_tensor`` takes, with the bound zero below if asked for."""
         a, lo, up = (numbers(v, "constraints").clone() for v in (matrix, lower, upper))
         if a.dim() != 2 or lo.shape != a.shape[:1] or up.shape != a.shape[:1]:
             raise ShapeError(
                 f"constraints: matrix {tuple(a.shape)} needs two dimensions and one lower and one upper entry a row, "
                 f"got {tuple(lo.shape)} and {tuple(up.shape)}"
             )
-        return cls(a[None, None], lo[None, None], up[None, None])
+        zero = a.new_zeros(1, 1, a.shape[1])
+        bounds = (zero, torch.full_like(zero, torch.inf)) if nonnegative else (None, None)
+        return cls(a[None, None], lo[None, None], up[None, None], *bounds)
 
     @classmethod
     def box(cls, below: Tensor, above: Tensor) -> Constraints:

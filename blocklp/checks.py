@@ -159,7 +159,7 @@ def mend(
         ``(batch,)``, ``(batch, variables)`` float64, and the passes that this took ``(batch,)`` int64.
     """
     spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
-    if not problem.testable:
+    if not problem.testable or problem.deadline.over():
         return primal, x, spent
     found, _ = point(problem, mean, tolerance)
     due = nearer(problem.primal_value(found), primal, bound) & torch.isfinite(found).all(1)

@@ -45,6 +45,10 @@ CHUNK = 4096
 PASSES = 20
 """Passes where there are no sweeps."""
 
+WRITING, CLOSING = 1e-7, 2.5
+"""Seconds to lay out a node and write it in the end, for each of its copies, and how many times as long as the former the latter
+takes."""
+
 
 @dataclass(frozen=True)
 class NodeBounds:
@@ -235,9 +239,11 @@ class Nodes:
                     out.multipliers[rows] = given
                 reached = rows.stop
                 todo = out.open[rows].nonzero()[:, 0] + rows.start
-                if most and len(todo) and not deadline.over():
+                passed = most and len(todo)
+                late = deadline.over() or (passed and not deadline.affords(WRITING * len(todo) * self.problem.copies))
+                if passed and not late:
                     self._passes(out, todo, method, most, deadline)
-                if deadline.over() or bool((out.status[rows] == int(Status.INTERRUPTED)).any()):
+                if late or deadline.over() or bool((out.status[rows] == int(Status.INTERRUPTED)).any()):
                     break
         except KeyboardInterrupt:
             out.status[reached:] = int(Status.INTERRUPTED)
@@ -309,17 +315,20 @@ class Nodes:
         """Let the engine go on with some nodes; write what is better."""
         fixed = torch.full((len(rows), self.problem.coupling.variables), -1, dtype=torch.int8, device=rows.device)
         fixed[:, self.columns] = out.given[rows]
+        began = deadline.elapsed()
         problem, duals = penalised(self.problem, fixed, out.multipliers[rows])
         impossible = contradictory(self.problem, fixed)
+        closing = CLOSING * (deadline.elapsed() - began)
         ascent = as_method(method, self.problem)
         limits = Limits(
             tol=torch.full_like(problem.offset, -1.0),  # a gap of the problem with penalties says nothing
             cutoff=out.cutoff[rows],
             passes=passes,
-            deadline=deadline,
+            deadline=deadline.within(deadline.left() - closing),
             check_every=10,
             feasibility_tol=1e-6,
             patience=max(passes, 1),
+            mend=False,  # nor are points asked for
         )
         weight = self._first_weight(ascent).expand(len(rows)) if ascent.proximal else None
         found = run(problem, ascent, self.solver.dtype, limits, duals, weight)

@@ -69,7 +69,7 @@ class Simplex(BlockType):
         return torch.zeros_like(cost[..., 0])
 
     def constraints(self) -> Constraints:
-        """The sum, and one sign row a variable."""
+        """The sum and the signs."""
         return sum_rows(self.dim, 1.0)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Simplex | None:
@@ -147,7 +147,7 @@ class AtMostOne(BlockType):
         return torch.zeros_like(cost[..., 0])
 
     def constraints(self) -> Constraints:
-        """The sum, and one sign row a variable."""
+        """The sum and the signs."""
         return sum_rows(self.dim, -torch.inf)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> AtMostOne | None:
@@ -210,8 +210,5 @@ def struck_choices(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sum_rows(size: int, least: float) -> Constraints:
-    """Rows ``least <= sum x <= 1`` and ``x >= 0``."""
-    matrix = torch.cat([torch.ones(1, size), torch.eye(size)])
-    lower, upper = torch.zeros(size + 1), torch.full((size + 1,), torch.inf)
-    lower[0], upper[0] = least, 1.0
-    return Constraints.rows(matrix, lower, upper)
+    """The row ``least <= sum x <= 1``, and ``x >= 0``."""
+    return Constraints.rows([[1.0] * size], [least], [1.0], nonnegative=True)

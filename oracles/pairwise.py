@@ -84,13 +84,11 @@ class Pairwise(FiniteVertices):
                 torch.cat([torch.ones(1, n), torch.zeros(1, m + n * m)], 1),
                 torch.cat([-torch.eye(n), torch.zeros(n, m), pairs.sum(1)], 1),
                 torch.cat([torch.zeros(m, n), -torch.eye(m), pairs.sum(0)], 1),
-                torch.eye(n + m + n * m)[n + m :],
             ]
         )
         equal = torch.zeros(1 + n + m)
         equal[0] = 1
-        lower = torch.cat([equal, torch.zeros(n * m)])
-        return Constraints.rows(matrix, lower, torch.cat([equal, torch.full((n * m,), torch.inf)]))
+        return Constraints.rows(matrix, equal, equal, nonnegative=True)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Pairwise | None:
         """Rule out pairs of labels by 0/1 fixings; other bounds are not of this kind."""

@@ -38,6 +38,7 @@ from torch import Tensor
 
 from blocklp.compiled import TURNS, note, tiles
 from blocklp.decomposition import Decomposition
+from blocklp.errors import TimeLimitError
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.program import Program, added, summed
 
@@ -129,7 +130,10 @@ class Pdhg(Method):
 
     def in_loops(self, problem: Decomposition) -> bool:
         """Where the rows are."""
-        return problem.program.loops() is not None
+        try:
+            return problem.program.loops() is not None
+        except TimeLimitError:  # as :meth:`start` will say
+            return False
 
     def _loops(self, problem: Decomposition, state: PdhgState, many: int, loops: ModuleType) -> PdhgState:
         """Passes in compiled loops, which write over the state."""

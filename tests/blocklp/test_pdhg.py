@@ -366,7 +366,7 @@ def test_what_is_remembered_follows_its_instance() -> None:
         assert again.bound.item() == pytest.approx(own.bound.item(), rel=2e-6)
     first, other = (m.solve(method="pdhg", passes=20, tol=0).state for m in models)
     assert first.saddle is not None and other.saddle is not None
-    assert {k: tuple(v.shape) for k, v in other.saddle.rows.items()} == {"Pairwise": (1, 24, 16)}
+    assert {k: tuple(v.shape) for k, v in other.saddle.rows.items()} == {"Pairwise": (1, 24, 7)}
     assert models[0].solve(method="admm", passes=20, tol=0, warm_start=first).state.saddle is None
 
 
