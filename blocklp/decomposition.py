@@ -362,9 +362,10 @@ class Decomposition:
     def completed(self, x: Tensor) -> Tensor | None:
         """Points ``(batch, variables)`` with what belongs to one block only at its best for the rest.
 
-        None if a type cannot tell, or does not state its constraints, so that the points could not be tested.
+        None if a type cannot tell, does not state its constraints, so that the points could not be tested, or if rows may say more
+        of what is in one block only.
         """
-        if not self.testable:
+        if not self.testable or self.rows is not None:
             return None
         found = x.clone()
         for group in self.groups:
