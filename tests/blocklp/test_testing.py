@@ -1,6 +1,7 @@
 """The conformance exam fails types that are wrong in one way each."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -100,7 +101,7 @@ class WrongRows(Simplex):
 
     def constraints(self) -> Constraints:
         rows = super().constraints()
-        return Constraints(rows.matrix, torch.where(rows.lower == 1, -0.5, rows.lower), rows.upper)
+        return replace(rows, lower=torch.where(rows.lower == 1, -0.5, rows.lower))
 
 
 class Optimistic(Knapsack):
