@@ -115,9 +115,14 @@ class Knapsack(BlockType):
         loads = load - torch.nn.functional.pad((slopes * lengths).cumsum(-1), (1, 0))[..., :-1]
         over = loads - self.capacity[..., None]
         piece = ((over > 0).sum(-1, keepdim=True) - 1).clamp(min=0)
-        rest = over.gather(-1, piece).clamp(min=0) / slopes.gather(-1, piece).clamp(min=torch.finfo(cost.dtype).tiny)
-        room = lengths.gather(-1, piece)
-        t = kinks.gather(-1, piece) + torch.where(piece + 1 < kinks.shape[-1], torch.minimum(rest, room), 0.0)
+        # Load and slope there are summed anew: what the sums along the kinks have lost counts where weights differ in size.
+        t, room = kinks.gather(-1, piece), lengths.gather(-1, piece)
+        there = torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
+        slope = torch.where((begin <= t) & (t < end), w.square(), 0.0).sum(-1, keepdim=True)
+        rest = ((w * there).sum(-1, keepdim=True) - self.capacity[..., None]).clamp(min=0) / slope.clamp(
+            min=torch.finfo(cost.dtype).tiny
+        )
+        t = t + torch.where(piece + 1 < kinks.shape[-1], torch.minimum(rest, room), 0.0)
         t = torch.where(load > self.capacity[..., None], t, 0.0)
         return torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
 

@@ -210,3 +210,13 @@ def test_bad_arguments() -> None:
 def test_blocks_without_variables_are_refused(weights: object) -> None:
     with pytest.raises(ShapeError, match="needs at least one variable"):
         Knapsack(weights, 1)
+
+
+def test_proximal_points_lose_nothing_where_weights_differ_in_size() -> None:
+    """A capacity of zero leaves nothing of a variable, however little it weighs beside the others."""
+    kind = Knapsack([3.813, 1.523e-05], 0.0)
+    cost = torch.tensor([[[-0.67310244935336405, -1.20953240945564033]]], dtype=torch.float64)
+    point = kind.prox(
+        cost, torch.zeros_like(cost), torch.full((1, 1, 1), 0.5, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    )
+    assert point is not None and float(point.abs().max()) <= 1e-9
