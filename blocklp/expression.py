@@ -141,7 +141,27 @@ class Term:
         return self.factor * (self.parameter.value if given is None else self.parameter.read(given))
 
 
-class Expression:
+class Compared:
+    """What comparisons with numbers or linear forms state: rows, for :meth:`blocklp.Model.add`."""
+
+    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
+
+    def __le__(self, other: object) -> RowConstraint:
+        return self._compared(other, below=False, above=True)
+
+    def __ge__(self, other: object) -> RowConstraint:
+        return self._compared(other, below=True, above=False)
+
+    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
+        return self._compared(other, below=True, above=True)
+
+    def _compared(self, other: object, below: bool, above: bool) -> RowConstraint:
+        from blocklp.row_expression import compared  # which knows expressions
+
+        return compared(self, other, below, above)
+
+
+class Expression(Compared):
     """A linear expression with a shape: entry-wise sums of terms plus a constant."""
 
     __array_ufunc__ = None  # numpy arrays on the left defer to our operators
@@ -200,17 +220,6 @@ class Expression:
 
     __rmatmul__ = __matmul__
 
-    def __le__(self, other: object) -> RowConstraint:
-        return _compared(self, other, below=False, above=True)
-
-    def __ge__(self, other: object) -> RowConstraint:
-        return _compared(self, other, below=True, above=False)
-
-    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
-        return _compared(self, other, below=True, above=True)
-
-    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
-
     def sum(self) -> Expression:
         """Sum of all entries: an expression of shape ``()``."""
         terms = []
@@ -251,7 +260,7 @@ class Expression:
         )
 
 
-class View:
+class View(Compared):
     """Entries of a variable, as an array: index it, add it, use it as a scope."""
 
     __array_ufunc__ = None
@@ -346,17 +355,6 @@ class View:
             return RowExpression.product(other, self)
         return (self * other).sum()
 
-    def __le__(self, other: object) -> RowConstraint:
-        return _compared(self, other, below=False, above=True)
-
-    def __ge__(self, other: object) -> RowConstraint:
-        return _compared(self, other, below=True, above=False)
-
-    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
-        return _compared(self, other, below=True, above=True)
-
-    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
-
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}"
 
@@ -387,14 +385,6 @@ class Variable(View):
     def upper(self) -> Tensor:
         """Upper bounds."""
         return self._upper
-
-
-def _compared(left: View | Expression, right: object, below: bool, above: bool) -> RowConstraint:
-    from blocklp.row_expression import RowExpression, compared  # which knows expressions
-
-    if isinstance(right, RowExpression):
-        return compared(right, left, above, below)
-    return compared(left, right, below, above)
 
 
 def _is_matrix(value: Any, batch: int, width: int) -> bool:

@@ -12,14 +12,14 @@ from scipy.sparse import coo_array, issparse
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.expression import Expression, View, coefficients
+from blocklp.expression import Compared, Expression, View, coefficients
 from blocklp.options import numbers, shown
 
 if TYPE_CHECKING:
     from blocklp.model import Model
 
 
-class RowExpression:
+class RowExpression(Compared):
     r"""Rows :math:`A x + d`: what ``matrix @ x`` is.
 
     Attributes
@@ -31,7 +31,6 @@ class RowExpression:
     """
 
     __array_ufunc__ = None
-    __hash__ = object.__hash__
 
     def __init__(self, model: Model, matrix: coo_array, constant: Tensor) -> None:
         self.model, self.matrix, self.constant = model, matrix, constant
@@ -119,15 +118,6 @@ class RowExpression:
 
     __rmul__ = __mul__
 
-    def __le__(self, other: object) -> RowConstraint:
-        return _compared(self, other, below=False, above=True)
-
-    def __ge__(self, other: object) -> RowConstraint:
-        return _compared(self, other, below=True, above=False)
-
-    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
-        return _compared(self, other, below=True, above=True)
-
     def __repr__(self) -> str:
         return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
 
@@ -158,18 +148,16 @@ class RowConstraint:
         return f"constraint of {self.matrix.shape[0]} rows with {self.matrix.nnz} entries"
 
 
-def compared(left: View | Expression | RowExpression, right: object, below: bool, above: bool) -> RowConstraint:
-    """What a comparison of variables, an expression or rows states."""
-    if isinstance(left, RowExpression):
-        return _compared(left, right, below, above)
+def compared(left: object, right: object, below: bool, above: bool) -> RowConstraint:
+    """What a comparison of variables, an expression or rows with anything states: sides above, below or both."""
+    if isinstance(right, RowExpression) and not isinstance(left, RowExpression):
+        return compared(right, left, above, below)
     expression = left.expression() if isinstance(left, View) else left
-    return _compared(RowExpression.of(expression), right, below, above)
-
-
-def _compared(left: RowExpression, right: object, below: bool, above: bool) -> RowConstraint:
-    moved = left - right
+    rows = RowExpression.of(expression) if isinstance(expression, Expression) else expression
+    assert isinstance(rows, RowExpression)
+    moved = rows - right
     side, none = -moved.constant, torch.full_like(moved.constant, torch.inf)
-    return RowConstraint(left.model, moved.matrix, side if below else -none, side if above else none)
+    return RowConstraint(rows.model, moved.matrix, side if below else -none, side if above else none)
 
 
 def constraint(model: Model, matrix: object, view: View, lower: object, upper: object) -> RowConstraint:
