@@ -67,9 +67,12 @@ class Constraints:
 
     def block(self, instance: int, block: int) -> Constraints:
         """The system of one block alone."""
-        tensors = (self.matrix, self.lower, self.upper, self.below, self.above)
-        picked = (t if t is None else t[instance % t.shape[0], block % t.shape[1]][None, None] for t in tensors)
-        return Constraints(*picked)  # type: ignore[arg-type]
+
+        def own(data: Tensor) -> Tensor:
+            return data[instance % data.shape[0], block % data.shape[1]][None, None]
+
+        below, above = (None if side is None else own(side) for side in (self.below, self.above))
+        return Constraints(own(self.matrix), own(self.lower), own(self.upper), below, above)
 
     def bounds_as_rows(self) -> Constraints:
         """The system with a row for each bound, of ``dim`` numbers: for small blocks."""
