@@ -74,6 +74,12 @@ class Constraints:
         below, above = (None if side is None else own(side) for side in (self.below, self.above))
         return Constraints(own(self.matrix), own(self.lower), own(self.upper), below, above)
 
+    def within(self, below: Tensor, above: Tensor) -> Constraints:
+        """The system with further bounds ``(batch or 1, blocks or 1, dim)``."""
+        if self.below is not None and self.above is not None:
+            below, above = torch.maximum(self.below, below), torch.minimum(self.above, above)
+        return Constraints(self.matrix, self.lower, self.upper, below, above)
+
     def bounds_as_rows(self) -> Constraints:
         """The system with a row for each bound, of ``dim`` numbers: for small blocks."""
         if self.below is None or self.above is None:
@@ -86,13 +92,19 @@ class Constraints:
         return Constraints(torch.cat([self.matrix.expand(*lead, -1, -1), unit], -2), lower, upper)
 
     def violation(self, point: Tensor) -> Tensor:
-        """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible."""
-        activity = (self.matrix.to(point) @ point[..., None])[..., 0]
-        excess = torch.maximum(self.lower.to(point) - activity, activity - self.upper.to(point))
+        """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible.
+
+        Relative to the side that is violated or to what the row can be at points with entries as large as the point's largest,
+        whichever is more: what oracles err by.  Units of rows and variables make no difference.
+        """
+        largest = point.abs().amax(-1, keepdim=True)
+        matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
+        activity, terms = (matrix @ point[..., None])[..., 0], matrix.abs().sum(-1) * largest
+        excess = [_beyond(activity, lower, upper, terms)]
         if self.below is not None and self.above is not None:
-            outside = torch.maximum(self.below.to(point) - point, point - self.above.to(point))
-            excess = torch.cat([excess, outside], -1)
-        return excess.clamp(min=0).amax(-1) if excess.shape[-1] else point.new_zeros(point.shape[:2])
+            excess.append(_beyond(point, self.below.to(point), self.above.to(point), largest))
+        worst = torch.cat([torch.broadcast_to(e, (*point.shape[:2], e.shape[-1])) for e in excess], -1)
+        return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
 
     def relative_violation(self, point: Tensor, size: Tensor) -> Tensor:
         r"""Largest violation at each point, relative to its row or bound: ``(batch, blocks, dim) -> (batch, blocks)``.
@@ -133,6 +145,12 @@ class Constraints:
                 terms = sum(((x[i] if side else sizes[i]).abs() * abs(entry) for entry, i in used), start=torch.zeros_like(worst))
                 worst = torch.maximum(worst, relative_excess(excess, torch.full_like(worst, abs(side)), terms, terms))
         return worst
+
+
+def _beyond(values: Tensor, lower: Tensor, upper: Tensor, terms: Tensor) -> Tensor:
+    """What values lie outside their sides, relative to the side or the terms, whichever is more; all of shapes that broadcast."""
+    below = relative_excess(lower - values, torch.maximum(lower.abs(), terms), terms, terms)
+    return torch.maximum(below, relative_excess(values - upper, torch.maximum(upper.abs(), terms), terms, terms))
 
 
 def relative_excess(excess: Tensor, side: Tensor, terms: Tensor, size: Tensor) -> Tensor:

@@ -509,30 +509,33 @@ def check_answer(kind: BlockType, cost: Tensor, answer: object) -> None:
     _check_value(kind, cost, point, value, "min_oracle")
     constraints = kind.constraints()
     if constraints is not None:
-        worst = float((constraints.violation(point) / (1 + point.abs().amax(-1))).max())
+        worst = float(constraints.violation(point).max())
         if worst > 1e-6:
-            raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g}")
+            raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g} of the size of a row")
 
 
 def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, verb: str) -> None:
     """The value is the cost of the point, in the precision of the cost; what ``value_error`` admits may be missing."""
     terms = cost * point
     size, above = 1 + terms.abs().sum(-1), value - terms.sum(-1)
-    worst = float((above.abs() / size).max())
-    if worst <= LOST:
+    off = above.abs() > LOST * size
+    if not bool(off.any()):
         return
-    # Costs that single precision cannot hold have values that it cannot hold either, but for an oracle that calculates in it.
-    precise = cost.dtype == torch.float64 and bool(((cost != cost.float()) & (point != 0)).any())
-    if precise and worst < 1e-4 and torch.equal(value, value.float().double()):
-        where = (above.abs() / size).flatten().argmax()
+    if (error := kind.value_error(cost)) is not None:
+        off &= above.abs() > error
+    if not bool(off.any()):
+        return
+    # A value that single precision holds, of a point whose cost it does not hold, was calculated in it.
+    single = torch.equal(value, value.float().double()) and bool((value[off] != 0).all())
+    worst, where = (above.abs() / size).where(off, 0.0).flatten().max(0)
+    if cost.dtype == torch.float64 and single and float(worst) < 1e-4:
         raise OracleError(
             f"{verb} of {kind.name} calculates in single precision: its value {float(value.flatten()[where])!r} is a float32 "
             f"and differs by {float(above.flatten()[where]):.1e} from the cost of its point in float64, and bounds would be off "
             f"as much; calculate in the dtype of the cost (no .float(), no float32 tables or arrays)"
         )
     # A value may lie below the cost of its point, which then is no minimiser; above it the value is no minimum.
-    wrong = (above > LOST * size) | (-above > 1e-6 * size)
-    if bool(wrong.any()) and ((error := kind.value_error(cost)) is None or bool((wrong & (above.abs() > error)).any())):
+    if bool((off & ((above > 0) | (-above > 1e-6 * size))).any()):
         raise OracleError(
             f"{verb} of {kind.name} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)"
         )

@@ -7,7 +7,7 @@ A probe returns nothing, or raises an :class:`OracleError` that names the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -24,6 +24,9 @@ Picks = Iterable[tuple[int, int]]
 """Pairs (instance, block)."""
 
 CPU = torch.device("cpu")
+
+RATIONAL = 32
+"""Most variables of a block whose LP is solved in rationals."""
 
 
 def answer(kind: BlockType, cost: Tensor) -> None:
@@ -67,7 +70,7 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
         scale = size(cost.abs() + shared * (point - centre).abs() / step, point)
         refuse(kind, gap.abs() > 1e-9 * scale, f"has no proximal point from prox() where {shared.tolist()} are shared")
         if rows is not None:
-            refuse(kind, rows.violation(point) > 1e-9 * (1 + point.abs().amax(-1)), "has a proximal point that is not in the block")
+            refuse(kind, rows.violation(point) > 1e-9, "has a proximal point that is not in the block")
     return found
 
 
@@ -85,7 +88,7 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
         dearer = ((point - inside) * cost).sum(-1) > 1e-9 * size(cost, point)
         refuse(kind, dearer, f"completes a point by values that cost more than it had, where {shared.tolist()} are shared")
         if rows is not None:
-            refuse(kind, rows.violation(point) > 1e-9 * (1 + point.abs().amax(-1)), "completes a point outside the block")
+            refuse(kind, rows.violation(point) > 1e-9, "completes a point outside the block")
     return found
 
 
@@ -234,16 +237,20 @@ def optimality(kind: BlockType, cost: Tensor, picks: Picks) -> int:
     point, value = kind.min_oracle(cost)
     solved = 0
     for i, b in picks:
-        optimum = lp_value(constraints, cost, i, b)
+        slack, own = lp_slack(cost[i, b], point[i, b]), float(value[i, b])
+
+        def agrees(optimum: float | None, own: float = own, slack: float = slack, i: int = i, b: int = b) -> bool:
+            # What the type says that rounding takes off may be missing, but nothing may come on top.
+            off = torch.nan if optimum is None else own - optimum
+            return -slack <= off <= slack or -slack - admitted(kind, cost, i, b) <= off <= slack
+
+        optimum = agreed(agrees, constraints, cost, i, b)
         if optimum is None:
             raise OracleError(f"{kind.name}: the constraints of block {b} of instance {i} have no point; correct constraints()")
-        slack = lp_slack(cost[i, b], point[i, b])
-        off = float(value[i, b]) - optimum
-        # What the type says that rounding takes off may be missing, but nothing may come on top.
-        if off > slack or (off < -slack and off < -slack - admitted(kind, cost, i, b)):
+        if not agrees(optimum):
             raise OracleError(
-                f"{kind.name}: block {b} of instance {i} has value {float(value[i, b])!r} and an LP over its constraints "
-                f"{optimum!r}; one of min_oracle() and constraints() is wrong, at cost {cost[i, b].tolist()}"
+                f"{kind.name}: block {b} of instance {i} has value {own!r} and an LP over its constraints {optimum!r}; one of "
+                f"min_oracle() and constraints() is wrong, at cost {cost[i, b].tolist()}"
             )
         solved += 1
     return solved
@@ -294,11 +301,15 @@ def restriction(kind: BlockType, cost: Tensor, lower: Tensor, upper: Tensor, pic
     solved = 0
     for i, b in picks:
         box = lower[i % len(lower), b], upper[i % len(upper), b]
-        optimum, own = lp_value(constraints, cost, i, b, box), float(value[i, b])
+        own, slack = float(value[i, b]), lp_slack(cost[i, b], point[i, b])
         # Without a point the value must prove it: above the largest cost of a point in the box.
         beyond = float(torch.maximum(cost[i, b] * box[0], cost[i, b] * box[1]).sum())
-        slack = lp_slack(cost[i, b], point[i, b])
-        if own <= beyond if optimum is None else abs(own - optimum) > slack:
+
+        def agrees(optimum: float | None, own: float = own, slack: float = slack, beyond: float = beyond) -> bool:
+            return own > beyond if optimum is None else abs(own - optimum) <= slack
+
+        optimum = agreed(agrees, constraints, cost, i, b, box)
+        if not agrees(optimum):
             raise OracleError(
                 f"{kind.name}: block {b} of instance {i}, restricted to {[t.tolist() for t in box]}, has value {own!r}; an "
                 f"LP says {optimum!r} at cost {cost[i, b].tolist()}; return the exact intersection from restrict(), or None"
@@ -307,18 +318,29 @@ def restriction(kind: BlockType, cost: Tensor, lower: Tensor, upper: Tensor, pic
     return solved
 
 
-def lp_value(
-    constraints: Constraints, cost: Tensor, instance: int, block: int, box: tuple[Tensor, Tensor] | None = None
+Box = tuple[Tensor, Tensor]
+"""Lower and upper bounds ``(dim,)`` of the variables of one block."""
+
+
+def agreed(
+    agrees: Callable[[float | None], bool], constraints: Constraints, cost: Tensor, instance: int, block: int, box: Box | None = None
 ) -> float | None:
-    """Optimum of an LP over the constraints of one block, and a box if given; ``None`` if there is no point."""
-    own, c = constraints.block(instance, block), cost[instance, block].double().numpy()
-    low, high = np.full(len(c), -np.inf), np.full(len(c), np.inf)
-    for below, above in ((own.below, own.above), box or (None, None)):
-        if below is not None and above is not None:
-            low, high = np.maximum(low, below.numpy().reshape(-1)), np.minimum(high, above.numpy().reshape(-1))
+    """Optimum of an LP over the constraints of one block, and a box if given; ``None`` if there is no point.
+
+    Where the answer of HiGHS does not agree, rational arithmetic decides: HiGHS takes entries below 1e-9 for zero.
+    """
+    own, c = constraints.block(instance, block), cost[instance, block].double()
+    if box is not None:
+        own = own.within(*(side[None, None] for side in box))
+    none = torch.full_like(c, torch.inf)
+    low, high = (-none, none) if own.below is None or own.above is None else (own.below[0, 0], own.above[0, 0])
     matrix, lower, upper = (t[0, 0].numpy() for t in (own.matrix, own.lower, own.upper))
-    point = minimum(c, matrix, lower, upper, low, high)
-    return None if point is None else float(c @ point)
+    point = minimum(c.numpy(), matrix, lower, upper, low.numpy(), high.numpy())
+    optimum = None if point is None else float(c.numpy() @ point)
+    if agrees(optimum) or len(c) > RATIONAL:
+        return optimum
+    exact = exact_minimum(c.tolist(), *(t.tolist() for t in block_rows(own, 0, 0)))
+    return None if exact is None else float(exact)
 
 
 def lp_slack(cost: Tensor, point: Tensor) -> float:

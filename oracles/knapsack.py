@@ -143,9 +143,15 @@ class Knapsack(BlockType):
         return roundoff(8 * (size + 4), (cost.abs() * largest).sum(-1)) + beyond + kind.tiny * ratio
 
     def constraints(self) -> Constraints:
-        """The capacity, and the bounds."""
-        capacity = self.capacity[..., None]
-        return Constraints(self.weights[..., None, :], torch.full_like(capacity, -torch.inf), capacity, self.lower, self.upper)
+        r"""The capacity, and the bounds that it leaves: no variable is above :math:`lower_i + room / w_i`.
+
+        A capacity of zero fixes what has weight; its row alone would let a variable of small weight pass beside large weights.
+        """
+        capacity, eps = self.capacity[..., None], torch.finfo(self.load.dtype).eps
+        share = torch.where(self.load > 0, self.room[..., None] / self.load, 1.0)
+        reach = self.lower + (1 + 8 * eps) * share * (self.upper - self.lower) + 8 * eps * self.lower.abs()
+        above = torch.where(share < 1, torch.minimum(reach, self.upper), self.upper)
+        return Constraints(self.weights[..., None, :], torch.full_like(capacity, -torch.inf), capacity, self.lower, above)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Knapsack | None:
         """The intersection with a box is a knapsack, unless it is empty."""
