@@ -91,13 +91,13 @@ class Constraints:
         lower, upper = (torch.cat([own.expand(*lead, -1), bound.expand(*lead, -1)], -1) for own, bound in sides)
         return Constraints(torch.cat([self.matrix.expand(*lead, -1, -1), unit], -2), lower, upper)
 
-    def violation(self, point: Tensor) -> Tensor:
+    def violation(self, point: Tensor, size: Tensor | None = None) -> Tensor:
         """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible.
 
-        Relative to the side that is violated or to what the row can be at points with entries as large as the point's largest,
-        whichever is more: what oracles err by.  Units of rows and variables make no difference.
+        Relative to the side that is violated or to what the row can be at points with entries of some ``size`` ``(batch, blocks)``,
+        by default the point's largest, whichever is more: what oracles err by.  Units of rows and variables make no difference.
         """
-        largest = point.abs().amax(-1, keepdim=True)
+        largest = (point.abs().amax(-1) if size is None else size)[..., None]
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
         activity, terms = (matrix @ point[..., None])[..., 0], matrix.abs().sum(-1) * largest
         excess = [_beyond(activity, lower, upper, terms)]

@@ -173,20 +173,21 @@ def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Non
     centre = table.mean(0)
     # The triangular factor has the singular values and row space of the table, and at most dim rows.
     _, singular, basis = np.linalg.svd(np.linalg.qr(table - centre, mode="r"))
-    rank = int((singular > 1e-9 * max(1.0, singular.max(initial=0.0))).sum())
+    rank = int((singular > 1e-9 * singular.max(initial=0.0)).sum())
     if rank > QHULL_DIM or len(table) > QHULL_VERTICES:
         return None
     inside, normal = basis[:rank], basis[rank:]
-    flat = (table - centre) @ inside.T
+    size = 2.0 ** np.frexp(np.abs(table - centre).max(initial=0.0))[1]  # Qhull's tolerances are absolute
+    flat = (table - centre) @ inside.T / size
     if rank == 0:
         rows, right = np.zeros((0, table.shape[1])), np.zeros(0)
     elif rank == 1:
-        rows, right = np.vstack([inside, -inside]), np.array([flat.max(), -flat.min()])
+        rows, right = np.vstack([inside, -inside]), size * np.array([flat.max(), -flat.min()])
         right = right + np.array([1.0, -1.0]) * (inside[0] @ centre)
     else:
         equations = np.unique(np.round(ConvexHull(flat).equations, 12), axis=0)
         rows = equations[:, :-1] @ inside
-        right = -equations[:, -1] + rows @ centre
+        right = -size * equations[:, -1] + rows @ centre
     matrix = np.vstack([rows, normal])
     equal = normal @ centre
     return matrix, np.concatenate([np.full(len(rows), -np.inf), equal]), np.concatenate([right, equal])

@@ -70,7 +70,8 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
         scale = size(cost.abs() + shared * (point - centre).abs() / step, point)
         refuse(kind, gap.abs() > 1e-9 * scale, f"has no proximal point from prox() where {shared.tolist()} are shared")
         if rows is not None:
-            refuse(kind, rows.violation(point) > 1e-9, "has a proximal point that is not in the block")
+            largest = torch.maximum(point.abs(), centre.abs() + step * cost.abs()).amax(-1)
+            refuse(kind, rows.violation(point, largest) > 1e-9, "has a proximal point that is not in the block")
     return found
 
 
@@ -88,7 +89,8 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
         dearer = ((point - inside) * cost).sum(-1) > 1e-9 * size(cost, point)
         refuse(kind, dearer, f"completes a point by values that cost more than it had, where {shared.tolist()} are shared")
         if rows is not None:
-            refuse(kind, rows.violation(point) > 1e-9, "completes a point outside the block")
+            largest = inside.abs().amax(-1)
+            refuse(kind, rows.violation(point, largest) > 1e-9, "completes a point outside the block")
     return found
 
 

@@ -175,24 +175,25 @@ class Knapsack(BlockType):
 def _loaded(weights: Tensor, capacity: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Load of each variable, room, and whether the lower bounds exceed the capacity.
 
-    Loads and room are in a unit of each block, the power of two for which the largest load is as far above 1 as the smallest is
-    below.  The room is rounded once, and up: it may cancel, and what it is off by would count at the largest ratio of cost to
-    weight.
+    Loads and room are in a unit of each block, the power of two of the room, or of the largest load if that is less (of the least one
+    where there is no room): what leaves the range of a dtype then hardly counts beside the room, or has no part in it.  The room is
+    rounded once, and up: it may cancel, and what it is off by would count at the largest ratio of cost to weight.
     """
     w, cap, low, high = (t.numpy() for t in (weights, capacity, lower, upper))
     (share, power), (width, widths) = np.frexp(w), np.frexp(high - low)
     load, power = share * width, power + widths
     used = load != 0
-    most, least = (np.where(used, power, -sign * 10**6) for sign in (1, -1))
-    middle = np.where(used.any(-1), (most.max(-1) + least.min(-1)) // 2, 0)
-    load = np.ldexp(load, np.where(used, power - middle[..., None], 0))
-    room, exponent = cap, np.zeros_like(middle)
+    room, exponent = cap, np.zeros(cap.shape, dtype=np.int64)
     if low.any():
         factors = np.broadcast_arrays(-w, low, cap[..., None])
         ones = np.ones((*factors[0].shape[:-1], 1))
         room, exponent = sums_of_products(
             np.concatenate([factors[0], ones], -1), np.concatenate([factors[1], factors[2][..., :1]], -1)
         )
+    most, least = (np.where(used, power, -sign * 10**6) for sign in (1, -1))
+    unit = np.where(room > 0, np.minimum(np.frexp(room)[1] + exponent, most.max(-1)), least.min(-1))
+    unit = np.where(used.any(-1), unit, 0)
     with np.errstate(over="ignore"):
-        fits = np.minimum(np.ldexp(room, exponent - middle), 2 * load.sum(-1))
+        load = np.minimum(np.ldexp(load, np.where(used, power - unit[..., None], 0)), np.finfo(np.float64).max)
+        fits = np.minimum(np.ldexp(room, exponent - unit), 2 * load.sum(-1))
     return torch.from_numpy(load), torch.from_numpy(np.maximum(fits, 0)), torch.from_numpy(room < 0)

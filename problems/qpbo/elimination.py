@@ -22,6 +22,8 @@ WIDEST = 22
 """A table then has 4 million entries."""
 PER_ENTRY = 1e-8
 """Seconds that it takes to add a table to another, for each entry, on a busy machine."""
+PER_NEIGHBOUR = 3e-6
+"""Seconds that it takes to write a neighbour down there."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def cheapest_order(n: int, edges: IntArray, deadline: Deadline | None = None) ->
 
 
 def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, deadline: Deadline) -> Order:
+    if not deadline.affords(PER_NEIGHBOUR * (n + 2 * len(edges))):
+        return Order([], 0, np.inf)
     near: list[set[int]] = [set() for _ in range(n)]
     for a, b in edges.tolist():
         near[a].add(b)
