@@ -173,7 +173,7 @@ def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Non
     centre = table.mean(0)
     # The triangular factor has the singular values and row space of the table, and at most dim rows.
     _, singular, basis = np.linalg.svd(np.linalg.qr(table - centre, mode="r"))
-    rank = int((singular > 1e-9 * singular.max(initial=0.0)).sum())
+    rank = int((singular > max(1e-9 * singular.max(initial=0.0), 1e-13 * np.abs(table).max())).sum())
     if rank > QHULL_DIM or len(table) > QHULL_VERTICES:
         return None
     inside, normal = basis[:rank], basis[rank:]
