@@ -188,9 +188,10 @@ def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Non
         equations = np.unique(np.round(ConvexHull(flat).equations, 12), axis=0)
         rows = equations[:, :-1] @ inside
         right = -size * equations[:, -1] + rows @ centre
-    matrix = np.vstack([rows, normal])
-    equal = normal @ centre
-    return matrix, np.concatenate([np.full(len(rows), -np.inf), equal]), np.concatenate([right, equal])
+    matrix, equal = np.vstack([rows, normal]), normal @ centre
+    nothing = 1e-13 * np.abs(table).max()  # a side that rounding alone has left
+    lower, upper = (np.where(np.abs(side) > nothing, side, 0.0) for side in (equal, np.concatenate([right, equal])))
+    return matrix, np.concatenate([np.full(len(rows), -np.inf), lower]), upper
 
 
 def binary_vertices(dim: int) -> np.ndarray:

@@ -465,10 +465,11 @@ class Model:
 
 def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
     # Sevenths are no floats, and tell an oracle that calculates in single precision.
-    for cost in (torch.zeros(batch, count, dim), (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double() / 7):
-        cost = cost.double().reshape(batch, count, dim)
+    sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
+    largest = 0.0
+    for cost in (sevenths, torch.zeros_like(sevenths)):
         answer = kind.min_oracle(cost)
-        check_answer(kind, cost, answer)
+        largest = max(largest, check_answer(kind, cost, answer, largest))
         if type(kind).min_value is not BlockType.min_value:
             _check_value(kind, cost, answer[0], kind.min_value(cost), "min_value")
 
@@ -476,8 +477,10 @@ def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
 _ask_known = functools.lru_cache(16)(_ask)  # thousands of models may share a type
 
 
-def check_answer(kind: BlockType, cost: Tensor, answer: object) -> None:
+def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float = 0.0) -> float:
     """Refuse an oracle's answer that cannot be right.
+
+    Points are off by a part of their largest entry, of all blocks and of other answers (``largest``); it is returned.
 
     Raises
     ------
@@ -507,11 +510,12 @@ def check_answer(kind: BlockType, cost: Tensor, answer: object) -> None:
             f"detach() the data"
         )
     _check_value(kind, cost, point, value, "min_oracle")
-    constraints = kind.constraints()
-    if constraints is not None:
-        worst = float(constraints.violation(point).max())
+    largest = max(largest, float(point.abs().max()))
+    if (constraints := kind.constraints()) is not None:
+        worst = float(constraints.violation(point, torch.full_like(value, largest)).max())
         if worst > 1e-6:
             raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g} of the size of a row")
+    return largest
 
 
 def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, verb: str) -> None:
