@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bench.exact_forms import decimals, linearised, tables
+from blocklp.small_lp import quiet_highs
 
 GAP = 1e-9
 
@@ -154,8 +155,8 @@ def highs(given: Answer, seconds: float, **options: Any) -> Answer:
     if whole:
         kinds = np.where(program["whole"], highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous)
         model.integrality_ = kinds.tolist()
-    solver = highspy.Highs()
-    settings = {"output_flag": False, "threads": 1, "mip_rel_gap": GAP, "mip_abs_gap": 0.0, **options}
+    solver = quiet_highs()
+    settings = {"threads": 1, "mip_rel_gap": GAP, "mip_abs_gap": 0.0, **options}
     for key, value in settings.items():
         solver.setOptionValue(key, value)
     solver.passModel(model)

@@ -16,7 +16,7 @@ from blocklp.errors import BlocklpError, MissingDependencyError, ModelError, Opt
 from blocklp.linear_program import Array, LinearProgram, export
 from blocklp.model import Model
 from blocklp.options import instance_number, of_type
-from blocklp.small_lp import TOLERANCE
+from blocklp.small_lp import TOLERANCE, quiet_highs
 
 __all__ = ["LinearProgram", "ReferenceResult", "export", "reference"]
 
@@ -143,9 +143,9 @@ def loaded_highs(program: LinearProgram, **options: Any) -> Any:
     lp.sense_ = highspy.ObjSense.kMaximize if program.maximize else highspy.ObjSense.kMinimize
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = program.A.indptr, program.A.indices, program.A.data
-    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs = quiet_highs()
     tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"), TOLERANCE)
-    for key, value in {"output_flag": False, **{f"{k}_tolerance": v for k, v in tight.items()}, **options}.items():
+    for key, value in {**{f"{k}_tolerance": v for k, v in tight.items()}, **options}.items():
         highs.setOptionValue(key, value)
     highs.passModel(lp)
     return highs

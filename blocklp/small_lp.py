@@ -5,6 +5,7 @@ Both solve ``min <cost, x>`` subject to ``lower <= matrix @ x <= upper`` and kno
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -80,7 +81,7 @@ def optimum(
         import highspy
     except ImportError:
         return _scipy(cost, matrix, lower, upper, *bounds)
-    lp = highspy.HighsLp()
+    solver, lp = quiet_highs(), highspy.HighsLp()
     lp.num_row_, lp.num_col_ = matrix.shape
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, *bounds
     lp.row_lower_, lp.row_upper_ = lower, upper
@@ -88,8 +89,6 @@ def optimum(
     lp.a_matrix_.start_ = np.arange(0, matrix.size + 1, matrix.shape[1], dtype=np.int32)
     lp.a_matrix_.index_ = np.tile(np.arange(matrix.shape[1], dtype=np.int32), matrix.shape[0])
     lp.a_matrix_.value_ = matrix.reshape(-1)
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.setOptionValue("output_flag", False)
     solver.setOptionValue("primal_feasibility_tolerance", TOLERANCE)
     solver.setOptionValue("dual_feasibility_tolerance", TOLERANCE)
     solver.passModel(lp)
@@ -108,6 +107,27 @@ def optimum(
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
     raise BlocklpError(f"HiGHS ended with {solver.modelStatusToString(status)!r} on an LP of {matrix.shape} rows and variables")
+
+
+def quiet_highs() -> Any:
+    """Return a ``highspy.Highs`` that prints nothing; highspy must be installed."""
+    made = _quiet()()
+    made.setOptionValue("output_flag", False)
+    return made
+
+
+@functools.cache
+def _quiet() -> Any:
+    import highspy
+
+    class Quiet(highspy.Highs):  # type: ignore[misc]
+        """Later versions print a line where they enable callbacks, before anybody can say that none is wanted."""
+
+        def enableCallbacks(self) -> None:
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    return Quiet
 
 
 def _scipy(

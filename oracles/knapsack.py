@@ -147,9 +147,10 @@ class Knapsack(BlockType):
 
         A capacity of zero fixes what has weight; its row alone would let a variable of small weight pass beside large weights.
         """
-        capacity, eps = self.capacity[..., None], torch.finfo(self.load.dtype).eps
-        share = torch.where(self.load > 0, self.room[..., None] / self.load, 1.0)
-        reach = self.lower + (1 + 8 * eps) * share * (self.upper - self.lower) + 8 * eps * self.lower.abs()
+        capacity, kind, room = self.capacity[..., None], torch.finfo(self.load.dtype), self.room[..., None]
+        normal = (self.load >= kind.tiny) & (self.load < kind.max) & ((room >= kind.tiny) | (room == 0))
+        share = torch.where(normal, room / self.load, 1.0)
+        reach = self.lower + (1 + 8 * kind.eps) * share * (self.upper - self.lower) + 8 * kind.eps * self.lower.abs()
         above = torch.where(share < 1, torch.minimum(reach, self.upper), self.upper)
         return Constraints(self.weights[..., None, :], torch.full_like(capacity, -torch.inf), capacity, self.lower, above)
 
@@ -164,9 +165,22 @@ class Knapsack(BlockType):
         return None if bool(empty.any()) else self.with_data(lower=low, upper=high, load=load, room=room)
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
-        """As for every type; loads that leave the range of the dtype are the largest of it."""
-        moved, most = super().to(dtype, device), torch.finfo(dtype).max
-        return moved.with_data(load=moved.load.clamp(max=most), room=moved.room.clamp(max=most))
+        """As for every type.
+
+        In a dtype of less range, loads and room are in the unit of the room, or of the largest load if that is less (of the least one
+        where there is no room): what leaves the range then hardly counts beside the room, or has no part in it.
+        """
+        if dtype == self.load.dtype:
+            return super().to(dtype, device)
+        load, room = self.load.double(), self.room.double()
+        exponents = torch.frexp(load).exponent
+        most, least = (torch.where(load > 0, exponents, none) for none in (-2000, 2000))
+        unit = torch.where(room > 0, torch.minimum(torch.frexp(room).exponent, most.amax(-1)), least.amin(-1))
+        unit = torch.where((load > 0).any(-1), unit, 0)
+        moved, limit = super().to(dtype, device), torch.finfo(dtype).max
+        scaled = (torch.ldexp(t, -e).clamp(max=limit).to(moved.load) for t, e in ((load, unit[..., None]), (room, unit)))
+        load, room = scaled
+        return moved.with_data(load=load, room=room)
 
     def __repr__(self) -> str:
         return f"{self.name}(dim={self.dim})"
@@ -175,25 +189,24 @@ class Knapsack(BlockType):
 def _loaded(weights: Tensor, capacity: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Load of each variable, room, and whether the lower bounds exceed the capacity.
 
-    Loads and room are in a unit of each block, the power of two of the room, or of the largest load if that is less (of the least one
-    where there is no room): what leaves the range of a dtype then hardly counts beside the room, or has no part in it.  The room is
-    rounded once, and up: it may cancel, and what it is off by would count at the largest ratio of cost to weight.
+    Loads and room are in a unit of each block, the power of two for which the largest load is as far above 1 as the smallest is
+    below.  The room is rounded once, and up: it may cancel, and what it is off by would count at the largest ratio of cost to
+    weight.
     """
     w, cap, low, high = (t.numpy() for t in (weights, capacity, lower, upper))
     (share, power), (width, widths) = np.frexp(w), np.frexp(high - low)
     load, power = share * width, power + widths
     used = load != 0
-    room, exponent = cap, np.zeros(cap.shape, dtype=np.int64)
+    most, least = (np.where(used, power, -sign * 10**6) for sign in (1, -1))
+    middle = np.where(used.any(-1), (most.max(-1) + least.min(-1)) // 2, 0)
+    load = np.ldexp(load, np.where(used, power - middle[..., None], 0))
+    room, exponent = cap, np.zeros_like(middle)
     if low.any():
         factors = np.broadcast_arrays(-w, low, cap[..., None])
         ones = np.ones((*factors[0].shape[:-1], 1))
         room, exponent = sums_of_products(
             np.concatenate([factors[0], ones], -1), np.concatenate([factors[1], factors[2][..., :1]], -1)
         )
-    most, least = (np.where(used, power, -sign * 10**6) for sign in (1, -1))
-    unit = np.where(room > 0, np.minimum(np.frexp(room)[1] + exponent, most.max(-1)), least.min(-1))
-    unit = np.where(used.any(-1), unit, 0)
     with np.errstate(over="ignore"):
-        load = np.minimum(np.ldexp(load, np.where(used, power - unit[..., None], 0)), np.finfo(np.float64).max)
-        fits = np.minimum(np.ldexp(room, exponent - unit), 2 * load.sum(-1))
+        fits = np.minimum(np.ldexp(room, exponent - middle), 2 * load.sum(-1))
     return torch.from_numpy(load), torch.from_numpy(np.maximum(fits, 0)), torch.from_numpy(room < 0)

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bench.soak.trial import Skipped
+from blocklp.small_lp import quiet_highs
 
 Row = dict[int, Fraction]
 
@@ -188,9 +189,9 @@ def _basis(program: Program) -> tuple[list[int], list[int]] | None:
     matrix = csr_array((values, columns, starts), shape=(len(program.rows), len(costs)))
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
-    solver = highspy.Highs()
+    solver = quiet_highs()
     tight = dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
-    for key, value in {"output_flag": False, "presolve": "off", "solver": "simplex", "threads": 1, **tight}.items():
+    for key, value in {"presolve": "off", "solver": "simplex", "threads": 1, **tight}.items():
         solver.setOptionValue(key, value)
     solver.passModel(lp)
     solver.run()
