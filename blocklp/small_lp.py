@@ -120,12 +120,12 @@ def quiet_highs() -> Any:
 def _quiet() -> Any:
     import highspy
 
-    class Quiet(highspy.Highs):  # type: ignore[misc]
+    class Quiet(highspy.Highs):
         """Later versions print a line where they enable callbacks, before anybody can say that none is wanted."""
 
         def enableCallbacks(self) -> None:
             self.setOptionValue("output_flag", False)
-            super().enableCallbacks()
+            super().enableCallbacks()  # type: ignore[no-untyped-call]
 
     return Quiet
 

@@ -30,6 +30,8 @@ from blocklp.problems.tightened_search import BUDGET, Branching, Fixings, search
 from blocklp.problems.tightening import Labelled
 from blocklp.status import Status
 
+PER_START = 2e-7
+"""Seconds that it takes to begin a tabu search and to end it, for each variable and neighbour, on a busy machine."""
 STARTS = 20
 LARGEST = 500
 """Most variables of a component that is searched: matrices are dense."""
@@ -122,7 +124,7 @@ def _component(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
         order = cheapest_order(qubo.n, qubo.edges, run.deadline)
         if order.work <= EASY:
             return _eliminated(qubo, order, run, labels, bound)
-        labels = _incumbent(qubo, run.deadline.within(max(0.2 * run.deadline.left(), 1e-9)))
+        labels = _incumbent(qubo, labels, run.deadline.within(max(0.2 * run.deadline.left(), 1e-9)))
         if run.over():
             return labels, bound
         relaxed = solve_qpbo(qubo, tol=1e-5, passes=400, time_limit=run.deadline)
@@ -211,9 +213,11 @@ def _tightened(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: floa
     return best.labels.numpy().astype(np.int8), max(bound, found)
 
 
-def _incumbent(qubo: Qubo, deadline: Deadline) -> LabelArray:
-    """A good labelling: tabu search from random ones."""
+def _incumbent(qubo: Qubo, labels: LabelArray, deadline: Deadline) -> LabelArray:
+    """A good labelling: tabu search from random ones, or the one given where there is no time to begin one."""
     n = qubo.n
+    if not deadline.affords(PER_START * STARTS * (n + 2 * len(qubo.edges))):
+        return labels
     starts = torch.tensor(np.random.default_rng(0).integers(0, 2, (STARTS, n)))
     # About 1e8 operations at most.
     found = tabu_search(qubo, starts, int(min(20 * n + 500, 1e8 / STARTS / n)), time_limit=deadline)
