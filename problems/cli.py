@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main
+from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main, until
 from blocklp.problems.verification.cli import register
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def qpbo(
         raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     if tighten and exact:
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
-    deadline = Deadline(time_limit, began=ctx.obj)
+    deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo
 
@@ -239,7 +238,7 @@ def mis(
     """Bound heaviest independent sets of DIMACS graphs, and find sets; of .clq files, heaviest cliques."""
     if exact and blocks is not Cover.cliques:
         raise OptionError("--blocks is about the relaxation; leave it out, or leave --exact out")
-    deadline = Deadline(time_limit, began=ctx.obj)
+    deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact
     from blocklp.problems.mis import clique_model, read_graph, solve_mis
 
@@ -288,7 +287,7 @@ def mrf(
         raise OptionError("--rounds and --blocks are about the relaxation; leave them out, or leave --exact out")
     if rounds and reference is not None:
         raise OptionError("--reference solves the LP without clusters, --rounds a stronger one; give one of them")
-    deadline = Deadline(time_limit, began=ctx.obj)
+    deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.mrf import read_mrf, relax, solve_mrf
     from blocklp.tightening import Budget

@@ -9,7 +9,15 @@ from __future__ import annotations
 import os
 import time
 
+# As in typing, whose import would take longer than all that comes before the command line answers an interrupt.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from blocklp.deadline import Deadline
+
 EXIT_INTERRUPTED = 130
+CLOSING, SHARE = 0.2, 0.05
+"""Seconds of a time limit, and the largest part of it, that are kept for printing and leaving, beside other busy processes."""
 _last_words = ""
 
 
@@ -92,6 +100,20 @@ class leaving:
     def __exit__(self, *error: object) -> None:
         global _last_words
         _last_words = ""
+
+
+def until(seconds: float, began: float | None) -> Deadline:
+    """Return when the work of a command ends, for a time limit of the whole process: it counts from a little before that began.
+
+    Raises
+    ------
+    OptionError
+        If ``seconds`` is not a positive number.
+    """
+    from blocklp.deadline import Deadline
+
+    closing = min(CLOSING, SHARE * seconds) if 0 < seconds < float("inf") else 0.0
+    return Deadline(seconds, began=(time.perf_counter() if began is None else began) - closing)
 
 
 def began() -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
+from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, until
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,12 +112,11 @@ def densecrf_command(
             raise OptionError(f"{option} is given without the file that it speaks of; leave it out, or see --help")
     from dataclasses import replace
 
-    from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import image_crf, pictures, readers
     from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
-    deadline, most = Deadline(time_limit, began=ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
+    deadline, most = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
     for path in (out, best):
         if path is not None:
             pictures.check_png(path)
@@ -202,12 +201,11 @@ def stereo_command(
     still printed).
     """
     options = method_options(method, settings or [])
-    from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import pictures, readers, stereo
     from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
-    deadline, limit = Deadline(time_limit, began=ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
+    deadline, limit = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
     for path in (out, best):
         if path is not None:
             pictures.check_png(path)

@@ -23,7 +23,7 @@ from rich.text import Text
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError, OptionError
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving
+from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving, until
 
 if TYPE_CHECKING:
     from blocklp.problems.verification.answers import How
@@ -112,7 +112,7 @@ def verify_command(
         raise typer.BadParameter("--instances and --results go together, and --expected with them", param_hint="--instances")
     if instances is not None and (network or assignments or result_file):
         raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
-    deadline = Deadline(timeout, began=ctx.obj)
+    deadline = until(timeout, ctx.obj)
     output = Output(as_json, assignments, result_file, quiet)
     with leaving("" if query is None else _unknown(query, "Interrupted.", output)):
         from blocklp.problems.verification.answers import How
@@ -376,7 +376,7 @@ def bounds_command(
 
     epsilon, means, stds = images.read_epsilon(eps), images.read_numbers(mean, "--mean"), images.read_numbers(std, "--std")
     figure = None if plot is None else blank_figure(plot)
-    deadline = Deadline(time_limit, began=ctx.obj if isinstance(ctx.obj, float) else None)
+    deadline = until(time_limit, ctx.obj if isinstance(ctx.obj, float) else None)
     if plot is not None:
         try_file(plot)
     picture = images.read_image(image, row, max_bytes)
