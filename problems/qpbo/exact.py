@@ -32,6 +32,8 @@ from blocklp.status import Status
 
 PER_START = 2e-7
 """Seconds that it takes to begin a tabu search and to end it, for each variable and neighbour, on a busy machine."""
+PER_ANSWER = 1.5e-6
+"""Seconds that it takes to write the answer out, for a variable or a pair, on a busy machine."""
 STARTS = 20
 LARGEST = 500
 """Most variables of a component that is searched: matrices are dense."""
@@ -82,7 +84,8 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, c
     # No value is below the sum of what its integers stand for by more than all that rounding has raised them.
     charge, _ = unit.rounding(given, whole)
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
-    run = Run(deadline, in_units(callback, float(unit.size)))
+    closing = PER_ANSWER * (qubo.n + len(qubo.edges))
+    run = Run(deadline.within(max(deadline.left() - closing, 1e-9)), in_units(callback, float(unit.size)))
     try:
         labels, below = minimised(integral, Grid.of(whole, unit.near), run)
     except KeyboardInterrupt:
