@@ -272,7 +272,7 @@ def test_an_interrupt_anywhere_in_a_tightened_search_leaves_a_bracket(owner, nam
     qubo, every = cut_of_two(0), all_labellings(10)
     search_only(monkeypatch, tightened=True)
     # The best labellings at once would leave nothing to offer.
-    monkeypatch.setattr(qpbo_module, "_incumbent", lambda part, deadline: np.zeros(part.n, dtype=np.int8))
+    monkeypatch.setattr(qpbo_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
     for after in (0, 1, 5):
         with monkeypatch.context() as patch:
             pressed = interrupt(patch, owner, name, after)
