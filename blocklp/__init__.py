@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from blocklp.expression import View as View
     from blocklp.factored import FactoredBlock as FactoredBlock
     from blocklp.finite import FiniteVertices as FiniteVertices
+    from blocklp.linear_program import LinearProgram as LinearProgram
+    from blocklp.lp.cvxpy_face import CVXPY as CVXPY
+    from blocklp.lp.linprog import linprog as linprog
+    from blocklp.lp.solve import LinearSolution as LinearSolution
+    from blocklp.lp.solve import solve_linear_program as solve_linear_program
     from blocklp.methods import METHODS as METHODS
     from blocklp.methods import Adam as Adam
     from blocklp.methods import Admm as Admm
@@ -72,6 +77,10 @@ else:
             "blocklp.expression": ["Expression", "Parameter", "Variable", "View"],
             "blocklp.factored": ["FactoredBlock"],
             "blocklp.finite": ["FiniteVertices"],
+            "blocklp.linear_program": ["LinearProgram"],
+            "blocklp.lp.cvxpy_face": ["CVXPY"],
+            "blocklp.lp.linprog": ["linprog"],
+            "blocklp.lp.solve": ["LinearSolution", "solve_linear_program"],
             "blocklp.methods": [
                 "METHODS",
                 "Adam",

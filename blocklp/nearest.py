@@ -40,7 +40,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
         loops.project(
             len(x),
             most,
-            (layout.groups, layout.tiles),
+            (layout.groups, layout.tiles, layout.sparse),
             problem.coupling.places,
             program.entries,
             (x, program.box.lower, program.box.upper, program.column),

@@ -46,20 +46,23 @@ class Layout:
     ----------
     groups : Tensor
         ``(groups, 7)`` int64: first copy, variables of a block, blocks, rows of a block, first row, first entry, and whether every
-        block has entries of its own.
+        block has entries of its own (1) or all share theirs (0); 2 for the rows beside the blocks, each a block without variables.
     tiles : Tensor
         ``(tiles, 3)`` int64: group, first block, blocks; the units of work.
+    sparse : tuple of Tensor
+        ``(rows + 1,)`` and ``(entries,)`` int64: where the entries of every row beside the blocks begin, and their variables.
     parts : int
         Sums of every variable, each over as many tiles, whatever the number of threads.
     """
 
     groups: Tensor
     tiles: Tensor
+    sparse: tuple[Tensor, Tensor]
     parts: int
 
     @classmethod
-    def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], parts: int) -> Layout:
-        """Lay the matrices of all groups out."""
+    def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], coupling: CouplingRows | None, parts: int) -> Layout:
+        """Lay the matrices of all groups out, and the rows beside them."""
         table, tiles, row, entry = [], [], 0, 0
         for number, (group, matrix) in enumerate(zip(problem.groups, matrices, strict=True)):
             _, rows, dim, own = matrix.shape
@@ -67,17 +70,26 @@ class Layout:
             row, entry = row + rows * group.blocks, entry + rows * dim * own
             if rows:
                 tiles += [(number, first, min(TILE, group.blocks - first)) for first in range(0, group.blocks, TILE)]
-        return cls(torch.tensor(table), torch.tensor(tiles, dtype=torch.long).view(-1, 3), parts)
+        starts = column = torch.zeros(0, dtype=torch.long)
+        if coupling is not None:
+            table.append((problem.in_blocks, 0, coupling.count, 1, row, entry, 2))
+            tiles += [(len(table) - 1, first, min(TILE, coupling.count - first)) for first in range(0, coupling.count, TILE)]
+            starts, column = coupling.starts, coupling.column
+        return cls(torch.tensor(table), torch.tensor(tiles, dtype=torch.long).view(-1, 3), (starts, column), parts)
 
     @cached_property
     def order(self) -> list[Tensor]:
-        """The copies of every part as their tiles come: ``(copies of the part,)`` int64."""
+        """What every part adds to variables, as its tiles come: numbers of copies, and after them of entries of rows beside them."""
         copies = [torch.zeros(0, dtype=torch.long)]
         ends = [0]
         for number, first, count in self.tiles.tolist():
             start, dim, blocks = self.groups[number, :3].tolist()
-            copies.append((start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)).flatten())
-            ends.append(ends[-1] + dim * count)
+            if self.groups[number, 6] == 2:
+                begin, end = self.sparse[0][[first, first + count]].tolist()
+                copies.append(start + torch.arange(begin, end))
+            else:
+                copies.append((start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)).flatten())
+            ends.append(ends[-1] + len(copies[-1]))
         cuts = [ends[len(self.tiles) * k // self.parts] for k in range(self.parts + 1)]
         return list(torch.cat(copies).tensor_split(cuts[1:-1]))
 
@@ -166,7 +178,8 @@ class Program:
     column: Tensor  # (batch, variables): the diagonal of T
     share: Tensor  # (batch, copies): of the reduced cost of the variable
     norm: Tensor  # (batch,)
-    size: Tensor  # (batch,) float64: squared length of the largest primal points over the inverse column sums
+    reach: Tensor  # (batch, variables): magnitudes that bounds allow and rows ask for
+    size: Tensor  # (batch,) float64: squared length of the point that they are, over inverse column sums
     coupling: CouplingRows | None  # rows beside the blocks, which come after theirs, in units of their own
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
@@ -184,7 +197,9 @@ class Program:
         """
         box = VariableBox.of(problem)
         low, high = problem.spread(box.lower), problem.spread(box.upper)
-        columns, boxes = torch.zeros_like(low), torch.zeros_like(low)
+        reach = torch.maximum(box.lower.abs(), box.upper.abs())
+        far = reach.max()
+        columns, boxes, needed = (torch.zeros_like(low) for _ in range(3))
         matrices, lower, upper, units, rows, uses, numbers = [], [], [], [], [], [], []
         for group in problem.groups:
             stated = group.type.constraints()
@@ -220,9 +235,16 @@ class Program:
             uses.append(used[:, kept].flatten(1))
             group.rows(columns).copy_(transposed(size, used[:, kept].to(low)))
             group.rows(boxes).fill_(float(isinstance(group.type, Box)))
+            sides = [side.view(len(low), -1, group.blocks) for side in (lower[-1], upper[-1])]
+            finite = _finite(*sides)
+            # Entries are 1 at most, so that a side beyond all bounds asks for more than these allow.
+            loose = not finite.numel() or bool((finite[finite > 0] < far).any())
+            group.rows(needed).copy_(_reached(size, finite) if loose else far)
         takers = problem.spread(problem.collect(boxes))
         share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
         met, coupling = problem.coupling.collect(columns[:, : problem.in_blocks]), None
+        index = problem.coupling.index.expand(len(needed), -1)
+        need = torch.zeros_like(problem.cost).scatter_reduce(1, index, needed[:, : problem.in_blocks], "amax")
         if problem.rows is not None:
             coupling, unit = _in_own_units(problem.rows)
             sums = coupling.absolute()
@@ -232,16 +254,20 @@ class Program:
             units.append(unit.expand_as(coupling.lower))
             rows.append(sums.activity(torch.ones_like(problem.cost)))
             uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
+            own = _finite(coupling.lower, coupling.upper)[:, coupling.row] / coupling.entry.abs()
+            need = need.scatter_reduce(1, coupling.column.expand(len(need), -1), own.nan_to_num(0.0, 0.0), "amax")
         # Without entries any step is as good.
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
-        largest = torch.maximum(box.lower.abs(), box.upper.abs())
-        size = in_order(largest.double() / column.double() * largest.double())  # squares may be beyond single precision
+        need = torch.where(need > 0, need, need.amax(1, keepdim=True))
+        reach = torch.where(need > 0, torch.minimum(reach, need), reach)
+        size = in_order(reach.double() / column.double() * reach.double())  # squares may be beyond single precision
         many = max(len(m) for m in matrices)
-        entries = torch.cat([m.expand(many, -1, -1, -1).flatten(1) for m in matrices], 1)
+        beside = [] if coupling is None else [coupling.entry.expand(many, -1)]
+        entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
         kept_entries, layout = _views(entries, matrices), None
-        if low.device.type == "cpu" and not problem.coupling.maps and coupling is None:
+        if low.device.type == "cpu" and not problem.coupling.maps:
             parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
-            layout = Layout.of(problem, kept_entries, parts if _work(entries, row, share) >= DIVIDED else 1)
+            layout = Layout.of(problem, kept_entries, coupling, parts if _work(entries, row, share) >= DIVIDED else 1)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         one = torch.ones_like(low[:, 0])
         program = cls(
@@ -255,6 +281,7 @@ class Program:
             column,
             share,
             one,
+            reach,
             size,
             coupling,
             tuple(numbers),
@@ -294,7 +321,7 @@ class Program:
         if (layout := self.layout) is not None and (loops := self.loops()) is not None:
             out = torch.zeros_like(self.row)
             units = len(x) * len(layout.tiles)
-            loops.activity(units, layout.groups, layout.tiles, problem.coupling.places, self.entries, x, out)
+            loops.activity(units, layout.groups, layout.tiles, layout.sparse, problem.coupling.places, self.entries, x, out)
             return out
         copies = problem.coupling.spread(x)
         parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)]
@@ -302,13 +329,13 @@ class Program:
 
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
         """What every block adds to A^T y: ``(batch, rows) -> (batch, copies)``."""
-        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
-            out = y.new_zeros(len(y), problem.copies)
-            loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, out)
-            return out
         copies = y.new_empty(len(y), problem.copies)
-        for (group, own), matrix in zip(self._by_groups(problem, y), self.matrices, strict=True):
-            group.rows(copies).copy_(transposed(matrix, own))
+        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
+            copies.zero_()
+            loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, copies)
+        else:
+            for (group, own), matrix in zip(self._by_groups(problem, y), self.matrices, strict=True):
+                group.rows(copies).copy_(transposed(matrix, own))
         if self.coupling is not None:
             first = y.shape[1] - self.coupling.count
             copies[:, problem.in_blocks :] = y[:, first:] * self.unit[:, first:]
@@ -325,6 +352,10 @@ class Program:
         if self.layout is None:
             return problem.collect(copies)[:, None]
         index, out = problem.coupling.index, copies.new_zeros(len(y), self.parts, problem.coupling.variables)
+        if (rows := self.coupling) is not None:
+            own = rows.entry * y[:, y.shape[1] - rows.count :][:, rows.row]
+            copies = torch.cat([copies[:, : problem.in_blocks], own], 1)
+            index = torch.cat([index, rows.column.expand(len(index), -1)], 1)
         if self.parts == 1 and all(group.blocks <= TILE for group in problem.groups):  # they lie as their tiles come
             return out.scatter_add_(2, index.expand(len(y), -1)[:, None], copies[:, None])
         for own, total in zip(self.layout.order, out.unbind(1), strict=True):
@@ -369,6 +400,7 @@ class Program:
             share=pick(self.share, rows),
             norm=pick(self.norm, rows),
             coupling=None if self.coupling is None else self.coupling.select(rows),
+            reach=pick(self.reach, rows),
             size=pick(self.size, rows),
         )
 
@@ -461,6 +493,23 @@ def transposed(matrix: Tensor, y: Tensor) -> Tensor:
     return _combined(matrix, y)
 
 
+def _reached(entries: Tensor, sides: Tensor) -> Tensor:
+    """What each variable must be to meet a side of a row alone, the most of all rows: ``(batch, dim, blocks)``.
+
+    ``entries`` ``(batch or 1, rows, dim, blocks or 1)`` are magnitudes, as are the sides ``(batch, rows, blocks)``.  Bounds of
+    variables may be far beyond that.
+    """
+    most = sides.new_zeros(len(sides), entries.shape[2], sides.shape[2])
+    for own, side in zip(entries.unbind(1), sides[:, :, None].unbind(1), strict=True):
+        most = torch.maximum(most, torch.where(own > 0, side / own, 0.0))
+    return most
+
+
+def _finite(lower: Tensor, upper: Tensor) -> Tensor:
+    """The larger magnitude of two sides, of those that there are."""
+    return torch.maximum(*(torch.where(torch.isfinite(side), side.abs(), 0.0) for side in (lower, upper)))
+
+
 def _combined(columns: Tensor, factors: Tensor) -> Tensor:
     """Sum of columns ``(n, k, rows, blocks or 1)`` times factors ``(batch, k, blocks)``, from first to last as loops add.
 
@@ -506,7 +555,8 @@ def _tiled(terms: Tensor) -> Tensor:
 
 def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
     """The matrices of all groups ``(n, rows, dim, blocks or 1)`` in their entries ``(n, entries)``."""
-    parts: list[Tensor] = list(torch.split(entries, [m[0].numel() for m in shapes], 1))
+    sizes = [m[0].numel() for m in shapes]
+    parts: list[Tensor] = list(torch.split(entries[:, : sum(sizes)], sizes, 1))
     return tuple(part.view(len(part), *m.shape[1:]) for part, m in zip(parts, shapes, strict=True))
 
 

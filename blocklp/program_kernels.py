@@ -25,6 +25,9 @@ EXACT = {"nsz"}
 NEAR = 64
 """Variables of a block up to which their values are gathered once for all of its rows."""
 
+BESIDE = 2
+"""The mark of rows beside the blocks."""
+
 GRAIN = 64
 """Tiles that are worth waking a thread."""
 
@@ -43,9 +46,25 @@ def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: A
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _row(group: Any, entries: Any, r: int, first: int, count: int, place: Any, values: Any, near: Any, reached: Any) -> None:
+def _sparse(group: Any, entries: Any, first: int, count: int, sparse: Any, values: Any, reached: Any) -> None:
+    """A tile of rows beside the blocks times the values of their variables."""
+    starts, column = sparse
+    for q in range(count):
+        total = entries.dtype.type(0)
+        for k in range(starts[first + q], starts[first + q + 1]):
+            total += entries[group[5] + k] * values[column[k]]
+        reached[q] = total
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def _row(
+    group: Any, entries: Any, r: int, first: int, count: int, sparse: Any, place: Any, values: Any, near: Any, reached: Any
+) -> None:
     """Row r of a tile of blocks times the values of its variables, which ``near`` holds if there is room."""
     start, dim, blocks, own = group[0], group[1], group[2], group[6]
+    if own == BESIDE:
+        _sparse(group, entries, first, count, sparse, values, reached)
+        return
     base = group[5] + r * dim * (blocks if own else 1)
     reached[:count] = 0
     for i in range(dim):
@@ -85,9 +104,16 @@ def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, co
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _push(group: Any, entries: Any, first: int, count: int, y: Any, place: Any, copy: Any, sums: Any) -> None:
+def _push(group: Any, entries: Any, first: int, count: int, y: Any, sparse: Any, place: Any, copy: Any, sums: Any) -> None:
     """Transposed rows of a tile of blocks times y, added to the sums of the variables."""
     start, dim, blocks = group[0], group[1], group[2]
+    if group[6] == BESIDE:
+        starts, column = sparse
+        for q in range(first, first + count):
+            dual = y[group[4] + q]
+            for k in range(starts[q], starts[q + 1]):
+                sums[column[k]] += entries[group[5] + k] * dual
+        return
     for i in range(dim):
         _column(group, entries, i, first, count, y, copy)
         at = start + i * blocks + first
@@ -107,7 +133,7 @@ def _total(sums: Any, first: int, count: int, total: Any) -> None:
 
 
 @kernel(GRAIN, fastmath=EXACT)
-def activity(begin: int, stop: int, groups: Any, tiles: Any, places: Any, entries: Any, x: Any, out: Any) -> None:
+def activity(begin: int, stop: int, groups: Any, tiles: Any, sparse: Any, places: Any, entries: Any, x: Any, out: Any) -> None:
     """Rows times x, a tile a unit: ``(batch, variables) -> (batch, rows)``."""
     near = np.empty((min(groups[:, 1].max(), NEAR), TILE), x.dtype)
     for unit in range(begin, stop):
@@ -116,7 +142,8 @@ def activity(begin: int, stop: int, groups: Any, tiles: Any, places: Any, entrie
         _gather(group, first, count, places[b % len(places)], x[b], near)
         for r in range(group[3]):
             at = group[4] + r * group[2] + first
-            _row(group, entries[b % len(entries)], r, first, count, places[b % len(places)], x[b], near, out[b, at : at + count])
+            reached, place = out[b, at : at + count], places[b % len(places)]
+            _row(group, entries[b % len(entries)], r, first, count, sparse, place, x[b], near, reached)
 
 
 @kernel(GRAIN, fastmath=EXACT)
@@ -163,6 +190,7 @@ def _blocks(
     eta: Any,
     back: Any,
     stored: bool,
+    sparse: Any,
     place: Any,
     entries: Any,
     given: Any,
@@ -180,7 +208,7 @@ def _blocks(
     for r in range(group[3]):
         at = group[4] + r * group[2] + first
         end = at + count
-        _row(group, entries, r, first, count, place, x, near, reached)
+        _row(group, entries, r, first, count, sparse, place, x, near, reached)
         dual, active, weight = y[at:end], a[at:end], length[at:end]
         for q in range(count):
             w[q] = eta * weight[q] * dual[q] - (reached[q] + reached[q] - active[q])
@@ -194,7 +222,7 @@ def _blocks(
             _advance(dual, y0[at:end], w[:count], back)
             _advance(active, a0[at:end], reached[:count], back)
     if not stored:
-        _push(group, entries, first, count, y, place, reached, pulled)
+        _push(group, entries, first, count, y, sparse, place, reached, pulled)
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
@@ -291,7 +319,7 @@ def _stage(
     room: Any,
 ) -> None:
     """A part of a stage of a pass over one instance."""
-    groups, tiles, place, entries = tables
+    groups, tiles, sparse, place, entries = tables
     x, y = own[:3], own[3:]
     eta, age, passed, kind = scalars[0][b], scalars[1][b], before + stage // STAGES + 1, stage % STAGES
     one = near.dtype.type(1)
@@ -308,7 +336,7 @@ def _stage(
         pulled[part] = 0
         for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
             group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
-            _blocks(group, first, count, eta, back, stored, place, entries, rows, x[2], y, pulled[part], near, room)
+            _blocks(group, first, count, eta, back, stored, sparse, place, entries, rows, x[2], y, pulled[part], near, room)
     elif kind == 2 and look:
         for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
             _step_of_rows(groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2], y, rows[3], room, sums[t])
@@ -328,7 +356,7 @@ def _stage(
                 at = group[4] + r * group[2] + first
                 _settle(y[0][at : at + count], y[1][at : at + count], y[2][at : at + count], restarted, back)
                 _settle(y[3][at : at + count], y[4][at : at + count], y[5][at : at + count], restarted, back)
-            _push(group, entries, first, count, y[0], place, room[0], pulled[part])
+            _push(group, entries, first, count, y[0], sparse, place, room[0], pulled[part])
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
@@ -364,12 +392,12 @@ def passes(
     its inverse; ``own`` x, that of the origin and that of the step, the same of y, and of the activity of the rows; ``scalars`` the
     weight, passes of the epoch, squared residual, that at the origin, and the first weight.
     """
-    groups, tiles = layout
+    groups, tiles, sparse = layout
     near, room = np.empty((min(groups[:, 1].max(), NEAR), TILE), entries.dtype), np.empty((3, TILE), entries.dtype)
     shared = parts > 1 and len(pulled) == 1
     for unit in range(begin, stop):
         b = 0 if shared else unit
-        tables = groups, tiles, places[b % len(places)], entries[b % len(entries)]
+        tables = groups, tiles, sparse, places[b % len(places)], entries[b % len(entries)]
         given = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])], variables[3][b]
         sides = rows[0][b], rows[1][b], rows[2][b], rows[3][b]
         mine = own[0][b], own[1][b], own[2][b], own[3][b], own[4][b], own[5][b], own[6][b], own[7][b], own[8][b]
@@ -407,6 +435,7 @@ def _towards(
     first: int,
     count: int,
     slack: Any,
+    sparse: Any,
     place: Any,
     entries: Any,
     sides: Any,
@@ -424,7 +453,7 @@ def _towards(
     for r in range(group[3]):
         at = group[4] + r * group[2] + first
         end = at + count
-        _row(group, entries, r, first, count, place, point, near, reached)
+        _row(group, entries, r, first, count, sparse, place, point, near, reached)
         low, high, allowed = lower[at:end], upper[at:end], slack[at:end]
         for q in range(count):
             off[q] = max(off[q], max(low[q] - reached[q], reached[q] - high[q]) - allowed[q])
@@ -463,7 +492,7 @@ def project(
     ``variables`` are the points, lower and upper bounds and the diagonal of T, ``own`` the duals, those ahead, and room for new ones;
     all are zero at first, and so are the sums.
     """
-    groups, tiles = layout
+    groups, tiles, sparse = layout
     parts, near = pulled.shape[1], np.empty((min(groups[:, 1].max(), NEAR), TILE), entries.dtype)
     room = np.empty((4, TILE), entries.dtype)
     for b in range(begin, stop):
@@ -484,7 +513,7 @@ def project(
             off, back = False, 0.0
             for t in range(len(tiles)):
                 group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
-                bad, part = _towards(group, first, count, slack[b], place, own_entries, sides, point, mine, near, room)
+                bad, part = _towards(group, first, count, slack[b], sparse, place, own_entries, sides, point, mine, near, room)
                 off, back = off or bad, back + part
             if not off:
                 break
@@ -499,4 +528,4 @@ def project(
                         for q in range(at, at + count):
                             ahead[q] = new[q] + momentum * (new[q] - y[q])
                         y[at : at + count] = new[at : at + count]
-                    _push(group, own_entries, first, count, ahead, place, room[0], pulled[b, part])
+                    _push(group, own_entries, first, count, ahead, sparse, place, room[0], pulled[b, part])

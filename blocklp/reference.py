@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 
 from blocklp.assembly import Bounds
@@ -130,6 +131,20 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
     # All variables have finite bounds, so that nothing is unbounded.
     empty = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
     return ("infeasible" if status in empty else highs.modelStatusToString(status).lower()), None
+
+
+def program_of(lp: Any) -> LinearProgram:
+    """The LP that a ``highspy.HighsLp`` holds; integers are relaxed."""
+    import highspy
+
+    shape = lp.num_row_, lp.num_col_
+    parts = tuple(np.array(part) for part in (lp.a_matrix_.value_, lp.a_matrix_.index_, lp.a_matrix_.start_))
+    by_rows = lp.a_matrix_.format_ == highspy.MatrixFormat.kRowwise
+    filled = csr_array(parts, shape=shape) if by_rows else csc_array(parts, shape=shape).tocsr() if shape[1] else csr_array(shape)
+    cost, above, below, low, high = (
+        np.array(side, dtype=np.float64) for side in (lp.col_cost_, lp.row_lower_, lp.row_upper_, lp.col_lower_, lp.col_upper_)
+    )
+    return LinearProgram(cost, filled, above, below, low, high, float(lp.offset_), lp.sense_ == highspy.ObjSense.kMaximize)
 
 
 def loaded_highs(program: LinearProgram, **options: Any) -> Any:

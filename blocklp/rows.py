@@ -66,6 +66,11 @@ class CouplingRows:
         """Number of rows."""
         return self.lower.shape[1]
 
+    @property
+    def starts(self) -> Tensor:
+        """Where the entries of every row begin: ``(rows + 1,)`` int64."""
+        return torch.searchsorted(self.row, torch.arange(self.count + 1, device=self.row.device))
+
     def activity(self, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``, added up from the first entry of a row to its last."""
         return _products(self.entry, self.column, self.row, x, self.count)

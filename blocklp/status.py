@@ -17,6 +17,7 @@ class Status(IntEnum):
     INFEASIBLE = 6
     INTERRUPTED = 7
     NUMERICAL_ERROR = 8
+    UNBOUNDED = 9
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")
@@ -46,4 +47,5 @@ MESSAGES = {
     Status.INFEASIBLE: "Proved infeasible: the bound is above the largest value that the variable bounds allow.",
     Status.INTERRUPTED: "Interrupted by the user or a callback; the bound is the best so far.",
     Status.NUMERICAL_ERROR: "The iterates became non-finite; the bound is the best so far. Use float64 or another eta.",
+    Status.UNBOUNDED: "The value falls without end along a ray from a feasible point; variables without bounds allow it.",
 }

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.lp.cli import register as register_lp
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main, until
 from blocklp.problems.verification.cli import register
 
@@ -161,6 +162,7 @@ bad input or if time ran out before there was a bound, 130 after an interrupt (w
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help=HELP)
 register(app)
 register_densecrf(app)
+register_lp(app)
 
 
 @app.command("demo")

@@ -13,6 +13,7 @@ PAGES = [
     "docs/start.md",
     "docs/own-block-type.md",
     "docs/certificate.md",
+    "docs/linear-programs.md",
     "docs/nodes.md",
     "docs/verification.md",
     "docs/densecrf.md",

@@ -75,10 +75,10 @@ class Pdhg(Method):
     resumed = 250  # passes that count as made: epochs of a few passes would throw the weight about where all is nearly settled
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> PdhgState:
-        """Write the LP out and ask the oracles once: x at the mean of their answers within bounds, y at zero."""
+        """Write the LP out and ask the oracles once: x at the mean of their answers within bounds and reach of rows, y at zero."""
         program = problem.program
         points, value = problem.min_oracle(duals)
-        x = program.box.clip(problem.mean(points))
+        x = program.box.clip(torch.minimum(torch.maximum(problem.mean(points), -program.reach), program.reach))
         now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
         residual = torch.zeros_like(value, dtype=torch.float64)
         weight = program.weight(problem.cost)
@@ -149,7 +149,7 @@ class Pdhg(Method):
             many,
             state.passes,
             torch.tensor(limits, dtype=torch.float64),
-            (layout.groups, layout.tiles),
+            (layout.groups, layout.tiles, layout.sparse),
             problem.coupling.places,
             program.entries,
             (problem.cost, program.box.lower, program.box.upper, program.column),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -69,6 +70,18 @@ def labelling(side: int) -> bl.Model:
     return m
 
 
+def beside(rows: int, batch: int = 1) -> bl.Model:
+    """Blocks, variables that no block holds, and sparse rows beside them, some of which are empty."""
+    draw, n = np.random.default_rng(rows), rows + 40
+    m = bl.Model(batch)
+    x = m.variable("x", n, lower=0, upper=draw.uniform(0.5, 1.5, n))
+    m.add(AtMostOne(5), x[np.arange(20).reshape(4, 5)])
+    matrix = sp.random_array((rows, n), density=4 / n, rng=draw, data_sampler=lambda size: draw.normal(size=size))
+    m.add_rows(matrix, x, -0.1 - draw.random((batch, rows)), 0.2)
+    m.minimize(draw.normal(size=(batch, n)) @ x)
+    return m
+
+
 def begun(p: Decomposition, method: bl.Pdhg | None = None) -> PdhgState:
     return (method or bl.Pdhg()).start(p, p.to_dual(p.cost), None)
 
@@ -77,7 +90,7 @@ def random(shape: tuple[int, ...], seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4)])
+@pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4), beside(30, 2)])
 def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
     p = model.compile().decomposition()
     rows = Program.build(p)
@@ -88,7 +101,7 @@ def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
         assert bool((2 * product.abs() <= dot(x / rows.column, x) + dot(y / rows.row, y)).all())
 
 
-@pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4)])
+@pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4), beside(30, 2)])
 def test_steps_are_as_long_as_the_rows_allow(model: bl.Model) -> None:
     p = model.compile().decomposition()
     rows = Program.build(p)
@@ -122,7 +135,7 @@ def same(one: PdhgState, other: PdhgState) -> bool:
 @pytest.mark.parametrize("both", [0], indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("divided", [0, 10**12])
-@pytest.mark.parametrize("model", [roof(300, 0), mixed(0), mixed(1, 5), labelling(12)])
+@pytest.mark.parametrize("model", [roof(300, 0), mixed(0), mixed(1, 5), labelling(12), beside(600), beside(40, 3)])
 def test_loops_give_the_bits_of_tensor_operations(
     model: bl.Model, divided: int, dtype: torch.dtype, loops_after: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

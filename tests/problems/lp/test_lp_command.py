@@ -1,0 +1,104 @@
+"""``blocklp lp``: files in, one object out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from blocklp.errors import FormatError
+from blocklp.problems.cli import app
+from blocklp.problems.lp import read_linear_program
+
+pytest.importorskip("highspy")
+
+# Dantzig's transport of cans: optimum 153.675 (GAMS library, trnsport).
+CANS = """Minimize
+ cost: 0.225 sn + 0.153 sc + 0.162 st + 0.225 dn + 0.162 dc + 0.126 dt
+Subject To
+ seattle: sn + sc + st <= 350
+ diego: dn + dc + dt <= 600
+ newyork: sn + dn >= 325
+ chicago: sc + dc >= 300
+ topeka: st + dt >= 275
+End
+"""
+FREE = """NAME FREE
+ROWS
+ N obj
+ G one
+ E two
+COLUMNS
+ x obj 1 one 1
+ x two 1
+ y obj 2 one 1
+ y two -1
+RHS
+ RHS one 3 two 1
+BOUNDS
+ FR BND x
+ FR BND y
+ENDATA
+"""
+
+
+def run(*arguments: str, code: int = 0) -> dict[str, object]:
+    result = CliRunner().invoke(app, ["lp", *arguments, "--json"])
+    assert result.exit_code == code, result.output
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_a_known_optimum_in_one_object(tmp_path: Path) -> None:
+    path = tmp_path / "cans.lp.gz"
+    path.write_bytes(gzip.compress(CANS.encode()))
+    found = run(str(path), "--tol", "1e-6", "--solution")
+    assert {"status", "bound", "safe_bound", "primal", "gap", "seconds", "rows", "columns"} <= set(found)
+    assert found["status"] == "optimal" and (found["rows"], found["columns"]) == (5, 6)
+    assert found["primal"] == pytest.approx(153.675, rel=1e-5)
+    assert 153.675 * (1 - 1e-5) <= found["bound"] <= 153.675  # type: ignore[operator]
+    assert set(found["x"]) == {"sn", "sc", "st", "dn", "dc", "dt"}  # type: ignore[call-overload]
+
+
+def test_free_variables(tmp_path: Path) -> None:
+    """x + y >= 3 and x - y = 1: x = 2, y = 1, value 4."""
+    path = tmp_path / "free.MPS"
+    path.write_text(FREE)
+    found = run(str(path))
+    assert found["status"] == "optimal" and found["primal"] == pytest.approx(4, rel=1e-4)
+    assert found["bound"] == pytest.approx(4, rel=1e-4)
+
+
+def test_what_has_no_optimum_is_said_to_have_none(tmp_path: Path) -> None:
+    path = tmp_path / "none.lp"
+    path.write_text("Minimize\n x\nSubject To\n a: x + y >= 2\n b: x + y <= 1\nEnd\n")
+    assert run(str(path), code=1)["status"] == "infeasible"
+    path.write_text("Minimize\n - x\nSubject To\n a: x - y <= 1\nEnd\n")
+    assert run(str(path), code=1)["status"] == "unbounded"
+
+
+def test_integers_are_relaxed_and_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "whole.lp"
+    path.write_text("Maximize\n x\nSubject To\n a: 2 x <= 3\nGeneral\n x\nEnd\n")
+    found = run(str(path))
+    assert found["integers_relaxed"] == 1 and found["primal"] == pytest.approx(1.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("a.txt", "", "are read from .mps and .lp"),
+        ("a.lp", "Minimize\n x ][\n", "cannot read"),
+        ("b.lp", "Minimize\n [ x ^ 2 ] / 2\nEnd\n", "quadratic"),
+    ],
+)
+def test_wrong_files_are_refused_by_name(name: str, text: str, word: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(FormatError, match=word):
+        read_linear_program(path)
+    result = CliRunner().invoke(app, ["lp", str(path)])
+    assert result.exit_code == 2 and name in result.stderr and "Traceback" not in result.stderr
