@@ -17,16 +17,7 @@ FOLDER = "BLOCKLP_LP_FILES"
 """Environment variable with the folder; the files are not part of the project."""
 
 LIMIT, TOLERANCE = 60.0, 1e-4
-QUICK = """Minimize
- cost: 0.225 sn + 0.153 sc + 0.162 st + 0.225 dn + 0.162 dc + 0.126 dt
-Subject To
- seattle: sn + sc + st <= 350
- diego: dn + dc + dt <= 600
- newyork: sn + dn >= 325
- chicago: sc + dc >= 300
- topeka: st + dt >= 275
-End
-"""
+QUICK = "Minimize\n x + 2 y\nSubject To\n a: x + y >= 3\n b: x - y <= 1\nEnd\n"
 
 
 def record(path: Path, limit: float) -> Record:
@@ -80,7 +71,7 @@ def run(quick: bool) -> list[Record]:
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "cans.lp"
+            path = Path(folder) / "quick.lp"
             path.write_text(QUICK)
             return [record(path, 10.0)]
     folder = os.environ.get(FOLDER)

@@ -100,7 +100,7 @@ def records(size: tuple[int, int, float]) -> list[Record]:
         m = data.model()
         found = m.solve(tol=TOLERANCE, passes=100_000, time_limit=LIMIT)
         seconds = time.perf_counter() - began
-        price = -found.duals["rows"][0].flatten().numpy()
+        price = found.duals["rows"][0].flatten().numpy()
         x = found.x["x"][0].numpy()
         done = found.status[0] is bl.Status.OPTIMAL
         record(what, seconds if done else None, int(found.passes), data.bound(price), data.repaired(x))

@@ -35,7 +35,7 @@ class LinearProgramSolver(ConicSolver):
 
     def cite(self, data: dict[str, Any]) -> str:
         """Where the method is from."""
-        return "A. Desmaison. Proximal and Frank-Wolfe methods for block-bounded linear programs. Thesis, University of Oxford."
+        return "H. Lu and J. Yang (2024), Restarted Halpern PDHG for linear programming."
 
     def solve_via_data(
         self, data: dict[str, Any], warm_start: bool, verbose: bool, solver_opts: dict[str, Any], solver_cache: Any = None

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from blocklp.deadline import Deadline
 from blocklp.linear_program import Array, LinearProgram
+from blocklp.lp.judge import EPS
 
 ROUNDS = 100
 """Most rounds over all rows: each may pass a bound on by one row."""
-
-EPS = float(np.finfo(np.float64).eps)
 
 
 def implied_bounds(program: LinearProgram, deadline: Deadline | None = None) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ STATUSES = {
     Status.OPTIMAL: (0, "Optimization terminated successfully: value and proved bound agree within the tolerance."),
     Status.PASS_LIMIT: (1, "Iteration limit reached; the bound is valid."),
     Status.TIME_LIMIT: (1, "Time limit reached; the bound is valid."),
-    Status.INFEASIBLE: (2, "The problem is infeasible: a ray proves it."),
+    Status.INFEASIBLE: (2, "The problem is infeasible: rows or a ray prove it."),
     Status.UNBOUNDED: (3, "The problem is unbounded: the value falls along a ray from a feasible point."),
 }
 """SciPy's numbers."""

@@ -38,8 +38,8 @@ class LinearSolution:
     ----------
     status : Status
         ``OPTIMAL`` where the point satisfies all rows and bounds within the tolerance, and value and bound are as near as asked.
-    bound, safe_bound : float
-        No feasible point is better, but for what ``declared`` says; infinite where nothing is proved.  Rounding is charged in both.
+    bound : float
+        No feasible point is better, but for what ``declared`` says; infinite where nothing is proved.  All rounding is charged.
     primal : float
         The value of ``x``; infinite where no feasible point was found.
     gap : float
@@ -60,7 +60,6 @@ class LinearSolution:
 
     status: Status
     bound: float
-    safe_bound: float
     primal: float
     gap: float
     x: Array
@@ -126,7 +125,7 @@ def solve_linear_program(
     if ends is not None:
         return _without_optimum(ends, program, seconds)
     bound, primal, price = sign * best.bound, sign * best.primal, sign * best.price
-    return LinearSolution(status, bound, bound, primal, best.gap(), best.x, price, best.declared, best.reach, spent, seconds)
+    return LinearSolution(status, bound, primal, best.gap(), best.x, price, best.declared, best.reach, spent, seconds)
 
 
 def _search(best: _Best, reduced: Presolved | None, tol: float, passes: int, deadline: Deadline) -> tuple[Status, int]:
@@ -157,7 +156,7 @@ def _without_optimum(status: Status, program: LinearProgram, seconds: float) -> 
     """What is known of an LP that is infeasible or unbounded."""
     value = math.inf if (status is Status.INFEASIBLE) != program.maximize else -math.inf
     x, price = np.full(len(program.c), np.nan), np.full(len(program.row_lower), np.nan)
-    return LinearSolution(status, value, value, value, 0.0, x, price, np.zeros(0, dtype=np.int64), math.inf, 0, seconds)
+    return LinearSolution(status, value, value, 0.0, x, price, np.zeros(0, dtype=np.int64), math.inf, 0, seconds)
 
 
 def _state(x: Array, price: Array) -> State:
