@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from blocklp.methods import Adam as Adam
     from blocklp.methods import Admm as Admm
     from blocklp.methods import Bundle as Bundle
+    from blocklp.methods import DantzigWolfe as DantzigWolfe
     from blocklp.methods import MinMarginals as MinMarginals
     from blocklp.methods import Pdhg as Pdhg
     from blocklp.methods import Polyak as Polyak
@@ -86,6 +87,7 @@ else:
                 "Adam",
                 "Admm",
                 "Bundle",
+                "DantzigWolfe",
                 "MinMarginals",
                 "Pdhg",
                 "Polyak",

@@ -24,6 +24,7 @@ from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ModelError, OptionError, OracleError, UnknownNameError
 from blocklp.expression import Expression, Values, View, coefficients
 from blocklp.model import BOX, Blocks, Model
+from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import of_type, shown
 from blocklp.rows import CouplingRows
 
@@ -62,7 +63,10 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
     for same, scope in scopes:
         deadline.check(BUILDING)
-        kind = instances.restricted(same, instances.own(scope), lower, upper, needs_box)
+        own = instances.own(scope)
+        kind = instances.restricted(same, own, lower, upper, needs_box)
+        if kind.nonnegative_costs:
+            kind = NonnegativeCosts(kind, _taken(upper, own))
         if same[0].maps is not None:
             maps[start, start + scope[0].numel()] = same[0].maps
         groups.append(_group(same[0].name, kind, [len(b.scope) for b in same], scope, start, instances, device))
@@ -398,7 +402,8 @@ def _extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, T
         cost = torch.zeros(rows, count, dim, dtype=torch.float64)
         cost[..., d] = 1
         least[..., d] = kind.min_oracle(cost)[1]
-        most[..., d] = -kind.min_oracle(-cost)[1]
+        if not kind.nonnegative_costs:
+            most[..., d] = -kind.min_oracle(-cost)[1]
     return least, most
 
 

@@ -183,6 +183,10 @@ class BlockType:
     by_rows : bool
         Whether its few :meth:`constraints` are the quickest way to deal with it: ``method="auto"`` then works on the rows of
         all blocks, if all types state them.
+    nonnegative_costs : bool
+        Whether :meth:`min_oracle` takes no negative costs, as shortest paths by Dijkstra's algorithm do.  It is then asked with the
+        nonnegative part of costs; what negative ones could gain is charged by the upper bounds of the variables.  Bounds stay valid,
+        and lose nothing where multipliers are not negative: with costs and rows that only charge for what blocks use.
     stateless : bool
         Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says is asked once for all
         models that share it, and it must be hashable.  Classes state it anew.
@@ -200,6 +204,7 @@ class BlockType:
     dim: int | None = None
     block_data: tuple[str, ...] = ()
     by_rows: bool = False
+    nonnegative_costs: bool = False
     stateless: bool = False
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:

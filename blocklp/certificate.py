@@ -29,6 +29,7 @@ from blocklp.exact import Exact, rounded_down
 from blocklp.finite import FiniteVertices
 from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import ROWS, Blocks, Model
+from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import numbers, of_type
 from blocklp.row_expression import RowConstraint
 from blocklp.state import State
@@ -363,6 +364,7 @@ def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: 
     """Sum of the values that the type's own oracle returns, less the error that it admits or some roundings; and magnitudes."""
     restricted = kind.restrict(torch.as_tensor(low)[None], torch.as_tensor(high)[None])
     own = (kind if restricted is None else restricted).select(torch.tensor([instance]))
+    own = NonnegativeCosts(own, torch.as_tensor(high)[None]) if own.nonnegative_costs else own
     cost = torch.as_tensor(duals)[None]
     (point, value), error = own.min_oracle(cost), own.value_error(cost)
     reach = np.maximum(np.maximum(np.abs(low), np.abs(high)), point[0].abs().numpy())

@@ -182,6 +182,8 @@ class Expression(Compared):
         return Expression(self.model, self.shape, (), constant)
 
     def __add__(self, other: object) -> Expression:
+        if _is_rows(other):
+            return NotImplemented
         added = self._other(other)
         return Expression(self.model, self.shape, self.terms + added.terms, self.constant + added.constant)
 
@@ -191,6 +193,8 @@ class Expression(Compared):
         return self * -1.0
 
     def __sub__(self, other: object) -> Expression:
+        if _is_rows(other):
+            return NotImplemented
         return self + -self._other(other)
 
     def __rsub__(self, other: object) -> Expression:
@@ -385,6 +389,11 @@ class Variable(View):
     def upper(self) -> Tensor:
         """Upper bounds."""
         return self._upper
+
+
+def _is_rows(value: object) -> bool:
+    """Whether it is what a matrix times variables gives, which adds expressions to itself."""
+    return isinstance(value, Compared) and not isinstance(value, Expression | View)
 
 
 def _is_matrix(value: Any, batch: int, width: int) -> bool:

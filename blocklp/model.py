@@ -466,6 +466,7 @@ class Model:
 def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
     # Sevenths are no floats, and tell an oracle that calculates in single precision.
     sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
+    sevenths = sevenths.abs() if kind.nonnegative_costs else sevenths
     largest = 0.0
     for cost in (sevenths, torch.zeros_like(sevenths)):
         answer = kind.min_oracle(cost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from blocklp.box import Box
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
 from blocklp.factored import FactoredBlock
@@ -9,6 +10,7 @@ from blocklp.methods.adam import Adam
 from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.bundle import Bundle
+from blocklp.methods.dantzig_wolfe import DantzigWolfe
 from blocklp.methods.min_marginals import MinMarginals
 from blocklp.methods.pdhg import Pdhg
 from blocklp.methods.polyak import Polyak
@@ -17,12 +19,14 @@ from blocklp.methods.proxbc import ProxBC
 from blocklp.methods.proxfw import ProxFW
 from blocklp.methods.smooth import Smooth
 from blocklp.methods.supergradient import Supergradient
+from blocklp.restricted_master import available
 
 METHODS: dict[str, type] = {
     "prox": Prox,
     "admm": Admm,
     "bundle": Bundle,
     "pdhg": Pdhg,
+    "dantzig-wolfe": DantzigWolfe,
     "proxbc": ProxBC,
     "proxfw": ProxFW,
     "polyak": Polyak,
@@ -33,13 +37,19 @@ METHODS: dict[str, type] = {
 }
 """Names accepted as ``method=`` beside ``"auto"``; an instance with settings of its own is accepted too."""
 
+MASTERED = 20_000
+"""Blocks of a batch up to which ``"auto"`` takes a restricted master for types that state no constraints."""
+
 
 def as_method(method: str | Method, problem: Decomposition) -> Method:
     """Look a method up by name; ``"auto"`` chooses by what the block types of a problem can do.
 
-    That is ADMM, except for blocks made of parts (layers of networks): their parts take steps of their own, which
-    :class:`Prox` combines better; and for blocks that are dealt with by rows (:attr:`BlockType.by_rows`), where all types state
-    theirs: on choices, knapsacks and polytopes :class:`Pdhg` takes a fraction of the time.
+    - Blocks made of parts (layers of networks): :class:`Prox`, which combines the steps of their parts.
+    - Types that state no constraints, and not too many blocks: :class:`DantzigWolfe`, whose master gives a primal point for any
+      oracle.
+    - Rows beside the blocks, or blocks that are dealt with by rows (:attr:`BlockType.by_rows`): :class:`Pdhg`, which takes a
+      fraction of the time on choices, knapsacks and polytopes.
+    - All else: :class:`Admm`.
 
     Raises
     ------
@@ -53,7 +63,10 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     if method == "auto":
         if any(isinstance(g.type, FactoredBlock) for g in problem.groups):
             return Prox()
-        rows = problem.rows is not None or (problem.testable and any(g.type.by_rows for g in problem.groups))
+        if not problem.testable:
+            few = problem.batch * sum(g.blocks for g in problem.groups if type(g.type) is not Box) <= MASTERED
+            return DantzigWolfe() if problem.rows is not None or (few and available()) else Admm()
+        rows = problem.rows is not None or any(g.type.by_rows for g in problem.groups)
         return Pdhg() if rows else Admm()
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
@@ -62,8 +75,10 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
 
 def _rowed(method: Method, problem: Decomposition) -> Method:
     """Refuse rows to methods that know blocks only."""
-    if problem.rows is not None and not isinstance(method, Pdhg):
-        raise OptionError(f"method {type(method).__name__} knows blocks only, and the model has rows; choose 'auto' or 'pdhg'")
+    if problem.rows is not None and not isinstance(method, Pdhg | DantzigWolfe):
+        raise OptionError(
+            f"method {type(method).__name__} knows blocks only, and the model has rows; choose 'auto', 'pdhg' or 'dantzig-wolfe'"
+        )
     return method
 
 
@@ -72,6 +87,7 @@ __all__ = [
     "Adam",
     "Admm",
     "Bundle",
+    "DantzigWolfe",
     "Method",
     "MethodState",
     "MinMarginals",

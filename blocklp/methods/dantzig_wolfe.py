@@ -1,0 +1,147 @@
+r"""Dantzig and Wolfe's decomposition: multipliers from a master over the points seen so far, stabilised by smoothing.
+
+A pass asks every oracle once, at
+
+.. math:: \lambda = \alpha \hat\lambda + (1 - \alpha) \lambda^{*},
+
+between the best multipliers so far and the duals of the restricted master (:mod:`blocklp.restricted_master`; smoothing, Wentges
+1997).  Points that improve the master join it, and it is solved again.  If none does, the bound has come closer to the value of the
+master by the part :math:`1 - \alpha` at least, and the next pass goes on from there with half the smoothing.  :math:`\alpha` falls
+where the supergradient at :math:`\lambda` points on towards :math:`\lambda^{*}`, and grows where it does not (Pessoa, Sadykov, Uchoa
+and Vanderbeck 2018, algorithm 1).
+
+The master's own solution is a primal point in the hull of the points that the oracles returned, so that no block type need state its
+constraints.  Its value falls and the bound rises until they meet: after finitely many passes, where oracles return vertices.  That
+pays where blocks are few or their oracles dear; the master is a linear program of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition
+from blocklp.errors import MissingDependencyError, install
+from blocklp.methods.base import Method, MethodState, where
+from blocklp.restricted_master import MasterSolution, RestrictedMaster, available
+
+
+@dataclass
+class Column:
+    """The column generation of one instance: what is no tensor in the state.
+
+    Attributes
+    ----------
+    master : RestrictedMaster
+        The master.
+    solution : MasterSolution or None
+        Its last solution.
+    smoothing : float
+        alpha.
+    """
+
+    master: RestrictedMaster
+    solution: MasterSolution | None = None
+    smoothing: float = 0.5
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One a instance."""
+
+    own: tuple[Column, ...]
+
+    def select(self, rows: Tensor) -> Columns:
+        """Those of some instances."""
+        return Columns(tuple(self.own[i] for i in rows.tolist()))
+
+
+@dataclass(frozen=True)
+class DantzigWolfeState(MethodState):
+    """State of :class:`DantzigWolfe`; ``points`` solve the master."""
+
+    answers: Tensor  # (batch, copies): what the oracles returned at the multipliers
+    best: Tensor  # (batch, copies): the best multipliers so far
+    best_value: Tensor  # (batch,)
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class DantzigWolfe(Method):
+    """Column generation with a master that HiGHS solves; nothing to set."""
+
+    cadence = 1
+
+    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> DantzigWolfeState:
+        """Ask the oracles at the first multipliers, and state the masters.
+
+        Raises
+        ------
+        MissingDependencyError
+            If highspy is not installed.
+        """
+        if not available():
+            raise MissingDependencyError(f"method 'dantzig-wolfe' needs the package highspy: {install('highs')}")
+        answers, value = problem.min_oracle(duals)
+        columns = Columns(tuple(Column(RestrictedMaster(problem, i)) for i in range(problem.batch)))
+        return DantzigWolfeState(duals, value, answers, torch.ones_like(value), answers, duals, value, columns)
+
+    def step(self, problem: Decomposition, state: DantzigWolfeState) -> DantzigWolfeState:
+        """Add points to the masters, solve these, and ask the oracles near their duals."""
+        points, duals = state.points.clone(), state.duals.clone()
+        for i, own in enumerate(state.columns.own):
+            found = self._advanced(problem, own, state, i)
+            if found is not None:
+                points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
+                near = own.smoothing * state.best[i].double() + (1 - own.smoothing) * torch.from_numpy(found.duals).to(duals.device)
+                duals[i] = near.to(duals)
+        answers, value = problem.min_oracle(duals)
+        better = value > state.best_value
+        return replace(
+            state,
+            duals=duals,
+            value=value,
+            points=points,
+            answers=answers,
+            best=where(better, duals, state.best),
+            best_value=torch.where(better, value, state.best_value),
+        )
+
+    def _advanced(self, problem: Decomposition, own: Column, state: DantzigWolfeState, i: int) -> MasterSolution | None:
+        """The solution of an instance's master with the points of the last answers."""
+        answers = state.answers[i, : problem.in_blocks].double().cpu().numpy()
+        blocks = np.arange(own.master.layout.blocks)
+        if (last := own.solution) is not None:
+            saved = own.master.reduced_costs(last, answers)
+            size = np.abs(last.convexity) + abs(last.value) / max(1, len(blocks))
+            blocks = np.flatnonzero(saved < -self.improving(state.duals.dtype) * size)
+            if not len(blocks):
+                if own.smoothing or not last.violation:
+                    own.smoothing = 0.0 if own.smoothing < 0.1 else own.smoothing / 2
+                    return last
+                own.master.raise_penalty()
+            else:
+                self._smooth(own, state, i)
+        if len(blocks):
+            own.master.add(answers, blocks)
+        own.solution = own.master.solve(problem.deadline.left()) or own.solution
+        return own.solution
+
+    @staticmethod
+    def improving(dtype: torch.dtype) -> float:
+        """Part of the value of a block by which a point must improve the master: more than rounding and HiGHS's tolerance."""
+        return max(1e-9, 16 * torch.finfo(dtype).eps)
+
+    def _smooth(self, own: Column, state: DantzigWolfeState, i: int) -> None:
+        """Less smoothing where the supergradient of the dual points on towards the duals of the master."""
+        assert own.solution is not None
+        towards = torch.from_numpy(own.solution.duals).to(state.best.device) - state.best[i].double()
+        # Along directions that keep the sum of multipliers, the answers themselves are a supergradient.
+        rise = float(state.answers[i].double() @ towards)
+        if rise > 0:
+            own.smoothing = own.smoothing / 1.1 if own.smoothing >= 0.5 else max(0.0, own.smoothing - 0.1 * (1 - own.smoothing))
+        else:
+            own.smoothing = own.smoothing + 0.1 * (1 - own.smoothing)
