@@ -224,8 +224,18 @@ class Expression(Compared):
 
     __rmatmul__ = __matmul__
 
-    def sum(self) -> Expression:
-        """Sum of all entries: an expression of shape ``()``."""
+    def sum(self, axis: int | None = None) -> Expression:
+        """Sum of all entries, an expression of shape ``()``, or along an axis, which the shape then lacks.
+
+        Raises
+        ------
+        ShapeError
+            If there is no such axis.
+        ModelError
+            If the expression holds parameters, which are summed over all entries only.
+        """
+        if axis is not None:
+            return self._sum_along(axis)
         terms = []
         for t in self.terms:
             if t.parameter is not None:
@@ -234,6 +244,20 @@ class Expression(Compared):
                 lead = len(t.factor)
                 terms.append(Term(t.index.reshape(-1), t.factor.expand(lead, *t.index.shape).reshape(lead, -1), None))
         return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
+
+    def _sum_along(self, axis: object) -> Expression:
+        if isinstance(axis, bool) or not isinstance(axis, int) or not -len(self.shape) <= axis < len(self.shape):
+            raise ShapeError(f"an expression of shape {self.shape} has no axis {shown(axis)}")
+        axis = axis - len(self.shape) if axis >= 0 else axis
+        if any(t.parameter is not None for t in self.terms):
+            raise ModelError("the expression holds parameters, which are summed over all entries only; leave the axis out")
+        parts = [
+            Term(index, factor, None)
+            for t in self.terms
+            for index, factor in zip(t.index.unbind(axis), t.factor.expand(-1, *t.index.shape).unbind(axis), strict=True)
+        ]
+        constant = self.constant.sum(axis)
+        return Expression(self.model, tuple(constant.shape[1:]), tuple(parts), constant)
 
     def evaluate(self, values: Values | None = None) -> tuple[Tensor, Tensor]:
         """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression, with other values of parameters.
@@ -308,9 +332,9 @@ class View(Compared):
     def _times(self, index: Tensor, factor: Tensor) -> Expression:
         return Expression(self.model, tuple(index.shape), (Term(index, factor, None),), _constant(tuple(index.shape)))
 
-    def sum(self) -> Expression:
-        """Sum of all entries."""
-        return self.expression().sum()
+    def sum(self, axis: int | None = None) -> Expression:
+        """Sum of all entries, or along an axis: see :meth:`Expression.sum`."""
+        return self.expression().sum(axis)
 
     @property
     def T(self) -> View:

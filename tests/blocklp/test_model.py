@@ -241,3 +241,22 @@ def test_a_type_that_models_share_is_asked_again_for_other_shapes() -> None:
         m.add(kind, y[[[0, 1], [2, 3]]])
         with pytest.raises(OracleError, match="returned point"):
             m.add(kind, y[[[0, 1], [2, 3], [4, 5]]])
+
+
+def test_sums_along_an_axis_are_those_of_numpy() -> None:
+    m = bl.Model(batch=2)
+    x = m.variable("x", (3, 4), lower=0, upper=1)
+    cost = np.random.default_rng(0).normal(size=(2, 3, 4))
+    m.minimize(x.sum())
+    point = np.random.default_rng(1).uniform(size=(2, 12))
+    for axis in (0, 1, -1, -2):
+        expression = (torch.from_numpy(cost) * x + 2.0).sum(axis)
+        total = (cost * point.reshape(2, 3, 4) + 2.0).sum(axis if axis < 0 else axis + 1)
+        assert expression.shape == total.shape[1:]
+        weight = np.arange(1.0, 1 + expression.shape[0])
+        coefficients, constant = (weight * expression).sum().evaluate()
+        np.testing.assert_allclose((coefficients.numpy() * point).sum(1) + constant.numpy(), total @ weight)
+    with pytest.raises(ShapeError, match="axis 2"):
+        x.sum(2)
+    with pytest.raises(ModelError, match="parameters"):
+        (m.parameter("c", (3, 4)) * x).sum(0)
