@@ -254,7 +254,7 @@ class Program:
             units.append(unit.expand_as(coupling.lower))
             rows.append(sums.activity(torch.ones_like(problem.cost)))
             uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
-            own = _finite(coupling.lower, coupling.upper)[:, coupling.row] / coupling.entry.abs()
+            own = _finite(coupling.lower, coupling.upper)[:, coupling.row] * coupling.entry.abs()
             need = need.scatter_reduce(1, coupling.column.expand(len(need), -1), own.nan_to_num(0.0, 0.0), "amax")
         # Without entries any step is as good.
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
@@ -427,6 +427,11 @@ class Program:
         y = torch.cat([*parts, whole[:, first:]], 1).to(self.row) / self.unit
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
 
+    def proved(self, problem: Decomposition, y: Tensor) -> Tensor:
+        """The sum of y times the sides at which each row is least, ``(batch, rows) -> (batch,)``."""
+        side = torch.where(y > 0, self.lower, self.upper)
+        return self.product(problem, y, torch.where(torch.isfinite(side), side, 0.0))
+
     def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
         """What every copy gets of the reduced costs that multipliers ``(batch, copies)`` leave: ``(batch, copies)``."""
         reduced = problem.spread(problem.cost - problem.collect(duals))
@@ -494,14 +499,15 @@ def transposed(matrix: Tensor, y: Tensor) -> Tensor:
 
 
 def _reached(entries: Tensor, sides: Tensor) -> Tensor:
-    """What each variable must be to meet a side of a row alone, the most of all rows: ``(batch, dim, blocks)``.
+    """What rows ask of each variable, the most of all rows: ``(batch, dim, blocks)``.
 
-    ``entries`` ``(batch or 1, rows, dim, blocks or 1)`` are magnitudes, as are the sides ``(batch, rows, blocks)``.  Bounds of
-    variables may be far beyond that.
+    The variable with the largest entry of a row meets its side alone; others are asked in proportion to their entries, so that small
+    ones do not count.  ``entries`` ``(batch or 1, rows, dim, blocks or 1)`` are magnitudes, 1 at most, as are the sides
+    ``(batch, rows, blocks)``.  Bounds of variables may be far beyond that.
     """
     most = sides.new_zeros(len(sides), entries.shape[2], sides.shape[2])
     for own, side in zip(entries.unbind(1), sides[:, :, None].unbind(1), strict=True):
-        most = torch.maximum(most, torch.where(own > 0, side / own, 0.0))
+        most = torch.maximum(most, side * own)
     return most
 
 

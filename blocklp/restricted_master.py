@@ -9,8 +9,10 @@ Its solution is a primal point of the whole problem, for any oracle, and its dua
 the copies, those of :math:`l \le A x \le u` are the prices of the rows.  Both forms of the dual come from it: the thesis's
 Lagrangean decomposition where blocks share variables, Dantzig and Wolfe's where rows couple them.
 
-The copy of a variable in its first block stands for the variable, so that nothing is added where blocks share none.  Bounds become
-rows once a point leaves them.  All rows may be violated at a penalty, which grows while the solution pays it.
+Blocks of types that state their constraints are in the master by these, not by points; where all are, the master is the LP itself.
+Else the copy of a variable in its first block stands for the variable, so that nothing is added where blocks share none.  Bounds of
+such variables become rows once a point leaves them.  Rows between blocks known by points may be violated at a penalty, which grows
+while the solution pays it.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, hstack, vstack
 from torch import Tensor
 
+from blocklp.block import Constraints
 from blocklp.box import Box
-from blocklp.decomposition import Decomposition
+from blocklp.decomposition import Decomposition, Group
 from blocklp.small_lp import PRIMAL_SIMPLEX, quiet_highs
 
 Array = NDArray[np.float64]
@@ -34,8 +37,8 @@ Numbers = NDArray[np.int64]
 FIRST_PENALTY, GROWTH = 1.0, 10.0
 """Of what the costs of variables come to at most, in the unit of a row; and what it is multiplied by where a solution pays it."""
 
-ALONE, ELASTIC = -2, -1
-"""What columns are that are no points: variables that only a box holds, and violations of rows."""
+HELD, ELASTIC = -2, -1
+"""What columns are that are no points: variables, and violations of rows."""
 
 
 @dataclass(frozen=True)
@@ -70,45 +73,67 @@ class Layout:
     Attributes
     ----------
     block : ndarray
-        ``(copies in blocks,)`` int64: number of the block that a copy is in; -1 in boxes and in blocks that only pad.
+        ``(copies in blocks,)`` int64: number of the block that a copy is in, of those known by points; else -1.
     variable : ndarray
         ``(copies in blocks,)`` int64: the variable of each copy.
     blocks : int
-        Number of blocks.
+        Number of blocks known by points.
     first : ndarray
-        ``(variables,)`` int64: the copy that stands for each variable, -1 where only a box holds it.
+        ``(variables,)`` int64: the copy that stands for each variable, -1 where the master holds the variable itself.
+    linked : ndarray
+        ``(links,)`` int64: copies in blocks known by points that stand for no variable.
     boxed : ndarray
         ``(copies in boxes,)`` int64: their numbers.
-    linked : ndarray
-        ``(links,)`` int64: copies in blocks that stand for no variable.
+    held : ndarray
+        ``(variables held,)`` int64: those that are in a box alone or in a block known by its constraints.
+    payer : ndarray
+        ``(variables held,)`` int64: the copy that gets the reduced cost of each: in a box, or else in a block whose constraints imply
+        the bounds.
+    stated : tuple of tuple
+        Rows of blocks known by their constraints, one group after the other: a matrix ``(rows, copies in blocks)``, and their sides.
     """
 
     block: Numbers
     variable: Numbers
     blocks: int
     first: Numbers
-    boxed: Numbers
     linked: Numbers
+    boxed: Numbers
+    held: Numbers
+    payer: Numbers
+    stated: tuple[csr_array, Array, Array]
 
     @classmethod
     def of(cls, problem: Decomposition, instance: int) -> Layout:
         """The layout of one instance."""
-        index = problem.coupling.index
+        index, width = problem.coupling.index, problem.cost.shape[1]
         variable = index[instance if len(index) > 1 else 0].cpu().numpy()
-        block, boxed, count = np.full(problem.in_blocks, -1), [np.zeros(0, np.int64)], 0
-        for group in problem.groups:
+        bounds = tuple(_instance(t, instance) for t in (problem.lower, problem.upper))
+        block, boxed, count = np.full(problem.in_blocks, -1), np.zeros(problem.in_blocks, dtype=bool), 0
+        payer, stated = np.full(width, -1), [(csr_array((0, problem.in_blocks)), np.zeros(0), np.zeros(0))]
+        for group in sorted(problem.groups, key=lambda g: type(g.type) is Box):  # boxes pay first
             valid = np.ones(group.blocks, dtype=bool) if group.alive is None else group.alive[instance].cpu().numpy() > 0
+            copies = np.flatnonzero(np.tile(valid, group.dim)) + group.start
             if type(group.type) is Box:
-                boxed.append(np.flatnonzero(np.tile(valid, group.dim)) + group.start)
-                continue
-            own = np.where(valid, count + np.cumsum(valid) - 1, -1)
-            block[group.start : group.stop] = np.tile(own, group.dim)
-            count += int(valid.sum())
-        copies = np.flatnonzero(block >= 0)
-        first = np.full(problem.cost.shape[1], -1)
+                boxed[copies] = True
+                payer[variable[copies]] = copies
+            elif (rows := group.type.constraints()) is not None:
+                payer[variable[copies]] = copies
+                stated.append(_stated(group, rows, valid, instance, variable, bounds, problem.in_blocks))
+            else:
+                block[copies] = np.tile(count + np.arange(valid.sum()), group.dim)
+                count += int(valid.sum())
+        copies, first = np.flatnonzero(block >= 0), np.full(width, -1)
         first[variable[copies[::-1]]] = copies[::-1]
+        by_rows = np.setdiff1d(np.flatnonzero(payer >= 0), variable[boxed])  # and what a box holds, where a stated block does too
+        for matrix, _, _ in stated:
+            by_rows = np.union1d(by_rows, variable[np.unique(matrix.indices)])
+        first[by_rows] = -1
         linked = copies[first[variable[copies]] != copies]
-        return cls(block, variable, count, first, np.concatenate(boxed), linked)
+        held = np.flatnonzero((payer >= 0) & (first < 0))
+        matrices, lower, upper = zip(*stated, strict=True)
+        rows = csr_array(vstack(matrices, format="csr")), np.concatenate(lower), np.concatenate(upper)
+        return cls(block, variable, count, first, linked, np.flatnonzero(boxed), held, payer[held], rows)
 
 
 class RestrictedMaster:
@@ -133,13 +158,13 @@ class RestrictedMaster:
             rows = csr_array((problem.rows.entry.double().cpu().numpy(), coords), shape=(problem.rows.count, width))
             sides = _instance(problem.rows.lower, instance), _instance(problem.rows.upper, instance)
         linked, self.priced = layout.linked, rows.shape[0]
-        self.row_lower, self.row_upper = (np.append(side, np.zeros(len(linked))) for side in sides)
-        # Coupling rows, and a row for each linked copy: the variable less the copy.
+        # Coupling rows, then a row for each linked copy, the variable less the copy, then rows of blocks.
+        matrix, *own = layout.stated
+        self.row_lower, self.row_upper = (np.concatenate([s, np.zeros(len(linked)), t]) for s, t in zip(sides, own, strict=True))
         links = _selection(layout.variable[linked], width)
-        self.by_variable = csr_array(vstack([rows, links], format="csr"))
-        self.by_copy = csr_array(
-            vstack([csr_array((self.priced, self.in_blocks)), -_selection(linked, self.in_blocks)], format="csr")
-        )
+        self.by_variable = csr_array(vstack([rows, links, matrix @ _selection(layout.variable, width)], format="csr"))
+        blank = [csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0]))]
+        self.by_copy = csr_array(vstack([blank[0], -_selection(linked, self.in_blocks), blank[1]], format="csr"))
         self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
         self.values = csr_array((np.ones(len(self.stands)), (self.stands, layout.first[self.stands])), shape=(width, self.in_blocks))
         self.bounded = np.zeros(0, np.int64)  # variables whose bounds are rows
@@ -152,6 +177,8 @@ class RestrictedMaster:
         """Add points of blocks: those entries of ``points`` ``(copies in blocks,)`` that belong to ``blocks``, in rising order."""
         if self.highs is None:
             self._begin(points)
+        if not len(blocks):
+            return
         number = np.full(self.layout.blocks + 1, -1)
         number[blocks] = np.arange(len(blocks))
         column = number[self.layout.block]  # boxes and blocks that only pad read the last one
@@ -167,10 +194,11 @@ class RestrictedMaster:
         )
         self.points.append(own)
 
-    def solve(self, seconds: float) -> MasterSolution | None:
-        """Solve the master for at most so many seconds; None where that does not suffice."""
+    def solve(self, seconds: float, iterations: int = 2**31 - 1) -> MasterSolution | None:
+        """Solve the master in at most so many seconds and iterations; None where these do not suffice, or it is infeasible."""
         import highspy
 
+        self.highs.setOptionValue("simplex_iteration_limit", iterations)
         self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(0.0, min(seconds, 1e9)))  # its clock runs on
         self.highs.run()
         if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -180,12 +208,10 @@ class RestrictedMaster:
         owner = self.owner[self.owner >= 0]
         weights = np.maximum(x[self.owner >= 0], 0)
         weights /= np.bincount(owner, weights, self.layout.blocks)[owner]
-        points = csc_array(hstack(self.points, format="csc")) @ weights
-        values = self.values @ points
-        alone = self.alone
-        values[alone] = np.clip(x[self.owner == ALONE] * self.unit[alone], self.lower[alone], self.upper[alone])
-        boxed = self.layout.boxed
-        points[boxed] = values[self.layout.variable[boxed]]
+        points = csc_array(hstack([csc_array((self.in_blocks, 0)), *self.points], format="csc")) @ weights
+        values, held = self.values @ points, self.layout.held
+        values[held] = np.clip(x[self.owner == HELD] * self.unit[held], self.lower[held], self.upper[held])
+        points = np.where(self.layout.block < 0, values[self.layout.variable], points)
         value, violation = self.highs.getInfo().objective_function_value, x[self.owner == ELASTIC].max(initial=0.0)
         return MasterSolution(value * self.scale, points, *self._multipliers(dual * self.scale), float(violation))
 
@@ -205,9 +231,10 @@ class RestrictedMaster:
         return np.asarray(value - solution.convexity)
 
     def _begin(self, points: Array) -> None:
-        """State the rows, in units that the first points suggest, and the variables that only a box holds."""
+        """State the rows, in units that the first points suggest, and the variables that the master holds itself."""
         self.highs = quiet_highs()
-        for name, value in {"presolve": "off", "solver": "simplex", "simplex_strategy": PRIMAL_SIMPLEX}.items():
+        options = {"presolve": "off", "solver": "simplex"} | ({"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else {})
+        for name, value in options.items():
             self.highs.setOptionValue(name, value)
         mine, seen = self.layout.block >= 0, np.zeros(len(self.cost))
         np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
@@ -220,13 +247,14 @@ class RestrictedMaster:
         first = self.highs.getNumRow()
         lower, upper = self.row_lower / self.row_unit, self.row_upper / self.row_unit
         self._rows(lower, upper)
-        boxed = self.layout.variable[self.layout.boxed]
-        self.alone = alone = boxed[self.layout.first[boxed] < 0]
-        own = _scaled(self.by_variable[:, alone].multiply(self.unit[alone][None]), self.row_unit)
-        columns = csc_array(vstack([csr_array((first, len(alone))), own], format="csc"))
-        cost, low, high = self.cost[alone] * self.unit[alone] / self.scale, self.lower[alone], self.upper[alone]
-        self._columns(columns, cost, low / self.unit[alone], high / self.unit[alone], owner=np.full(len(alone), ALONE))
-        self._elastic(first, lower, upper)
+        held = self.layout.held
+        own = _scaled(self.by_variable[:, held].multiply(self.unit[held][None]), self.row_unit)
+        columns = csc_array(vstack([csr_array((first, len(held))), own], format="csc"))
+        cost, low, high = self.cost[held] * self.unit[held] / self.scale, self.lower[held], self.upper[held]
+        self._columns(columns, cost, low / self.unit[held], high / self.unit[held], owner=np.full(len(held), HELD))
+        if self.layout.blocks:
+            among = self.priced + len(self.layout.linked)  # rows of blocks are kept
+            self._elastic(first, lower[:among], upper[:among])
 
     def _bound(self, values: csr_array) -> None:
         """State the bounds of variables that new points ``(variables, points)`` leave."""
@@ -278,10 +306,14 @@ class RestrictedMaster:
         price = np.where(np.isfinite(np.where(price > 0, self.row_lower, self.row_upper)), price, 0.0)
         bound[self.bounded] = dual[first + len(self.row_unit) :] / self.unit[self.bounded]
         left = self.cost - self.by_variable.T @ price
-        duals, boxed = np.zeros(self.copies), layout.variable[layout.boxed]
+        links = self.priced + len(layout.linked)
+        duals = np.zeros(self.copies)
+        duals[: self.in_blocks] = layout.stated[0].T @ price[links:]
         duals[layout.first[self.stands]] = (left - bound)[self.stands]
-        duals[layout.linked] = price[self.priced :]
-        duals[layout.boxed] = np.where(layout.first[boxed] >= 0, bound[boxed], left[boxed])
+        duals[layout.linked] = price[self.priced : links]
+        stands = layout.boxed[layout.first[layout.variable[layout.boxed]] >= 0]
+        duals[stands] = bound[layout.variable[stands]]
+        duals[layout.payer] += left[layout.held]
         duals[self.in_blocks :] = price[: self.priced]
         return duals, dual[:first]
 
@@ -295,6 +327,35 @@ def _instance(values: Tensor, instance: int) -> Array:
     """One instance of ``(batch or 1, ...)`` in float64."""
     picked: Array = values[instance if len(values) > 1 else 0].double().cpu().numpy()
     return picked
+
+
+def _stated(
+    group: Group, rows: Constraints, valid: NDArray[np.bool_], instance: int, variable: Numbers, bounds: tuple[Array, Array], copies: int
+) -> tuple[csr_array, Array, Array]:
+    """Rows of a group's valid blocks over their copies, and those bounds of blocks that the bounds of variables do not imply."""
+    number, shift = np.flatnonzero(valid), group.blocks * np.arange(group.dim)
+    lower, upper = (np.broadcast_to(_instance(t, instance), (group.blocks, t.shape[-1]))[number] for t in (rows.lower, rows.upper))
+    own, count = _instance(rows.matrix, instance), lower.shape[1]
+    block, row, column = np.nonzero(own)
+    entry = own[block, row, column]
+    if len(own) == 1:  # one for all blocks
+        parts = (np.broadcast_to(t, (len(number), len(entry))).ravel() for t in (entry, row, column))
+        entry, row, column = parts
+        block = np.repeat(number, len(entry) // max(1, len(number)))
+    else:
+        kept = valid[block]
+        entry, block, row, column = entry[kept], block[kept], row[kept], column[kept]
+    place = np.cumsum(valid)[block] - 1
+    shape = len(number) * count, copies
+    matrix = csr_array((entry, (place * count + row, group.start + shift[column] + block)), shape=shape)
+    if rows.below is None or rows.above is None:
+        return matrix, lower.ravel(), upper.ravel()
+    index = group.start + number[:, None] + shift
+    low, high = (np.broadcast_to(_instance(t, instance), (group.blocks, group.dim))[number] for t in (rows.below, rows.above))
+    tight = np.flatnonzero((low > bounds[0][variable[index]]) | (high < bounds[1][variable[index]]))
+    unit = _selection(index.ravel()[tight], copies)
+    sides = (np.append(a.ravel(), b.ravel()[tight]) for a, b in ((lower, low), (upper, high)))
+    return csr_array(vstack([matrix, unit], format="csr")), *sides
 
 
 def _selection(index: Numbers, width: int) -> csr_array:

@@ -125,8 +125,7 @@ class DantzigWolfe(Method):
                 own.master.raise_penalty()
             else:
                 self._smooth(own, state, i)
-        if len(blocks):
-            own.master.add(answers, blocks)
+        own.master.add(answers, blocks)
         own.solution = own.master.solve(problem.deadline.left()) or own.solution
         return own.solution
 

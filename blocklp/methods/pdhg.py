@@ -41,6 +41,7 @@ from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.program import Program, added, summed
+from blocklp.shrinking import shrinking
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,11 @@ class Pdhg(Method):
         if not state.passes:
             return state
         x, y, _ = state.bar
-        duals = state.program.pull(problem, y)
+        program = state.program
+        duals = program.pull(problem, y)
+        bounds = program.box.lower, program.box.upper
+        factor = shrinking(program.proved(problem, y), problem.collect(duals), problem.cost, *bounds)
+        duals = duals * factor.to(duals)[:, None]
         return replace(state, duals=duals + state.program.reduced(problem, duals), points=problem.spread(x))
 
     def in_loops(self, problem: Decomposition) -> bool:
