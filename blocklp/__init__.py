@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from blocklp.methods import Prox as Prox
     from blocklp.methods import ProxBC as ProxBC
     from blocklp.methods import ProxFW as ProxFW
+    from blocklp.methods import Race as Race
     from blocklp.methods import Smooth as Smooth
     from blocklp.methods import Supergradient as Supergradient
     from blocklp.model import Blocks as Blocks
@@ -94,6 +95,7 @@ else:
                 "Prox",
                 "ProxBC",
                 "ProxFW",
+                "Race",
                 "Smooth",
                 "Supergradient",
             ],

@@ -17,13 +17,13 @@ from scipy.sparse import coo_array, vstack
 from torch import Tensor
 
 from blocklp.block import BlockType
-from blocklp.box import Box
+from blocklp.box import BOX, Box
 from blocklp.coupling import Coupling, Linear
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ModelError, OptionError, OracleError, UnknownNameError
 from blocklp.expression import Expression, Values, View, coefficients
-from blocklp.model import BOX, Blocks, Model
+from blocklp.model import Blocks, Model
 from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import of_type, shown
 from blocklp.rows import CouplingRows

@@ -9,6 +9,9 @@ from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError
 
+BOX = "box"
+"""Name of the blocks that the compiler adds for variables whose bounds no block implies."""
+
 
 class Box(BlockType):
     r"""The box :math:`\{x : lower \le x \le upper\}`.

@@ -335,7 +335,7 @@ class _Lane:
             if self._known():
                 self._improve(self.state.duals, self.state.value)
             # A check that has to evaluate makes a pass of its own.
-            if self.passes + (not self._known()) >= self.due or self._out_of_budget():
+            if self.passes + (not self._known()) >= self.due or self.method.due(self.state) or self._out_of_budget():
                 began = limits.deadline.elapsed()
                 self.state = self.method.finish(self.iterated, self.state)
                 self._check()
@@ -427,6 +427,8 @@ class _Lane:
         out.status[rows] = status
         out.passes[rows] = self.passes
         out.seconds[rows] = seconds
+        if not self.parked:
+            self.state = self.method.checked(self.iterated, self.state, gap)
         done = status.nonzero()[:, 0]
         if len(done):
             self._leave(status, done)

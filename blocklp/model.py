@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType
+from blocklp.box import BOX
 from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from blocklp.row_expression import RowConstraint
     from blocklp.solution import Solution
     from blocklp.solver import Solver
-
-BOX = "box"
-"""Name of the blocks that the compiler adds for variables whose bounds no block implies."""
 
 ROWS = "rows"
 """Name of the prices of all rows beside the blocks, in states and multipliers."""

@@ -22,14 +22,16 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, hstack, vstack
 from torch import Tensor
 
 from blocklp.block import Constraints
-from blocklp.box import Box
+from blocklp.box import BOX
 from blocklp.decomposition import Decomposition, Group
-from blocklp.small_lp import PRIMAL_SIMPLEX, quiet_highs
+from blocklp.shrinking import shrinking
+from blocklp.small_lp import PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -108,18 +110,18 @@ class Layout:
         """The layout of one instance."""
         index, width = problem.coupling.index, problem.cost.shape[1]
         variable = index[instance if len(index) > 1 else 0].cpu().numpy()
-        bounds = tuple(_instance(t, instance) for t in (problem.lower, problem.upper))
+        bounds = _instance(problem.lower, instance), _instance(problem.upper, instance)
         block, boxed, count = np.full(problem.in_blocks, -1), np.zeros(problem.in_blocks, dtype=bool), 0
         payer, stated = np.full(width, -1), [(csr_array((0, problem.in_blocks)), np.zeros(0), np.zeros(0))]
-        for group in sorted(problem.groups, key=lambda g: type(g.type) is Box):  # boxes pay first
+        for group in sorted(problem.groups, key=lambda g: g.name == BOX):  # boxes last: they pay
             valid = np.ones(group.blocks, dtype=bool) if group.alive is None else group.alive[instance].cpu().numpy() > 0
             copies = np.flatnonzero(np.tile(valid, group.dim)) + group.start
-            if type(group.type) is Box:
+            if group.name == BOX:
                 boxed[copies] = True
                 payer[variable[copies]] = copies
-            elif (rows := group.type.constraints()) is not None:
+            elif (own := group.type.constraints()) is not None:
                 payer[variable[copies]] = copies
-                stated.append(_stated(group, rows, valid, instance, variable, bounds, problem.in_blocks))
+                stated.append(_stated(group, own, valid, instance, variable, bounds, problem.in_blocks))
             else:
                 block[copies] = np.tile(count + np.arange(valid.sum()), group.dim)
                 count += int(valid.sum())
@@ -175,8 +177,7 @@ class RestrictedMaster:
 
     def add(self, points: Array, blocks: Numbers) -> None:
         """Add points of blocks: those entries of ``points`` ``(copies in blocks,)`` that belong to ``blocks``, in rising order."""
-        if self.highs is None:
-            self._begin(points)
+        self.begin(points)
         if not len(blocks):
             return
         number = np.full(self.layout.blocks + 1, -1)
@@ -230,15 +231,20 @@ class RestrictedMaster:
         value = np.bincount(self.layout.block[mine], solution.duals[mine] * points[mine], self.layout.blocks)
         return np.asarray(value - solution.convexity)
 
-    def _begin(self, points: Array) -> None:
-        """State the rows, in units that the first points suggest, and the variables that the master holds itself."""
+    def begin(self, points: Array | None = None) -> None:
+        """State the rows, in units that the first points suggest, and the variables that the master holds itself, once."""
+        if self.highs is not None:
+            return
         self.highs = quiet_highs()
-        options = {"presolve": "off", "solver": "simplex"} | ({"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else {})
+        tight = {f"{kind}_feasibility_tolerance": TOLERANCE for kind in ("primal", "dual")}
+        strategy = {"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else {}
+        options = {"presolve": "off", "solver": "simplex", **tight, **strategy}
         for name, value in options.items():
             self.highs.setOptionValue(name, value)
         mine, seen = self.layout.block >= 0, np.zeros(len(self.cost))
-        np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
-        reach = np.minimum(np.maximum(np.abs(self.lower), np.abs(self.upper)), seen.max(initial=0.0) or np.inf)
+        if points is not None:
+            np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
+        reach = np.minimum(np.maximum(np.abs(self.lower), np.abs(self.upper)), self._asked(seen.max(initial=0.0)))
         self.unit = _power_of_two(np.where(seen > 0, seen, reach))
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
         self.row_unit = _power_of_two(abs(self.by_variable).multiply(self.unit[None]).tocsr().max(axis=1).toarray().reshape(-1))
@@ -255,6 +261,20 @@ class RestrictedMaster:
         if self.layout.blocks:
             among = self.priced + len(self.layout.linked)  # rows of blocks are kept
             self._elastic(first, lower[:among], upper[:among])
+
+    def _asked(self, most: float) -> Array:
+        """What rows ask of each variable, the most of all: their sides, in units of their largest entry, times that of the variable.
+
+        ``most`` where none asks for anything, or what others are asked for where that is zero.
+        """
+        sides = (np.where(np.isfinite(side), np.abs(side), 0.0) for side in (self.row_lower, self.row_upper))
+        size = abs(self.by_variable)
+        if not size.nnz:
+            return np.full(len(self.cost), most or np.inf)
+        largest = size.max(axis=1).toarray().reshape(-1)
+        scaled = np.maximum(*sides) / np.where(largest > 0, largest, np.inf) ** 2
+        asked = size.multiply(scaled[:, None]).tocsr().max(axis=0).toarray().reshape(-1)
+        return np.where(asked > 0, asked, most or asked.max(initial=0.0) or np.inf)
 
     def _bound(self, values: csr_array) -> None:
         """State the bounds of variables that new points ``(variables, points)`` leave."""
@@ -305,6 +325,8 @@ class RestrictedMaster:
         bound = np.zeros(len(self.cost))
         price = np.where(np.isfinite(np.where(price > 0, self.row_lower, self.row_upper)), price, 0.0)
         bound[self.bounded] = dual[first + len(self.row_unit) :] / self.unit[self.bounded]
+        if not layout.blocks:
+            price = price * self._shrinking(price)
         left = self.cost - self.by_variable.T @ price
         links = self.priced + len(layout.linked)
         duals = np.zeros(self.copies)
@@ -316,6 +338,13 @@ class RestrictedMaster:
         duals[layout.payer] += left[layout.held]
         duals[self.in_blocks :] = price[: self.priced]
         return duals, dual[:first]
+
+    def _shrinking(self, price: Array) -> float:
+        """The best factor of the prices of rows, where these are all there is."""
+        side = np.where(price > 0, self.row_lower, self.row_upper)
+        value = float(price @ np.where(price != 0, side, 0.0))
+        tables = (self.by_variable.T @ price, self.cost, self.lower, self.upper)
+        return float(shrinking(torch.tensor([value]).double(), *(torch.from_numpy(np.asarray(t))[None] for t in tables)))
 
 
 def available() -> bool:
@@ -330,7 +359,13 @@ def _instance(values: Tensor, instance: int) -> Array:
 
 
 def _stated(
-    group: Group, rows: Constraints, valid: NDArray[np.bool_], instance: int, variable: Numbers, bounds: tuple[Array, Array], copies: int
+    group: Group,
+    rows: Constraints,
+    valid: NDArray[np.bool_],
+    instance: int,
+    variable: Numbers,
+    bounds: tuple[Array, Array],
+    copies: int,
 ) -> tuple[csr_array, Array, Array]:
     """Rows of a group's valid blocks over their copies, and those bounds of blocks that the bounds of variables do not imply."""
     number, shift = np.flatnonzero(valid), group.blocks * np.arange(group.dim)
@@ -339,9 +374,9 @@ def _stated(
     block, row, column = np.nonzero(own)
     entry = own[block, row, column]
     if len(own) == 1:  # one for all blocks
-        parts = (np.broadcast_to(t, (len(number), len(entry))).ravel() for t in (entry, row, column))
-        entry, row, column = parts
-        block = np.repeat(number, len(entry) // max(1, len(number)))
+        each = len(entry)
+        entry, row, column = np.tile(entry, len(number)), np.tile(row, len(number)), np.tile(column, len(number))
+        block = np.repeat(number, each)
     else:
         kept = valid[block]
         entry, block, row, column = entry[kept], block[kept], row[kept], column[kept]

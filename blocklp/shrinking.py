@@ -13,12 +13,12 @@ STEPS = 12
 
 
 def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    r"""The factor :math:`s \in [0, 1]` of row multipliers y that gives the best bound
+    r"""The factor :math:`s \in [0, 1]` of row multipliers y that gives the best bound.
 
     .. math:: s \, v(y) + \sum_j \min_{lo_j \le x_j \le hi_j} (c - s A^\top y)_j x_j .
 
-    Where bounds of variables are wide, a reduced cost of the wrong sign is dear however small it is, and smaller multipliers often leave
-    none.  The bound is concave in s; where it still rises at 1, nothing is gained.
+    Where bounds of variables are wide, a reduced cost of the wrong sign is dear however small it is, and smaller multipliers often
+    leave none.  The bound is concave in s; where it still rises at 1, nothing is gained.
 
     Parameters
     ----------

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.box import BOX
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.expression import all_finite
 from blocklp.methods.base import Memory
-from blocklp.model import BOX, ROWS
+from blocklp.model import ROWS
 from blocklp.options import of_type, shown, whole
 from blocklp.program import by_groups, stated_rows
 

@@ -17,6 +17,7 @@ from blocklp.methods.polyak import Polyak
 from blocklp.methods.prox import Prox
 from blocklp.methods.proxbc import ProxBC
 from blocklp.methods.proxfw import ProxFW
+from blocklp.methods.race import Race
 from blocklp.methods.smooth import Smooth
 from blocklp.methods.supergradient import Supergradient
 from blocklp.restricted_master import available
@@ -26,6 +27,7 @@ METHODS: dict[str, type] = {
     "admm": Admm,
     "bundle": Bundle,
     "pdhg": Pdhg,
+    "race": Race,
     "dantzig-wolfe": DantzigWolfe,
     "proxbc": ProxBC,
     "proxfw": ProxFW,
@@ -47,8 +49,8 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     - Blocks made of parts (layers of networks): :class:`Prox`, which combines the steps of their parts.
     - Types that state no constraints, and not too many blocks: :class:`DantzigWolfe`, whose master gives a primal point for any
       oracle.
-    - Rows beside the blocks, or blocks that are dealt with by rows (:attr:`BlockType.by_rows`): :class:`Pdhg`, which takes a
-      fraction of the time on choices, knapsacks and polytopes.
+    - Rows beside the blocks, or blocks that are dealt with by rows (:attr:`BlockType.by_rows`): :class:`Race` of :class:`Pdhg`,
+      which takes a fraction of the time on choices, knapsacks and polytopes, and the simplex method where that is slow.
     - All else: :class:`Admm`.
 
     Raises
@@ -67,7 +69,7 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
             few = problem.batch * sum(g.blocks for g in problem.groups if type(g.type) is not Box) <= MASTERED
             return DantzigWolfe() if problem.rows is not None or (few and available()) else Admm()
         rows = problem.rows is not None or any(g.type.by_rows for g in problem.groups)
-        return Pdhg() if rows else Admm()
+        return (Race() if available() else Pdhg()) if rows else Admm()
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
     return _rowed(METHODS[method](), problem)
@@ -75,7 +77,7 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
 
 def _rowed(method: Method, problem: Decomposition) -> Method:
     """Refuse rows to methods that know blocks only."""
-    if problem.rows is not None and not isinstance(method, Pdhg | DantzigWolfe):
+    if problem.rows is not None and not isinstance(method, Pdhg | Race | DantzigWolfe):
         raise OptionError(
             f"method {type(method).__name__} knows blocks only, and the model has rows; choose 'auto', 'pdhg' or 'dantzig-wolfe'"
         )
@@ -96,6 +98,7 @@ __all__ = [
     "Prox",
     "ProxBC",
     "ProxFW",
+    "Race",
     "Smooth",
     "Supergradient",
     "as_method",

@@ -98,6 +98,14 @@ class Method:
         """The first state with what was remembered."""
         return state
 
+    def checked(self, problem: Decomposition, state: Any, gap: Tensor) -> Any:
+        """The state after a check found relative gaps ``(batch,)``, infinite where no primal point is known yet."""
+        return state
+
+    def due(self, state: Any) -> bool:
+        """Whether the state holds what a check should see before any other pass."""
+        return False
+
     def mean(self, problem: Decomposition, state: Any) -> Tensor:
         """The mean of the points of a finished state, ``(batch, variables)`` float64: what primal points are made from."""
         return problem.mean(state.points.double())

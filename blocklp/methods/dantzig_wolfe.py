@@ -45,7 +45,7 @@ class Column:
 
     master: RestrictedMaster
     solution: MasterSolution | None = None
-    smoothing: float = 0.5
+    smoothing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class DantzigWolfe(Method):
     """Column generation with a master that HiGHS solves; nothing to set."""
 
     cadence = 1
+    smoothing = 0.5
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> DantzigWolfeState:
         """Ask the oracles at the first multipliers, and state the masters.
@@ -87,6 +88,8 @@ class DantzigWolfe(Method):
             raise MissingDependencyError(f"method 'dantzig-wolfe' needs the package highspy: {install('highs')}")
         answers, value = problem.min_oracle(duals)
         columns = Columns(tuple(Column(RestrictedMaster(problem, i)) for i in range(problem.batch)))
+        for own in columns.own:  # without blocks known by points the duals are the answer
+            own.smoothing = self.smoothing if own.master.layout.blocks else 0.0
         return DantzigWolfeState(duals, value, answers, torch.ones_like(value), answers, duals, value, columns)
 
     def step(self, problem: Decomposition, state: DantzigWolfeState) -> DantzigWolfeState:

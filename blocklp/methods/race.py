@@ -1,0 +1,117 @@
+r"""PDHG, and the simplex method on the whole LP for instances on which PDHG is slow.
+
+First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production plans with fixed costs,
+long chains of rows), which the simplex method solves at once.  After 400 passes, 800, 1600 and so on, instances whose gap is above
+:math:`10^{-passes / 200}` are given to HiGHS for about twice the work that their passes took, counted in iterations, not in seconds:
+what is chosen does not depend on the machine.  The LP is the restricted master of blocks that all state their constraints
+(:mod:`blocklp.restricted_master`).  Its duals are multipliers like any others: the engine evaluates them, and believes nothing.
+
+Where HiGHS does not end in time, it goes on from there at the next turn, and PDHG goes on as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition
+from blocklp.methods.base import Memory, Method, MethodState, where
+from blocklp.methods.dantzig_wolfe import Column, Columns
+from blocklp.methods.pdhg import Pdhg, PdhgState
+from blocklp.restricted_master import RestrictedMaster
+
+
+@dataclass(frozen=True)
+class RaceState(MethodState):
+    """State of :class:`Race`; the multipliers and points are those of PDHG or, where ``solved``, of the simplex method."""
+
+    inner: PdhgState
+    masters: Columns | None  # from the first turn of the simplex method on
+    solved: Tensor  # (batch,) bool, until a check has seen the answer
+    ended: Tensor  # (batch,) bool: instances that the simplex method has solved
+    answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of the simplex method
+    fresh: bool  # whether some of them were not looked at yet
+    turn: int  # passes at which the simplex method has its next turn
+
+
+@dataclass(frozen=True)
+class Race(Method):
+    """What ``method="auto"`` takes where all types state their constraints and are dealt with by rows."""
+
+    evaluates = False
+    cadence = Pdhg.cadence
+    first, growth = 400, 2
+    decade = 200  # passes in which PDHG should gain a digit
+    largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
+    share = 2.0
+
+    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> RaceState:
+        """PDHG's start."""
+        return self._around(Pdhg().start(problem, duals, eta))
+
+    def resume(self, problem: Decomposition, state: RaceState, memory: Memory) -> RaceState:
+        """PDHG's, from where it was."""
+        return self._around(Pdhg().resume(problem, state.inner, memory))
+
+    def remember(self, problem: Decomposition, state: RaceState) -> Memory:
+        """The point and duals of PDHG."""
+        return Pdhg().remember(problem, state.inner)
+
+    def step(self, problem: Decomposition, state: RaceState) -> RaceState:
+        """One pass of PDHG."""
+        return self.finish(problem, self.leap(problem, state, 1)[0])
+
+    def leap(self, problem: Decomposition, state: RaceState, most: int) -> tuple[RaceState, int]:
+        """Some passes of PDHG."""
+        inner, passes = Pdhg().leap(problem, state.inner, most)
+        return replace(state, inner=inner, eta=inner.eta), passes
+
+    def finish(self, problem: Decomposition, state: RaceState) -> RaceState:
+        """The multipliers and points of whoever has an answer."""
+        inner = Pdhg().finish(problem, state.inner)
+        duals, points = (where(state.solved, own, t) for own, t in zip(state.answer, (inner.duals, inner.points), strict=True))
+        return replace(state, inner=inner, duals=duals, points=points, value=inner.value, eta=inner.eta, fresh=False)
+
+    def in_loops(self, problem: Decomposition) -> bool:
+        """Whether PDHG's passes are."""
+        return Pdhg().in_loops(problem)
+
+    def due(self, state: Any) -> bool:
+        """Whether the simplex method has ended since the last check."""
+        return bool(state.fresh)
+
+    def checked(self, problem: Decomposition, state: RaceState, gap: Tensor) -> RaceState:
+        """Give slow instances to the simplex method, when it is its turn."""
+        passes, work = state.inner.passes, problem.program.work
+        if bool(state.solved.any()):  # an answer that was not good enough: PDHG goes on
+            state = replace(state, solved=torch.zeros_like(state.solved))
+        if passes < state.turn or work > self.largest:
+            return state
+        slow = ~(gap <= 10.0 ** (-passes / self.decade)) & ~state.ended
+        state = replace(state, turn=self.growth * passes)
+        if not bool(slow.any()) or problem.deadline.over():
+            return state
+        masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i)) for i in range(problem.batch)))
+        solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
+        # Microseconds of a pass and of an iteration, about, on any machine: only their ratio counts.
+        pass_, iteration = 5 + 5e-3 * work, 5 + 4e-4 * state.inner.program.row.shape[1]
+        for i in slow.nonzero()[:, 0].tolist():
+            master = masters.own[i].master
+            master.begin()
+            found = master.solve(problem.deadline.left(), int(self.share * passes * pass_ / iteration))
+            if found is not None:
+                solved[i] = True
+                duals[i] = torch.from_numpy(found.duals).to(duals)
+                points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
+        ended = state.ended | solved
+        return replace(state, masters=masters, solved=solved, ended=ended, answer=(duals, points), fresh=bool(solved.any()))
+
+    def _around(self, inner: PdhgState) -> RaceState:
+        none = torch.zeros_like(inner.eta, dtype=torch.bool)
+        blank = inner.duals.new_zeros(()).expand_as(inner.duals)
+        return RaceState(
+            inner.duals, inner.value, inner.points, inner.eta, inner, None, none, none, (blank, blank), False, self.first
+        )
