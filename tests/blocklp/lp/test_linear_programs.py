@@ -131,7 +131,7 @@ def test_bounds_a_million_times_too_wide_make_no_difference() -> None:
         m.minimize(x.sum())
         found.append(m.solve(tol=1e-5, passes=20_000))
     assert all(f.status == (bl.Status.OPTIMAL,) for f in found)
-    assert max(int(f.passes) for f in found) <= 3 * min(int(f.passes) for f in found)
+    assert all(int(f.passes) <= int(found[0].passes) for f in found)
     values = [f.primal.item() for f in found]
     assert max(values) == pytest.approx(min(values), rel=3e-5)
 
