@@ -255,7 +255,7 @@ def by_columns(model: bl.Model, tol: float) -> tuple[float, float]:
         highs.addCol(penalty, 0.0, np.inf, 1, np.array([row], dtype=np.int32), np.array([side]))
         if float(rows.lower[0, row]) == float(rows.upper[0, row]):
             highs.addCol(penalty, 0.0, np.inf, 1, np.array([row], dtype=np.int32), np.array([-side]))
-    price, worth, bound, value = np.zeros(rows.count), np.full(blocks, np.inf), -np.inf, np.inf
+    price, worth, bound, value = np.zeros(rows.count), np.full(blocks, 1e30), -np.inf, np.inf
     while time.perf_counter() - began < LIMIT:
         reduced = (cost - matrix.T @ price)[scope]
         point, found = (t[0].numpy() for t in group.type.min_oracle(torch.from_numpy(reduced)[None]))

@@ -1,7 +1,7 @@
 r"""PDHG, and the simplex method on the whole LP for instances on which PDHG is slow.
 
 First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production plans with fixed costs,
-long chains of rows), which the simplex method solves at once.  After 400 passes, 800, 1600 and so on, instances whose gap is above
+long chains of rows), which the simplex method solves at once.  After 100 passes, 200, 400 and so on, instances whose gap is above
 :math:`10^{-passes / 200}` are given to HiGHS for about twice the work that their passes took, counted in iterations, not in seconds:
 what is chosen does not depend on the machine.  The LP is the restricted master of blocks that all state their constraints
 (:mod:`blocklp.restricted_master`).  Its duals are multipliers like any others: the engine evaluates them, and believes nothing.
@@ -43,7 +43,7 @@ class Race(Method):
 
     evaluates = False
     cadence = Pdhg.cadence
-    first, growth = 400, 2
+    first, growth = 100, 2
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     share = 2.0
@@ -97,7 +97,7 @@ class Race(Method):
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i)) for i in range(problem.batch)))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
         # Microseconds of a pass and of an iteration, about, on any machine: only their ratio counts.
-        pass_, iteration = 5 + 5e-3 * work, 5 + 4e-4 * state.inner.program.row.shape[1]
+        pass_, iteration = 10 + 1e-2 * work, 20 + 1.6e-3 * state.inner.program.row.shape[1]
         for i in slow.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
