@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, vstack
 from torch import Tensor
 
 from blocklp.block import BlockType
@@ -79,6 +78,8 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
 
 def _rows(model: Model, problem: Decomposition) -> CouplingRows:
     """All rows of a model, which compiles alone, within the bounds of its variables."""
+    from scipy.sparse import coo_array, vstack  # which takes as long to import as a small model takes to solve
+
     stated = [r.constraint for r in model.rows]
     parts = [coo_array((s.matrix.data, s.matrix.coords), shape=(s.matrix.shape[0], model.size)) for s in stated]
     matrix = vstack(parts, format="csr")

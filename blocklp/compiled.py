@@ -33,7 +33,7 @@ FAST = {"contract", "arcp", "nsz"}
 TILE = 256
 """Blocks at a time: what they need stays in the nearest cache."""
 
-LOADING, COMPILING = 0.2, 15.0
+LOADING, COMPILING = 0.5, 15.0
 """Seconds that it takes to load the loops of a module, and to compile them where no cache holds them."""
 
 BUSY = 4

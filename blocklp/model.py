@@ -20,9 +20,9 @@ from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
 from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
+from blocklp.row_constraint import RowConstraint
 
 if TYPE_CHECKING:
-    from blocklp.row_expression import RowConstraint
     from blocklp.solution import Solution
     from blocklp.solver import Solver
 
@@ -220,8 +220,6 @@ class Model:
         OracleError
             If the type's oracle gives wrong answers, see :func:`blocklp.check`.
         """
-        from blocklp.row_expression import RowConstraint
-
         if isinstance(block_type, RowConstraint):
             if scope is not None or to_dual is not None or to_primal is not None:
                 raise ModelError("rows say themselves which variables they hold; leave the scope and maps out")
