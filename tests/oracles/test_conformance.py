@@ -127,14 +127,17 @@ def knapsack_vertices(kind: Knapsack) -> np.ndarray:
     found = np.empty(lead, dtype=object)
     for i, b in itertools.product(*map(range, lead)):
         w, lo, up = (t[i, b].numpy() for t in (kind.weights, kind.lower, kind.upper))
-        capacity, rows = float(kind.capacity[i, b]), []
+        capacity, least = (
+            none if side is None else float(side[i, b]) for side, none in ((kind.capacity, np.inf), (kind.least, -np.inf))
+        )
+        rows = []
         for s in itertools.product((0, 1), repeat=dim):
             x = np.where(s, up, lo)
-            if w @ x <= capacity + 1e-9:
+            if least - 1e-9 <= w @ x <= capacity + 1e-9:
                 rows.append(x)
-            for k in np.flatnonzero(w > 0):
+            for side, k in itertools.product((least, capacity), np.flatnonzero(w)):
                 y = x.copy()
-                y[k] += (capacity - w @ x) / w[k]
+                y[k] += (side - w @ x) / w[k]
                 if lo[k] <= y[k] <= up[k]:
                     rows.append(y)
         found[i, b] = rows
@@ -162,6 +165,30 @@ class TestKnapsackBounds(BlockTypeConformance):
         weights = np.array([0.3, 1.0, 2.0, 1e-3])
         room = np.array([0.0, 0.9, 20.0])
         return Knapsack(weights, (self.lower * weights).sum(1) + room, self.lower, self.lower + self.width)
+
+    def vertices(self) -> np.ndarray:
+        return knapsack_vertices(self.block_type())
+
+
+class TestKnapsackOfSigns(BlockTypeConformance):
+    """Weights of either sign, with two sides: far apart, near and equal."""
+
+    weights = np.random.default_rng(13).normal(size=(3, 4)).round(1)
+
+    def block_type(self) -> Knapsack:
+        return Knapsack(self.weights, [1.0, 0.2, 0.1], least=[-0.5, 0.1, 0.1])
+
+    def vertices(self) -> np.ndarray:
+        return knapsack_vertices(self.block_type())
+
+
+class TestKnapsackOfLeastLoads(BlockTypeConformance):
+    """Cover: a least load alone, by instance, in boxes."""
+
+    lower = np.random.default_rng(14).uniform(-1, 0, size=(2, 1, 4))
+
+    def block_type(self) -> Knapsack:
+        return Knapsack([1.0, 2.0, 0.0, 0.5], lower=self.lower, upper=1.5, least=[[1.0], [3.0]])
 
     def vertices(self) -> np.ndarray:
         return knapsack_vertices(self.block_type())
