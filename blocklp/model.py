@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +18,10 @@ from torch import Tensor
 from blocklp.block import BlockType
 from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
+from blocklp.errors import BlocklpError, ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
 from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
+from blocklp.ragged import Ragged
 from blocklp.row_constraint import RowConstraint
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ ROWS = "rows"
 
 LOST = 1e-10
 """Relative error of a value that is no rounding of double precision."""
+
+
+def name_of_size(name: str, size: int) -> str:
+    """Name of the group of those blocks of a name that have so many variables, where they differ in it."""
+    return f"{name}[{size}]"
+
 
 PrimalRepair = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
@@ -195,11 +203,12 @@ class Model:
     ) -> Any:
         """Add blocks of one type, or rows that couple blocks.
 
-        ``m.add(A @ x <= b)`` takes a comparison, as :meth:`add_rows` takes its parts, and returns :class:`Rows`.
+        ``m.add(A @ x <= b)`` takes a comparison, as :meth:`add_rows` takes its parts, and returns :class:`Rows`.  Blocks of several
+        lengths (:class:`Ragged`) take a scope ``(entries,)``; a handle for each length is returned.
 
         Parameters
         ----------
-        block_type : BlockType or RowConstraint
+        block_type : BlockType, Ragged or RowConstraint
             The type, with its block data; or a comparison of linear expressions, which takes no scope.
         scope : View or sequence of View
             Either one view per position, each ``(blocks,)`` (or several positions at once, ``(blocks, k)``), or a single
@@ -224,15 +233,13 @@ class Model:
             if scope is not None or to_dual is not None or to_primal is not None:
                 raise ModelError("rows say themselves which variables they hold; leave the scope and maps out")
             return self._add_constraint(block_type, name)
+        if isinstance(block_type, Ragged):
+            return self._add_ragged(block_type, scope, name)
         of_type(block_type, BlockType, "the type given to add()", "an instance of a subclass of BlockType", ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
         index = self._scope(scope if scope is not None else (), block_type)
-        if name is not None:
-            text(name, "the name of blocks")
-        else:
-            taken = Counter(b.type.name for b in self.blocks)[block_type.name]
-            name = block_type.name if taken == 0 else f"{block_type.name}_{taken + 1}"
+        name = self._name(name, block_type.name, Counter(b.type.name for b in self.blocks)[block_type.name])
         if name in (BOX, ROWS):
             what = "the box of variables that need one" if name == BOX else "the prices of rows"
             raise ModelError(f"the name {name!r} is kept for {what}; choose another name")
@@ -252,6 +259,26 @@ class Model:
         self._ask_once(made)
         self.blocks.append(made)
         return made
+
+    def _name(self, name: str | None, kind: str, taken: int) -> str:
+        """A name that was given, or that of the type, numbered."""
+        return text(name, "the name of blocks") if name is not None else kind if taken == 0 else f"{kind}_{taken + 1}"
+
+    def _add_ragged(self, blocks: Ragged, scope: View | Sequence[View] | None, name: str | None) -> tuple[Blocks, ...]:
+        """Blocks of every length under a name of its own."""
+        of_type(scope, View, "the scope of blocks of several lengths", "a variable or a view of one", ScopeError)
+        assert isinstance(scope, View)
+        if scope.shape != (blocks.entries,):
+            raise ScopeError(f"{blocks.name}: the sizes of the blocks add up to {blocks.entries}, the scope has shape {scope.shape}")
+        sizes, taken = [places.shape[1] for _, _, places in blocks.parts], {b.name for b in self.blocks}
+        bases = (self._name(name, blocks.name, k) for k in itertools.count())
+        base = next(own for own in bases if name is not None or not taken & {name_of_size(own, size) for size in sizes})
+        before = len(self.blocks)
+        try:
+            return tuple(self.add(kind, scope[places], name=name_of_size(base, places.shape[1])) for kind, _, places in blocks.parts)
+        except BlocklpError:  # all of them or none
+            del self.blocks[before:]
+            raise
 
     def add_rows(
         self, matrix: object, variables: View, lower: object = None, upper: object = None, *, name: str | None = None

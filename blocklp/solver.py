@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp import state as states
-from blocklp.assembly import Bounds, assemble, costs, name_of_size, unblocked
+from blocklp.assembly import Bounds, assemble, costs, unblocked
 from blocklp.block import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
@@ -21,7 +21,7 @@ from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.expression import Expression, Values
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.model import BOX, ROWS, Model
+from blocklp.model import BOX, ROWS, Model, name_of_size
 from blocklp.options import flag, known_device, numbers, of_type, per_instance, shown, without_gradients, working_precision
 from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution

@@ -13,6 +13,8 @@ from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import sums_of_products
+from blocklp.options import numbers
+from blocklp.ragged import Ragged, of_blocks, of_entries
 
 
 class Knapsack(BlockType):
@@ -47,8 +49,9 @@ class Knapsack(BlockType):
     >>> import torch
     >>> from blocklp.oracles import Knapsack
     >>> budget = Knapsack([3.0, 2.0, -1.0], least=1.0, capacity=1.0)  # 3 a + 2 b - c == 1 in the unit cube
-    >>> budget.min_oracle(torch.tensor([[[1.0, 1.0, 0.0]]], dtype=torch.float64))[1].item()  # a = 1 / 3
-    0.3333333333333333
+    >>> _, value = budget.min_oracle(torch.tensor([[[1.0, 1.0, 0.0]]], dtype=torch.float64))
+    >>> round(value.item(), 6)  # a = 1 / 3
+    0.333333
     """
 
     by_rows = True
@@ -98,6 +101,44 @@ class Knapsack(BlockType):
                 f"raise the capacity, lower the least load, or widen the bounds"
             )
         vars(self).update(loads)
+
+    @classmethod
+    def ragged(
+        cls,
+        weights: object,
+        sizes: object,
+        capacity: object = None,
+        lower: object = 0.0,
+        upper: object = 1.0,
+        *,
+        least: object = None,
+    ) -> Ragged:
+        """Knapsacks of different sizes, which lie one after the other in the scope; see :class:`blocklp.Ragged`.
+
+        Parameters
+        ----------
+        weights : array_like
+            ``(entries,)`` or ``(batch, entries)``: those of a sparse matrix by rows, ``A.data``.
+        sizes : array_like
+            ``(blocks,)`` integers, at least 1, that add up to the entries: ``np.diff(A.indptr)``.
+        capacity, least : array_like, optional
+            A number, ``(blocks,)`` or ``(batch, blocks)``; None for no such side.
+        lower, upper : array_like
+            A number, or as ``weights``.
+        """
+        entries = int(numbers(sizes, "Knapsack sizes").sum())
+        own = [of_entries(v, entries, f"Knapsack {k}") for k, v in (("weights", weights), ("lower", lower), ("upper", upper))]
+        sides = [
+            None if side is None else as_block_data(side, 0, f"Knapsack {name}")
+            for side, name in ((capacity, "capacity"), (least, "least"))
+        ]
+
+        def some(blocks: Tensor, places: Tensor) -> Knapsack:
+            w, low, high = (data(places) for data in own)
+            most, need = (None if side is None else of_blocks(side, blocks) for side in sides)
+            return cls(w, most, low, high, least=need)
+
+        return Ragged.of(sizes, cls.__name__, some)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Fill by ratio of cost to weight.

@@ -75,6 +75,28 @@ class TestSimplexOfOne(BlockTypeConformance):
         return np.ones((1, 1, 1, 1))
 
 
+class TestSimplexOfMass(BlockTypeConformance):
+    """Masses by instance and block."""
+
+    mass = np.array([[0.3, 1.0, 7.0], [1e-3, 2.5, 1.0]])
+
+    def block_type(self) -> BlockType:
+        return Simplex(4, self.mass)
+
+    def vertices(self) -> np.ndarray:
+        return self.mass[..., None, None] * np.eye(4)
+
+
+class TestAtMostOneOfMass(BlockTypeConformance):
+    """One mass for all."""
+
+    def block_type(self) -> BlockType:
+        return AtMostOne(3, 1.7)
+
+    def vertices(self) -> np.ndarray:
+        return 1.7 * np.vstack([np.zeros((1, 3)), np.eye(3)])[None, None]
+
+
 class TestAtMostOne(BlockTypeConformance):
     def block_type(self) -> BlockType:
         return AtMostOne(4)
