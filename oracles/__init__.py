@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from blocklp.oracles.products import FourClique as FourClique
     from blocklp.oracles.products import FourCycle as FourCycle
     from blocklp.oracles.products import Triangle as Triangle
+    from blocklp.oracles.transport import Transport as Transport
 else:
     publish(
         __name__,
@@ -29,5 +30,6 @@ else:
             "blocklp.oracles.pairwise": ["Pairwise"],
             "blocklp.oracles.polytope": ["Polytope"],
             "blocklp.oracles.products": ["Edge", "FourClique", "FourCycle", "Triangle"],
+            "blocklp.oracles.transport": ["Transport"],
         },
     )

@@ -7,7 +7,21 @@ import torch
 
 from blocklp.block import BlockType
 from blocklp.finite import FiniteVertices
-from blocklp.oracles import AtMostOne, Box, Chain, Edge, FourClique, FourCycle, Joint, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import (
+    AtMostOne,
+    Box,
+    Chain,
+    Edge,
+    FourClique,
+    FourCycle,
+    Joint,
+    Knapsack,
+    Pairwise,
+    Polytope,
+    Simplex,
+    Transport,
+    Triangle,
+)
 from blocklp.testing import BlockTypeConformance
 
 
@@ -214,6 +228,23 @@ class TestKnapsackOfLeastLoads(BlockTypeConformance):
 
     def vertices(self) -> np.ndarray:
         return knapsack_vertices(self.block_type())
+
+
+class TestAssignment(BlockTypeConformance):
+    """Three by three: the permutation matrices."""
+
+    def block_type(self) -> BlockType:
+        return Transport(np.ones(3), np.ones(3))
+
+    def vertices(self) -> np.ndarray:
+        return np.array([np.eye(3)[list(p)].ravel() for p in itertools.permutations(range(3))])[None, None]
+
+
+class TestTransport(BlockTypeConformance):
+    """More is there than asked for in some blocks; masses by instance, one of them zero."""
+
+    def block_type(self) -> BlockType:
+        return Transport([[2.0, 1.0], [0.7, 0.8], [3.0, 0.0]], [[[0.75, 0.25, 0.5]], [[0.4, 0.4, 0.6]]])
 
 
 class TestPolytopeListed(BlockTypeConformance):
