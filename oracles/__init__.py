@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from blocklp.oracles.joint import Joint as Joint
     from blocklp.oracles.knapsack import Knapsack as Knapsack
     from blocklp.oracles.pairwise import Pairwise as Pairwise
+    from blocklp.oracles.path import Path as Path
     from blocklp.oracles.polytope import Polytope as Polytope
     from blocklp.oracles.products import Edge as Edge
     from blocklp.oracles.products import FourClique as FourClique
@@ -28,6 +29,7 @@ else:
             "blocklp.oracles.joint": ["Joint"],
             "blocklp.oracles.knapsack": ["Knapsack"],
             "blocklp.oracles.pairwise": ["Pairwise"],
+            "blocklp.oracles.path": ["Path"],
             "blocklp.oracles.polytope": ["Polytope"],
             "blocklp.oracles.products": ["Edge", "FourClique", "FourCycle", "Triangle"],
             "blocklp.oracles.transport": ["Transport"],

@@ -16,7 +16,7 @@ DIGITS = 50
 """Binary digits of the total that supplies and demands are kept to."""
 
 UNBALANCED = 1e-9
-"""Part of the total by which demands may exceed supplies before they are refused: what rounding leaves of a difference."""
+"""Part of the total up to which a difference of supplies and demands is taken for rounding."""
 
 LARGEST_SYSTEM = 4_000_000
 """Entries of a dense system of constraints beyond which none is stated."""
@@ -29,9 +29,10 @@ class Transport(BlockType):
     Variables are those of the first source, then of the second, and so on.  Minimum: shortest augmenting paths, of whole multiples of
     a unit, so that the point is exact; the value is that of their potentials less its rounding, which no shipment is below.
 
-    Masses are kept as multiples of :math:`2^{-50}` of the power of two of the total, as numbers of similar size are already.  Where
-    demands exceed supplies by rounding only, the largest demand is lowered by the difference.  Fixings of a shipment to zero or
-    to all that its source or sink has are kept as a mask.  Compiled loops do the work where numba is installed.
+    Masses are kept as multiples of :math:`2^{-50}` of the power of two of the total, as numbers of similar size are already.  Sums
+    that differ by less than a billionth are taken for equal: the largest mass of the larger one is lowered by the difference.
+    Fixings of a shipment to zero or to all that its source or sink has are kept as a mask.  Compiled loops do the work where numba
+    is installed.
 
     Parameters
     ----------
@@ -87,10 +88,13 @@ class Transport(BlockType):
                 f"Transport: the demands of block {b} of instance {i} add up to {asked!r}, its supplies to {given!r}; "
                 f"raise supplies or lower demands"
             )
-        # What rounding has put on top: less than the largest demand, for all of them are at most as many times that.
-        largest = sinks.argmax(-1, keepdim=True)
-        sinks = sinks.scatter_add(-1, largest, spare.clamp(max=0)[..., None])
-        self.sinks = torch.cat([sinks, spare.clamp(min=0)[..., None]], -1)
+        # A difference that rounding makes is less than the largest mass, unless there are millions of them.
+        near = spare.abs() <= UNBALANCED * self.sources.sum(-1)
+        self.sources, sinks = (
+            masses.scatter_add(-1, masses.argmax(-1, keepdim=True), -(sign * spare).clamp(min=0).where(near, 0)[..., None])
+            for masses, sign in ((self.sources, 1), (sinks, -1))
+        )
+        self.sinks = torch.cat([sinks, spare.where(~near, 0)[..., None]], -1)
         self.n, self.k = s.shape[2], d.shape[2]
         self.dim: int = self.n * self.k
 

@@ -17,6 +17,7 @@ from blocklp.oracles import (
     Joint,
     Knapsack,
     Pairwise,
+    Path,
     Polytope,
     Simplex,
     Transport,
@@ -245,6 +246,20 @@ class TestTransport(BlockTypeConformance):
 
     def block_type(self) -> BlockType:
         return Transport([[2.0, 1.0], [0.7, 0.8], [3.0, 0.0]], [[[0.75, 0.25, 0.5]], [[0.4, 0.4, 0.6]]])
+
+
+class TestPath(BlockTypeConformance):
+    """An acyclic graph with arcs in parallel and a dead end; ends and demands by block and instance."""
+
+    def block_type(self) -> BlockType:
+        return Path([0, 0, 1, 1, 0, 1, 2, 2], [1, 2, 2, 3, 3, 3, 3, 4], [0, 0, 1], [3, 4, 3], [[1.0, 0.3, 2.0], [1.0, 5.0, 1e-3]])
+
+
+class TestPathOfCycles(BlockTypeConformance):
+    """Costs of either sign around cycles."""
+
+    def block_type(self) -> BlockType:
+        return Path([0, 1, 2, 0, 2, 3, 1], [1, 2, 0, 2, 1, 1, 3], [0, 2, 3], [3, 3, 0], 1.5)
 
 
 class TestPolytopeListed(BlockTypeConformance):
