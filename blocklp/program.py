@@ -22,6 +22,7 @@ from blocklp.compiled import TILE, earned, spend
 from blocklp.decomposition import MOST_PARTS, Decomposition, Group, in_order
 from blocklp.errors import OptionError
 from blocklp.rows import CouplingRows
+from blocklp.variable_box import VariableBox
 
 MODULE = "blocklp.program_kernels"
 DIVIDED = 300_000
@@ -121,70 +122,6 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class VariableBox:
-    """The bounds of the variables, cut by those that blocks state of theirs (:attr:`Constraints.below`).
-
-    Attributes
-    ----------
-    lower, upper : Tensor
-        ``(batch, variables)``.
-    holds_lower, holds_upper : Tensor or None
-        ``(batch, copies)``: where a block cuts the bounds of the variable, the part of its reduced cost that each copy gets,
-        which only blocks with that bound get; -1 elsewhere.  None where no block cuts any.
-    as_rows : frozenset of str
-        Groups whose bounds are rows: all where bounds contradict each other, and those with structured scopes.
-    """
-
-    lower: Tensor
-    upper: Tensor
-    holds_lower: Tensor | None
-    holds_upper: Tensor | None
-    as_rows: frozenset[str]
-
-    @classmethod
-    def of(cls, problem: Decomposition) -> VariableBox:
-        """Cut the bounds of the variables."""
-        given = problem.lower.expand_as(problem.cost), problem.upper.expand_as(problem.cost)
-        bounded = [g for g in problem.groups if (c := g.constraints) is not None and c.below is not None]
-        mapped = frozenset(g.name for g in bounded if (g.start, g.stop) in problem.coupling.maps)
-        copies = [problem.cost.new_full((problem.batch, problem.in_blocks), end) for end in (-torch.inf, torch.inf)]
-        for group in bounded:
-            stated = group.constraints
-            if group.name in mapped or stated is None or stated.below is None or stated.above is None:
-                continue
-            for side, own in zip(copies, (stated.below, stated.above), strict=True):
-                room = group.rows(side)
-                mine = own.to(side).transpose(1, 2).expand_as(room)
-                room.copy_(mine if group.alive is None else torch.where(group.alive[:, None] > 0, mine, room))
-        index = problem.coupling.index.expand_as(copies[0])
-        lower = given[0].scatter_reduce(1, index, copies[0], "amax")
-        upper = given[1].scatter_reduce(1, index, copies[1], "amin")
-        if bool((lower > upper).any()):
-            return cls(*given, None, None, frozenset(g.name for g in bounded))
-        cuts = lower > given[0], upper < given[1]
-        if not any(bool(cut.any()) for cut in cuts):
-            return cls(*given, None, None, mapped)
-        holds = []
-        for own, side, cut in zip(copies, (lower, upper), cuts, strict=True):
-            spread = problem.coupling.spread
-            equal = (own == spread(side)).to(own)
-            parts = torch.where(spread(cut.to(own)) > 0, equal / spread(problem.coupling.collect(equal)), -1.0)
-            holds.append(torch.nn.functional.pad(parts, (0, problem.copies - problem.in_blocks)))
-        return cls(lower, upper, holds[0], holds[1], mapped)
-
-    def clip(self, x: Tensor) -> Tensor:
-        """Move points ``(batch, variables)`` into the box."""
-        return torch.minimum(torch.maximum(x, self.lower), self.upper)
-
-    def select(self, rows: Tensor) -> VariableBox:
-        """Return the box of some instances."""
-        tensors = (self.lower, self.upper, self.holds_lower, self.holds_upper)
-        lower, upper, *holds = (t if t is None else pick(t, rows) for t in tensors)
-        assert lower is not None and upper is not None
-        return VariableBox(lower, upper, holds[0], holds[1], self.as_rows)
-
-
-@dataclass(frozen=True)
 class Program:
     r"""The rows of all blocks, one group after the other and each as ``(rows, blocks)``, and the step sizes.
 
@@ -235,7 +172,7 @@ class Program:
                     f"none; give the type a method constraints() -> Constraints, or choose another method, such as 'auto'"
                 )
             if group.name in box.as_rows:
-                stated = stated.bounds_as_rows()
+                stated = stated.bounds_as_rows(box.as_rows[group.name])
             doing = f"writing out the rows of the blocks {group.name!r}"
             problem.deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
             matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
