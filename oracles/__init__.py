@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from blocklp.oracles.chain import Chain as Chain
     from blocklp.oracles.choice import AtMostOne as AtMostOne
     from blocklp.oracles.choice import Simplex as Simplex
+    from blocklp.oracles.cut import Cut as Cut
     from blocklp.oracles.joint import Joint as Joint
     from blocklp.oracles.knapsack import Knapsack as Knapsack
     from blocklp.oracles.pairwise import Pairwise as Pairwise
@@ -26,6 +27,7 @@ else:
             "blocklp.box": ["Box"],
             "blocklp.oracles.chain": ["Chain"],
             "blocklp.oracles.choice": ["AtMostOne", "Simplex"],
+            "blocklp.oracles.cut": ["Cut"],
             "blocklp.oracles.joint": ["Joint"],
             "blocklp.oracles.knapsack": ["Knapsack"],
             "blocklp.oracles.pairwise": ["Pairwise"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import torch
@@ -10,15 +9,13 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import rounding, roundoff
-from blocklp.compiled import in_time
-from blocklp.errors import ModelError, ShapeError
+from blocklp.errors import ModelError
 from blocklp.finite import struck_out
-from blocklp.options import numbers
 from blocklp.oracles import path_search
 from blocklp.oracles.choice import join
+from blocklp.oracles.graphs import LARGEST_SYSTEM, by_node, graph, node_numbers, search
 
-LARGEST_SYSTEM = 4_000_000
-"""Entries of a dense system of constraints beyond which none is stated."""
+KERNELS = "blocklp.oracles.path_kernels"
 
 
 class Path(BlockType):
@@ -72,17 +69,10 @@ class Path(BlockType):
     excluded: Tensor | None = None
 
     def __init__(self, tails: object, heads: object, source: object, target: object, demand: object = 1.0) -> None:
-        ends = [_nodes(numbers(side, f"Path {name}"), f"Path {name}") for name, side in (("tails", tails), ("heads", heads))]
-        if ends[0].dim() != 1 or ends[0].shape != ends[1].shape or not len(ends[0]):
-            raise ShapeError(
-                f"Path tails and heads have shapes {tuple(ends[0].shape)} and {tuple(ends[1].shape)}; give (arcs,) of each"
-            )
-        self.ends = torch.stack(ends)
-        loops = (ends[0] == ends[1]).nonzero()
-        if len(loops):
-            raise ModelError(f"Path: arc {int(loops[0])} enters the node that it leaves; leave it out")
+        self.ends = graph(tails, heads, "Path")
         start, end = (
-            _nodes(as_block_data(side, 0, f"Path {name}"), f"Path {name}") for name, side in (("source", source), ("target", target))
+            node_numbers(as_block_data(side, 0, f"Path {name}"), f"Path {name}")
+            for name, side in (("source", source), ("target", target))
         )
         self.demand = as_block_data(demand, 0, "Path demand")
         if bool((self.demand <= 0).any()):
@@ -128,12 +118,12 @@ class Path(BlockType):
         taken, price = torch.zeros(c.shape, dtype=torch.bool), torch.zeros(len(c), self.nodes, dtype=torch.float64)
         met, ends = torch.ones(len(c), dtype=torch.bool), self.ends.cpu()
         if self.order is not None:
-            _run("walk", len(c), ends, self.order, c, source, target, taken, price)
+            search(KERNELS, path_search, "walk", len(c), ends, self.order, c, source, target, taken, price)
             value = price.gather(1, target[:, None])[:, 0]
             met = torch.isfinite(value)
         else:
-            out, into = (_by_node(side, self.nodes) for side in ends)
-            _run("send", len(c), ends, out, into, c, source, target, taken, price, met)
+            out, into = (by_node(side, self.nodes) for side in ends)
+            search(KERNELS, path_search, "send", len(c), ends, out, into, c, source, target, taken, price, met)
             value = _proved(ends, c, price, source, target)
         demand = self.demand.expand(lead).double()
         value, met = value.view(lead).to(device), met.view(lead).to(device)
@@ -165,14 +155,6 @@ class Path(BlockType):
         return f"{self.name}(nodes={self.nodes}, arcs={self.dim})"
 
 
-def _nodes(values: Tensor, what: str) -> Tensor:
-    """Numbers of nodes, int64."""
-    wrong = (values < 0) | (values != values.round())
-    if bool(wrong.any()):
-        raise ModelError(f"{what} holds {float(values[wrong][0]):g}; nodes are integers from 0 on")
-    return values.long()
-
-
 def _topological(ends: Tensor, nodes: int) -> tuple[Tensor | None, int]:
     """Arcs by the order of their tails, None where there is a cycle, and how many arcs a path has at most."""
     graph: dict[int, list[int]] = {v: [] for v in range(nodes)}
@@ -189,12 +171,6 @@ def _topological(ends: Tensor, nodes: int) -> tuple[Tensor | None, int]:
     return rank[ends[0]].argsort(stable=True), max(longest)
 
 
-def _by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """Where the arcs of every node begin, and the arcs node by node."""
-    starts = torch.nn.functional.pad(torch.bincount(side, minlength=nodes).cumsum(0), (1, 0))
-    return starts, side.argsort(stable=True)
-
-
 def _proved(ends: Tensor, cost: Tensor, price: Tensor, source: Tensor, target: Tensor) -> Tensor:
     r"""What potentials prove of unit flows, less its rounding: ``(blocks,)``.
 
@@ -208,15 +184,3 @@ def _proved(ends: Tensor, cost: Tensor, price: Tensor, source: Tensor, target: T
     # Terms are rounded three times each; their sum, of which most are zero, by no more than its magnitude.
     least = torch.where(usable, c + tail - head, 0.0).clamp(max=0).abs().sum(1)
     return value - rounding(6, price.dtype) * size - rounding(cost.shape[1], price.dtype) * least
-
-
-def _run(what: str, count: int, *arguments: Tensor | tuple[Tensor, ...]) -> None:
-    """Search in compiled loops, or as they are written."""
-    if (loops := in_time("blocklp.oracles.path_kernels", torch.float64)) is not None:
-        getattr(loops, what)(count, *arguments)
-        return
-
-    def array(value: Tensor | Sequence[Tensor]) -> object:
-        return value.numpy() if isinstance(value, Tensor) else tuple(t.numpy() for t in value)
-
-    getattr(path_search, what)(0, count, *map(array, arguments))

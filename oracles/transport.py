@@ -7,19 +7,16 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import rounding, roundoff
-from blocklp.compiled import in_time
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import transport_flow
 from blocklp.oracles.choice import join, strike
+from blocklp.oracles.graphs import LARGEST_SYSTEM, search
 
 DIGITS = 50
 """Binary digits of the total that supplies and demands are kept to."""
 
 UNBALANCED = 1e-9
 """Part of the total up to which a difference of supplies and demands is taken for rounding."""
-
-LARGEST_SYSTEM = 4_000_000
-"""Entries of a dense system of constraints beyond which none is stated."""
 
 
 class Transport(BlockType):
@@ -120,10 +117,7 @@ class Transport(BlockType):
         c = torch.nn.functional.pad(c, (0, 1)) if left_over else c
         c, flow, price = c.contiguous(), torch.zeros(c.shape, dtype=torch.long), torch.zeros(sources.shape, dtype=torch.float64)
         arguments = (c, sources.contiguous(), sinks, flow, price)
-        if (loops := in_time("blocklp.oracles.transport_kernels", torch.float64)) is not None:
-            loops.send(len(c), *arguments)
-        else:
-            transport_flow.send(0, len(c), *(t.numpy() for t in arguments))
+        search("blocklp.oracles.transport_kernels", transport_flow, "send", len(c), *arguments)
         power = self.power.expand(lead).cpu()
         ends, masses = (c + price[..., None]).amin(1), (sinks.double(), sources.double())
         value = (ends * masses[0]).sum(-1) - (price * masses[1]).sum(-1)

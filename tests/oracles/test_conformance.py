@@ -11,6 +11,7 @@ from blocklp.oracles import (
     AtMostOne,
     Box,
     Chain,
+    Cut,
     Edge,
     FourClique,
     FourCycle,
@@ -260,6 +261,30 @@ class TestPathOfCycles(BlockTypeConformance):
 
     def block_type(self) -> BlockType:
         return Path([0, 1, 2, 0, 2, 3, 1], [1, 2, 0, 2, 1, 1, 3], [0, 2, 3], [3, 3, 0], 1.5)
+
+
+class TestCut(BlockTypeConformance):
+    """Four nodes, arcs both ways and in parallel; source and sink by block, one node fixed as well."""
+
+    tails, heads = np.array([0, 1, 1, 2, 0, 3]), np.array([1, 0, 2, 3, 2, 1])
+    source, sink = np.array([0, 1, 3]), np.array([3, 3, 0])
+
+    def block_type(self) -> BlockType:
+        return Cut(self.tails, self.heads, self.source, self.sink)
+
+    def vertices(self) -> np.ndarray:
+        rows = []
+        for s, t in zip(self.source, self.sink, strict=True):
+            sides = [np.array(z) for z in itertools.product((0, 1), repeat=4) if z[s] == 1 and z[t] == 0]
+            least = [np.maximum(z[self.tails] - z[self.heads], 0) for z in sides]
+            more = [np.array(w) for w in itertools.product((0, 1), repeat=6)]
+            rows.append([np.concatenate([z, np.maximum(y, w)]) for w in more for z, y in zip(sides, least, strict=True)])
+        return np.array(rows)[None]
+
+
+class TestCutWithoutEnds(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Cut([0, 1, 2], [1, 2, 0])
 
 
 class TestPolytopeListed(BlockTypeConformance):

@@ -10,13 +10,13 @@ from scipy.optimize import linprog
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import Knapsack, Path, path
+from blocklp.oracles import Knapsack, Path, graphs
 
 
 @pytest.fixture(params=[True, False], ids=["loops", "as written"], autouse=True)
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(path, "in_time", lambda module, kind: None)
+        monkeypatch.setattr(graphs, "in_time", lambda module, kind: None)
 
 
 def graph(seed: int, nodes: int, arcs: int, cycles: bool) -> np.ndarray:

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import Knapsack, Transport, transport
+from blocklp.oracles import Knapsack, Transport, graphs
 
 DRAW = np.random.default_rng(0)
 
@@ -19,7 +19,7 @@ DRAW = np.random.default_rng(0)
 @pytest.fixture(params=[True, False], ids=["loops", "as written"], autouse=True)
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(transport, "in_time", lambda module, kind: None)
+        monkeypatch.setattr(graphs, "in_time", lambda module, kind: None)
 
 
 def highs(cost: np.ndarray, supply: np.ndarray, demand: np.ndarray) -> float:
