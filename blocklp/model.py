@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
+from blocklp.block import BlockType, difference
 from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
@@ -247,13 +247,7 @@ class Model:
             raise ModelError(f"the model already has blocks named {name!r}; choose another name")
         if (to_dual is None) != (to_primal is None):
             raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
-        for key, data in block_type.tensors().items():
-            without_gradients(data, f"{name}: {key}")
-            if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, len(index)):
-                raise ShapeError(
-                    f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "
-                    f"1 or blocks={len(index)})"
-                )
+        self._check_data(name, block_type, len(index))
         maps = None if to_dual is None or to_primal is None else (to_dual, to_primal)
         made = Blocks(name, block_type, index, maps)
         self._ask_once(made)
@@ -350,21 +344,69 @@ class Model:
         ModelError
             If the model has no such blocks, or if they have data or maps of their own.
         """
-        of_type(blocks, Blocks | str, "the blocks given to extend()", "the handle that add() returned, or its name", ModelError)
+        place = self._place(blocks, "extend()")
+        before = self.blocks[place]
+        if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
+            raise ModelError(f"{before.name!r} have data or maps of single blocks; add the new ones as blocks of another name")
+        index = self._scope(scope, before.type)
+        if index.shape[1] != before.scope.shape[1]:
+            raise ScopeError(f"{before.name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
+        made = Blocks(before.name, before.type, torch.cat([before.scope, index]))
+        self._ask_once(Blocks(before.name, before.type, index))
+        self.blocks[place] = made
+        return made
+
+    def replace(self, blocks: Blocks | str, block_type: BlockType) -> Blocks:
+        """Give blocks other data, such as another capacity: compiled solvers take them up, as they do another objective.
+
+        Parameters
+        ----------
+        blocks : Blocks or str
+            The handle that :meth:`add` returned, or its name.
+        block_type : BlockType
+            A type of the same class that differs in its data only.
+
+        Returns
+        -------
+        Blocks
+            The handle in place of the one given.
+
+        Raises
+        ------
+        ModelError, ShapeError
+            If the model has no such blocks, the type differs in more than data, or these do not fit the number of blocks.
+        OracleError
+            If the type's oracle gives wrong answers, see :func:`blocklp.check`.
+        """
+        place = self._place(blocks, "replace()")
+        before = self.blocks[place]
+        of_type(block_type, BlockType, "the type given to replace()", "an instance of a subclass of BlockType", ModelError)
+        if what := difference(before.type, block_type):
+            raise ModelError(f"{before.name!r} differ from the type given in {what}; only data may, else add blocks of another name")
+        self._check_data(before.name, block_type, len(before.scope))
+        made = replace(before, type=block_type)
+        self._ask_once(made)
+        self.blocks[place] = made
+        return made
+
+    def _place(self, blocks: Blocks | str, verb: str) -> int:
+        """Where blocks stand among those of the model."""
+        of_type(blocks, Blocks | str, f"the blocks given to {verb}", "the handle that add() returned, or its name", ModelError)
         name = blocks if isinstance(blocks, str) else blocks.name
         place = next((i for i, b in enumerate(self.blocks) if b.name == name), None)
         if place is None:
             raise ModelError(f"the model has no blocks named {name!r}; add them first")
-        before = self.blocks[place]
-        if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
-            raise ModelError(f"{name!r} have data or maps of single blocks; add the new ones as blocks of another name")
-        index = self._scope(scope, before.type)
-        if index.shape[1] != before.scope.shape[1]:
-            raise ScopeError(f"{name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
-        made = Blocks(name, before.type, torch.cat([before.scope, index]))
-        self._ask_once(Blocks(name, before.type, index))
-        self.blocks[place] = made
-        return made
+        return place
+
+    def _check_data(self, name: str, block_type: BlockType, count: int) -> None:
+        """Refuse data of a type that do not fit the instances and so many blocks."""
+        for key, data in block_type.tensors().items():
+            without_gradients(data, f"{name}: {key}")
+            if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, count):
+                raise ShapeError(
+                    f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "
+                    f"1 or blocks={count})"
+                )
 
     def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
         views = [scope] if isinstance(scope, View) else list(scope) if isinstance(scope, Iterable) else []

@@ -51,7 +51,7 @@ class Cut(BlockType):
     """
 
     block_data = ("fixed",)
-    #: ``(batch or 1, blocks or 1, nodes)`` float: 1 where a node must be on the side of the source, 0 where not, 1/2 where it is free.
+    #: ``(batch or 1, blocks or 1, nodes)`` float: 1 where a node must be on the side of the source, 0 where it must not, else 1/2.
     fixed: Tensor
 
     def __init__(self, tails: object, heads: object, source: object = None, sink: object = None) -> None:
