@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from blocklp.nodes import NodeBounds as NodeBounds
     from blocklp.nodes import Nodes as Nodes
     from blocklp.progress import Progress as Progress
+    from blocklp.ragged import Ragged as Ragged
     from blocklp.raw import RawSolution as RawSolution
     from blocklp.raw import solve_raw as solve_raw
     from blocklp.records import Event as Event
@@ -102,6 +103,7 @@ else:
             "blocklp.model": ["Blocks", "Model"],
             "blocklp.nodes": ["NodeBounds", "Nodes"],
             "blocklp.progress": ["Progress"],
+            "blocklp.ragged": ["Ragged"],
             "blocklp.raw": ["RawSolution", "solve_raw"],
             "blocklp.records": ["Event"],
             "blocklp.reference": ["reference"],

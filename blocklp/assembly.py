@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, vstack
 from torch import Tensor
 
 from blocklp.block import BlockType
@@ -23,7 +22,8 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ModelError, OptionError, OracleError, UnknownNameError
 from blocklp.expression import Expression, Values, View, coefficients
-from blocklp.model import Blocks, Model
+from blocklp.extents import extent
+from blocklp.model import Blocks, Model, name_of_size
 from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import of_type, shown
 from blocklp.rows import CouplingRows
@@ -33,9 +33,6 @@ Bounds = Mapping[Any, object]
 
 BUILDING = "building the problem"
 """What is being done when a deadline passes here."""
-
-HULL_DIM = 64
-"""Blocks with more variables are not asked for their own extent: their variables keep an explicit box."""
 
 
 def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device, deadline: Deadline) -> Decomposition:
@@ -83,6 +80,8 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
 
 def _rows(model: Model, problem: Decomposition) -> CouplingRows:
     """All rows of a model, which compiles alone, within the bounds of its variables."""
+    from scipy.sparse import coo_array, vstack  # which takes as long to import as a small model takes to solve
+
     stated = [r.constraint for r in model.rows]
     parts = [coo_array((s.matrix.data, s.matrix.coords), shape=(s.matrix.shape[0], model.size)) for s in stated]
     matrix = vstack(parts, format="csr")
@@ -110,11 +109,6 @@ def _by_size(models: Sequence[Model]) -> Iterator[tuple[Blocks, ...]]:
             yield tuple(replace(b, name=name) if b.scope.shape[1] == size else none for b in same)
         if len(sizes) == 1:
             yield same
-
-
-def name_of_size(name: str, size: int) -> str:
-    """Name of the group of those blocks of a name that have so many variables, where models differ in it."""
-    return f"{name}[{size}]"
 
 
 def unblocked(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
@@ -252,7 +246,7 @@ class _Instances:
         for b, batch in zip(same, self.batches, strict=True):
             data, (blocks, dim) = b.type.tensors().values(), b.scope.shape
             rows, count = batch if any(len(t) > 1 for t in data) else 1, blocks if any(t.shape[1] > 1 for t in data) else 1
-            ask = _extent_known if b.type.stateless and not data else _extent
+            ask = _extent_known if b.type.stateless and not data else extent
             key = id(b.type), rows, count
             self.deadline.check(BUILDING)
             asked[key] = asked.get(key) or ask(b.type, rows, count, dim)
@@ -392,19 +386,4 @@ def _taken(values: Tensor, scope: Tensor) -> Tensor:
     return values[:, scope[0]] if len(scope) == 1 else values.gather(1, scope.flatten(1)).view(scope.shape)
 
 
-def _extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Least and largest value of every coordinate over its block, ``(rows, count, dim)``, by the oracle itself."""
-    least = torch.full((rows, count, dim), -torch.inf, dtype=torch.float64)
-    most = -least
-    if dim > HULL_DIM:
-        return least, most
-    for d in range(dim):
-        cost = torch.zeros(rows, count, dim, dtype=torch.float64)
-        cost[..., d] = 1
-        least[..., d] = kind.min_oracle(cost)[1]
-        if not kind.nonnegative_costs:
-            most[..., d] = -kind.min_oracle(-cost)[1]
-    return least, most
-
-
-_extent_known = functools.lru_cache(16)(_extent)  # thousands of models may share a type
+_extent_known = functools.lru_cache(16)(extent)  # thousands of models may share a type

@@ -80,16 +80,20 @@ class Constraints:
             below, above = torch.maximum(self.below, below), torch.minimum(self.above, above)
         return Constraints(self.matrix, self.lower, self.upper, below, above)
 
-    def bounds_as_rows(self) -> Constraints:
-        """The system with a row for each bound, of ``dim`` numbers: for small blocks."""
+    def bounds_as_rows(self, some: Tensor | None = None) -> Constraints:
+        """The system with a row for each bound, of ``dim`` numbers, or with those of some positions ``(k,)`` alone."""
         if self.below is None or self.above is None:
             return self
         dim = self.below.shape[-1]
+        positions = torch.arange(dim) if some is None else some
         lead = [max(sizes) for sizes in zip(*(t.shape[:2] for t in (self.matrix, self.lower, self.below)), strict=True)]
-        unit = torch.eye(dim).to(self.matrix).expand(*lead, dim, dim)
+        unit = torch.zeros(len(positions), dim).to(self.matrix)
+        unit[torch.arange(len(positions)), positions] = 1
         sides = ((self.lower, self.below), (self.upper, self.above))
-        lower, upper = (torch.cat([own.expand(*lead, -1), bound.expand(*lead, -1)], -1) for own, bound in sides)
-        return Constraints(torch.cat([self.matrix.expand(*lead, -1, -1), unit], -2), lower, upper)
+        lower, upper = (
+            torch.cat([own.expand(*lead, -1), side[..., positions.to(side.device)].expand(*lead, -1)], -1) for own, side in sides
+        )
+        return Constraints(torch.cat([self.matrix.expand(*lead, -1, -1), unit.expand(*lead, -1, -1)], -2), lower, upper)
 
     def violation(self, point: Tensor, size: Tensor | None = None) -> Tensor:
         """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible.

@@ -31,7 +31,7 @@ from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import ROWS, Blocks, Model
 from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import numbers, of_type
-from blocklp.row_expression import RowConstraint
+from blocklp.row_constraint import RowConstraint
 from blocklp.state import State
 
 ALLOWANCE = 1e-6

@@ -237,7 +237,7 @@ def violation(problem: Decomposition, x: Tensor) -> Tensor:
         worst = torch.maximum(worst, problem.rows.violation(x, size))
     copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)
     for group in problem.groups:
-        rows = group.type.constraints()
+        rows = group.constraints
         if rows is not None:
             own = rows.relative_violation(group.view(copies), group.view(sizes))
             worst = torch.maximum(worst, (own if group.alive is None else own * group.alive).amax(1))

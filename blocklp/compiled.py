@@ -33,7 +33,7 @@ FAST = {"contract", "arcp", "nsz"}
 TILE = 256
 """Blocks at a time: what they need stays in the nearest cache."""
 
-LOADING, COMPILING = 0.2, 15.0
+LOADING, COMPILING = 0.5, 15.0
 """Seconds that it takes to load the loops of a module, and to compile them where no cache holds them."""
 
 BUSY = 4
@@ -80,22 +80,30 @@ def earned(module: str, kind: torch.dtype) -> ModuleType | None:
     However much there is to solve, this costs about twice what the better choice would have at most.
     """
     spent = _spent.get((module, kind), 0.0)
-    found = in_time(module, kind) if spent >= LOADING else None
-    return found if found is None or spent >= COMPILING or cached(found, kind) else None
+    if spent >= COMPILING:
+        return in_time(module, kind)
+    found = loaded_in_time(module) if spent >= LOADING else None
+    return found if found is not None and cached(found, kind) else None
 
 
 def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
     """The loops of a module for some precision, or None where no deadline (:func:`until`) leaves time to load or compile them.
 
-    The first answer under a deadline stays, so that nothing changes in the middle of a solve.
+    The first answer under a deadline stays, so that nothing changes in the middle of a solve.  Who asks compiles them, and
+    :func:`until` notes it.
     """
-    if not all(d.affords_once((module, "loading"), BUSY * LOADING) for d in _deadlines if module not in sys.modules):
-        return None
-    found = wanted(module)
+    found = loaded_in_time(module)
     if found is None or cached(found, kind):
         return found
     ready = all(d.affords_once((module, kind), BUSY * COMPILING) for d in _deadlines)
     return found if ready else None
+
+
+def loaded_in_time(module: str) -> ModuleType | None:
+    """The loops of a module, or None where no deadline leaves time to load them."""
+    if not all(d.affords_once((module, "loading"), BUSY * LOADING) for d in _deadlines if module not in sys.modules):
+        return None
+    return wanted(module)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Rows, pick
+from blocklp.block import BlockType, Constraints, Rows, pick
 from blocklp.box import Box
 from blocklp.coupling import Coupling
 from blocklp.deadline import Deadline
@@ -74,6 +74,11 @@ class Group:
     def filled(self) -> Tensor:
         """Blocks before those that only pad: ``(batch or 1,)`` int64."""
         return torch.tensor([self.blocks]) if self.alive is None else self.alive.sum(1).long()
+
+    @cached_property
+    def constraints(self) -> Constraints | None:
+        """What its type states, asked once."""
+        return self.type.constraints()
 
     @cached_property
     def shares(self) -> bool:
@@ -235,7 +240,7 @@ class Decomposition:
     @cached_property
     def testable(self) -> bool:
         """Whether all types state their constraints, so that a point can be tested."""
-        return all(group.type.constraints() is not None for group in self.groups)
+        return all(group.constraints is not None for group in self.groups)
 
     @property
     def program(self) -> Program:

@@ -17,7 +17,7 @@ from blocklp.options import as_tensor, numbers, shown, with_gradients
 
 if TYPE_CHECKING:
     from blocklp.model import Model
-    from blocklp.row_expression import RowConstraint
+    from blocklp.row_constraint import RowConstraint
 
 
 class Parameter:

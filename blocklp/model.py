@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
+from blocklp.block import BlockType, difference
 from blocklp.box import BOX
 from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
+from blocklp.errors import BlocklpError, ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
 from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
+from blocklp.ragged import Ragged
+from blocklp.row_constraint import RowConstraint
 
 if TYPE_CHECKING:
-    from blocklp.row_expression import RowConstraint
     from blocklp.solution import Solution
     from blocklp.solver import Solver
 
@@ -32,6 +34,12 @@ ROWS = "rows"
 
 LOST = 1e-10
 """Relative error of a value that is no rounding of double precision."""
+
+
+def name_of_size(name: str, size: int) -> str:
+    """Name of the group of those blocks of a name that have so many variables, where they differ in it."""
+    return f"{name}[{size}]"
+
 
 PrimalRepair = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
@@ -193,11 +201,12 @@ class Model:
     ) -> Any:
         """Add blocks of one type, or rows that couple blocks.
 
-        ``m.add(A @ x <= b)`` takes a comparison, as :meth:`add_rows` takes its parts, and returns :class:`Rows`.
+        ``m.add(A @ x <= b)`` takes a comparison, as :meth:`add_rows` takes its parts, and returns :class:`Rows`.  Blocks of several
+        lengths (:class:`Ragged`) take a scope ``(entries,)``; a handle for each length is returned.
 
         Parameters
         ----------
-        block_type : BlockType or RowConstraint
+        block_type : BlockType, Ragged or RowConstraint
             The type, with its block data; or a comparison of linear expressions, which takes no scope.
         scope : View or sequence of View
             Either one view per position, each ``(blocks,)`` (or several positions at once, ``(blocks, k)``), or a single
@@ -218,21 +227,17 @@ class Model:
         OracleError
             If the type's oracle gives wrong answers, see :func:`blocklp.check`.
         """
-        from blocklp.row_expression import RowConstraint
-
         if isinstance(block_type, RowConstraint):
             if scope is not None or to_dual is not None or to_primal is not None:
                 raise ModelError("rows say themselves which variables they hold; leave the scope and maps out")
             return self._add_constraint(block_type, name)
+        if isinstance(block_type, Ragged):
+            return self._add_ragged(block_type, scope, name)
         of_type(block_type, BlockType, "the type given to add()", "an instance of a subclass of BlockType", ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
         index = self._scope(scope if scope is not None else (), block_type)
-        if name is not None:
-            text(name, "the name of blocks")
-        else:
-            taken = Counter(b.type.name for b in self.blocks)[block_type.name]
-            name = block_type.name if taken == 0 else f"{block_type.name}_{taken + 1}"
+        name = self._name(name, block_type.name, Counter(b.type.name for b in self.blocks)[block_type.name])
         if name in (BOX, ROWS):
             what = "the box of variables that need one" if name == BOX else "the prices of rows"
             raise ModelError(f"the name {name!r} is kept for {what}; choose another name")
@@ -240,18 +245,32 @@ class Model:
             raise ModelError(f"the model already has blocks named {name!r}; choose another name")
         if (to_dual is None) != (to_primal is None):
             raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
-        for key, data in block_type.tensors().items():
-            without_gradients(data, f"{name}: {key}")
-            if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, len(index)):
-                raise ShapeError(
-                    f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "
-                    f"1 or blocks={len(index)})"
-                )
+        self._check_data(name, block_type, len(index))
         maps = None if to_dual is None or to_primal is None else (to_dual, to_primal)
         made = Blocks(name, block_type, index, maps)
         self._ask_once(made)
         self.blocks.append(made)
         return made
+
+    def _name(self, name: str | None, kind: str, taken: int) -> str:
+        """A name that was given, or that of the type, numbered."""
+        return text(name, "the name of blocks") if name is not None else kind if taken == 0 else f"{kind}_{taken + 1}"
+
+    def _add_ragged(self, blocks: Ragged, scope: View | Sequence[View] | None, name: str | None) -> tuple[Blocks, ...]:
+        """Blocks of every length under a name of its own."""
+        of_type(scope, View, "the scope of blocks of several lengths", "a variable or a view of one", ScopeError)
+        assert isinstance(scope, View)
+        if scope.shape != (blocks.entries,):
+            raise ScopeError(f"{blocks.name}: the sizes of the blocks add up to {blocks.entries}, the scope has shape {scope.shape}")
+        sizes, taken = [places.shape[1] for _, _, places in blocks.parts], {b.name for b in self.blocks}
+        bases = (self._name(name, blocks.name, k) for k in itertools.count())
+        base = next(own for own in bases if name is not None or not taken & {name_of_size(own, size) for size in sizes})
+        before = len(self.blocks)
+        try:
+            return tuple(self.add(kind, scope[places], name=name_of_size(base, places.shape[1])) for kind, _, places in blocks.parts)
+        except BlocklpError:  # all of them or none
+            del self.blocks[before:]
+            raise
 
     def add_rows(
         self, matrix: object, variables: View, lower: object = None, upper: object = None, *, name: str | None = None
@@ -323,21 +342,69 @@ class Model:
         ModelError
             If the model has no such blocks, or if they have data or maps of their own.
         """
-        of_type(blocks, Blocks | str, "the blocks given to extend()", "the handle that add() returned, or its name", ModelError)
+        place = self._place(blocks, "extend()")
+        before = self.blocks[place]
+        if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
+            raise ModelError(f"{before.name!r} have data or maps of single blocks; add the new ones as blocks of another name")
+        index = self._scope(scope, before.type)
+        if index.shape[1] != before.scope.shape[1]:
+            raise ScopeError(f"{before.name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
+        made = Blocks(before.name, before.type, torch.cat([before.scope, index]))
+        self._ask_once(Blocks(before.name, before.type, index))
+        self.blocks[place] = made
+        return made
+
+    def replace(self, blocks: Blocks | str, block_type: BlockType) -> Blocks:
+        """Give blocks other data, such as another capacity: compiled solvers take them up, as they do another objective.
+
+        Parameters
+        ----------
+        blocks : Blocks or str
+            The handle that :meth:`add` returned, or its name.
+        block_type : BlockType
+            A type of the same class that differs in its data only.
+
+        Returns
+        -------
+        Blocks
+            The handle in place of the one given.
+
+        Raises
+        ------
+        ModelError, ShapeError
+            If the model has no such blocks, the type differs in more than data, or these do not fit the number of blocks.
+        OracleError
+            If the type's oracle gives wrong answers, see :func:`blocklp.check`.
+        """
+        place = self._place(blocks, "replace()")
+        before = self.blocks[place]
+        of_type(block_type, BlockType, "the type given to replace()", "an instance of a subclass of BlockType", ModelError)
+        if what := difference(before.type, block_type):
+            raise ModelError(f"{before.name!r} differ from the type given in {what}; only data may, else add blocks of another name")
+        self._check_data(before.name, block_type, len(before.scope))
+        made = replace(before, type=block_type)
+        self._ask_once(made)
+        self.blocks[place] = made
+        return made
+
+    def _place(self, blocks: Blocks | str, verb: str) -> int:
+        """Where blocks stand among those of the model."""
+        of_type(blocks, Blocks | str, f"the blocks given to {verb}", "the handle that add() returned, or its name", ModelError)
         name = blocks if isinstance(blocks, str) else blocks.name
         place = next((i for i, b in enumerate(self.blocks) if b.name == name), None)
         if place is None:
             raise ModelError(f"the model has no blocks named {name!r}; add them first")
-        before = self.blocks[place]
-        if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
-            raise ModelError(f"{name!r} have data or maps of single blocks; add the new ones as blocks of another name")
-        index = self._scope(scope, before.type)
-        if index.shape[1] != before.scope.shape[1]:
-            raise ScopeError(f"{name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
-        made = Blocks(name, before.type, torch.cat([before.scope, index]))
-        self._ask_once(Blocks(name, before.type, index))
-        self.blocks[place] = made
-        return made
+        return place
+
+    def _check_data(self, name: str, block_type: BlockType, count: int) -> None:
+        """Refuse data of a type that do not fit the instances and so many blocks."""
+        for key, data in block_type.tensors().items():
+            without_gradients(data, f"{name}: {key}")
+            if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, count):
+                raise ShapeError(
+                    f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "
+                    f"1 or blocks={count})"
+                )
 
     def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
         views = [scope] if isinstance(scope, View) else list(scope) if isinstance(scope, Iterable) else []

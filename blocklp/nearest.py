@@ -52,7 +52,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
             passes,
         )
         return found, passes
-    began, y = time.perf_counter(), torch.zeros_like(program.row)
+    began, y = time.thread_time(), torch.zeros_like(program.row)
     ahead = y
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
     left = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -71,5 +71,5 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
         back = program.product(problem, (ahead - new) * program.length, new - y) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
-    program.spend(time.perf_counter() - began)
+    program.spend(time.thread_time() - began)
     return found, passes

@@ -208,7 +208,9 @@ class Nodes:
             If fixings or multipliers do not fit, or an option is out of range.
         """
         device, deadline = self.solver.device, Deadline.of(time_limit)
-        self.problem = self.solver.decomposition(deadline=deadline)  # the costs may be others than before
+        before, self.problem = self.problem, self.solver.decomposition(deadline=deadline)  # the costs may be others than before
+        if self.problem.groups is not before.groups:  # and the data of blocks
+            self.layout = Layout.of(self.problem)
         fixed = self._fixings(fixings).to(device)
         count = len(fixed)
         start = self._multipliers(multipliers, count)

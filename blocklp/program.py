@@ -22,6 +22,7 @@ from blocklp.compiled import TILE, earned, spend
 from blocklp.decomposition import MOST_PARTS, Decomposition, Group, in_order
 from blocklp.errors import OptionError
 from blocklp.rows import CouplingRows
+from blocklp.variable_box import VariableBox
 
 MODULE = "blocklp.program_kernels"
 DIVIDED = 300_000
@@ -53,12 +54,18 @@ class Layout:
         ``(rows + 1,)`` and ``(entries,)`` int64: where the entries of every row beside the blocks begin, and their variables.
     parts : int
         Sums of every variable, each over as many tiles, whatever the number of threads.
+    variables : int
+        Number of variables.
+    targets : Tensor or None
+        ``(1, copies and entries of rows beside blocks)`` int64: the variable of each, where instances agree.
     """
 
     groups: Tensor
     tiles: Tensor
     sparse: tuple[Tensor, Tensor]
     parts: int
+    variables: int
+    targets: Tensor | None
 
     @classmethod
     def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], coupling: CouplingRows | None, parts: int) -> Layout:
@@ -75,7 +82,10 @@ class Layout:
             table.append((problem.in_blocks, 0, coupling.count, 1, row, entry, 2))
             tiles += [(len(table) - 1, first, min(TILE, coupling.count - first)) for first in range(0, coupling.count, TILE)]
             starts, column = coupling.starts, coupling.column
-        return cls(torch.tensor(table), torch.tensor(tiles, dtype=torch.long).view(-1, 3), (starts, column), parts)
+        index = problem.coupling.index
+        targets = None if len(index) > 1 else torch.cat([index, column[None]], 1) if len(column) else index
+        numbered = torch.tensor(tiles, dtype=torch.long).view(-1, 3)
+        return cls(torch.tensor(table), numbered, (starts, column), parts, problem.coupling.variables, targets)
 
     @cached_property
     def order(self) -> list[Tensor]:
@@ -93,69 +103,22 @@ class Layout:
         cuts = [ends[len(self.tiles) * k // self.parts] for k in range(self.parts + 1)]
         return list(torch.cat(copies).tensor_split(cuts[1:-1]))
 
+    @cached_property
+    def scattered(self) -> Tensor | None:
+        """Where each number is added in sums ``(parts * variables)``, in the order of the copies: as ``targets``.
 
-@dataclass(frozen=True)
-class VariableBox:
-    """The bounds of the variables, cut by those that blocks state of theirs (:attr:`Constraints.below`).
-
-    Attributes
-    ----------
-    lower, upper : Tensor
-        ``(batch, variables)``.
-    holds_lower, holds_upper : Tensor or None
-        ``(batch, copies)``: where a block cuts the bounds of the variable, the part of its reduced cost that each copy gets,
-        which only blocks with that bound get; -1 elsewhere.  None where no block cuts any.
-    as_rows : frozenset of str
-        Groups whose bounds are rows: all where bounds contradict each other, and those with structured scopes.
-    """
-
-    lower: Tensor
-    upper: Tensor
-    holds_lower: Tensor | None
-    holds_upper: Tensor | None
-    as_rows: frozenset[str]
-
-    @classmethod
-    def of(cls, problem: Decomposition) -> VariableBox:
-        """Cut the bounds of the variables."""
-        given = problem.lower.expand_as(problem.cost), problem.upper.expand_as(problem.cost)
-        bounded = [g for g in problem.groups if (c := g.type.constraints()) is not None and c.below is not None]
-        mapped = frozenset(g.name for g in bounded if (g.start, g.stop) in problem.coupling.maps)
-        copies = [problem.cost.new_full((problem.batch, problem.in_blocks), end) for end in (-torch.inf, torch.inf)]
-        for group in bounded:
-            stated = group.type.constraints()
-            if group.name in mapped or stated is None or stated.below is None or stated.above is None:
-                continue
-            for side, own in zip(copies, (stated.below, stated.above), strict=True):
-                room = group.rows(side)
-                mine = own.to(side).transpose(1, 2).expand_as(room)
-                room.copy_(mine if group.alive is None else torch.where(group.alive[:, None] > 0, mine, room))
-        index = problem.coupling.index.expand_as(copies[0])
-        lower = given[0].scatter_reduce(1, index, copies[0], "amax")
-        upper = given[1].scatter_reduce(1, index, copies[1], "amin")
-        if bool((lower > upper).any()):
-            return cls(*given, None, None, frozenset(g.name for g in bounded))
-        cuts = lower > given[0], upper < given[1]
-        if not any(bool(cut.any()) for cut in cuts):
-            return cls(*given, None, None, mapped)
-        holds = []
-        for own, side, cut in zip(copies, (lower, upper), cuts, strict=True):
-            spread = problem.coupling.spread
-            equal = (own == spread(side)).to(own)
-            parts = torch.where(spread(cut.to(own)) > 0, equal / spread(problem.coupling.collect(equal)), -1.0)
-            holds.append(torch.nn.functional.pad(parts, (0, problem.copies - problem.in_blocks)))
-        return cls(lower, upper, holds[0], holds[1], mapped)
-
-    def clip(self, x: Tensor) -> Tensor:
-        """Move points ``(batch, variables)`` into the box."""
-        return torch.minimum(torch.maximum(x, self.lower), self.upper)
-
-    def select(self, rows: Tensor) -> VariableBox:
-        """Return the box of some instances."""
-        tensors = (self.lower, self.upper, self.holds_lower, self.holds_upper)
-        lower, upper, *holds = (t if t is None else pick(t, rows) for t in tensors)
-        assert lower is not None and upper is not None
-        return VariableBox(lower, upper, holds[0], holds[1], self.as_rows)
+        None where that is not the order of the tiles: where tiles of a group have variables in common, or instances differ in them.
+        """
+        if self.targets is None:
+            return None
+        for start, dim, blocks, _, _, _, kind in self.groups.tolist():
+            own = self.targets[0, start : start + dim * blocks]
+            if kind < 2 and blocks > TILE and int(torch.bincount(own).max()) > 1:
+                return None
+        part = torch.zeros(self.targets.shape[1], dtype=torch.long)
+        for number, own in enumerate(self.order):
+            part[own] = number
+        return self.targets + self.variables * part
 
 
 @dataclass(frozen=True)
@@ -202,14 +165,14 @@ class Program:
         columns, boxes, needed = (torch.zeros_like(low) for _ in range(3))
         matrices, lower, upper, units, rows, uses, numbers = [], [], [], [], [], [], []
         for group in problem.groups:
-            stated = group.type.constraints()
+            stated = group.constraints
             if stated is None:
                 raise OptionError(
                     f"method 'pdhg' needs the constraints of all blocks, and blocks {group.name!r} of type {group.type.name} state "
                     f"none; give the type a method constraints() -> Constraints, or choose another method, such as 'auto'"
                 )
             if group.name in box.as_rows:
-                stated = stated.bounds_as_rows()
+                stated = stated.bounds_as_rows(box.as_rows[group.name])
             doing = f"writing out the rows of the blocks {group.name!r}"
             problem.deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
             matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
@@ -351,15 +314,18 @@ class Program:
         copies = self.pull(problem, y)
         if self.layout is None:
             return problem.collect(copies)[:, None]
-        index, out = problem.coupling.index, copies.new_zeros(len(y), self.parts, problem.coupling.variables)
+        layout, out = self.layout, copies.new_zeros(len(y), self.parts, problem.coupling.variables)
         if (rows := self.coupling) is not None:
             own = rows.entry * y[:, y.shape[1] - rows.count :][:, rows.row]
             copies = torch.cat([copies[:, : problem.in_blocks], own], 1)
+        if (places := layout.scattered) is not None:
+            out.view(len(y), -1).scatter_add_(1, places.expand(len(y), -1), copies)
+            return out
+        index = problem.coupling.index
+        if rows is not None:
             index = torch.cat([index, rows.column.expand(len(index), -1)], 1)
-        if self.parts == 1 and all(group.blocks <= TILE for group in problem.groups):  # they lie as their tiles come
-            return out.scatter_add_(2, index.expand(len(y), -1)[:, None], copies[:, None])
-        for own, total in zip(self.layout.order, out.unbind(1), strict=True):
-            total.scatter_add_(1, index[:, own].expand(len(y), -1), copies[:, own])
+        for own, total in zip(layout.order, out.unbind(1), strict=True):
+            total.scatter_add_(1, index.index_select(1, own).expand(len(y), -1), copies.index_select(1, own))
         return out
 
     def product(self, problem: Decomposition, a: Tensor, b: Tensor) -> Tensor:
@@ -484,7 +450,7 @@ def by_groups(problem: Decomposition, y: Tensor, rows: list[int]) -> list[tuple[
 
 def stated_rows(group: Group) -> int:
     """Rows that the type of a group states for each block, without bounds."""
-    stated = group.type.constraints()
+    stated = group.constraints
     return 0 if stated is None else stated.matrix.shape[2]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
 from blocklp.expression import Compared, Expression, View, coefficients
 from blocklp.options import numbers, shown
+from blocklp.row_constraint import RowConstraint
 
 if TYPE_CHECKING:
     from blocklp.model import Model
@@ -120,32 +120,6 @@ class RowExpression(Compared):
 
     def __repr__(self) -> str:
         return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
-
-
-@dataclass(frozen=True, eq=False)
-class RowConstraint:
-    r"""Rows with their sides, :math:`l \le A x \le u`: what :meth:`Model.add` takes.
-
-    Attributes
-    ----------
-    model : Model
-        The model of the variables.
-    matrix : coo_array
-        ``(rows, variables of the model)``.
-    lower, upper : Tensor
-        ``(batch or 1, rows)`` float64, infinite for none.
-    """
-
-    model: Model
-    matrix: coo_array
-    lower: Tensor
-    upper: Tensor
-
-    def __bool__(self) -> bool:
-        raise ModelError("a constraint is neither true nor false; give it to add(), and state l <= A x <= u by add_rows()")
-
-    def __repr__(self) -> str:
-        return f"constraint of {self.matrix.shape[0]} rows with {self.matrix.nnz} entries"
 
 
 def compared(left: object, right: object, below: bool, above: bool) -> RowConstraint:

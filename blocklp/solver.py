@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp import state as states
-from blocklp.assembly import Bounds, assemble, costs, name_of_size, unblocked
+from blocklp.assembly import Bounds, assemble, costs, unblocked
 from blocklp.block import difference
 from blocklp.box import BOX
 from blocklp.deadline import Deadline
@@ -22,7 +22,7 @@ from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.expression import Expression, Values
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.model import ROWS, Model
+from blocklp.model import ROWS, Blocks, Model, name_of_size
 from blocklp.options import flag, known_device, numbers, of_type, per_instance, shown, without_gradients, working_precision
 from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution
@@ -72,22 +72,15 @@ class Solver:
                 raise ModelError("models compiled together need the same variables by name, in one order")
         if len(models) > 1 and any(m.rows for m in models):
             raise ModelError("models with rows compile alone; instances that share the rows are a batch of one model")
-        for same in zip(*(m.blocks for m in models), strict=True):
-            for a in same:
-                b = next(other for other in same if other.scope.shape[1] == a.scope.shape[1])
-                if what := difference(a.type, b.type):
-                    raise ModelError(
-                        f"blocks {a.name!r} differ in {what} between models compiled together; a type may differ in its "
-                        f"block_data only: give the others another name of blocks, or compile them alone"
-                    )
-                if len(models) > 1 and a.maps is not None:
-                    raise ModelError(f"blocks {a.name!r} have maps of their own; models with such blocks compile alone")
+        for b in (b for m in models for b in m.blocks if len(models) > 1 and b.maps is not None):
+            raise ModelError(f"blocks {b.name!r} have maps of their own; models with such blocks compile alone")
+        _check_types(models)
         self.models, self.device, self.dtype = models, device, dtype
         self.maximizing = first.maximizing
         self.batch = sum(m.batch for m in models)
         self._structure: Decomposition | None = None
         self._fixed: tuple[list[Expression], Tensor, Tensor] | None = None
-        self._built = [_built(m) for m in models]
+        self._built, self._blocks = [_built(m) for m in models], [_blocks(m) for m in models]
         self._width = max(m.size for m in models) + (len(models) > 1)
 
     def __repr__(self) -> str:
@@ -228,11 +221,15 @@ class Solver:
         self, bounds: Bounds | None = None, values: Values | None = None, deadline: Deadline | None = None
     ) -> Decomposition:
         """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
-        if [_built(m) for m in self.models] != self._built:
+        blocks = [_blocks(m) for m in self.models]
+        if [_built(m) for m in self.models] != self._built or not all(map(_same_places, blocks, self._blocks)):
             raise ModelError(
                 "the model was changed since it was compiled, in its sense, variables, bounds or blocks; compile it again, or give "
                 "tighter bounds as bounds="
             )
+        if blocks != self._blocks:
+            _check_types(self.models)
+            self._structure, self._blocks = None, blocks
         shape = self._structure
         if bounds is not None or shape is None:
             shape = assemble(self.models, {} if bounds is None else bounds, self._width, self.device, deadline or Deadline())
@@ -301,9 +298,36 @@ def _repaired(answer: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     return found
 
 
+def _check_types(models: Sequence[Model]) -> None:
+    """Refuse blocks of one name and size that differ in more than their data."""
+    for same in zip(*(m.blocks for m in models), strict=True):
+        for a in same:
+            b = next(other for other in same if other.scope.shape[1] == a.scope.shape[1])
+            if what := difference(a.type, b.type):
+                raise ModelError(
+                    f"blocks {a.name!r} differ in {what} between models compiled together; a type may differ in its "
+                    f"block_data only: give the others another name of blocks, or compile them alone"
+                )
+
+
+def _same_places(now: Sequence[tuple[Blocks, list[int]]], before: Sequence[tuple[Blocks, list[int]]]) -> bool:
+    """Whether handles differ in their types at most, as :meth:`Model.replace` leaves them, and no data was written to."""
+    return len(now) == len(before) and all(
+        a.name == b.name and a.scope is b.scope and a.maps is b.maps and (a is not b or written == earlier)
+        for (a, written), (b, earlier) in zip(now, before, strict=True)
+    )
+
+
+def _blocks(model: Model) -> list[tuple[Blocks, list[int]]]:
+    """The handles, which are not changed but replaced, and how often their data were written to."""
+    return [(b, _writes([b.scope, *b.type.tensors().values()])) for b in model.blocks]
+
+
+def _writes(data: Sequence[Tensor]) -> list[int]:
+    return [0 if t.is_inference() else t._version for t in data]
+
+
 def _built(model: Model) -> tuple[Any, ...]:
-    """What tells that a model is another one than was compiled; handles of blocks are not changed but replaced."""
-    data = [t for v in model.variables.values() for t in (v.lower, v.upper)]
-    data += [t for b in model.blocks for t in (b.scope, *b.type.tensors().values())]
-    writes = [0 if t.is_inference() else t._version for t in data]
-    return model.batch, model.size, model.maximizing, list(model.blocks), list(model.rows), writes
+    """What tells that a model is another one than was compiled, beside its blocks."""
+    bounds = [t for v in model.variables.values() for t in (v.lower, v.upper)]
+    return model.batch, model.size, model.maximizing, list(model.rows), _writes(bounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -12,118 +13,220 @@ from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import sums_of_products
+from blocklp.options import numbers
+from blocklp.ragged import Ragged, of_blocks, of_entries
 
 
 class Knapsack(BlockType):
-    r"""The fractional knapsack :math:`\{x : lower \le x \le upper, \; \langle w, x \rangle \le capacity\}`, :math:`w \ge 0`.
+    r"""The fractional knapsack :math:`\{x : lower \le x \le upper, \; least \le \langle w, x \rangle \le capacity\}`.
 
-    Exact greedy minimum (Dantzig 1957): from ``lower``, raise the variables of negative cost in the order of
-    :math:`c_i / w_i` until the capacity is used; the last one stops in between.  Ties go to the first variable.
+    Weights have any sign; there is a capacity, a least load, or both, which may be equal.  Exact greedy minimum (Dantzig 1957):
+    from the corner of the box where the load is least, move the variables that gain by it in the order of :math:`c_i / w_i` until
+    the capacity is used; the last one stops in between.  Where the least load would not be met, the same from the corner where the
+    load is largest.  Ties go to the first variable.
 
     Parameters
     ----------
     weights : array_like
-        ``(dim,)``, ``(blocks, dim)`` or ``(batch, blocks, dim)``, finite, nonnegative.
-    capacity : array_like
-        A number, ``(blocks,)`` or ``(batch, blocks)``, finite.
+        ``(dim,)``, ``(blocks, dim)`` or ``(batch, blocks, dim)``, finite.
+    capacity : array_like, optional
+        A number, ``(blocks,)`` or ``(batch, blocks)``, finite; None for no such side.
     lower, upper : array_like
         As ``weights`` or a number, finite, ``lower <= upper``.
+    least : array_like, optional
+        As ``capacity``: what the load is at least.
 
     Raises
     ------
     ShapeError
         If the shapes do not fit together.
     ModelError
-        If a weight is negative, an entry is not finite, a lower bound is above its upper bound, or the lower bounds alone
-        exceed the capacity.
+        If there is neither side, an entry is not finite, a lower bound is above its upper bound, a least load above its capacity, or
+        no point within the bounds has such a load.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from blocklp.oracles import Knapsack
+    >>> budget = Knapsack([3.0, 2.0, -1.0], least=1.0, capacity=1.0)  # 3 a + 2 b - c == 1 in the unit cube
+    >>> _, value = budget.min_oracle(torch.tensor([[[1.0, 1.0, 0.0]]], dtype=torch.float64))
+    >>> round(value.item(), 6)  # a = 1 / 3
+    0.333333
     """
 
     by_rows = True
-    block_data = ("weights", "capacity", "lower", "upper", "load", "room")
-    #: What raising each variable from its lower to its upper bound loads, ``(batch or 1, blocks or 1, dim)``, and the room
-    #: that the lower bounds leave, ``(batch or 1, blocks or 1)``, both in units of the block's own.
-    load: Tensor
-    room: Tensor
+    block_data = ("weights", "capacity", "least", "lower", "upper", "turned", "load", "room", "fall", "excess")
+    capacity: Tensor | None = None
+    least: Tensor | None = None
+    #: ``(batch or 1, blocks or 1, dim)`` bool: where weights are negative; None where none is.
+    turned: Tensor | None = None
+    #: What moving each variable from one bound to the other changes the load by, ``(batch or 1, blocks or 1, dim)``, and the room
+    #: that the corner where it is least leaves below the capacity, ``(batch or 1, blocks or 1)``, both in units of the block's own.
+    load: Tensor | None = None
+    room: Tensor | None = None
+    #: The same for the corner where the load is largest, and what it has in excess of ``least``.
+    fall: Tensor | None = None
+    excess: Tensor | None = None
 
-    def __init__(self, weights: object, capacity: object, lower: object = 0.0, upper: object = 1.0) -> None:
-        w, cap = as_block_data(weights, 1, "Knapsack weights"), as_block_data(capacity, 0, "Knapsack capacity")
+    def __init__(
+        self, weights: object, capacity: object = None, lower: object = 0.0, upper: object = 1.0, *, least: object = None
+    ) -> None:
+        w = as_block_data(weights, 1, "Knapsack weights")
+        cap, need = (
+            None if side is None else as_block_data(side, 0, f"Knapsack {name}")
+            for side, name in ((capacity, "capacity"), (least, "least"))
+        )
+        if cap is None and need is None:
+            raise ModelError("Knapsack has neither a capacity nor a least load; give one of them, or use Box")
         low, high = (as_block_data(side, 1, f"Knapsack {name}", scalar=True) for side, name in ((lower, "lower"), (upper, "upper")))
-        shape = common_shape("Knapsack", w.shape, low.shape, high.shape, (*cap.shape, 1))
+        shape = common_shape("Knapsack", w.shape, low.shape, high.shape, *((*t.shape, 1) for t in (cap, need) if t is not None))
         if 0 in shape:
             raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; a block needs at least one variable")
-        if bool((w < 0).any()):
-            where = tuple(int(i) for i in (w < 0).nonzero()[0])
-            raise ModelError(f"Knapsack: the weight at (batch, block, variable) {where} is negative; weights must be >= 0")
         if bool((low > high).any()):
             raise ModelError("Knapsack: a lower bound is above its upper bound")
         if not bool(torch.isfinite(high - low).all()):
             raise ModelError("Knapsack: a lower and an upper bound are so far apart that their difference is infinite")
-        self.load, self.room, empty = _loaded(w, cap, low, high)
+        if cap is not None and need is not None and bool((need > cap).any()):
+            where = tuple((need > cap).nonzero()[0].tolist())
+            raise ModelError(f"Knapsack: the least load of (instance, block) {where} is above its capacity")
+        self.weights, self.lower, self.upper = (t.expand(shape) for t in (w, low, high))
+        self.capacity, self.least = (None if t is None else t.expand(shape[:2]) for t in (cap, need))
+        self.dim, self.turned = shape[2], w < 0 if bool((w < 0).any()) else None
+        loads, empty = _loads(w, cap, need, low, high)
         over = empty.nonzero()
         if len(over):
+            i, b = over[0].tolist()
             raise ModelError(
-                f"Knapsack: the lower bounds of block {int(over[0, 1])} of instance {int(over[0, 0])} exceed its capacity; "
-                f"raise the capacity or lower the bounds"
+                f"Knapsack: no point within the bounds of block {b} of instance {i} has a load within its capacity and least load; "
+                f"raise the capacity, lower the least load, or widen the bounds"
             )
-        self.weights, self.lower, self.upper = (t.expand(shape) for t in (w, low, high))
-        self.capacity, self.dim = cap.expand(shape[:2]), shape[2]
+        vars(self).update(loads)
+
+    @classmethod
+    def ragged(
+        cls,
+        weights: object,
+        sizes: object,
+        capacity: object = None,
+        lower: object = 0.0,
+        upper: object = 1.0,
+        *,
+        least: object = None,
+    ) -> Ragged:
+        """Knapsacks of different sizes, which lie one after the other in the scope; see :class:`blocklp.Ragged`.
+
+        Parameters
+        ----------
+        weights : array_like
+            ``(entries,)`` or ``(batch, entries)``: those of a sparse matrix by rows, ``A.data``.
+        sizes : array_like
+            ``(blocks,)`` integers, at least 1, that add up to the entries: ``np.diff(A.indptr)``.
+        capacity, least : array_like, optional
+            A number, ``(blocks,)`` or ``(batch, blocks)``; None for no such side.
+        lower, upper : array_like
+            A number, or as ``weights``.
+        """
+        entries = int(numbers(sizes, "Knapsack sizes").sum())
+        own = [of_entries(v, entries, f"Knapsack {k}") for k, v in (("weights", weights), ("lower", lower), ("upper", upper))]
+        sides = [
+            None if side is None else as_block_data(side, 0, f"Knapsack {name}")
+            for side, name in ((capacity, "capacity"), (least, "least"))
+        ]
+
+        def some(blocks: Tensor, places: Tensor) -> Knapsack:
+            w, low, high = (data(places) for data in own)
+            most, need = (None if side is None else of_blocks(side, blocks) for side in sides)
+            return cls(w, most, low, high, least=need)
+
+        return Ragged.of(sizes, cls.__name__, some)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Fill by ratio of cost to weight.
 
-        The value is the one that the multiplier t of the capacity proves, the ratio of the variable that stops in between:
+        The value is the one that the multiplier t of the capacity proves, the ratio of the variable that stops in between: with
+        :math:`l_i \ge 0` the load and :math:`g_i` the cost of moving a variable from its start :math:`s_i`,
 
-        .. math:: \langle c, lower \rangle - t \cdot room + \sum_i \min(0, (c_i + t w_i) (upper_i - lower_i))
+        .. math:: \langle c, s \rangle - t \cdot room + \sum_i \min(0, g_i + t l_i)
 
         is no more than the minimum for any t, so that the rounding of loads and of their order does not raise it.
         """
-        wanted = cost < 0
-        width = self.upper - self.lower
+        down, load, room, heavy = self._binding(cost)
+        start, end = self.lower, self.upper
+        if down is not None:
+            start, end = torch.where(down, end, start), torch.where(down, start, end)
+        way = end - start
+        gain = cost * way
+        wanted = (cost if down is None else torch.where(down, -cost, cost)) < 0
+        if heavy is not None:  # what costs nothing moves last, and only where the room is used up
+            wanted |= heavy & (cost == 0) & (load > 0)
         # Variables without weight have ratio -inf and come first; those not wanted come last and load nothing.
-        order = torch.where(wanted, cost / self.weights, torch.inf).argsort(dim=-1, stable=True)
-        own = torch.where(wanted, self.load, 0.0)
-        load, room = own.gather(-1, order), self.room[..., None]
+        order = torch.where(wanted, -(cost / self.weights).abs(), torch.inf).argsort(dim=-1, stable=True)
+        own, room = torch.where(wanted, load, 0.0), room[..., None]
+        load = own.gather(-1, order)
         full = load.cumsum(-1)
         # The load before each variable is summed without it: subtracting it again would cancel.
         before = torch.nn.functional.pad(full, (1, 0))[..., :-1]
         share = torch.where(full <= room, 1.0, ((room - before) / load).clamp(0, 1))
         share = torch.zeros_like(cost).scatter_(-1, order, share)
-        # A variable at its upper bound gets that number itself, not lower + width.
-        raised = torch.where(share == 1, self.upper, self.lower + share * width)
-        gain = cost * width
+        # A variable at its other bound gets that number itself, not the sum.
+        moved = torch.where(share == 1, end, start + share * way)
         price = torch.where((own > 0) & (share < 1), -gain / own, 0.0).amax(-1, keepdim=True)
         price = price.clamp(max=torch.finfo(cost.dtype).max)
-        value = (cost * self.lower + (gain + price * own).clamp(max=0)).sum(-1) - (price * room)[..., 0]
-        return torch.where(wanted, raised, self.lower), value
+        value = (cost * start + (gain + price * own).clamp(max=0)).sum(-1) - (price * room)[..., 0]
+        return torch.where(wanted, moved, start), value
+
+    def _binding(self, cost: Tensor) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
+        """The side that may bind at a cost: which variables start at their upper bounds, loads, room, and where it is the least load.
+
+        Both sides never bind: together they leave no less than all loads.  The last is None where there is one side only.
+        """
+        if self.fall is None or self.excess is None:
+            assert self.load is not None and self.room is not None
+            return self.turned, self.load, self.room, None
+        down = self.weights > 0
+        if self.load is None or self.room is None:
+            return down, self.fall, self.excess, None
+        given_up = torch.where(torch.where(down, cost >= 0, cost <= 0), self.fall, 0.0).sum(-1, keepdim=True)
+        heavy = given_up > self.excess[..., None]
+        start = heavy & down if self.turned is None else torch.where(heavy, down, self.turned)
+        room = torch.where(heavy, self.excess[..., None], self.room[..., None])[..., 0]
+        return start, torch.where(heavy, self.fall, self.load), room, heavy
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
-        r"""The multiplier t of the capacity solves a piecewise linear equation (Brucker 1984; here by sorting its kinks).
+        r"""The multiplier t of the load solves a piecewise linear equation (Brucker 1984; here by sorting its kinks).
 
         The point is :math:`x(t) = clip(y - t w)` with :math:`y = z - step \cdot c`; t = 0 if that fits.  The load
-        :math:`\langle w, x(t) \rangle` falls by :math:`w_i^2` where :math:`x_i` is between its bounds.
+        :math:`\langle w, x(t) \rangle` falls by :math:`w_i^2` where :math:`x_i` is between its bounds.  Where the load is too small,
+        that of the weights with the other sign is too large.
         """
         if not bool(shared.all()):
             return None
         y, w = centre - step * cost, self.weights.expand_as(cost)
         load = (w * torch.minimum(torch.maximum(y, self.lower), self.upper)).sum(-1, keepdim=True)
-        weighs = w > 0
-        begin, end = (torch.where(weighs, (y - side) / w, 0.0).clamp(min=0) for side in (self.upper, self.lower))
+        capacity = torch.full_like(load, torch.inf) if self.capacity is None else self.capacity[..., None]
+        if self.least is not None:
+            least = self.least[..., None]
+            light = load < least
+            w, load, capacity = (torch.where(light, -a, b) for a, b in ((w, w), (load, load), (least, capacity)))
+        weighs = w != 0
+        begin, end = (torch.where(weighs, (y - side) / w, 0.0) for side in (self.upper, self.lower))
+        if self.least is not None or self.turned is not None:
+            begin, end = torch.minimum(begin, end), torch.maximum(begin, end)
+        begin, end = begin.clamp(min=0), end.clamp(min=0)
         kinks, order = torch.cat([begin, end], -1).sort(-1)
         slopes = torch.cat([w.square(), -w.square()], -1).gather(-1, order).cumsum(-1).clamp(min=0)
         lengths = torch.nn.functional.pad(kinks.diff(dim=-1), (0, 1))
         # The load at each kink; the last kink where it does not fit begins the piece that holds the solution.
         loads = load - torch.nn.functional.pad((slopes * lengths).cumsum(-1), (1, 0))[..., :-1]
-        over = loads - self.capacity[..., None]
+        over = loads - capacity
         piece = ((over > 0).sum(-1, keepdim=True) - 1).clamp(min=0)
         # Load and slope there are summed anew: what the sums along the kinks have lost counts where weights differ in size.
         t, room = kinks.gather(-1, piece), lengths.gather(-1, piece)
         there = torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
         slope = torch.where((begin <= t) & (t < end), w.square(), 0.0).sum(-1, keepdim=True)
-        rest = ((w * there).sum(-1, keepdim=True) - self.capacity[..., None]).clamp(min=0) / slope.clamp(
-            min=torch.finfo(cost.dtype).tiny
-        )
+        rest = ((w * there).sum(-1, keepdim=True) - capacity).clamp(min=0) / slope.clamp(min=torch.finfo(cost.dtype).tiny)
         t = t + torch.where(piece + 1 < kinks.shape[-1], torch.minimum(rest, room), 0.0)
-        t = torch.where(load > self.capacity[..., None], t, 0.0)
+        t = torch.where(load > capacity, t, 0.0)
         return torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
 
     def value_error(self, cost: Tensor) -> Tensor:
@@ -132,27 +235,40 @@ class Knapsack(BlockType):
         The computed order is that of costs perturbed by one rounding each; the computed loads are off by
         :math:`\gamma_n` times the room used, which moves the value by as much times the least ratio in use, at most
         :math:`2 \sum_i |c_i| M_i`.  The room is rounded once, whatever cancels in it.  Loads that leave the range of the dtype count
-        as none or as too small, which lowers the value by what raising the variable gains.
+        as none or as too small, which lowers the value by what moving the variable gains.
         """
         size, kind = self.weights.shape[-1], torch.finfo(cost.dtype)
         largest = torch.maximum(self.lower.abs(), self.upper.abs())
-        gain = (cost * (self.upper - self.lower)).abs()
-        usual = (self.load >= kind.tiny) & (self.load < kind.max)
-        ratio = torch.where(usual, gain / self.load, 0.0).amax(-1).clamp(max=kind.max)
-        beyond = torch.where(usual | (self.weights == 0), 0.0, gain).sum(-1)
-        return roundoff(8 * (size + 4), (cost.abs() * largest).sum(-1)) + beyond + kind.tiny * ratio
+        gain, rest = (cost * (self.upper - self.lower)).abs(), torch.zeros_like(cost[..., 0])
+        for load in (self.load, self.fall):
+            if load is not None:
+                usual = (load >= kind.tiny) & (load < kind.max)
+                ratio = torch.where(usual, gain / load, 0.0).amax(-1).clamp(max=kind.max)
+                rest = torch.maximum(rest, torch.where(usual | (self.weights == 0), 0.0, gain).sum(-1) + kind.tiny * ratio)
+        return roundoff(8 * (size + 4), (cost.abs() * largest).sum(-1)) + rest
 
     def constraints(self) -> Constraints:
-        r"""The capacity, and the bounds that it leaves: no variable is above :math:`lower_i + room / w_i`.
+        r"""The sides of the load, and the bounds that they leave: no variable moves by more than :math:`room / |w_i|` from its start.
 
         A capacity of zero fixes what has weight; its row alone would let a variable of small weight pass beside large weights.
         """
-        capacity, kind, room = self.capacity[..., None], torch.finfo(self.load.dtype), self.room[..., None]
-        normal = (self.load >= kind.tiny) & (self.load < kind.max) & ((room >= kind.tiny) | (room == 0))
-        share = torch.where(normal, room / self.load, 1.0)
-        reach = self.lower + (1 + 8 * kind.eps) * share * (self.upper - self.lower) + 8 * kind.eps * self.lower.abs()
-        above = torch.where(share < 1, torch.minimum(reach, self.upper), self.upper)
-        return Constraints(self.weights[..., None, :], torch.full_like(capacity, -torch.inf), capacity, self.lower, above)
+        below, above = self.lower, self.upper
+        for load, room, down in ((self.load, self.room, self.turned), (self.fall, self.excess, self.weights > 0)):
+            if load is None or room is None:
+                continue
+            kind, room = torch.finfo(load.dtype), room[..., None]
+            normal = (load >= kind.tiny) & (load < kind.max) & ((room >= kind.tiny) | (room == 0))
+            share = torch.where(normal, room / load, 1.0)
+            way = (1 + 8 * kind.eps) * share * (self.upper - self.lower)
+            least, most = self.upper - way - 8 * kind.eps * self.upper.abs(), self.lower + way + 8 * kind.eps * self.lower.abs()
+            tight = share < 1
+            if down is not None:
+                below = torch.where(tight & down, torch.maximum(below, least), below)
+                tight &= ~down
+            above = torch.where(tight, torch.minimum(above, most), above)
+        none = torch.full_like(self.weights[..., 0], torch.inf)
+        least, most = -none if self.least is None else self.least, none if self.capacity is None else self.capacity
+        return Constraints(self.weights[..., None, :], least[..., None], most[..., None], below, above)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Knapsack | None:
         """The intersection with a box is a knapsack, unless it is empty."""
@@ -161,8 +277,23 @@ class Knapsack(BlockType):
         low, high = low.expand(shape), high.expand(shape)
         if bool((low > high).any()):
             return None
-        load, room, empty = _loaded(self.weights, self.capacity, low, high)
-        return None if bool(empty.any()) else self.with_data(lower=low, upper=high, load=load, room=room)
+        loads, empty = _loads(self.weights, self.capacity, self.least, low, high)
+        return None if bool(empty.any()) else self.with_data(lower=low, upper=high, **loads)
+
+    @classmethod
+    def alike(cls, kinds: Sequence[Self]) -> list[Self]:
+        """Where some have a side of the load, all get one, which does not bind."""
+        found = list(kinds)
+        for side, load, room, beyond in (("capacity", "load", "room", torch.inf), ("least", "fall", "excess", -torch.inf)):
+            if all(getattr(kind, side) is None for kind in kinds):
+                continue
+            for i, kind in enumerate(found):
+                if getattr(kind, side) is None:
+                    own = kind.load if kind.fall is None else kind.fall
+                    assert own is not None
+                    none = torch.full_like(own[..., 0], beyond)
+                    found[i] = kind.with_data(**{side: none, load: own, room: 2 * own.sum(-1)})
+        return found
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """As for every type.
@@ -170,39 +301,62 @@ class Knapsack(BlockType):
         In a dtype of less range, loads and room are in the unit of the room, or of the largest load if that is less (of the least one
         where there is no room): what leaves the range then hardly counts beside the room, or has no part in it.
         """
-        if dtype == self.load.dtype:
-            return super().to(dtype, device)
-        load, room = self.load.double(), self.room.double()
-        exponents = torch.frexp(load).exponent
-        most, least = (torch.where(load > 0, exponents, none) for none in (-2000, 2000))
-        unit = torch.where(room > 0, torch.minimum(torch.frexp(room).exponent, most.amax(-1)), least.amin(-1))
-        unit = torch.where((load > 0).any(-1), unit, 0)
-        moved, limit = super().to(dtype, device), torch.finfo(dtype).max
-        scaled = (torch.ldexp(t, -e).clamp(max=limit).to(moved.load) for t, e in ((load, unit[..., None]), (room, unit)))
-        load, room = scaled
-        return moved.with_data(load=load, room=room)
+        moved = super().to(dtype, device)
+        if dtype == self.weights.dtype:
+            return moved
+        sides = [(self.load, self.room), (self.fall, self.excess)]
+        scaled = [None if load is None or room is None else _in_range(load, room, moved.weights) for load, room in sides]
+        (load, room), (fall, excess) = ((None, None) if pair is None else pair for pair in scaled)
+        return moved.with_data(load=load, room=room, fall=fall, excess=excess)
 
     def __repr__(self) -> str:
         return f"{self.name}(dim={self.dim})"
 
 
+def _in_range(load: Tensor, room: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Loads and room in a unit of each block that suits the dtype of another tensor."""
+    load, room, limit = load.double(), room.double(), torch.finfo(like.dtype).max
+    exponents = torch.frexp(load).exponent
+    most, least = (torch.where(load > 0, exponents, none) for none in (-2000, 2000))
+    unit = torch.where(room > 0, torch.minimum(torch.frexp(room).exponent, most.amax(-1)), least.amin(-1))
+    unit = torch.where((load > 0).any(-1), unit, 0)
+    scaled = (torch.ldexp(t, -e).clamp(max=limit).to(like) for t, e in ((load, unit[..., None]), (room, unit)))
+    load, room = scaled
+    return load, room
+
+
+def _loads(
+    weights: Tensor, capacity: Tensor | None, least: Tensor | None, lower: Tensor, upper: Tensor
+) -> tuple[dict[str, Tensor | None], Tensor]:
+    """Loads and rooms of both sides as attributes, and which blocks no load fits."""
+    names: dict[str, Tensor | None] = {"load": None, "room": None, "fall": None, "excess": None}
+    empty = torch.zeros(1, 1, dtype=torch.bool)
+    if capacity is not None:
+        names["load"], names["room"], empty = _loaded(weights, capacity, lower, upper)
+    if least is not None:
+        names["fall"], names["excess"], short = _loaded(-weights, -least, lower, upper)
+        empty = empty | short
+    return names, empty
+
+
 def _loaded(weights: Tensor, capacity: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Load of each variable, room, and whether the lower bounds exceed the capacity.
+    """Load of each variable, the room that the corner of the least load leaves, and whether it exceeds the capacity.
 
     Loads and room are in a unit of each block, the power of two for which the largest load is as far above 1 as the smallest is
     below.  The room is rounded once, and up: it may cancel, and what it is off by would count at the largest ratio of cost to
     weight.
     """
     w, cap, low, high = (t.numpy() for t in (weights, capacity, lower, upper))
-    (share, power), (width, widths) = np.frexp(w), np.frexp(high - low)
+    (share, power), (width, widths) = np.frexp(np.abs(w)), np.frexp(high - low)
     load, power = share * width, power + widths
     used = load != 0
     most, least = (np.where(used, power, -sign * 10**6) for sign in (1, -1))
     middle = np.where(used.any(-1), (most.max(-1) + least.min(-1)) // 2, 0)
     load = np.ldexp(load, np.where(used, power - middle[..., None], 0))
     room, exponent = cap, np.zeros_like(middle)
-    if low.any():
-        factors = np.broadcast_arrays(-w, low, cap[..., None])
+    start = np.where(w < 0, high, low)
+    if start.any():
+        factors = np.broadcast_arrays(-w, start, cap[..., None])
         ones = np.ones((*factors[0].shape[:-1], 1))
         room, exponent = sums_of_products(
             np.concatenate([factors[0], ones], -1), np.concatenate([factors[1], factors[2][..., :1]], -1)

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
     "docs/start.md",
+    "docs/block-types.md",
     "docs/own-block-type.md",
     "docs/certificate.md",
     "docs/linear-programs.md",

@@ -115,10 +115,10 @@ class Pdhg(Method):
             state = self._loops(problem, state, most, loops)
             note(loops, state.eta.dtype)
         else:
-            most, began = min(most, self.longest), time.perf_counter()
+            most, began = min(most, self.longest), time.thread_time()
             for _ in range(most):
                 state = self._pass(problem, state)
-            program.spend(time.perf_counter() - began)
+            program.spend(time.thread_time() - began)
         return state, most
 
     def finish(self, problem: Decomposition, state: PdhgState) -> PdhgState:

@@ -22,6 +22,7 @@ MADE: dict[str, tuple[Callable[[Tensor], BlockType], Tensor]] = {
     "Box upper": (lambda t: Box([0.0, 0, 0], t), torch.tensor([2.0, 1, 1])),
     "Knapsack weights": (lambda t: Knapsack(t, 2.0), torch.tensor([1.0, 2, 1])),
     "Knapsack capacity": (lambda t: Knapsack([1.0, 2, 1], t), torch.tensor(2.0)),
+    "Knapsack least": (lambda t: Knapsack([1.0, 2, 1], least=t), torch.tensor(2.0)),
     "Knapsack lower": (lambda t: Knapsack([1.0, 2, 1], 2.0, lower=t), torch.tensor([0.5, 0, 0])),
     "Knapsack upper": (lambda t: Knapsack([1.0, 2, 1], 2.0, upper=t), torch.tensor([0.5, 1, 1])),
     "Polytope matrix": (lambda t: Polytope(t, [0.0], [2.0], LOW, HIGH), torch.tensor([[1.0, 2, 1]])),
@@ -60,8 +61,8 @@ def test_data_that_are_no_numbers_are_refused_by_name(what: str) -> None:
     make, data = MADE[what]
     bad: list[object] = [None, "one", [[1.0, 2.0], [1.0]], [None, 1.0], {"a": 1}, object()]
     for value in bad:
-        # The vertices of a class may be None: then it has them as an attribute.
-        if not (value is None and what == "FiniteVertices vertices"):
+        # The vertices of a class may be None: then it has them as an attribute; a knapsack may lack a side.
+        if not (value is None and what in ("FiniteVertices vertices", "Knapsack capacity", "Knapsack least")):
             with pytest.raises(ModelError, match=f"{what}: cannot read .* as numbers"):
                 make(value)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=f"{what} holds complex numbers"):

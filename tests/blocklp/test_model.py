@@ -19,7 +19,7 @@ from blocklp.errors import (
     ScopeError,
     ShapeError,
 )
-from blocklp.oracles import AtMostOne, Edge
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
 
 def pair_model(batch: int = 1) -> tuple[bl.Model, bl.Variable, bl.Variable]:
@@ -260,3 +260,37 @@ def test_sums_along_an_axis_are_those_of_numpy() -> None:
         x.sum(2)
     with pytest.raises(ModelError, match="parameters"):
         (m.parameter("c", (3, 4)) * x).sum(0)
+
+
+def test_a_solver_takes_up_other_data_of_blocks() -> None:
+    """Another capacity between solves, warm started, as if the model had been built with it; for several models too."""
+    weights = torch.arange(1.0, 6.0, dtype=torch.float64)
+
+    def model(capacity: float) -> bl.Model:
+        m = bl.Model()
+        x = m.variable("x", (3, 5), lower=0, upper=1)
+        m.add(Simplex(5), x)
+        m.add(Knapsack(torch.ones(3), capacity), x.T, name="room")
+        m.minimize((weights * x).sum())
+        return m
+
+    m, other = model(1.0), model(2.0)
+    alone, both = m.compile(), bl.compile([m, other])
+    before = alone.solve(tol=1e-8)
+    assert before.bound.item() == pytest.approx(6.0)
+    m.replace("room", Knapsack(torch.ones(3), [0.5, 1.5, 3.0, 1.0, 1.0]))
+    after = alone.solve(tol=1e-8, warm_start=before)
+    assert after.bound.item() == pytest.approx(float(bl.reference(m).objective), rel=1e-7) and after.bound != before.bound
+    assert both.solve(tol=1e-8).bound.tolist() == pytest.approx([after.bound.item(), 4.0], rel=1e-6)
+    with pytest.raises(ModelError, match="'room' differ from the type given in class"):
+        m.replace("room", Simplex(3))
+    with pytest.raises(ModelError, match="'room' differ from the type given in dim"):
+        m.replace("room", Knapsack(torch.ones(4), 1.0))
+    with pytest.raises(ShapeError, match="room: weights has leading dimensions"):
+        m.replace("room", Knapsack(torch.ones(4, 3), 1.0))
+    with pytest.raises(ModelError, match="no blocks named 'rooms'"):
+        m.replace("rooms", Simplex(3))
+    m.replace("room", Knapsack(torch.ones(3), 1.0))
+    m.variable("y", 2, lower=0, upper=1)
+    with pytest.raises(ModelError, match="the model was changed since it was compiled"):
+        alone.solve()

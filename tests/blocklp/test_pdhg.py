@@ -496,6 +496,19 @@ def test_bounds_that_contradict_each_other_are_proved_to() -> None:
     assert m.solve(method="pdhg", passes=5000).status == (bl.Status.INFEASIBLE,)
 
 
+def test_bounds_that_contradict_long_blocks_are_rows_only_there() -> None:
+    """One of 3,000 items is fixed beyond what its knapsack leaves: a row for each bound would be 72 MB, a single one is 24 KB."""
+    m = bl.Model()
+    x = m.variable("x", 3000, lower=0, upper=1)
+    m.add(Knapsack(np.full(3000, 2.0), 1.0), x)
+    m.add(bl.Box(np.zeros(1), np.ones(1)), x[[5]][:, None])
+    m.minimize(-x.sum())
+    solver = m.compile()
+    problem = solver.decomposition({x[5]: 1})
+    assert problem.program.entries.numel() < 4 * 3000
+    assert solver.solve(bounds={x[5]: 1}, method="pdhg", passes=5000).status == (bl.Status.INFEASIBLE,)
+
+
 def test_a_long_knapsack_states_as_many_numbers_as_it_has_variables() -> None:
     """A row for each bound would be 3.2 GB."""
     stated = Knapsack(torch.ones(20_000, dtype=torch.float64), 9.0).constraints()

@@ -7,7 +7,23 @@ import torch
 
 from blocklp.block import BlockType
 from blocklp.finite import FiniteVertices
-from blocklp.oracles import AtMostOne, Box, Chain, Edge, FourClique, FourCycle, Joint, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import (
+    AtMostOne,
+    Box,
+    Chain,
+    Cut,
+    Edge,
+    FourClique,
+    FourCycle,
+    Joint,
+    Knapsack,
+    Pairwise,
+    Path,
+    Polytope,
+    Simplex,
+    Transport,
+    Triangle,
+)
 from blocklp.testing import BlockTypeConformance
 
 
@@ -75,6 +91,28 @@ class TestSimplexOfOne(BlockTypeConformance):
         return np.ones((1, 1, 1, 1))
 
 
+class TestSimplexOfMass(BlockTypeConformance):
+    """Masses by instance and block."""
+
+    mass = np.array([[0.3, 1.0, 7.0], [1e-3, 2.5, 1.0]])
+
+    def block_type(self) -> BlockType:
+        return Simplex(4, self.mass)
+
+    def vertices(self) -> np.ndarray:
+        return self.mass[..., None, None] * np.eye(4)
+
+
+class TestAtMostOneOfMass(BlockTypeConformance):
+    """One mass for all."""
+
+    def block_type(self) -> BlockType:
+        return AtMostOne(3, 1.7)
+
+    def vertices(self) -> np.ndarray:
+        return 1.7 * np.vstack([np.zeros((1, 3)), np.eye(3)])[None, None]
+
+
 class TestAtMostOne(BlockTypeConformance):
     def block_type(self) -> BlockType:
         return AtMostOne(4)
@@ -127,14 +165,17 @@ def knapsack_vertices(kind: Knapsack) -> np.ndarray:
     found = np.empty(lead, dtype=object)
     for i, b in itertools.product(*map(range, lead)):
         w, lo, up = (t[i, b].numpy() for t in (kind.weights, kind.lower, kind.upper))
-        capacity, rows = float(kind.capacity[i, b]), []
+        capacity, least = (
+            none if side is None else float(side[i, b]) for side, none in ((kind.capacity, np.inf), (kind.least, -np.inf))
+        )
+        rows = []
         for s in itertools.product((0, 1), repeat=dim):
             x = np.where(s, up, lo)
-            if w @ x <= capacity + 1e-9:
+            if least - 1e-9 <= w @ x <= capacity + 1e-9:
                 rows.append(x)
-            for k in np.flatnonzero(w > 0):
+            for side, k in itertools.product((least, capacity), np.flatnonzero(w)):
                 y = x.copy()
-                y[k] += (capacity - w @ x) / w[k]
+                y[k] += (side - w @ x) / w[k]
                 if lo[k] <= y[k] <= up[k]:
                     rows.append(y)
         found[i, b] = rows
@@ -165,6 +206,85 @@ class TestKnapsackBounds(BlockTypeConformance):
 
     def vertices(self) -> np.ndarray:
         return knapsack_vertices(self.block_type())
+
+
+class TestKnapsackOfSigns(BlockTypeConformance):
+    """Weights of either sign, with two sides: far apart, near and equal."""
+
+    weights = np.random.default_rng(13).normal(size=(3, 4)).round(1)
+
+    def block_type(self) -> Knapsack:
+        return Knapsack(self.weights, [1.0, 0.2, 0.1], least=[-0.5, 0.1, 0.1])
+
+    def vertices(self) -> np.ndarray:
+        return knapsack_vertices(self.block_type())
+
+
+class TestKnapsackOfLeastLoads(BlockTypeConformance):
+    """Cover: a least load alone, by instance, in boxes."""
+
+    lower = np.random.default_rng(14).uniform(-1, 0, size=(2, 1, 4))
+
+    def block_type(self) -> Knapsack:
+        return Knapsack([1.0, 2.0, 0.0, 0.5], lower=self.lower, upper=1.5, least=[[1.0], [3.0]])
+
+    def vertices(self) -> np.ndarray:
+        return knapsack_vertices(self.block_type())
+
+
+class TestAssignment(BlockTypeConformance):
+    """Three by three: the permutation matrices."""
+
+    def block_type(self) -> BlockType:
+        return Transport(np.ones(3), np.ones(3))
+
+    def vertices(self) -> np.ndarray:
+        return np.array([np.eye(3)[list(p)].ravel() for p in itertools.permutations(range(3))])[None, None]
+
+
+class TestTransport(BlockTypeConformance):
+    """More is there than asked for in some blocks; masses by instance, one of them zero."""
+
+    def block_type(self) -> BlockType:
+        return Transport([[2.0, 1.0], [0.7, 0.8], [3.0, 0.0]], [[[0.75, 0.25, 0.5]], [[0.4, 0.4, 0.6]]])
+
+
+class TestPath(BlockTypeConformance):
+    """An acyclic graph with arcs in parallel and a dead end; ends and demands by block and instance."""
+
+    def block_type(self) -> BlockType:
+        return Path([0, 0, 1, 1, 0, 1, 2, 2], [1, 2, 2, 3, 3, 3, 3, 4], [0, 0, 1], [3, 4, 3], [[1.0, 0.3, 2.0], [1.0, 5.0, 1e-3]])
+
+
+class TestPathOfCycles(BlockTypeConformance):
+    """Costs of either sign around cycles."""
+
+    def block_type(self) -> BlockType:
+        return Path([0, 1, 2, 0, 2, 3, 1], [1, 2, 0, 2, 1, 1, 3], [0, 2, 3], [3, 3, 0], 1.5)
+
+
+class TestCut(BlockTypeConformance):
+    """Four nodes, arcs both ways and in parallel; source and sink by block, one node fixed as well."""
+
+    tails, heads = np.array([0, 1, 1, 2, 0, 3]), np.array([1, 0, 2, 3, 2, 1])
+    source, sink = np.array([0, 1, 3]), np.array([3, 3, 0])
+
+    def block_type(self) -> BlockType:
+        return Cut(self.tails, self.heads, self.source, self.sink)
+
+    def vertices(self) -> np.ndarray:
+        rows = []
+        for s, t in zip(self.source, self.sink, strict=True):
+            sides = [np.array(z) for z in itertools.product((0, 1), repeat=4) if z[s] == 1 and z[t] == 0]
+            least = [np.maximum(z[self.tails] - z[self.heads], 0) for z in sides]
+            more = [np.array(w) for w in itertools.product((0, 1), repeat=6)]
+            rows.append([np.concatenate([z, np.maximum(y, w)]) for w in more for z, y in zip(sides, least, strict=True)])
+        return np.array(rows)[None]
+
+
+class TestCutWithoutEnds(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Cut([0, 1, 2], [1, 2, 0])
 
 
 class TestPolytopeListed(BlockTypeConformance):

@@ -1,5 +1,9 @@
 """Models made of the oracles reach the optimum of the LP, with and without fixings."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -68,3 +72,33 @@ def test_bounds_reach_the_lp(kind: BlockType) -> None:
             solution = model.solve(passes=2000, tol=1e-6, patience=2000, bounds={x[[column]]: (value, value)})
             if best is not None:
                 assert best - 1e-3 * (1 + abs(best)) <= solution.bound.item() <= best + 1e-9
+
+
+MANY_ITEMS = """
+import resource
+import time
+
+import torch
+
+import blocklp as bl
+from blocklp.oracles import Knapsack, Simplex
+
+draw = torch.Generator().manual_seed(0)
+cost, size = torch.randint(10, 50, (20_000, 5), generator=draw).double(), torch.randint(5, 25, (5, 20_000), generator=draw).double()
+before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+m = bl.Model()
+x = m.variable("x", (20_000, 5), lower=0, upper=1)
+m.add(Simplex(5), scope=x)
+m.add(Knapsack(size, size.sum(1) / 5), scope=x.T)
+m.minimize((cost * x).sum())
+assert m.solve(tol=1e-4).gap.item() <= 1e-4
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, time.process_time() - began)
+"""
+
+
+def test_long_knapsacks_take_memory_and_time_in_proportion() -> None:
+    """README's first example with 20,000 items: dense matrices of bounds alone would be 16 GB, a row walked by Python minutes."""
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    answer = subprocess.run([sys.executable, "-c", MANY_ITEMS], capture_output=True, text=True, check=True, timeout=120, env=alone)
+    megabytes, seconds = map(float, answer.stdout.split())
+    assert megabytes < 180 and seconds < 10

@@ -1,5 +1,6 @@
 """The fractional knapsack against exact arithmetic, on the data that break greedy rules."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -72,6 +73,93 @@ def test_thousands_of_knapsacks(dtype: torch.dtype, bounded: bool) -> None:
     capacity = fixed + room + (1e-12 * (1 + fixed.abs()) if bounded else 0)
     kind = Knapsack(weights, capacity, lower, upper)
     covered(kind, cost.to(dtype)[None], (kind.weights, kind.capacity, kind.lower, kind.upper))
+
+
+def two_sided(
+    cost: list[float], weights: list[float], lower: list[float], upper: list[float], least: float | None, capacity: float | None
+) -> Fraction:
+    """The best of all points with at most one variable off its bounds, in rationals, one after the other."""
+    c, w, lo, up = ([Fraction(v) for v in values] for values in (cost, weights, lower, upper))
+    low, high = (None if side is None else Fraction(side) for side in (least, capacity))
+    best = None
+    for corner in itertools.product((0, 1), repeat=len(c)):
+        x = [up[i] if at else lo[i] for i, at in enumerate(corner)]
+        points = [x]
+        load = sum(a * b for a, b in zip(w, x, strict=True))
+        for side in {low, high} - {None}:
+            for i, a in enumerate(w):
+                if a:
+                    points.append([*x[:i], x[i] + (side - load) / a, *x[i + 1 :]])
+        for point in points:
+            load = sum(a * b for a, b in zip(w, point, strict=True))
+            inside = all(a <= b <= d for a, b, d in zip(lo, point, up, strict=True))
+            if inside and (low is None or load >= low) and (high is None or load <= high):
+                value = sum(a * b for a, b in zip(c, point, strict=True))
+                best = value if best is None else min(best, value)
+    assert best is not None
+    return best
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("sides", ["capacity", "least", "both", "equal"])
+def test_weights_of_either_sign_and_two_sides(sides: str, dtype: torch.dtype) -> None:
+    """Values are within their stated error of the optimum in rationals, points within the box and the load, proximal points too."""
+    draw = np.random.default_rng(["capacity", "least", "both", "equal"].index(sides))
+
+    def normal(*shape: int) -> np.ndarray:
+        return (8 * draw.normal(size=shape)).round() / 8  # loads are then exact, and equal sides have a point between them
+
+    for trial in range(12):
+        blocks, dim = 8, int(draw.integers(1, 5))
+        shape, far = (blocks, dim), 2.0 ** draw.integers(-18, 18, (blocks, dim)) if trial % 3 == 2 else 1.0
+        weights = normal(*shape) * far * (draw.random(shape) > 1 / 6)
+        lower = normal(*shape)
+        upper = lower + np.abs(normal(*shape))
+        cost = normal(*shape) if trial % 3 else weights * normal(blocks, 1)
+        inside = (weights * (lower + (upper - lower) * draw.integers(0, 5, shape) / 4)).sum(1)
+        least = None if sides == "capacity" else inside if sides == "equal" else inside - draw.random(blocks)
+        capacity = None if sides == "least" else inside if sides == "equal" else inside + draw.random(blocks)
+        kind = Knapsack(weights, capacity, lower, upper, least=least)
+        c = torch.tensor(cost)[None].to(dtype)
+        working = kind.to(dtype, c.device)
+        (point, value), error = working.min_oracle(c), working.value_error(c)
+        for b in range(blocks):
+            ends = (None if side is None else float(side[b]) for side in (least, capacity))
+            truth = two_sided(c[0, b].tolist(), weights[b].tolist(), lower[b].tolist(), upper[b].tolist(), *ends)
+            assert abs(truth - Fraction(float(value[0, b]))) <= Fraction(float(error[0, b])), (trial, b)
+        rows, tolerance = working.constraints(), 1e-12 if dtype == torch.float64 else 1e-5
+        ones = torch.ones(dim, dtype=torch.float64)
+        near = working.prox(c, torch.zeros_like(c), torch.ones(1, 1, 1, dtype=dtype), ones)
+        reach = torch.maximum(kind.lower.abs(), kind.upper.abs()).amax(-1).to(dtype)
+        assert near is not None
+        assert float(rows.violation(point, reach).max()) <= tolerance and float(rows.violation(near, reach).max()) <= 100 * tolerance
+
+
+def test_equal_sides_in_a_model() -> None:
+    """Flow conservation in two nodes, stated as knapsacks, against HiGHS."""
+    m = bl.Model()
+    flow = m.variable("flow", 5, lower=0, upper=[2.0, 1.0, 1.0, 2.0, 2.0])
+    m.add(Knapsack([[1.0, -1.0, -1.0], [1.0, 1.0, -1.0]], 0.0, 0.0, 2.0, least=0.0), flow[[[0, 1, 2], [1, 3, 4]]])
+    m.add(Knapsack([1.0, 1.0], least=1.5, upper=2.0), flow[[0, 3]])
+    m.minimize(flow @ [1.0, 0.3, -0.2, 2.0, 0.1])
+    solution, truth = m.solve(tol=1e-8), float(bl.reference(m).objective)
+    assert solution.status[0] is bl.Status.OPTIMAL
+    assert float(solution.bound) == pytest.approx(truth, rel=1e-7) and float(solution.safe_bound) <= truth
+    assert float(bl.verify_certificate(m, solution.state).bound) <= truth
+
+
+def test_models_of_different_sides_compile_together() -> None:
+    """Those without a side get one that does not bind."""
+    models = []
+    for sides in ({"capacity": 1.2}, {"least": 0.7}, {"capacity": 0.9, "least": 0.9}):
+        m = bl.Model()
+        x = m.variable("x", 3, lower=0, upper=1)
+        m.add(Knapsack([1.0, 2.0, -0.5], **sides), x)
+        m.minimize(x @ [-1.0, 1.0, 0.5])
+        models.append(m)
+    together = bl.compile(models).solve(tol=1e-9)
+    for i, m in enumerate(models):
+        assert float(together.bound[i]) == pytest.approx(float(bl.reference(m).objective), abs=1e-8)
 
 
 number = st.floats(-4, 4, width=32).filter(lambda v: v == 0 or abs(v) > 1e-20)
@@ -194,10 +282,14 @@ def test_empty_intersections_are_refused() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ModelError, match=r"weight at \(batch, block, variable\) \(0, 0, 1\) is negative"):
-        Knapsack([1.0, -1.0], 1.0)
-    with pytest.raises(ModelError, match="lower bounds of block 1 of instance 0 exceed its capacity"):
+    with pytest.raises(ModelError, match="neither a capacity nor a least load"):
+        Knapsack([1.0, -1.0])
+    with pytest.raises(ModelError, match=r"no point within the bounds of block 1 of instance 0"):
         Knapsack([1.0, 1.0], [1.0, -1.0])
+    with pytest.raises(ModelError, match=r"no point within the bounds of block 0 of instance 0"):
+        Knapsack([1.0, -1.0], least=1.5)
+    with pytest.raises(ModelError, match=r"least load of \(instance, block\) \(0, 1\) is above its capacity"):
+        Knapsack([1.0, -1.0], 0.5, least=[0.5, 0.6])
     with pytest.raises(ModelError, match="above its upper bound"):
         Knapsack([1.0], 1.0, lower=2.0)
     with pytest.raises(ModelError, match="NaN or infinite"):

@@ -1,0 +1,58 @@
+"""What block types on graphs share: numbers of nodes, arcs by node, and searches in compiled loops or as they are written."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from blocklp.compiled import in_time
+from blocklp.errors import ModelError, ShapeError
+from blocklp.options import numbers
+
+LARGEST_SYSTEM = 4_000_000
+"""Entries of a dense system of constraints beyond which none is stated."""
+
+
+def graph(tails: object, heads: object, name: str) -> Tensor:
+    """Tails and heads of arcs ``(2, arcs)`` int64.
+
+    Raises
+    ------
+    ShapeError
+        If these are not two rows of one length, one arc at least.
+    ModelError
+        If a node is no integer from 0 on, or an arc enters the node that it leaves.
+    """
+    ends = [node_numbers(numbers(side, f"{name} {what}"), f"{name} {what}") for what, side in (("tails", tails), ("heads", heads))]
+    if ends[0].dim() != 1 or ends[0].shape != ends[1].shape or not len(ends[0]):
+        shapes = f"{tuple(ends[0].shape)} and {tuple(ends[1].shape)}"
+        raise ShapeError(f"{name} tails and heads have shapes {shapes}; give (arcs,) of each")
+    loops = (ends[0] == ends[1]).nonzero()
+    if len(loops):
+        raise ModelError(f"{name}: arc {int(loops[0])} enters the node that it leaves; leave it out")
+    return torch.stack(ends)
+
+
+def node_numbers(values: Tensor, what: str) -> Tensor:
+    """Numbers of nodes, int64."""
+    wrong = (values < 0) | (values != values.round())
+    if bool(wrong.any()):
+        raise ModelError(f"{what} holds {float(values[wrong][0]):g}; nodes are integers from 0 on")
+    return values.long()
+
+
+def by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """Where the arcs of every node begin ``(nodes + 1,)``, and the arcs node by node ``(arcs,)``."""
+    starts = torch.nn.functional.pad(torch.bincount(side, minlength=nodes).cumsum(0), (1, 0))
+    return starts, side.argsort(stable=True)
+
+
+def search(kernels: str, written: ModuleType, what: str, count: int, *arguments: Tensor | tuple[Tensor, ...]) -> None:
+    """Call a function of ``(first, last, ...)`` for all blocks: that of a module of compiled loops, or the one that it compiles."""
+    if (loops := in_time(kernels, torch.float64)) is not None:
+        getattr(loops, what)(count, *arguments)
+    else:
+        arrays = (tuple(t.numpy() for t in value) if isinstance(value, tuple) else value.numpy() for value in arguments)
+        getattr(written, what)(0, count, *arrays)
