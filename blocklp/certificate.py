@@ -31,7 +31,7 @@ from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import ROWS, Blocks, Model
 from blocklp.options import numbers, of_type
 from blocklp.row_expression import RowConstraint
-from blocklp.state import State
+from blocklp.state import State, fitted
 
 ALLOWANCE = 1e-6
 """Part of the largest value that the multipliers of a block could give by which an oracle that is believed might err: it proves
@@ -147,7 +147,7 @@ def verify_certificate(
 
 def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, object]) -> dict[str, Array]:
     """Multipliers of every blocks' name, ``(batch or 1, blocks, dim)``."""
-    found = duals.duals if isinstance(duals, State) else duals
+    found = fitted(duals, model).duals if isinstance(duals, State) else duals
     of_type(found, Mapping, "duals", "a state, or a mapping of blocks to multipliers")
     named = {key.name if isinstance(key, Blocks) else key: value for key, value in found.items()}
     unknown = named.keys() - {b.name for b in model.blocks} - {"box"} - ({ROWS} if model.rows else set())
@@ -202,8 +202,10 @@ def _instance(
             return np.inf, True
         total += value
         residual = residual - Exact.of(multipliers).scatter(scope, model.size)
+    first = 0
     for handle in model.rows:
-        prices = duals[ROWS][handle.first : handle.first + handle.count].reshape(-1)
+        prices = duals[ROWS][first : first + handle.count].reshape(-1)
+        first += handle.count
         value, used = _priced(handle.constraint, prices, instance)
         total += value
         residual = residual - used

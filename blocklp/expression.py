@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,11 @@ def _laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Te
 def all_finite(data: Tensor) -> bool:
     """Whether a tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
     return math.isfinite(data.sum().item()) or bool(torch.isfinite(data).all())
+
+
+def of_instances(data: Tensor, instances: Sequence[int]) -> Tensor:
+    """The part of some instances ``(k, ...)`` of what all may share, ``(batch or 1, ...)``."""
+    return data if len(data) == 1 else data[list(instances)]
 
 
 def _constant(shape: tuple[int, ...], value: float = 0.0) -> Tensor:
@@ -247,6 +252,19 @@ class Expression(Compared):
         if not (all_finite(cost) and all_finite(self.constant)):
             raise NonFiniteError("the objective overflows: products or sums of its coefficients are not finite; scale the costs down")
         return cost, self.constant.expand(batch).clone()
+
+    @property
+    def width(self) -> int:
+        """One past the last variable that it holds."""
+        return max((int(t.index.max()) + 1 for t in self.terms), default=0)
+
+    def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
+        """Values at points ``(k, variables)`` of some instances: ``(k, *shape)``; parameters have their present values."""
+        total = of_instances(self.constant, instances).to(x).expand(len(x), *self.shape).clone()
+        for t in self.terms:
+            part = of_instances(t.coefficient({}), instances).to(x) * x[:, t.index.to(x.device)]
+            total += part if self.shape else part.reshape(len(x), -1).sum(1)
+        return total
 
     def __repr__(self) -> str:
         used = torch.zeros(self.model.size, dtype=torch.bool)

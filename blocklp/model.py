@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, islice
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,11 @@ from torch import Tensor
 from blocklp.block import BlockType
 from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError, UnknownNameError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
 from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
+from blocklp.oracle_answers import ask, ask_known
+from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
 
 if TYPE_CHECKING:
     from blocklp.row_expression import RowConstraint
@@ -31,9 +32,6 @@ BOX = "box"
 
 ROWS = "rows"
 """Name of the prices of all rows beside the blocks, in states and multipliers."""
-
-LOST = 1e-10
-"""Relative error of a value that is no rounding of double precision."""
 
 PrimalRepair = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
@@ -68,16 +66,21 @@ class Rows:
     Attributes
     ----------
     name : str
-        Unique in the model.
-    first : int
-        Number of the first one among all rows of the model, which is where its price stands in ``Solution.duals["rows"]``.
+        Unique in the model; key of :meth:`Solution.price` and :meth:`Solution.slack`.
     constraint : RowConstraint
         The rows, and their sides.
     """
 
     name: str
-    first: int
     constraint: RowConstraint
+
+    @property
+    def first(self) -> int:
+        """Number of the first one among all rows that the model has now."""
+        rows = self.constraint.model.rows
+        if self not in rows:
+            raise UnknownNameError(f"rows {self.name!r} were removed from the model")
+        return sum(r.count for r in rows[: rows.index(self)])
 
     @property
     def count(self) -> int:
@@ -122,6 +125,7 @@ class Model:
         self.variables: dict[str, Variable] = {}
         self.blocks: list[Blocks] = []
         self.rows: list[Rows] = []
+        self.removed: set[str] = set()
         self.objective: Expression | None = None
         self.maximizing: bool = False
         self.repair: PrimalRepair | None = None
@@ -230,16 +234,16 @@ class Model:
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
         index = self._scope(scope if scope is not None else (), block_type)
-        if name is not None:
-            text(name, "the name of blocks")
-        else:
-            taken = Counter(b.type.name for b in self.blocks)[block_type.name]
-            name = block_type.name if taken == 0 else f"{block_type.name}_{taken + 1}"
+        taken = self._names()
+        if name is None:
+            numbered = chain([block_type.name], (f"{block_type.name}_{n}" for n in count(2)))
+            name = next(free for free in numbered if free not in taken)
+        text(name, "the name of blocks")
         if name in (BOX, ROWS):
             what = "the box of variables that need one" if name == BOX else "the prices of rows"
             raise ModelError(f"the name {name!r} is kept for {what}; choose another name")
-        if any(b.name == name for b in self.blocks):
-            raise ModelError(f"the model already has blocks named {name!r}; choose another name")
+        if name in taken:
+            raise ModelError(f"the model already has blocks or rows named {name!r}; choose another name")
         if (to_dual is None) != (to_primal is None):
             raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
         for key, data in block_type.tensors().items():
@@ -253,6 +257,7 @@ class Model:
         made = Blocks(name, block_type, index, maps)
         self._ask_once(made)
         self.blocks.append(made)
+        self.removed.discard(name)
         return made
 
     def add_rows(
@@ -288,17 +293,20 @@ class Model:
     def _add_constraint(self, stated: RowConstraint, name: str | None) -> Rows:
         if stated.model is not self:
             raise ModelError("the rows hold variables of another model; build them from this model's variables")
-        name = text(name, "the name of rows") if name is not None else f"rows_{len(self.rows) + 1}"
-        if any(r.name == name for r in self.rows):
-            raise ModelError(f"the model already has rows named {name!r}; choose another name")
+        taken = self._names()
+        if name is None:
+            name = next(free for n in count(len(self.rows) + 1) if (free := f"rows_{n}") not in taken)
+        elif text(name, "the name of rows") in taken:
+            raise ModelError(f"the model already has rows or blocks named {name!r}; choose another name")
         batch = max(len(stated.lower), len(stated.upper))
         lower, upper = (side.expand(batch, -1) for side in (stated.lower, stated.upper))
         none = (lower > upper) | (lower == torch.inf) | (upper == -torch.inf)
         if bool(none.any()):
             i, r = none.nonzero()[0].tolist()
             raise ModelError(f"{name}: row {r} leaves no value between {float(lower[i, r]):g} and {float(upper[i, r]):g}")
-        made = Rows(name, sum(r.count for r in self.rows), stated)
+        made = Rows(name, stated)
         self.rows.append(made)
+        self.removed.discard(name)
         return made
 
     def extend(self, blocks: Blocks | str, scope: View | Sequence[View]) -> Blocks:
@@ -341,6 +349,43 @@ class Model:
         self.blocks[place] = made
         return made
 
+    def remove(self, handle: Blocks | Rows | str) -> None:
+        """Take blocks or rows out of the model again.
+
+        Compile again before the next solve; a state of an earlier one still starts it, without the multipliers of what was removed.
+
+        Parameters
+        ----------
+        handle : Blocks, Rows or str
+            The handle that :meth:`add` returned, or its name.
+
+        Raises
+        ------
+        UnknownNameError
+            If the model has no such blocks or rows.
+        """
+        of_type(handle, Blocks | Rows | str, "what is given to remove()", "the handle that add() returned, or its name", ModelError)
+        name = handle if isinstance(handle, str) else handle.name
+        blocks = [b for b in self.blocks if b is handle or handle == b.name]
+        rows = [r for r in self.rows if r is handle or handle == r.name]
+        for b in blocks:
+            self.blocks.remove(b)
+        for r in rows:
+            self.rows.remove(r)
+        self.removed |= {name} if blocks or rows else set()
+        if blocks or rows:
+            return
+        raise UnknownNameError(f"the model has no blocks or rows {name!r}; it has {listed(map(repr, self._names())) or 'none'}")
+
+    def _names(self) -> dict[str, None]:
+        """Names of blocks and rows, in order."""
+        return dict.fromkeys([*(b.name for b in self.blocks), *(r.name for r in self.rows)])
+
+    def entry(self, column: int) -> str:
+        """Return the name of the variable in a column of an instance's row, as ``x[2, 1]``."""
+        of = next(v for v in self.variables.values() if column < v.columns.stop)
+        return of.name + (f"[{', '.join(map(str, np.unravel_index(column - of.columns.start, of.shape)))}]" if of.shape else "")
+
     def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
         views = [scope] if isinstance(scope, View) else list(scope) if isinstance(scope, Iterable) else []
         if not views or not all(isinstance(v, View) for v in views):
@@ -376,9 +421,9 @@ class Model:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
         kind, (count, dim) = blocks.type, blocks.scope.shape
         if kind.stateless and not kind.tensors():
-            _ask_known(kind, 2, 3, dim)
+            ask_known(kind, 2, 3, dim)
         else:
-            _ask(kind, self.batch, count, dim)
+            ask(kind, self.batch, count, dim)
 
     def minimize(self, objective: Expression | View) -> None:
         """Set the objective, a linear expression of shape ``()``, in place of any other; compiled solvers take it up.
@@ -434,112 +479,43 @@ class Model:
         return self.compile(**build).solve(**options)
 
     def sizes(self) -> dict[str, Any]:
-        """Numbers of variables, of blocks by type, of copies, and of variables by how many blocks share them."""
+        """Numbers of variables, of blocks by type, of copies, of variables by how many blocks share them, and of rows."""
         shared = torch.zeros(self.size, dtype=torch.long)
         for b in self.blocks:
             shared.index_add_(0, b.scope.reshape(-1), torch.ones(b.scope.numel(), dtype=torch.long))
-        counts = Counter(shared.tolist())
+        counts = torch.bincount(shared).tolist()
         return {
             "batch": self.batch,
             "variables": self.size,
             "blocks": {b.name: b.scope.shape[0] for b in self.blocks},
             "copies": int(shared.sum()),
-            "coupling": dict(sorted(counts.items())),
+            "coupling": {shares: number for shares, number in enumerate(counts) if number},
+            "rows": sum(r.count for r in self.rows),
         }
 
-    def __str__(self) -> str:
+    def _summary(self) -> tuple[str, list[Table]]:
+        """The title and the tables of the model."""
         sizes = self.sizes()
         sense = "no objective" if self.objective is None else "maximize" if self.maximizing else "minimize"
-        lines = [f"Model of {self.batch} instance{'s' * (self.batch > 1)}, {sense}"]
-        lines += [
-            f"  variable {v.name}{list(v.shape)} in [{float(v.lower.min()):g}, {float(v.upper.max()):g}]"
-            for v in self.variables.values()
-        ]
-        lines += [f"  blocks {b!r}" for b in self.blocks] + [f"  rows {r!r}" for r in self.rows]
         alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
-        lines.append(f"  {self.size} variables, {self.size - alone} of them shared by several blocks; {sizes['copies']} copies")
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-
-def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
-    # Sevenths are no floats, and tell an oracle that calculates in single precision.
-    sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
-    largest = 0.0
-    for cost in (sevenths, torch.zeros_like(sevenths)):
-        answer = kind.min_oracle(cost)
-        largest = max(largest, check_answer(kind, cost, answer, largest))
-        if type(kind).min_value is not BlockType.min_value:
-            _check_value(kind, cost, answer[0], kind.min_value(cost), "min_value")
-
-
-_ask_known = functools.lru_cache(16)(_ask)  # thousands of models may share a type
-
-
-def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float = 0.0) -> float:
-    """Refuse an oracle's answer that cannot be right.
-
-    Points are off by a part of their largest entry, of all blocks and of other answers (``largest``); it is returned.
-
-    Raises
-    ------
-    OracleError
-        If shapes or dtypes are wrong, entries are not finite, the value is not the point's cost, or was calculated in single
-        precision, or the point violates the type's constraints.
-    """
-    who = f"min_oracle of {kind.name}"
-    if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(a, Tensor) for a in answer)):
-        raise OracleError(f"{who} must return the tensors (point, value), got {type(answer).__name__}")
-    point, value = answer
-    if point.shape != cost.shape or value.shape != cost.shape[:2]:
-        raise OracleError(
-            f"{who} returned point {tuple(point.shape)} and value {tuple(value.shape)}; for a cost {tuple(cost.shape)} it "
-            f"must return {tuple(cost.shape)} and {tuple(cost.shape[:2])}"
+        title = (
+            f"Model of {plural(self.batch, 'instance')}, {sense}: {plural(self.size, 'variable')}, {self.size - alone} of them "
+            f"shared by several blocks; {sizes['copies']} copies; {sizes['rows']} rows"
         )
-    if point.dtype != cost.dtype or value.dtype != cost.dtype:
-        raise OracleError(
-            f"{who} got a cost of {cost.dtype} and returned point and value of {point.dtype} and {value.dtype}; "
-            f"calculate in the dtype of the cost: bounds are as exact as the values that they sum"
-        )
-    if not (bool(torch.isfinite(point).all()) and bool(torch.isfinite(value).all())):
-        raise OracleError(f"{who} returned NaN or infinite entries for a finite cost")
-    if point.requires_grad or value.requires_grad:
-        raise OracleError(
-            f"{who} returned tensors that require gradients, and bounds are not differentiable in the data of a type; "
-            f"detach() the data"
-        )
-    _check_value(kind, cost, point, value, "min_oracle")
-    largest = max(largest, float(point.abs().max()))
-    if (constraints := kind.constraints()) is not None:
-        worst = float(constraints.violation(point, torch.full_like(value, largest)).max())
-        if worst > 1e-6:
-            raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g} of the size of a row")
-    return largest
+        variables = [
+            (f"{v.name}{list(v.shape)}", f"{float(v.lower.min()):g}", f"{float(v.upper.max()):g}")
+            for v in islice(self.variables.values(), SHOWN)
+        ]
+        blocks = [(b.name, str(len(b.scope)), str(b.scope.shape[1]), repr(b.type)) for b in self.blocks[:SHOWN]]
+        rows = [(r.name, str(r.count), str(r.constraint.matrix.nnz)) for r in self.rows[:SHOWN]]
+        return title, [
+            Table(("variables", "least", "largest"), variables, len(self.variables)),
+            Table(("blocks", "number", "variables each", "type"), blocks, len(self.blocks)),
+            Table(("rows", "number", "entries"), rows, len(self.rows)),
+        ]
 
+    def __repr__(self) -> str:
+        return as_text(*self._summary())
 
-def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, verb: str) -> None:
-    """The value is the cost of the point, in the precision of the cost; what ``value_error`` admits may be missing."""
-    terms = cost * point
-    size, above = 1 + terms.abs().sum(-1), value - terms.sum(-1)
-    off = above.abs() > LOST * size
-    if not bool(off.any()):
-        return
-    if (error := kind.value_error(cost)) is not None:
-        off &= above.abs() > error
-    if not bool(off.any()):
-        return
-    # A value that single precision holds, of a point whose cost it does not hold, was calculated in it.
-    single = torch.equal(value, value.float().double()) and bool((value[off] != 0).all())
-    worst, where = (above.abs() / size).where(off, 0.0).flatten().max(0)
-    if cost.dtype == torch.float64 and single and float(worst) < 1e-4:
-        raise OracleError(
-            f"{verb} of {kind.name} calculates in single precision: its value {float(value.flatten()[where])!r} is a float32 "
-            f"and differs by {float(above.flatten()[where]):.1e} from the cost of its point in float64, and bounds would be off "
-            f"as much; calculate in the dtype of the cost (no .float(), no float32 tables or arrays)"
-        )
-    # A value may lie below the cost of its point, which then is no minimiser; above it the value is no minimum.
-    if bool((off & ((above > 0) | (-above > 1e-6 * size))).any()):
-        raise OracleError(
-            f"{verb} of {kind.name} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)"
-        )
+    def _repr_html_(self) -> str:
+        return as_html(*self._summary())

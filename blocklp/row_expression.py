@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from scipy.sparse import coo_array, issparse
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.expression import Compared, Expression, View, coefficients
+from blocklp.expression import Compared, Expression, View, coefficients, of_instances
 from blocklp.options import numbers, shown
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ class RowExpression(Compared):
             if term.parameter is not None:
                 raise ModelError(f"a row holds parameter {term.parameter.name!r}; rows take numbers, and costs take parameters")
             if len(term.factor) > 1:
-                raise ModelError("coefficients of rows differ by instance; instances share the rows, and may differ in their sides")
+                raise ModelError(
+                    f"coefficients of a row differ by instance; instances share the rows, and may differ in their sides (a dense "
+                    f"({expression.model.batch}, n) times variables is one cost for each instance: make it sparse, or use add_rows())"
+                )
             index = term.index.reshape(-1).numpy()
             entries.append(term.factor.expand(1, *term.index.shape).reshape(-1).numpy())
             columns.append(index)
@@ -118,6 +122,15 @@ class RowExpression(Compared):
 
     __rmul__ = __mul__
 
+    @property
+    def width(self) -> int:
+        """One past the last variable that the rows hold."""
+        return int(self.matrix.coords[1].max(initial=-1)) + 1
+
+    def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
+        """Values at points ``(k, variables)`` of some instances of the model: ``(k, rows)``."""
+        return activities(self.matrix, x) + of_instances(self.constant, instances).to(x)
+
     def __repr__(self) -> str:
         return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
 
@@ -146,6 +159,12 @@ class RowConstraint:
 
     def __repr__(self) -> str:
         return f"constraint of {self.matrix.shape[0]} rows with {self.matrix.nnz} entries"
+
+
+def activities(matrix: coo_array, x: Tensor) -> Tensor:
+    """A x at points ``(k, variables)``, which may have more variables than the matrix: ``(k, rows)``."""
+    points = x[:, : matrix.shape[1]].cpu().numpy()
+    return torch.from_numpy(np.ascontiguousarray((matrix @ points.T).T)).to(x.device)
 
 
 def compared(left: object, right: object, below: bool, above: bool) -> RowConstraint:

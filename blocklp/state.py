@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.expression import all_finite
 from blocklp.methods.base import Memory
-from blocklp.model import BOX, ROWS
+from blocklp.model import BOX, ROWS, Model
 from blocklp.options import of_type, shown, whole
 from blocklp.program import by_groups, stated_rows
+from blocklp.tables import listed, plural
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ class State:
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     saddle : Saddle or None
         Where :class:`blocklp.Pdhg` was, which it cannot read off the multipliers; other methods leave and need none.
+    rows : dict of str to int
+        Name of rows to how many of the prices ``duals["rows"]`` are theirs, in order, so that they are found again where the model
+        has got or lost rows.  Without it they are those of the first rows of the model.
 
     Raises
     ------
@@ -78,12 +83,16 @@ class State:
     duals: dict[str, Tensor]
     eta: Tensor
     saddle: Saddle | None = None
+    rows: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what is no state."""
         _require(isinstance(self.duals, Mapping), "duals of a state", self.duals, "a dict of tensors by name of blocks")
         _require(_is_tensor(self.eta, 1), "eta of a state", self.eta, "a tensor (batch,)")
         _require(self.saddle is None or isinstance(self.saddle, Saddle), "saddle of a state", self.saddle, "a Saddle or None")
+        _require(isinstance(self.rows, Mapping), "rows of a state", self.rows, "a dict of numbers by name of rows")
+        if self.rows and sum(whole(n, f"number of rows {name!r}", 0) for name, n in self.rows.items()) != self._priced():
+            raise ShapeError(f"rows of the state are {self.rows}, and it has {self._priced()} prices; they must agree")
         for name, own in self.duals.items():
             _require(_is_tensor(own, 3), f"duals of {name!r}", own, "a tensor (batch, blocks, dim)")
             if len(own) != len(self.eta):
@@ -91,9 +100,13 @@ class State:
         if self.saddle is not None and {len(t) for t in (self.saddle.x, self.saddle.weight)} != {len(self.eta)}:
             raise ShapeError(f"the saddle has {len(self.saddle.x)} instances, eta {len(self.eta)}; they must agree")
 
+    def _priced(self) -> int:
+        """Number of prices of rows."""
+        return self.duals[ROWS].shape[1] if ROWS in self.duals else 0
+
     def __repr__(self) -> str:
         blocks = [f"{name} {tuple(own.shape[1:])}" for name, own in self.duals.items()]
-        return f"State of {self.batch} instance{'s' * (self.batch != 1)}: " + (", ".join(blocks) or "no multipliers")
+        return f"State of {plural(self.batch, 'instance')}: " + (listed(blocks) or "no multipliers")
 
     @property
     def batch(self) -> int:
@@ -126,7 +139,7 @@ class State:
             raise InstanceError(f"instances are {shown(instances)}, out of the range of {self.batch}; {need}")
         rows = torch.where(rows < 0, rows + self.batch, rows)
         saddle = None if self.saddle is None else self.saddle.select(rows)
-        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows), saddle)
+        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows), saddle, self.rows)
 
     def repeat(self, times: int) -> State:
         """Return every instance ``times`` times in a row, from 0 on."""
@@ -145,7 +158,7 @@ class State:
         """
         if not isinstance(states, Sequence) or not all(isinstance(s, State) for s in states):
             raise ModelError(f"states to concatenate are {shown(states)}; give a sequence of states")
-        if not states or any(_shapes(s.duals) != _shapes(states[0].duals) for s in states):
+        if not states or any(_shapes(s.duals) != _shapes(states[0].duals) or s.rows != states[0].rows for s in states):
             raise ShapeError("states to concatenate need the same blocks; concatenate states of one model")
         duals = {k: torch.cat([s.duals[k] for s in states]) for k in states[0].duals}
         saddles, saddle = [s.saddle for s in states if s.saddle is not None], None
@@ -153,7 +166,7 @@ class State:
         if len(saddles) == len(states) and all(shape == shapes[0] for shape in shapes):
             rows = {k: torch.cat([s.rows[k] for s in saddles]) for k in saddles[0].rows}
             saddle = Saddle(torch.cat([s.x for s in saddles]), rows, torch.cat([s.weight for s in saddles]))
-        return State(duals, torch.cat([s.eta for s in states]), saddle)
+        return State(duals, torch.cat([s.eta for s in states]), saddle, states[0].rows)
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
@@ -183,8 +196,49 @@ def state_of(given: Any, what: str) -> State:
     return found  # type: ignore[no-any-return]
 
 
-def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | None = None, sign: float = 1.0) -> State:
-    """Cut a row of copies, and of duals of rows, which get a sign, into the state of its groups."""
+def fitted(state: State, model: Model) -> State:
+    """A state with the prices of the rows that the model has now, in its order, and without what was removed from it.
+
+    Rows without prices start with zero.
+
+    Raises
+    ------
+    ShapeError
+        If the rows of a name are others in number than they were.
+    """
+    gone = model.removed & state.duals.keys()
+    duals = {name: own for name, own in state.duals.items() if name not in gone}
+    saddle = state.saddle
+    if saddle is not None and gone:
+        saddle = replace(saddle, rows={name: own for name, own in saddle.rows.items() if name not in gone})
+    now = {r.name: r.count for r in model.rows}
+    if not state.rows or list(state.rows.items()) == list(now.items()):
+        return replace(state, duals=duals, saddle=saddle)
+    if unknown := state.rows.keys() - now.keys() - model.removed:
+        raise ModelError(f"the warm start has prices of rows {sorted(unknown)}, which the model does not have; leave them out")
+    for name in state.rows.keys() & now.keys():
+        if state.rows[name] != now[name]:
+            raise ShapeError(f"the warm start has prices of {state.rows[name]} rows {name!r}, the model has {now[name]} of them")
+    first = dict(zip(state.rows, accumulate(state.rows.values(), initial=0), strict=False))
+
+    def rearranged(prices: Tensor) -> Tensor:
+        parts = [
+            prices[:, first[name] : first[name] + count] if name in first else prices.new_zeros(len(prices), count, *prices.shape[2:])
+            for name, count in now.items()
+        ]
+        return torch.cat([prices[:, :0], *parts], 1)
+
+    if ROWS in duals:
+        duals[ROWS] = rearranged(duals[ROWS])
+    if saddle is not None and ROWS in saddle.rows:
+        saddle = replace(saddle, rows=saddle.rows | {ROWS: rearranged(saddle.rows[ROWS])})
+    if not now:
+        duals.pop(ROWS, None)
+    return State(duals, state.eta, saddle, now)
+
+
+def take(problem: Decomposition, duals: Tensor, eta: Tensor, names: dict[str, int], memory: Memory | None, sign: float) -> State:
+    """Cut a row of copies, and of duals of rows, which have names and get a sign, into the state of its groups."""
     parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
         if group.name == BOX:
@@ -192,8 +246,10 @@ def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | No
             parts[BOX] = torch.zeros_like(problem.cost)[..., None].scatter_add_(1, _boxed(problem, group), own)
     if problem.rows is not None:
         parts[ROWS] = duals[:, problem.in_blocks :, None]
+    else:  # no time was left to build them
+        names = {}
     if memory is None:
-        return State(parts, eta)
+        return State(parts, eta, None, names)
     x, y, weight = memory
     in_blocks = y.shape[1] - (problem.copies - problem.in_blocks)
     rows = {
@@ -203,7 +259,7 @@ def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | No
     }
     if problem.rows is not None:
         rows[ROWS] = sign * y[:, in_blocks:, None]
-    return State(parts, eta, Saddle(x, rows, weight))
+    return State(parts, eta, Saddle(x, rows, weight), names)
 
 
 def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory | None:

@@ -123,7 +123,7 @@ def test_wrong_rows_are_refused_by_name() -> None:
     with pytest.raises(ModelError, match="rows take numbers"):
         m.add(price * x <= 1)
     m.add(eye @ x <= 1, name="caps")
-    with pytest.raises(ModelError, match="rows named 'caps'"):
+    with pytest.raises(ModelError, match="rows or blocks named 'caps'"):
         m.add(eye @ x <= 1, name="caps")
     m.minimize(x.sum())
     with pytest.raises(OptionError, match="the model has rows"):

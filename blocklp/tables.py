@@ -1,0 +1,77 @@
+"""Short tables about models and solutions, as text and as HTML for notebooks; of many rows they show the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+SHOWN = 8
+"""Most rows of a table."""
+
+LONG = 80
+"""Most characters of a cell."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of strings.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Heads of the columns.
+    rows : sequence of tuple of str
+        The first rows; only :data:`SHOWN` of them need be made.
+    total : int
+        Number of rows that there are.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    total: int
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the rows to show, long cells cut."""
+        return [tuple(cell if len(cell) <= LONG else f"{cell[: LONG - 3]}..." for cell in row) for row in self.rows[:SHOWN]]
+
+    def rest(self) -> str:
+        """How many more rows there are, in words; empty for none."""
+        return f"... {self.total - SHOWN} more" if self.total > SHOWN else ""
+
+
+def as_text(title: str, tables: Sequence[Table]) -> str:
+    """Return a title and tables below it, columns aligned; empty tables are left out."""
+    lines = [title]
+    for table in tables:
+        if not table.total:
+            continue
+        rows = [table.columns, *table.cells()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        lines += [f"  {table.rest()}"] * bool(table.rest())
+    return "\n".join(lines)
+
+
+def as_html(title: str, tables: Sequence[Table]) -> str:
+    """Return the same for a notebook; all names are escaped."""
+    parts = [f"<div><p>{escape(title)}</p>"]
+    for table in tables:
+        if not table.total:
+            continue
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in table.columns)
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.cells())
+        rest = f'<tr><td colspan="{len(table.columns)}">{escape(table.rest())}</td></tr>' if table.rest() else ""
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}{rest}</tbody></table>")
+    return "".join([*parts, "</div>"])
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number and its noun."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first names of a few or of thousands."""
+    known = list(names)
+    return ", ".join(known[:SHOWN]) + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
