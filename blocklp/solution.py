@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import ModelError, UnknownNameError
+from blocklp import saved
+from blocklp.errors import FormatError, ModelError, UnknownNameError
 from blocklp.expression import Expression, View, of_instances
 from blocklp.listening import signed
 from blocklp.model import ROWS, Blocks, Model, Rows
 from blocklp.options import instance_number, of_type, shown
 from blocklp.records import Event, Results
 from blocklp.row_expression import RowExpression, activities
-from blocklp.state import State
+from blocklp.state import State, packed, unpacked
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
 
@@ -28,32 +31,39 @@ if TYPE_CHECKING:
 HOOK_FAILED = " None of the repair hook's points satisfied all blocks within feasibility_tol."
 
 
+SAVED = ("bound", "safe_bound", "primal", "gap", "floor", "seconds", "raw_x", "cost", "offset")
+"""Floating-point numbers in the file of a solution, instances first."""
+
+MARKS = ("passes", "hook_failed")
+"""Other numbers there."""
+
+
 class Values(Mapping[str, Tensor]):
     """Primal values by variable, view or name: ``x[y]`` is ``(batch, *shape)``, a copy."""
 
     def __init__(self, x: Tensor, models: Sequence[Model]) -> None:
         self._x, self.models = x, models
-        self._variables = dict(models[0].variables)  # a model may get more of them
+        self.variables = dict(models[0].variables)  # a model may get more of them
 
     def __getitem__(self, key: View | str) -> Tensor:
-        view = self._variables.get(key) if isinstance(key, str) else key
+        view = self.variables.get(key) if isinstance(key, str) else key
         mine = isinstance(view, View) and any(view.model is m for m in self.models)
         if view is None or not mine or bool((view.index >= self._x.shape[1]).any()):
-            names = listed(map(repr, self._variables))
+            names = listed(map(repr, self.variables))
             raise UnknownNameError(f"the solution has no values of {shown(key)}; its variables are {names}")
-        columns = [v.columns for v in self._variables.values()]
+        columns = [v.columns for v in self.variables.values()]
         if any([v.columns for v in m.variables.values()][: len(columns)] != columns for m in self.models[1:]):
             raise ModelError("the models of this batch have variables of different sizes; ask one by solution.instance(i).x")
         return self._x[:, view.index.to(self._x.device)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._variables)
+        return iter(self.variables)
 
     def __len__(self) -> int:
-        return len(self._variables)
+        return len(self.variables)
 
     def __repr__(self) -> str:
-        found = listed(f"{v.name}{list(v.shape)}" for v in self._variables.values())
+        found = listed(f"{v.name}{list(v.shape)}" for v in self.variables.values())
         return f"values of {plural(len(self._x), 'instance')}: {found}"
 
 
@@ -307,11 +317,106 @@ class Solution:
             numbers=self.numbers[i : i + 1],
         )
 
+    def to_numpy(self) -> dict[str, Any]:
+        """Return copies of the answers as arrays of NumPy, instances first.
+
+        Returns
+        -------
+        dict
+            ``bound``, ``safe_bound``, ``primal``, ``objective``, ``gap``, ``passes`` and ``seconds``, each ``(batch,)``; ``status``,
+            a list of words; by names ``x``, ``reduced_cost``, ``price`` and ``slack``, dictionaries of variables and of rows, and
+            ``duals``, one of blocks.
+
+        Raises
+        ------
+        ModelError
+            If it is the solution of models of different sizes; ask ``instance(i)``.
+        """
+        names = ("bound", "safe_bound", "primal", "objective", "gap", "passes", "seconds")
+        rows = [r.name for r in self.rows]
+        parts = {
+            "x": {name: self.x[name] for name in self.x},
+            "reduced_cost": {name: self.reduced_cost(name) for name in self.x},
+            "price": {name: self.price(name) for name in rows},
+            "slack": {name: self.slack(name) for name in rows},
+            "duals": {name: own for name, own in self.duals.items() if name != ROWS},
+        }
+        found: dict[str, Any] = {name: _array(getattr(self, name)) for name in names}
+        found["status"] = list(map(str, self.status))
+        return found | {key: {name: _array(own) for name, own in part.items()} for key, part in parts.items()}
+
+    def save(self, path: saved.File) -> None:
+        """Write the solution, but for its history, to a file that :meth:`load` reads; :meth:`State.load` reads its state alone.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to; a file of this name is replaced.
+        """
+        header, tensors = packed(self.state)
+        shapes = {name: list(self.x.variables[name].shape) for name in self.x}
+        numbers = [self.numbers.start, self.numbers.stop]
+        header |= {"numbers": numbers, "variables": shapes, "maximizing": self.solver.maximizing}
+        tensors |= {name: getattr(self, name) for name in (*SAVED, *MARKS)} | {"status": torch.tensor(self.status)}
+        saved.write(path, "solution", header, tensors)
+
+    @staticmethod
+    def load(path: saved.File, of: Model | Solver) -> Solution:
+        """Read a solution of a model, or of the models of a solver; its history is empty.
+
+        Parameters
+        ----------
+        path : str or path
+            What :meth:`save` wrote.
+        of : Model or Solver
+            Whose solution it is: the same variables and rows by name.
+
+        Raises
+        ------
+        FormatError
+            If it is no such file, or damaged.
+        ModelError
+            If it is the solution of another model.
+        OSError
+            If it cannot be opened.
+        """
+        from blocklp.solver import Solver
+
+        of_type(of, Model | Solver, "what the solution is of", "a model, or a compiled solver", ModelError)
+        solver = of if isinstance(of, Solver) else of.compile()
+        header, tensors = saved.read(path, ("solution",))
+        state = unpacked(path, header, tensors)
+        try:
+            parts = {name: tensors[name].to(solver.device) for name in (*SAVED, *MARKS)}
+            status = tuple(map(Status, tensors["status"].tolist()))
+            numbers = range(*map(int, header["numbers"]))
+            shapes, maximizing = {name: tuple(shape) for name, shape in header["variables"].items()}, header["maximizing"]
+            whole = all(len(part) == len(status) == len(numbers) == state.batch for part in parts.values())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"{path} is damaged: {error!r}; write it again by save()") from error
+        if not whole or not numbers:
+            raise FormatError(f"{path} is damaged: its parts speak of different numbers of instances; write it again by save()")
+        models = list(dict.fromkeys(solver.owner(i)[0] for i in numbers))
+        mine = {name: v.shape for name, v in models[0].variables.items()}
+        if maximizing != solver.maximizing or mine != shapes or parts["raw_x"].shape[1] < models[0].size:
+            raise ModelError(f"{path} holds a solution in the variables {shapes}; the model has {mine}, or another sense")
+        known = {r.name: r for r in models[0].rows}
+        rows = tuple(known[name] for name, count in state.rows.items() if name in known and known[name].count == count)
+        if len(rows) != len(state.rows):
+            raise ModelError(f"{path} holds a solution of rows {state.rows}; the model has {models[0].rows}")
+        x = Values(parts["raw_x"], models)
+        return Solution(**parts, status=status, x=x, state=state, history=(), solver=solver, rows=rows, numbers=numbers)
+
     def __repr__(self) -> str:
         return as_text(*_summary(self))
 
     def _repr_html_(self) -> str:
         return as_html(*_summary(self))
+
+
+def _array(values: Tensor) -> NDArray[np.generic]:
+    """A copy of its own."""
+    return np.array(values.detach().cpu().numpy())
 
 
 def summary(found: Solution | RawSolution) -> str:

@@ -168,7 +168,7 @@ class Solver:
         callback : callable, optional
             Gets an :class:`Event` at every check; True, or a mask ``(batch,)`` bool, stops.
         verbose : bool
-            Whether a line on standard error follows the solve where that is a terminal, see
+            Whether a line on standard error follows the solve where that is a terminal or a notebook, see
             :class:`blocklp.Progress`, and the solution is printed there in the end.
         history : bool
             Keep the events in ``solution.history``.

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp import saved
 from blocklp.decomposition import Decomposition, Group
-from blocklp.errors import InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import BlocklpError, FormatError, InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.expression import all_finite
 from blocklp.methods.base import Memory
 from blocklp.model import BOX, ROWS, Model
@@ -145,6 +146,29 @@ class State:
         """Return every instance ``times`` times in a row, from 0 on."""
         return self.select(torch.arange(self.batch).repeat_interleave(whole(times, "times", 0)))
 
+    def save(self, path: saved.File) -> None:
+        """Write the state to a file that :meth:`load` reads; it holds numbers and names only.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to; a file of this name is replaced.
+        """
+        saved.write(path, "state", *packed(self))
+
+    @staticmethod
+    def load(path: saved.File) -> State:
+        """Read the state of a file, or that of a solution in one; a solve that starts from it is the same to the last bit.
+
+        Raises
+        ------
+        FormatError
+            If it is no such file, or damaged.
+        OSError
+            If it cannot be opened.
+        """
+        return unpacked(path, *saved.read(path, ("state", "solution")))
+
     @staticmethod
     def concatenate(states: Sequence[State]) -> State:
         """Join the instances of several states of one model; a saddle only where all have one, of one shape.
@@ -169,13 +193,43 @@ class State:
         return State(duals, torch.cat([s.eta for s in states]), saddle, states[0].rows)
 
 
+def packed(state: State) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Take a state apart into the names and the tensors that a file holds."""
+    of = state.saddle.rows if state.saddle is not None else {}
+    header = {"blocks": list(state.duals), "of": None if state.saddle is None else list(of), "rows": dict(state.rows)}
+    tensors = {"eta": state.eta, **{f"duals_{i}": own for i, own in enumerate(state.duals.values())}}
+    if state.saddle is not None:
+        tensors |= {"saddle_x": state.saddle.x, "saddle_weight": state.saddle.weight}
+        tensors |= {f"saddle_{i}": own for i, own in enumerate(of.values())}
+    return header, tensors
+
+
+def unpacked(path: saved.File, header: dict[str, Any], tensors: dict[str, Tensor]) -> State:
+    """Return the state that :func:`packed` took apart.
+
+    Raises
+    ------
+    FormatError
+        If parts are missing, or are none.
+    """
+    try:
+        duals = {str(name): tensors[f"duals_{i}"] for i, name in enumerate(header["blocks"])}
+        saddle = None
+        if header["of"] is not None:
+            rows = {str(name): tensors[f"saddle_{i}"] for i, name in enumerate(header["of"])}
+            saddle = Saddle(tensors["saddle_x"], rows, tensors["saddle_weight"])
+        return State(duals, tensors["eta"], saddle, header["rows"])
+    except (KeyError, TypeError, BlocklpError) as error:
+        raise FormatError(f"{path} is damaged: {error!r}; write it again by save()") from error
+
+
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     """What states must agree in: shapes but for the instances, by name."""
     return {name: t.shape[1:] for name, t in tensors.items()}
 
 
 def _is_tensor(value: object, dims: int) -> bool:
-    return isinstance(value, Tensor) and value.dim() == dims
+    return isinstance(value, Tensor) and value.dim() == dims and not value.is_complex()
 
 
 def _require(fits: bool, what: str, value: object, need: str) -> None:
