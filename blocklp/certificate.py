@@ -29,7 +29,7 @@ from blocklp.exact import Exact, rounded_down
 from blocklp.finite import FiniteVertices
 from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import ROWS, Blocks, Model
-from blocklp.options import numbers, of_type
+from blocklp.options import named_row, numbers, of_type
 from blocklp.row_expression import RowConstraint
 from blocklp.state import State, fitted
 
@@ -167,7 +167,9 @@ def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, ob
         if data.dim() != 3 or data.shape[0] not in (1, model.batch) or data.shape[1:] != (count, 1):
             raise ShapeError(f"prices of the rows have shape {tuple(data.shape)}, need {(model.batch, count, 1)}")
         if not bool(torch.isfinite(data).all()):
-            raise NonFiniteError("prices of the rows hold NaN or infinite entries; they prove nothing")
+            worst = int((~torch.isfinite(data)).any(0).nonzero()[0, 0])
+            who = named_row({r.name: r.count for r in model.rows}, worst)
+            raise NonFiniteError(f"the price of {who} is NaN or infinite; it proves nothing")
         read[ROWS] = data.numpy()
     return read
 

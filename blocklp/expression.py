@@ -355,7 +355,7 @@ class View(Compared):
     def __mul__(self, other: object) -> Expression:
         if isinstance(other, Expression | View | Parameter):
             return self.expression() * other
-        return self._times(self.index, coefficients(other, self.shape, self.model.batch, "coefficient"))
+        return self._times(self.index, coefficients(other, self.shape, self.model.batch, f"coefficient of {self.name}"))
 
     __rmul__ = __mul__
 
@@ -374,7 +374,7 @@ class View(Compared):
         return (self * other).sum()
 
     def __repr__(self) -> str:
-        return f"{self.name}{list(self.shape)}"
+        return f"{self.name}{list(self.shape)}" if self.shape else self.model.entry(int(self.index))
 
 
 class Variable(View):

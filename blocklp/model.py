@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from numbers import Integral
@@ -18,8 +18,9 @@ from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError, UnknownNameError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
-from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
+from blocklp.options import hook, lengths, named, numbers, of_type, real, shown, text, without_gradients
 from blocklp.oracle_answers import ask, ask_known
+from blocklp.scopes import scope_of
 from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
 
 if TYPE_CHECKING:
@@ -159,8 +160,12 @@ class Model:
         shape = lengths(shape, f"variable {name!r}")
         low, high = (self._bound(v, shape, name, side) for v, side in ((lower, "lower"), (upper, "upper")))
         if bool((low > high).any()):
-            where = tuple(int(i) for i in (low > high).nonzero()[0][1:])
-            raise ModelError(f"variable {name!r}: the lower bound is above the upper bound at {where}")
+            i, *where = (low > high).nonzero()[0].tolist()
+            least, most = (float(side[(i % len(side), *where)]) for side in (low, high))
+            raise ModelError(
+                f"variable {name!r}: the lower bound {least:g} of {named(name, where)} is above its upper bound {most:g}"
+                + f" in instance {i}" * (len(low) > 1 or len(high) > 1)
+            )
         step = real(grid, f"grid of variable {name!r}", positive=False)
         made = Variable(self, name, slice(self.size, self.size + math.prod(shape)), low, high, step)
         self.variables[name] = made
@@ -171,10 +176,13 @@ class Model:
         try:
             if value is not None:
                 return coefficients(value, shape, self.batch, f"{side} bound of {name!r}")
+            where = ""
         except NonFiniteError:
-            pass
+            data = numbers(value, side)
+            bad = (~torch.isfinite(data)).nonzero()[0].tolist()
+            where = f" at {named(name, bad[-len(shape) :])}" if shape and data.dim() >= len(shape) else ""
         raise ModelError(
-            f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity; "
+            f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity{where}; "
             f"certified bounds need finite variable bounds, give the tightest that you know"
         )
 
@@ -233,7 +241,7 @@ class Model:
         of_type(block_type, BlockType, "the type given to add()", "an instance of a subclass of BlockType", ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
-        index = self._scope(scope if scope is not None else (), block_type)
+        index = scope_of(self, scope if scope is not None else (), block_type)
         taken = self._names()
         if name is None:
             numbered = chain([block_type.name], (f"{block_type.name}_{n}" for n in count(2)))
@@ -288,7 +296,8 @@ class Model:
             raise ModelError("the rows hold variables of another model; build them from this model's variables")
         from blocklp.row_expression import constraint
 
-        return self._add_constraint(constraint(self, matrix, variables, lower, upper), name)
+        what = "rows" if name is None else f"rows {name!r}"
+        return self._add_constraint(constraint(self, matrix, variables, lower, upper, what), name)
 
     def _add_constraint(self, stated: RowConstraint, name: str | None) -> Rows:
         if stated.model is not self:
@@ -303,7 +312,8 @@ class Model:
         none = (lower > upper) | (lower == torch.inf) | (upper == -torch.inf)
         if bool(none.any()):
             i, r = none.nonzero()[0].tolist()
-            raise ModelError(f"{name}: row {r} leaves no value between {float(lower[i, r]):g} and {float(upper[i, r]):g}")
+            instance = f" in instance {i}" * (batch > 1)
+            raise ModelError(f"row {name}[{r}] leaves no value between {float(lower[i, r]):g} and {float(upper[i, r]):g}{instance}")
         made = Rows(name, stated)
         self.rows.append(made)
         self.removed.discard(name)
@@ -341,7 +351,7 @@ class Model:
         before = self.blocks[place]
         if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
             raise ModelError(f"{name!r} have data or maps of single blocks; add the new ones as blocks of another name")
-        index = self._scope(scope, before.type)
+        index = scope_of(self, scope, before.type)
         if index.shape[1] != before.scope.shape[1]:
             raise ScopeError(f"{name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
         made = Blocks(name, before.type, torch.cat([before.scope, index]))
@@ -384,38 +394,7 @@ class Model:
     def entry(self, column: int) -> str:
         """Return the name of the variable in a column of an instance's row, as ``x[2, 1]``."""
         of = next(v for v in self.variables.values() if column < v.columns.stop)
-        return of.name + (f"[{', '.join(map(str, np.unravel_index(column - of.columns.start, of.shape)))}]" if of.shape else "")
-
-    def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
-        views = [scope] if isinstance(scope, View) else list(scope) if isinstance(scope, Iterable) else []
-        if not views or not all(isinstance(v, View) for v in views):
-            raise ScopeError(f"the scope is {shown(scope)}; it must be a variable, an indexed variable or a list of them")
-        if any(v.model is not self for v in views):
-            raise ScopeError("the scope holds variables of another model; build the blocks from this model's variables")
-        if isinstance(scope, View):
-            index = scope.index.clone()  # the handle's own
-            index = index[None] if index.dim() == 1 and block_type.dim != 1 else index
-            index = index[:, None] if index.dim() == 1 else index
-        else:
-            columns = [v.index[:, None] if v.index.dim() == 1 else v.index for v in views]
-            lengths = {len(c) for c in columns if c.dim() == 2}
-            if len(lengths) != 1 or any(c.dim() != 2 for c in columns):
-                raise ScopeError(
-                    f"the views of a scope need one entry a block, got shapes {[v.shape for v in views]}; index scalars as x[[i]]"
-                )
-            index = torch.cat(columns, 1)
-        if index.dim() != 2 or 0 in index.shape:
-            raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
-        if block_type.dim is not None and index.shape[1] != block_type.dim:
-            raise ScopeError(f"{block_type.name} has {block_type.dim} variables a block, the scope gives {index.shape[1]}")
-        ordered = np.sort(index.numpy(), axis=1)  # rows are short, and numpy quicker at them than torch
-        repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
-        if repeated.any():
-            raise ScopeError(
-                f"block {repeated.argmax()} of {block_type.name} names a variable twice; "
-                f"every position of a block needs its own variable"
-            )
-        return index
+        return named(of.name, np.unravel_index(column - of.columns.start, of.shape))
 
     def _ask_once(self, blocks: Blocks) -> None:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""

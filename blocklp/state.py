@@ -16,7 +16,7 @@ from blocklp.errors import BlocklpError, FormatError, InstanceError, ModelError,
 from blocklp.expression import all_finite
 from blocklp.methods.base import Memory
 from blocklp.model import BOX, ROWS, Model
-from blocklp.options import of_type, shown, whole
+from blocklp.options import named_row, of_type, shown, whole
 from blocklp.program import by_groups, stated_rows
 from blocklp.tables import listed, plural
 
@@ -260,6 +260,11 @@ def fitted(state: State, model: Model) -> State:
     ShapeError
         If the rows of a name are others in number than they were.
     """
+    prices = state.duals.get(ROWS)
+    if prices is not None and not all_finite(prices):
+        worst = int((~torch.isfinite(prices)).any(0).flatten().nonzero()[0])
+        who = named_row(state.rows or {r.name: r.count for r in model.rows}, worst)
+        raise NonFiniteError(f"the warm start holds a NaN or infinite price of {who}; it proves no bound")
     gone = model.removed & state.duals.keys()
     duals = {name: own for name, own in state.duals.items() if name not in gone}
     saddle = state.saddle
@@ -394,8 +399,6 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         if group.alive is not None:  # padding has no multipliers
             group.view(duals).mul_(group.alive[..., None])
     if problem.rows is not None and (prices := state.duals.get(ROWS)) is not None:
-        if not all_finite(prices):
-            raise NonFiniteError("the warm start holds NaN or infinite prices of rows; they prove no bound")
         if prices.shape[1] > problem.rows.count or prices.shape[2] != 1:
             raise ShapeError(
                 f"the warm start holds {tuple(prices.shape[1:])} prices of rows, the model has {(problem.rows.count, 1)}; "
