@@ -388,11 +388,15 @@ class Variable(View):
         ``(batch or 1, *shape)`` float64.
     grid : float
         Primal points are also tried with these variables rounded to multiples of it; 0 for none.
+    integer : bool
+        Whether only integers count in :func:`blocklp.solve_exact`.
     """
 
-    def __init__(self, model: Model, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0) -> None:
+    def __init__(
+        self, model: Model, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0, integer: bool = False
+    ) -> None:
         super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
-        self.columns, self._lower, self._upper, self.grid = columns, lower, upper, grid
+        self.columns, self._lower, self._upper, self.grid, self.integer = columns, lower, upper, grid, integer
 
     @property
     def lower(self) -> Tensor:

@@ -18,7 +18,7 @@ from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError, UnknownNameError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
-from blocklp.options import hook, lengths, named, numbers, of_type, real, shown, text, without_gradients
+from blocklp.options import flag, hook, lengths, named, numbers, of_type, real, shown, text, without_gradients
 from blocklp.oracle_answers import ask, ask_known
 from blocklp.scopes import scope_of
 from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
@@ -131,7 +131,16 @@ class Model:
         self.maximizing: bool = False
         self.repair: PrimalRepair | None = None
 
-    def variable(self, name: str, shape: int | Sequence[int] = (), *, lower: object, upper: object, grid: float = 0.0) -> Variable:
+    def variable(
+        self,
+        name: str,
+        shape: int | Sequence[int] = (),
+        *,
+        lower: object,
+        upper: object,
+        grid: float = 0.0,
+        integer: bool = False,
+    ) -> Variable:
         """Declare an array of variables.
 
         Parameters
@@ -145,6 +154,9 @@ class Model:
         grid : float
             Where optima are known to lie at multiples of a number, as those of roof duality do at halves: primal points are also
             tried with these variables rounded to it.  0 for no such number.
+        integer : bool
+            Whether only integers count.  :func:`blocklp.solve_exact` keeps to that; all other solves bound the relaxation without it,
+            whose bound holds for integers too.
 
         Raises
         ------
@@ -167,7 +179,8 @@ class Model:
                 + f" in instance {i}" * (len(low) > 1 or len(high) > 1)
             )
         step = real(grid, f"grid of variable {name!r}", positive=False)
-        made = Variable(self, name, slice(self.size, self.size + math.prod(shape)), low, high, step)
+        columns, whole = slice(self.size, self.size + math.prod(shape)), flag(integer, f"integer of variable {name!r}")
+        made = Variable(self, name, columns, low, high, step, whole)
         self.variables[name] = made
         self.size = made.columns.stop
         return made
@@ -482,13 +495,13 @@ class Model:
             f"shared by several blocks; {sizes['copies']} copies; {sizes['rows']} rows"
         )
         variables = [
-            (f"{v.name}{list(v.shape)}", f"{float(v.lower.min()):g}", f"{float(v.upper.max()):g}")
+            (f"{v.name}{list(v.shape)}", f"{float(v.lower.min()):g}", f"{float(v.upper.max()):g}", "integer" * v.integer)
             for v in islice(self.variables.values(), SHOWN)
         ]
         blocks = [(b.name, str(len(b.scope)), str(b.scope.shape[1]), repr(b.type)) for b in self.blocks[:SHOWN]]
         rows = [(r.name, str(r.count), str(r.constraint.matrix.nnz)) for r in self.rows[:SHOWN]]
         return title, [
-            Table(("variables", "least", "largest"), variables, len(self.variables)),
+            Table(("variables", "least", "largest", ""), variables, len(self.variables)),
             Table(("blocks", "number", "variables each", "type"), blocks, len(self.blocks)),
             Table(("rows", "number", "entries"), rows, len(self.rows)),
         ]

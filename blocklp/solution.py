@@ -67,6 +67,20 @@ class Values(Mapping[str, Tensor]):
         return f"values of {plural(len(self._x), 'instance')}: {found}"
 
 
+def evaluated(of: View | Expression | RowExpression | str, x: Values, raw_x: Tensor, instances: list[int]) -> Tensor:
+    """What is stated in variables at points ``(k, variables)`` of some instances of the model; see :meth:`Solution.value`."""
+    if isinstance(of, View | str):
+        return x[of]
+    of_type(of, Expression | RowExpression, "what to evaluate", "a variable, a linear expression or rows, as A @ x", ModelError)
+    if len(x.models) > 1:
+        raise ModelError("expressions have one model, and the solution has several; ask solution.instance(i)")
+    if of.model is not x.models[0]:
+        raise ModelError(f"{of!r} is of another model than the solution; build it from this model's variables")
+    if of.width > raw_x.shape[1]:
+        raise UnknownNameError(f"{of!r} holds variables that the model got after the solve; solve it again")
+    return of.at(raw_x, instances)
+
+
 class Multipliers(Mapping[str, Tensor]):
     """Multipliers by handle or name of blocks: ``duals[pairs]`` is ``(batch, blocks, dim)``, the tensor of the state."""
 
@@ -187,15 +201,7 @@ class Solution:
         ModelError
             If it is of another model or another kind, or if the solution is that of several models.
         """
-        if isinstance(of, View | str):
-            return self.x[of]
-        of_type(of, Expression | RowExpression, "what to evaluate", "a variable, a linear expression or rows, as A @ x", ModelError)
-        model = self._model("expressions have")
-        if of.model is not model:
-            raise ModelError(f"{of!r} is of another model than the solution; build it from this model's variables")
-        if of.width > self.raw_x.shape[1]:
-            raise UnknownNameError(f"{of!r} holds variables that the model got after the solve; solve it again")
-        return of.at(self.raw_x, self._instances)
+        return evaluated(of, self.x, self.raw_x, self._instances)
 
     __getitem__ = value
 
@@ -279,13 +285,6 @@ class Solution:
     def _instances(self) -> list[int]:
         """Which instances of the model these are."""
         return [self.solver.owner(number)[1] for number in self.numbers]
-
-    def _model(self, what: str) -> Model:
-        """The model, where it is one."""
-        first, last = (self.solver.owner(self.numbers[i])[0] for i in (0, -1))
-        if first is not last:
-            raise ModelError(f"{what} one model, and the solution has several; ask solution.instance(i)")
-        return first
 
     def instance(self, i: int) -> Solution:
         """Return the solution of one instance; of its own model, where several models were compiled together.
