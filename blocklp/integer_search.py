@@ -40,6 +40,9 @@ DIVES = 8
 DIVED = 0.2
 """Least part of the free integers that a round of a dive fixes."""
 
+BACK = 20
+"""Steps back after which a dive ends."""
+
 CANCELLED = 1e-3
 """Part of the terms of a value below which it counts as zero."""
 
@@ -82,6 +85,7 @@ class IntegerProgram:
     tol: float
     best: float = math.inf
     point: Tensor | None = None
+    expanded: int = 0
     gains: Tensor = field(init=False)
     asked: Tensor = field(init=False)
 
@@ -104,7 +108,22 @@ class IntegerProgram:
         divisor = reduce(math.gcd, map(int, self.cost.abs().tolist())) if whole and float(self.cost.abs().sum()) < 2**50 else 0
         self.unit = float(divisor)  # every value is a multiple of it plus the constant; 0 where none is known
         self.exact = self.relaxation(self.low[None], self.high[None].maximum(self.low)).compile().decomposition()
+        binary = self.integer & (self.low >= 0) & (self.high <= 1)
+        scopes = [b.scope for b in model.blocks if b.type.constraints() is None]
+        self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
         self.gains, self.asked = torch.zeros(2, n, dtype=torch.float64), torch.zeros(2, n, dtype=torch.float64)
+
+    def holds(self, x: Tensor) -> bool:
+        """Whether a point ``(variables,)`` is feasible, for all that can be told of it.
+
+        A type that states no constraints is asked for the minimiser of 1 - 2 x: where x is a corner of the unit cube, it is the only
+        one of the cube, and so the oracle's answer if and only if the block, within the cube, has it.
+        """
+        if not bool(feasible(self.exact, x[None], INTEGRAL)):
+            return False
+        copies = self.exact.coupling.spread(x[None])
+        silent = [(g, g.view(copies)) for g in self.exact.groups if g.type.constraints() is None]
+        return all(bool(((g.type.min_oracle(1 - 2 * own)[0] - own).abs() <= INTEGRAL).all()) for g, own in silent if self.tells)
 
     def goal(self) -> float:
         """Return the bound from which on a node holds no better point."""
@@ -167,13 +186,13 @@ class IntegerProgram:
         for i in value.argsort().tolist():
             if float(value[i]) >= self.best:
                 return
-            if self.exact.testable and bool(feasible(self.exact, near[i][None], INTEGRAL)):
+            if self.tells and self.holds(near[i]):
                 self.best, self.point = float(value[i]), near[i]
 
     def complete(self, points: Tensor, state: State | None) -> Tensor:
         """Fix the integers as in points ``(k, variables)``, and find the others; returns the bounds of these nodes, ``(k,)``."""
         near = torch.minimum(torch.maximum(points.round(), self.low), self.high)
-        if bool(self.integer.all()) and self.exact.testable:  # a point is a point
+        if bool(self.integer.all()) and self.tells:  # a point is a point
             self.offer(near)
             return torch.full((len(near),), math.inf, dtype=torch.float64)
         low, high = torch.where(self.integer, near, self.low), torch.where(self.integer, near, self.high)
@@ -183,37 +202,53 @@ class IntegerProgram:
         for i in torch.isfinite(found.primal).nonzero()[:, 0].tolist():
             x = torch.where(self.integer, near[i], found.raw_x[i])
             value = float(x @ self.cost) + self.constant
-            if value < self.best and (not self.exact.testable or bool(feasible(self.exact, x[None], INTEGRAL))):
+            if value < self.best and (not self.tells or self.holds(x)):
                 self.best, self.point = value, x
         return bounds
 
     def dive(self, low: Tensor, high: Tensor, state: State | None) -> None:
-        """Look for points below a node: fix the integers that the relaxation is surest of, again and again, in several ways."""
-        seeded = torch.Generator().manual_seed(0)
+        """Look for points below a node, in several ways side by side.
+
+        Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it goes a step back, once in a
+        row, and keeps the one that was least sure from that value.
+        """
+        seeded = torch.Generator().manual_seed(self.expanded)
         low, high = low.repeat(DIVES, 1), high.repeat(DIVES, 1)
-        shake = torch.linspace(0, 0.9, DIVES, dtype=torch.float64)[:, None]
+        before, fails, returned = (low, high), torch.zeros(DIVES, dtype=torch.long), torch.ones(DIVES, dtype=torch.bool)
+        shake = torch.linspace(0, 0.5, DIVES, dtype=torch.float64)[:, None]
         state = None if state is None else state.repeat(DIVES)
         while len(low) and not self.deadline.over():
             found = self.solve(low, high, state, 10 * COARSE, NODE_PASSES)
             self.offer(found.raw_x)
-            bounds = self.bounds(found)
-            going = torch.isfinite(bounds) & (bounds < self.goal())
-            free = self.integer & (low < high)
+            bounds, free = self.bounds(found), self.integer & (low < high)
+            going = torch.isfinite(bounds) & (bounds < self.goal()) & (torch.isfinite(found.primal) | (not self.exact.testable))
             done = going & ~free.any(1)
             if bool(done.any()):
                 self.complete(low[done], found.state.select(done))
-            kept = (going & free.any(1)).nonzero()[:, 0]
+            fails = torch.where(going, fails, fails + 1)
+            kept = ((going & free.any(1)) | (~going & ~returned & (fails <= BACK))).nonzero()[:, 0]
             if not len(kept):
                 return
-            low, high, free, shake = low[kept], high[kept], free[kept], shake[kept]
-            state = found.state.select(kept)
-            noise = torch.rand(low.shape, generator=seeded, dtype=torch.float64) - 0.5
-            to = torch.minimum(torch.maximum((found.raw_x[kept] + shake * noise).round(), low), high)
-            doubt = (found.raw_x[kept] - to).abs().masked_fill(~free, math.inf)
-            count = (DIVED * free.sum(1)).ceil().long().clamp(min=1)
-            least = doubt.sort(1).values.gather(1, count[:, None] - 1)
-            fixed = free & (doubt <= torch.maximum(least, torch.full_like(least, 10 * INTEGRAL)))
-            low, high = torch.where(fixed, to, low), torch.where(fixed, to, high)
+            low, high, free, shake, fails, going = (t[kept] for t in (low, high, free, shake, fails, going[:, None]))
+            returned = ~going[:, 0]
+            before, state, x = (before[0][kept], before[1][kept]), found.state.select(kept), found.raw_x[kept]
+            fixed, to, last = self._surest(x, low, high, free, shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64))
+            back = torch.where(last & (to == low), to + 1, low), torch.where(last & (to > low), to - 1, high)
+            low, high = (torch.where(going, torch.where(fixed, to, t), b) for t, b in zip((low, high), before, strict=True))
+            before = torch.where(going, back[0], before[0]), torch.where(going, back[1], before[1])
+
+    def _surest(self, x: Tensor, low: Tensor, high: Tensor, free: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Which integers a dive fixes next, where, and which of them is the last, all ``(dives, variables)``."""
+        to = torch.minimum(torch.maximum(x.round(), low), high)
+        # What is at its lower end stays free as long as something is not: a choice that was not made may be needed yet.
+        chosen = free & (to > self.low)
+        free = torch.where(chosen.any(1, keepdim=True), chosen, free)
+        doubt = ((x - to).abs() + noise).masked_fill(~free, math.inf)
+        count = (DIVED * free.sum(1)).ceil().long().clamp(min=1)
+        ordered = doubt.sort(1)
+        fixed = free & (doubt <= ordered.values.gather(1, count[:, None] - 1))
+        last = torch.zeros_like(free).scatter_(1, ordered.indices.gather(1, count[:, None] - 1), True)
+        return fixed, to, last
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Bound nodes and split those that may hold a better point."""
@@ -227,7 +262,8 @@ class IntegerProgram:
         found = self.solve(low, high, State.concatenate(states) if len(states) == len(subs) else None, COARSE, NODE_PASSES)
         kept = _with_box(found.state, self.model.size)
         self.offer(found.raw_x)
-        if nodes[0].depth == 0 or math.isinf(self.best):
+        self.expanded += 1
+        if math.isinf(self.best) or self.expanded.bit_count() == 1:
             self.dive(low[0], high[0], kept.select([0]))
         bounds = self.bounds(found)
         low, high = self._tightened(kept, bounds, low, high)
