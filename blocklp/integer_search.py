@@ -34,7 +34,7 @@ COARSE, FINE = 1e-4, 1e-8
 NODE_PASSES, LEAF_PASSES = 1000, 20_000
 """Most passes of them."""
 
-DIVES = 8
+DIVES = 4
 """Dives side by side, with roundings of their own."""
 
 DIVED = 0.2
@@ -42,6 +42,9 @@ DIVED = 0.2
 
 BACK = 20
 """Steps back after which a dive ends."""
+
+WAIT = 8
+"""Solves between two dives as long as no point is known; once one is, they are made after 2, 4, 8 and so on."""
 
 CANCELLED = 1e-3
 """Part of the terms of a value below which it counts as zero."""
@@ -209,8 +212,8 @@ class IntegerProgram:
     def dive(self, low: Tensor, high: Tensor, state: State | None) -> None:
         """Look for points below a node, in several ways side by side.
 
-        Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it goes a step back, once in a
-        row, and keeps the one that was least sure from that value.
+        Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it goes a step back, once
+        in a row, and keeps the one that was least sure from that value.
         """
         seeded = torch.Generator().manual_seed(self.expanded)
         low, high = low.repeat(DIVES, 1), high.repeat(DIVES, 1)
@@ -263,7 +266,7 @@ class IntegerProgram:
         kept = _with_box(found.state, self.model.size)
         self.offer(found.raw_x)
         self.expanded += 1
-        if math.isinf(self.best) or self.expanded.bit_count() == 1:
+        if self.expanded.bit_count() == 1 or (math.isinf(self.best) and self.expanded % WAIT == 0):
             self.dive(low[0], high[0], kept.select([0]))
         bounds = self.bounds(found)
         low, high = self._tightened(kept, bounds, low, high)

@@ -71,7 +71,7 @@ def covering(seed: int) -> bl.Model:
 @pytest.mark.parametrize("build", [assignment, covering])
 def test_optima_are_those_of_highs(build: Any) -> None:
     kinds = set()
-    for seed in range(24):
+    for seed in range(14):
         m = build(seed)
         (value, any_), found = truth(m), bl.solve_exact(m)
         kinds.add(found.status[0])
@@ -82,7 +82,8 @@ def test_optima_are_those_of_highs(build: Any) -> None:
         assert found.primal.item() == pytest.approx(value, rel=2e-6, abs=1e-6) and found.gap.item() <= 1e-6, seed
         x = found.raw_x[0].numpy()
         p = export(m)
-        assert (p.A @ x <= p.row_upper + 1e-5).all() and (p.A @ x >= p.row_lower - 1e-5).all(), seed
+        room = 2e-6 * np.maximum(abs(p.A) @ np.abs(x), 1)
+        assert (p.A @ x <= p.row_upper + room).all() and (p.A @ x >= p.row_lower - room).all(), seed
         assert float(p.c @ x) + p.offset == pytest.approx(found.primal.item(), abs=1e-9)
         assert all(torch.equal(found[v], found[v].round()) for v in m.variables.values() if v.integer)
     assert bl.Status.OPTIMAL in kinds
