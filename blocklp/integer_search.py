@@ -270,19 +270,21 @@ class IntegerProgram:
             self.dive(low[0], high[0], kept.select([0]))
         bounds = self.bounds(found)
         low, high = self._tightened(kept, bounds, low, high)
-        children, unresolved = waiting, []
+        children, unresolved = waiting, list[Node]()
         for i, (node, sub) in enumerate(zip(nodes, subs, strict=True)):
             bound = self.raised(max(node.bound, float(bounds[i])))
             self._learn(sub, bound - node.bound)
             if bool((low[i] > high[i]).any()) or bound == math.inf:
                 continue  # nothing better than the best point, or nothing at all
+            if bound >= self.goal():
+                children.append(Node(bound, node.depth))  # which is not expanded any more, and is part of the final bound
+                continue
             free, own = self.integer & (low[i] < high[i]), kept.select([i])
             if bool(free.any()):
                 children += self._halves(low[i], high[i], found.raw_x[i], free, own, bound, node.depth + 1)
                 continue
             leaf = Node(self.raised(max(bound, float(self.complete(low[i][None], own)[0]))), node.depth)
-            if leaf.bound < self.goal():
-                unresolved.append(leaf)
+            (children if leaf.bound >= self.goal() else unresolved).append(leaf)
         return Expansion(children, self.best, self.point, unresolved)
 
     def _learn(self, sub: Subproblem, gain: float) -> None:

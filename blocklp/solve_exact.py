@@ -187,13 +187,13 @@ def _searched(program: IntegerProgram, max_nodes: int | None, batch: int, told: 
     """Search one instance, until bound and value are as near as asked."""
 
     def stops(event: SearchEvent) -> bool:
-        return bool(told(event)) or event.incumbent - event.bound <= program.allowed()
+        return bool(told(event)) or event.bound >= program.goal()
 
     empty = bool((program.low > program.high).any())
     root = [] if empty else [Node(-math.inf, state=Subproblem(program.low, program.high))]
     options: dict[str, Any] = {"batch": batch, "max_nodes": max_nodes, "time_limit": program.deadline, "memory": MEMORY}
     found = branch_and_bound(root, program.expand, tol=0.5 * program.unit, callback=stops, **options)
-    if found.incumbent < math.inf and found.incumbent - found.bound <= max(program.allowed(), 0.5 * program.unit):
+    if found.incumbent < math.inf and found.bound >= program.goal():
         # Values are multiples of the unit: none lies between.
         return replace(found, status=Status.OPTIMAL, bound=found.incumbent if program.unit else found.bound)
     return found

@@ -80,6 +80,8 @@ def test_optima_are_those_of_highs(build: Any) -> None:
             continue
         assert found.status == (bl.Status.OPTIMAL,), seed
         assert found.primal.item() == pytest.approx(value, rel=2e-6, abs=1e-6) and found.gap.item() <= 1e-6, seed
+        sign = -1.0 if m.maximizing else 1.0
+        assert sign * found.bound.item() <= sign * value + 2e-9 * max(1.0, abs(value)), seed
         x = found.raw_x[0].numpy()
         p = export(m)
         room = 2e-6 * np.maximum(abs(p.A) @ np.abs(x), 1)
