@@ -14,6 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from blocklp.bounds import box_minimum
 from blocklp.checks import feasible
 from blocklp.deadline import Deadline
 from blocklp.expression import Expression, Term
@@ -89,6 +90,7 @@ class IntegerProgram:
     best: float = math.inf
     point: Tensor | None = None
     expanded: int = 0
+    interrupted: bool = False
     gains: Tensor = field(init=False)
     asked: Tensor = field(init=False)
 
@@ -115,6 +117,12 @@ class IntegerProgram:
         scopes = [b.scope for b in model.blocks if b.type.constraints() is None]
         self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
         self.gains, self.asked = torch.zeros(2, n, dtype=torch.float64), torch.zeros(2, n, dtype=torch.float64)
+
+    def root(self) -> list[Node]:
+        """Return the node of all points, with what the bounds of the variables allow; none where they leave no integer."""
+        if bool((self.low > self.high).any()):
+            return []
+        return [Node(self.raised(float(box_minimum(self.exact)[0])), state=Subproblem(self.low, self.high))]
 
     def holds(self, x: Tensor) -> bool:
         """Whether a point ``(variables,)`` is feasible, for all that can be told of it.
@@ -166,7 +174,7 @@ class IntegerProgram:
     def solve(self, low: Tensor, high: Tensor, state: State | None, tol: float, passes: int) -> Solution:
         """Solve the relaxations of nodes; those that cannot be better than the best point stop."""
         goal = self.goal()
-        return self.relaxation(low, high).solve(
+        found = self.relaxation(low, high).solve(
             method=self.method,
             tol=tol,
             cutoff=None if math.isinf(goal) else self.sign * goal,
@@ -175,6 +183,10 @@ class IntegerProgram:
             warm_start=state,
             feasibility_tol=INTEGRAL / 2,
         )
+        if Status.INTERRUPTED in found.status:  # the search ends as its solves do
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return found
 
     def bounds(self, found: Solution) -> Tensor:
         """Lower bounds of the nodes, ``(nodes,)``; infinite where there is no feasible point."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import chain, count
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from blocklp.expression import Expression, Parameter, Variable, View, coefficien
 from blocklp.options import flag, hook, lengths, named, numbers, of_type, real, shown, text, without_gradients
 from blocklp.oracle_answers import ask, ask_known
 from blocklp.scopes import scope_of
-from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
+from blocklp.tables import as_html, as_text, listed, of_model
 
 if TYPE_CHECKING:
     from blocklp.row_expression import RowConstraint
@@ -485,29 +485,8 @@ class Model:
             "rows": sum(r.count for r in self.rows),
         }
 
-    def _summary(self) -> tuple[str, list[Table]]:
-        """The title and the tables of the model."""
-        sizes = self.sizes()
-        sense = "no objective" if self.objective is None else "maximize" if self.maximizing else "minimize"
-        alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
-        title = (
-            f"Model of {plural(self.batch, 'instance')}, {sense}: {plural(self.size, 'variable')}, {self.size - alone} of them "
-            f"shared by several blocks; {sizes['copies']} copies; {sizes['rows']} rows"
-        )
-        variables = [
-            (f"{v.name}{list(v.shape)}", f"{float(v.lower.min()):g}", f"{float(v.upper.max()):g}", "integer" * v.integer)
-            for v in islice(self.variables.values(), SHOWN)
-        ]
-        blocks = [(b.name, str(len(b.scope)), str(b.scope.shape[1]), repr(b.type)) for b in self.blocks[:SHOWN]]
-        rows = [(r.name, str(r.count), str(r.constraint.matrix.nnz)) for r in self.rows[:SHOWN]]
-        return title, [
-            Table(("variables", "least", "largest", ""), variables, len(self.variables)),
-            Table(("blocks", "number", "variables each", "type"), blocks, len(self.blocks)),
-            Table(("rows", "number", "entries"), rows, len(self.rows)),
-        ]
-
     def __repr__(self) -> str:
-        return as_text(*self._summary())
+        return as_text(*of_model(self))
 
     def _repr_html_(self) -> str:
-        return as_html(*self._summary())
+        return as_html(*of_model(self))

@@ -16,18 +16,22 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.expression import Expression, View
-from blocklp.integer_search import IntegerProgram, Subproblem
+from blocklp.integer_search import IntegerProgram
 from blocklp.methods import Method
 from blocklp.model import Model
 from blocklp.options import flag, hook, of_type, real, whole
 from blocklp.row_expression import RowExpression
-from blocklp.search import Node, SearchEvent, SearchResult, branch_and_bound, relative_gap
+from blocklp.search import SearchEvent, SearchResult, branch_and_bound, relative_gap
 from blocklp.solution import Values, evaluated
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, as_html, as_text, plural
 
 MEMORY = 2e9
 """Bytes of multipliers of open nodes from which on the search goes deep first."""
+
+
+UNTOUCHED = SearchResult(0, 0, -math.inf, math.inf, 0.0, None, Status.INTERRUPTED, 0, ())
+"""What is known of instances that an interrupt kept from being looked at."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +160,15 @@ def solve_exact(
     hook(callback, "callback")
     deadline, sign = Deadline.of(time_limit), -1.0 if model.maximizing else 1.0
     results, points, seconds = [], torch.full((model.batch, model.size), torch.nan, dtype=torch.float64), []
+    interrupted = False
     for i in range(model.batch):
         began = time.perf_counter()
         own = deadline if i == model.batch - 1 else deadline.within(deadline.left() / (model.batch - i))
         program = IntegerProgram(model, i, method, own, tol)
         with _shown(flag(verbose, "verbose")) as line:
-            found = _searched(program, max_nodes, batch, _listener(callback, line, sign))
+            told = _listener(callback, line, sign)
+            found = _searched(program, max_nodes, batch, told) if not interrupted else UNTOUCHED
+        interrupted |= program.interrupted
         results.append(found)
         seconds.append(time.perf_counter() - began)
         if found.point is not None:
@@ -189,10 +196,8 @@ def _searched(program: IntegerProgram, max_nodes: int | None, batch: int, told: 
     def stops(event: SearchEvent) -> bool:
         return bool(told(event)) or event.bound >= program.goal()
 
-    empty = bool((program.low > program.high).any())
-    root = [] if empty else [Node(-math.inf, state=Subproblem(program.low, program.high))]
     options: dict[str, Any] = {"batch": batch, "max_nodes": max_nodes, "time_limit": program.deadline, "memory": MEMORY}
-    found = branch_and_bound(root, program.expand, tol=0.5 * program.unit, callback=stops, **options)
+    found = branch_and_bound(program.root(), program.expand, tol=0.5 * program.unit, callback=stops, **options)
     if found.incumbent < math.inf and found.bound >= program.goal():
         # Values are multiples of the unit: none lies between.
         return replace(found, status=Status.OPTIMAL, bound=found.incumbent if program.unit else found.bound)

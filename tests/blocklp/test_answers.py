@@ -212,3 +212,17 @@ def test_edges_print_their_type() -> None:
     x = m.variable("x", 3, lower=0, upper=1)
     m.add(Edge(), x)
     assert "Edge" in m._repr_html_() and "no objective" in repr(m)
+
+
+def test_soft_bounds_count_the_prices_of_rows() -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        m = bl.Model()
+        x = m.variable("x", 6, lower=0, upper=1)
+        m.add(Simplex(3), x.reshape(2, 3))
+        m.add(csr_array(rng.random((2, 6))) @ x <= 0.8)
+        m.minimize(-torch.as_tensor(rng.random(6)) @ x)
+        solver = m.compile()
+        found = solver.solve(tol=1e-8)
+        soft = bl.soft_bound(solver, found, 1e-5)
+        assert found.primal.item() + 1e-9 >= soft.item() == pytest.approx(found.bound.item(), abs=1e-3)

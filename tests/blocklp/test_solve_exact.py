@@ -103,6 +103,7 @@ def test_the_bound_holds_at_any_time_and_rises(seed: int) -> None:
         assert found.status[0] in (bl.Status.PASS_LIMIT, bl.Status.OPTIMAL)
     assert all(sign * e.bound <= sign * value + 1e-9 * abs(value) <= sign * e.incumbent + 1e-5 for e in seen) and seen
     short = bl.solve_exact(m, time_limit=1e-3)
+    assert np.isfinite(short.bound.item())  # that of the box at least
     assert sign * short.bound.item() <= sign * value and short.status[0] in (bl.Status.TIME_LIMIT, bl.Status.OPTIMAL)
     stopped = bl.solve_exact(m, callback=lambda event: True)
     assert stopped.status[0] in (bl.Status.INTERRUPTED, bl.Status.OPTIMAL) and sign * stopped.bound.item() <= sign * value + 1e-6
@@ -146,6 +147,37 @@ def test_blocks_that_are_known_by_their_oracle_alone() -> None:
         value = min(float((cost * c).sum()) for c in choices if (size @ c <= room).all())
         found = bl.solve_exact(m, time_limit=20)
         assert found.primal.item() == pytest.approx(value) and found.status == (bl.Status.OPTIMAL,)
+
+
+class Interrupted(WholeKnapsack):
+    """Ctrl-C at some call of the oracle."""
+
+    left = 400
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Count down."""
+        Interrupted.left -= 1
+        if Interrupted.left == 0:
+            raise KeyboardInterrupt
+        return super().min_oracle(cost)
+
+
+@pytest.mark.parametrize("calls", [30, 60, 120])
+def test_an_interrupt_ends_the_search_with_what_is_known(calls: int) -> None:
+    rng = np.random.default_rng(0)
+    m = bl.Model(batch=2)
+    x = m.variable("x", (8, 2), lower=0, upper=1, integer=True)
+    m.add(Simplex(2), x)
+    size, cost = rng.integers(3, 9, 8).astype(float), rng.uniform(1, 9, (2, 8, 2))
+    m.add(Interrupted(size.tolist(), float(np.floor(size.sum() * 0.53))), x.T)
+    m.minimize((cost * x).sum())
+    choices = [np.eye(2)[list(c)] for c in product(range(2), repeat=8)]
+    fitting = [c for c in choices if (size @ c <= np.floor(size.sum() * 0.53)).all()]
+    values = [min(float((own * c).sum()) for c in fitting) for own in cost]
+    Interrupted.left = calls
+    found = bl.solve_exact(m)
+    assert Interrupted.left <= 0 and bl.Status.INTERRUPTED in found.status and found.status[1] is bl.Status.INTERRUPTED
+    assert all(b <= v + 1e-9 and p >= v - 1e-9 for b, p, v in zip(found.bound.tolist(), found.primal.tolist(), values, strict=True))
 
 
 def test_wrong_input_is_refused_by_name() -> None:
