@@ -80,6 +80,14 @@ class IntegerProgram:
         When to stop.
     tol : float
         Relative gap at which the best point is optimal.
+    best, point : float, Tensor
+        The best value known, and its point ``(variables,)``; infinity and None without one.
+    expanded : int
+        Batches of nodes that were expanded.
+    stopped : bool
+        Whether a callback has stopped the search.
+    gains, asked : Tensor
+        ``(2, variables)``: what splits downwards and upwards gained for each unit in all, and how many there were.
     """
 
     model: Model
@@ -90,7 +98,7 @@ class IntegerProgram:
     best: float = math.inf
     point: Tensor | None = None
     expanded: int = 0
-    interrupted: bool = False
+    stopped: bool = False
     gains: Tensor = field(init=False)
     asked: Tensor = field(init=False)
 
@@ -184,7 +192,6 @@ class IntegerProgram:
             feasibility_tol=INTEGRAL / 2,
         )
         if Status.INTERRUPTED in found.status:  # the search ends as its solves do
-            self.interrupted = True
             raise KeyboardInterrupt
         return found
 

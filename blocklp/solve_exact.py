@@ -168,7 +168,7 @@ def solve_exact(
         with _shown(flag(verbose, "verbose")) as line:
             told = _listener(callback, line, sign)
             found = _searched(program, max_nodes, batch, told) if not interrupted else UNTOUCHED
-        interrupted |= program.interrupted
+        interrupted |= found.status is Status.INTERRUPTED and not program.stopped  # by Ctrl-C, not by the callback
         results.append(found)
         seconds.append(time.perf_counter() - began)
         if found.point is not None:
@@ -194,7 +194,8 @@ def _searched(program: IntegerProgram, max_nodes: int | None, batch: int, told: 
     """Search one instance, until bound and value are as near as asked."""
 
     def stops(event: SearchEvent) -> bool:
-        return bool(told(event)) or event.bound >= program.goal()
+        program.stopped = bool(told(event))
+        return program.stopped or event.bound >= program.goal()
 
     options: dict[str, Any] = {"batch": batch, "max_nodes": max_nodes, "time_limit": program.deadline, "memory": MEMORY}
     found = branch_and_bound(program.root(), program.expand, tol=0.5 * program.unit, callback=stops, **options)
