@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from blocklp.reference import reference as reference
     from blocklp.soft import soft_bound as soft_bound
     from blocklp.solution import Solution as Solution
+    from blocklp.solve_exact import ExactSolution as ExactSolution
+    from blocklp.solve_exact import solve_exact as solve_exact
     from blocklp.solver import Solver as Solver
     from blocklp.solver import compile as compile
     from blocklp.state import Saddle as Saddle
@@ -109,6 +111,7 @@ else:
             "blocklp.reference": ["reference"],
             "blocklp.soft": ["soft_bound"],
             "blocklp.solution": ["Solution"],
+            "blocklp.solve_exact": ["ExactSolution", "solve_exact"],
             "blocklp.solver": ["Solver", "compile"],
             "blocklp.state": ["Saddle", "State"],
             "blocklp.status": ["Status"],

@@ -311,9 +311,10 @@ def variable_bounds(model: Model, bounds: Bounds) -> tuple[Tensor, Tensor]:
         columns = view.index.reshape(-1)
         low[:, columns] = torch.maximum(low[:, columns], a)
         high[:, columns] = torch.minimum(high[:, columns], b)
-    crossed = (low > high).any(1)
-    if bool(crossed.any()):
-        raise ModelError(f"bounds= leaves no value between lower and upper in instance {int(crossed.nonzero()[0])}")
+    if bool((low > high).any()):
+        i, column = (low > high).nonzero()[0].tolist()
+        least, most = float(low[i, column]), float(high[i, column])
+        raise ModelError(f"bounds= leaves {model.entry(column)} no value between {least:g} and {most:g} in instance {i}")
     return low, high
 
 

@@ -30,9 +30,9 @@ from blocklp.finite import FiniteVertices
 from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import ROWS, Blocks, Model
 from blocklp.nonnegative_costs import NonnegativeCosts
-from blocklp.options import numbers, of_type
+from blocklp.options import named_row, numbers, of_type
 from blocklp.row_constraint import RowConstraint
-from blocklp.state import State
+from blocklp.state import State, fitted
 
 ALLOWANCE = 1e-6
 """Part of the largest value that the multipliers of a block could give by which an oracle that is believed might err: it proves
@@ -148,7 +148,7 @@ def verify_certificate(
 
 def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, object]) -> dict[str, Array]:
     """Multipliers of every blocks' name, ``(batch or 1, blocks, dim)``."""
-    found = duals.duals if isinstance(duals, State) else duals
+    found = fitted(duals, model).duals if isinstance(duals, State) else duals
     of_type(found, Mapping, "duals", "a state, or a mapping of blocks to multipliers")
     named = {key.name if isinstance(key, Blocks) else key: value for key, value in found.items()}
     unknown = named.keys() - {b.name for b in model.blocks} - {"box"} - ({ROWS} if model.rows else set())
@@ -168,7 +168,9 @@ def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, ob
         if data.dim() != 3 or data.shape[0] not in (1, model.batch) or data.shape[1:] != (count, 1):
             raise ShapeError(f"prices of the rows have shape {tuple(data.shape)}, need {(model.batch, count, 1)}")
         if not bool(torch.isfinite(data).all()):
-            raise NonFiniteError("prices of the rows hold NaN or infinite entries; they prove nothing")
+            worst = int((~torch.isfinite(data)).any(0).nonzero()[0, 0])
+            who = named_row({r.name: r.count for r in model.rows}, worst)
+            raise NonFiniteError(f"the price of {who} is NaN or infinite; it proves nothing")
         read[ROWS] = data.numpy()
     return read
 
@@ -203,8 +205,10 @@ def _instance(
             return np.inf, True
         total += value
         residual = residual - Exact.of(multipliers).scatter(scope, model.size)
+    first = 0
     for handle in model.rows:
-        prices = duals[ROWS][handle.first : handle.first + handle.count].reshape(-1)
+        prices = duals[ROWS][first : first + handle.count].reshape(-1)
+        first += handle.count
         value, used = _priced(handle.constraint, prices, instance)
         total += value
         residual = residual - used

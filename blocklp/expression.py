@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,11 @@ def _laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Te
 def all_finite(data: Tensor) -> bool:
     """Whether a tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
     return math.isfinite(data.sum().item()) or bool(torch.isfinite(data).all())
+
+
+def of_instances(data: Tensor, instances: Sequence[int]) -> Tensor:
+    """The part of some instances ``(k, ...)`` of what all may share, ``(batch or 1, ...)``."""
+    return data if len(data) == 1 else data[list(instances)]
 
 
 def _constant(shape: tuple[int, ...], value: float = 0.0) -> Tensor:
@@ -276,6 +281,19 @@ class Expression(Compared):
             raise NonFiniteError("the objective overflows: products or sums of its coefficients are not finite; scale the costs down")
         return cost, self.constant.expand(batch).clone()
 
+    @property
+    def width(self) -> int:
+        """One past the last variable that it holds."""
+        return max((int(t.index.max()) + 1 for t in self.terms), default=0)
+
+    def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
+        """Values at points ``(k, variables)`` of some instances: ``(k, *shape)``; parameters have their present values."""
+        total = of_instances(self.constant, instances).to(x).expand(len(x), *self.shape).clone()
+        for t in self.terms:
+            part = of_instances(t.coefficient({}), instances).to(x) * x[:, t.index.to(x.device)]
+            total += part if self.shape else part.reshape(len(x), -1).sum(1)
+        return total
+
     def __repr__(self) -> str:
         used = torch.zeros(self.model.size, dtype=torch.bool)
         for t in self.terms:
@@ -365,7 +383,7 @@ class View(Compared):
     def __mul__(self, other: object) -> Expression:
         if isinstance(other, Expression | View | Parameter):
             return self.expression() * other
-        return self._times(self.index, coefficients(other, self.shape, self.model.batch, "coefficient"))
+        return self._times(self.index, coefficients(other, self.shape, self.model.batch, f"coefficient of {self.name}"))
 
     __rmul__ = __mul__
 
@@ -384,7 +402,7 @@ class View(Compared):
         return (self * other).sum()
 
     def __repr__(self) -> str:
-        return f"{self.name}{list(self.shape)}"
+        return f"{self.name}{list(self.shape)}" if self.shape else self.model.entry(int(self.index))
 
 
 class Variable(View):
@@ -398,11 +416,15 @@ class Variable(View):
         ``(batch or 1, *shape)`` float64.
     grid : float
         Primal points are also tried with these variables rounded to multiples of it; 0 for none.
+    integer : bool
+        Whether only integers count in :func:`blocklp.solve_exact`.
     """
 
-    def __init__(self, model: Model, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0) -> None:
+    def __init__(
+        self, model: Model, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0, integer: bool = False
+    ) -> None:
         super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
-        self.columns, self._lower, self._upper, self.grid = columns, lower, upper, grid
+        self.columns, self._lower, self._upper, self.grid, self.integer = columns, lower, upper, grid, integer
 
     @property
     def lower(self) -> Tensor:

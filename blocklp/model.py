@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +17,14 @@ from blocklp.block import BlockType, difference
 from blocklp.box import BOX
 from blocklp.coupling import Linear
 from blocklp.deadline import Deadline
-from blocklp.errors import BlocklpError, ModelError, NonFiniteError, OracleError, ScopeError, ShapeError
+from blocklp.errors import BlocklpError, ModelError, NonFiniteError, ScopeError, ShapeError, UnknownNameError
 from blocklp.expression import Expression, Parameter, Variable, View, coefficients
-from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
+from blocklp.options import flag, hook, lengths, named, numbers, of_type, real, shown, text, without_gradients
+from blocklp.oracle_answers import ask, ask_known
 from blocklp.ragged import Ragged
 from blocklp.row_constraint import RowConstraint
+from blocklp.scopes import scope_of
+from blocklp.tables import as_html, as_text, listed, of_model
 
 if TYPE_CHECKING:
     from blocklp.solution import Solution
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 ROWS = "rows"
 """Name of the prices of all rows beside the blocks, in states and multipliers."""
-
-LOST = 1e-10
-"""Relative error of a value that is no rounding of double precision."""
 
 
 def name_of_size(name: str, size: int) -> str:
@@ -74,16 +72,21 @@ class Rows:
     Attributes
     ----------
     name : str
-        Unique in the model.
-    first : int
-        Number of the first one among all rows of the model, which is where its price stands in ``Solution.duals["rows"]``.
+        Unique in the model; key of :meth:`Solution.price` and :meth:`Solution.slack`.
     constraint : RowConstraint
         The rows, and their sides.
     """
 
     name: str
-    first: int
     constraint: RowConstraint
+
+    @property
+    def first(self) -> int:
+        """Number of the first one among all rows that the model has now."""
+        rows = self.constraint.model.rows
+        if self not in rows:
+            raise UnknownNameError(f"rows {self.name!r} were removed from the model")
+        return sum(r.count for r in rows[: rows.index(self)])
 
     @property
     def count(self) -> int:
@@ -128,11 +131,21 @@ class Model:
         self.variables: dict[str, Variable] = {}
         self.blocks: list[Blocks] = []
         self.rows: list[Rows] = []
+        self.removed: set[str] = set()
         self.objective: Expression | None = None
         self.maximizing: bool = False
         self.repair: PrimalRepair | None = None
 
-    def variable(self, name: str, shape: int | Sequence[int] = (), *, lower: object, upper: object, grid: float = 0.0) -> Variable:
+    def variable(
+        self,
+        name: str,
+        shape: int | Sequence[int] = (),
+        *,
+        lower: object,
+        upper: object,
+        grid: float = 0.0,
+        integer: bool = False,
+    ) -> Variable:
         """Declare an array of variables.
 
         Parameters
@@ -146,6 +159,9 @@ class Model:
         grid : float
             Where optima are known to lie at multiples of a number, as those of roof duality do at halves: primal points are also
             tried with these variables rounded to it.  0 for no such number.
+        integer : bool
+            Whether only integers count.  :func:`blocklp.solve_exact` keeps to that; all other solves bound the relaxation without it,
+            whose bound holds for integers too.
 
         Raises
         ------
@@ -161,10 +177,15 @@ class Model:
         shape = lengths(shape, f"variable {name!r}")
         low, high = (self._bound(v, shape, name, side) for v, side in ((lower, "lower"), (upper, "upper")))
         if bool((low > high).any()):
-            where = tuple(int(i) for i in (low > high).nonzero()[0][1:])
-            raise ModelError(f"variable {name!r}: the lower bound is above the upper bound at {where}")
+            i, *where = (low > high).nonzero()[0].tolist()
+            least, most = (float(side[(i % len(side), *where)]) for side in (low, high))
+            raise ModelError(
+                f"variable {name!r}: the lower bound {least:g} of {named(name, where)} is above its upper bound {most:g}"
+                + f" in instance {i}" * (len(low) > 1 or len(high) > 1)
+            )
         step = real(grid, f"grid of variable {name!r}", positive=False)
-        made = Variable(self, name, slice(self.size, self.size + math.prod(shape)), low, high, step)
+        columns, whole = slice(self.size, self.size + math.prod(shape)), flag(integer, f"integer of variable {name!r}")
+        made = Variable(self, name, columns, low, high, step, whole)
         self.variables[name] = made
         self.size = made.columns.stop
         return made
@@ -173,10 +194,13 @@ class Model:
         try:
             if value is not None:
                 return coefficients(value, shape, self.batch, f"{side} bound of {name!r}")
+            where = ""
         except NonFiniteError:
-            pass
+            data = numbers(value, side)
+            bad = (~torch.isfinite(data)).nonzero()[0].tolist()
+            where = f" at {named(name, bad[-len(shape) :])}" if shape and data.dim() >= len(shape) else ""
         raise ModelError(
-            f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity; "
+            f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity{where}; "
             f"certified bounds need finite variable bounds, give the tightest that you know"
         )
 
@@ -236,13 +260,14 @@ class Model:
         of_type(block_type, BlockType, "the type given to add()", "an instance of a subclass of BlockType", ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
-        index = self._scope(scope if scope is not None else (), block_type)
-        name = self._name(name, block_type.name, Counter(b.type.name for b in self.blocks)[block_type.name])
+        index = scope_of(self, scope if scope is not None else (), block_type)
+        taken = self._names()
+        name = next(own for own in _bases(name, block_type.name) if name is not None or own not in taken)
         if name in (BOX, ROWS):
             what = "the box of variables that need one" if name == BOX else "the prices of rows"
             raise ModelError(f"the name {name!r} is kept for {what}; choose another name")
-        if any(b.name == name for b in self.blocks):
-            raise ModelError(f"the model already has blocks named {name!r}; choose another name")
+        if name in taken:
+            raise ModelError(f"the model already has blocks or rows named {name!r}; choose another name")
         if (to_dual is None) != (to_primal is None):
             raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
         self._check_data(name, block_type, len(index))
@@ -250,11 +275,8 @@ class Model:
         made = Blocks(name, block_type, index, maps)
         self._ask_once(made)
         self.blocks.append(made)
+        self.removed.discard(name)
         return made
-
-    def _name(self, name: str | None, kind: str, taken: int) -> str:
-        """A name that was given, or that of the type, numbered."""
-        return text(name, "the name of blocks") if name is not None else kind if taken == 0 else f"{kind}_{taken + 1}"
 
     def _add_ragged(self, blocks: Ragged, scope: View | Sequence[View] | None, name: str | None) -> tuple[Blocks, ...]:
         """Blocks of every length under a name of its own."""
@@ -262,8 +284,8 @@ class Model:
         assert isinstance(scope, View)
         if scope.shape != (blocks.entries,):
             raise ScopeError(f"{blocks.name}: the sizes of the blocks add up to {blocks.entries}, the scope has shape {scope.shape}")
-        sizes, taken = [places.shape[1] for _, _, places in blocks.parts], {b.name for b in self.blocks}
-        bases = (self._name(name, blocks.name, k) for k in itertools.count())
+        sizes, taken = [places.shape[1] for _, _, places in blocks.parts], self._names().keys()
+        bases = _bases(name, blocks.name)
         base = next(own for own in bases if name is not None or not taken & {name_of_size(own, size) for size in sizes})
         before = len(self.blocks)
         try:
@@ -300,22 +322,27 @@ class Model:
             raise ModelError("the rows hold variables of another model; build them from this model's variables")
         from blocklp.row_expression import constraint
 
-        return self._add_constraint(constraint(self, matrix, variables, lower, upper), name)
+        what = "rows" if name is None else f"rows {name!r}"
+        return self._add_constraint(constraint(self, matrix, variables, lower, upper, what), name)
 
     def _add_constraint(self, stated: RowConstraint, name: str | None) -> Rows:
         if stated.model is not self:
             raise ModelError("the rows hold variables of another model; build them from this model's variables")
-        name = text(name, "the name of rows") if name is not None else f"rows_{len(self.rows) + 1}"
-        if any(r.name == name for r in self.rows):
-            raise ModelError(f"the model already has rows named {name!r}; choose another name")
+        taken = self._names()
+        if name is None:
+            name = next(free for n in count(len(self.rows) + 1) if (free := f"rows_{n}") not in taken)
+        elif text(name, "the name of rows") in taken:
+            raise ModelError(f"the model already has rows or blocks named {name!r}; choose another name")
         batch = max(len(stated.lower), len(stated.upper))
         lower, upper = (side.expand(batch, -1) for side in (stated.lower, stated.upper))
         none = (lower > upper) | (lower == torch.inf) | (upper == -torch.inf)
         if bool(none.any()):
             i, r = none.nonzero()[0].tolist()
-            raise ModelError(f"{name}: row {r} leaves no value between {float(lower[i, r]):g} and {float(upper[i, r]):g}")
-        made = Rows(name, sum(r.count for r in self.rows), stated)
+            instance = f" in instance {i}" * (batch > 1)
+            raise ModelError(f"row {name}[{r}] leaves no value between {float(lower[i, r]):g} and {float(upper[i, r]):g}{instance}")
+        made = Rows(name, stated)
         self.rows.append(made)
+        self.removed.discard(name)
         return made
 
     def extend(self, blocks: Blocks | str, scope: View | Sequence[View]) -> Blocks:
@@ -346,7 +373,7 @@ class Model:
         before = self.blocks[place]
         if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
             raise ModelError(f"{before.name!r} have data or maps of single blocks; add the new ones as blocks of another name")
-        index = self._scope(scope, before.type)
+        index = scope_of(self, scope, before.type)
         if index.shape[1] != before.scope.shape[1]:
             raise ScopeError(f"{before.name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
         made = Blocks(before.name, before.type, torch.cat([before.scope, index]))
@@ -406,44 +433,50 @@ class Model:
                     f"1 or blocks={count})"
                 )
 
-    def _scope(self, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
-        views = [scope] if isinstance(scope, View) else list(scope) if isinstance(scope, Iterable) else []
-        if not views or not all(isinstance(v, View) for v in views):
-            raise ScopeError(f"the scope is {shown(scope)}; it must be a variable, an indexed variable or a list of them")
-        if any(v.model is not self for v in views):
-            raise ScopeError("the scope holds variables of another model; build the blocks from this model's variables")
-        if isinstance(scope, View):
-            index = scope.index.clone()  # the handle's own
-            index = index[None] if index.dim() == 1 and block_type.dim != 1 else index
-            index = index[:, None] if index.dim() == 1 else index
-        else:
-            columns = [v.index[:, None] if v.index.dim() == 1 else v.index for v in views]
-            lengths = {len(c) for c in columns if c.dim() == 2}
-            if len(lengths) != 1 or any(c.dim() != 2 for c in columns):
-                raise ScopeError(
-                    f"the views of a scope need one entry a block, got shapes {[v.shape for v in views]}; index scalars as x[[i]]"
-                )
-            index = torch.cat(columns, 1)
-        if index.dim() != 2 or 0 in index.shape:
-            raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
-        if block_type.dim is not None and index.shape[1] != block_type.dim:
-            raise ScopeError(f"{block_type.name} has {block_type.dim} variables a block, the scope gives {index.shape[1]}")
-        ordered = np.sort(index.numpy(), axis=1)  # rows are short, and numpy quicker at them than torch
-        repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
-        if repeated.any():
-            raise ScopeError(
-                f"block {repeated.argmax()} of {block_type.name} names a variable twice; "
-                f"every position of a block needs its own variable"
-            )
-        return index
+    def remove(self, handle: Blocks | Rows | str) -> None:
+        """Take blocks or rows out of the model again.
+
+        Compile again before the next solve; a state of an earlier one still starts it, without the multipliers of what was removed.
+
+        Parameters
+        ----------
+        handle : Blocks, Rows or str
+            The handle that :meth:`add` returned, or its name.
+
+        Raises
+        ------
+        UnknownNameError
+            If the model has no such blocks or rows.
+        """
+        of_type(handle, Blocks | Rows | str, "what is given to remove()", "the handle that add() returned, or its name", ModelError)
+        name = handle if isinstance(handle, str) else handle.name
+        blocks = [b for b in self.blocks if b is handle or handle == b.name]
+        rows = [r for r in self.rows if r is handle or handle == r.name]
+        for b in blocks:
+            self.blocks.remove(b)
+        for r in rows:
+            self.rows.remove(r)
+        self.removed |= {name} if blocks or rows else set()
+        if blocks or rows:
+            return
+        raise UnknownNameError(f"the model has no blocks or rows {name!r}; it has {listed(map(repr, self._names())) or 'none'}")
+
+    def _names(self) -> dict[str, None]:
+        """Names of blocks and rows, in order."""
+        return dict.fromkeys([*(b.name for b in self.blocks), *(r.name for r in self.rows)])
+
+    def entry(self, column: int) -> str:
+        """Return the name of the variable in a column of an instance's row, as ``x[2, 1]``."""
+        of = next(v for v in self.variables.values() if column < v.columns.stop)
+        return named(of.name, np.unravel_index(column - of.columns.start, of.shape))
 
     def _ask_once(self, blocks: Blocks) -> None:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
         kind, (count, dim) = blocks.type, blocks.scope.shape
         if kind.stateless and not kind.tensors():
-            _ask_known(kind, 2, 3, dim)
+            ask_known(kind, 2, 3, dim)
         else:
-            _ask(kind, self.batch, count, dim)
+            ask(kind, self.batch, count, dim)
 
     def minimize(self, objective: Expression | View) -> None:
         """Set the objective, a linear expression of shape ``()``, in place of any other; compiled solvers take it up.
@@ -499,113 +532,31 @@ class Model:
         return self.compile(**build).solve(**options)
 
     def sizes(self) -> dict[str, Any]:
-        """Numbers of variables, of blocks by type, of copies, and of variables by how many blocks share them."""
+        """Numbers of variables, of blocks by type, of copies, of variables by how many blocks share them, and of rows."""
         shared = torch.zeros(self.size, dtype=torch.long)
         for b in self.blocks:
             shared.index_add_(0, b.scope.reshape(-1), torch.ones(b.scope.numel(), dtype=torch.long))
-        counts = Counter(shared.tolist())
+        counts = torch.bincount(shared).tolist()
         return {
             "batch": self.batch,
             "variables": self.size,
             "blocks": {b.name: b.scope.shape[0] for b in self.blocks},
             "copies": int(shared.sum()),
-            "coupling": dict(sorted(counts.items())),
+            "coupling": {shares: number for shares, number in enumerate(counts) if number},
+            "rows": sum(r.count for r in self.rows),
         }
 
-    def __str__(self) -> str:
-        sizes = self.sizes()
-        sense = "no objective" if self.objective is None else "maximize" if self.maximizing else "minimize"
-        lines = [f"Model of {self.batch} instance{'s' * (self.batch > 1)}, {sense}"]
-        lines += [
-            f"  variable {v.name}{list(v.shape)} in [{float(v.lower.min()):g}, {float(v.upper.max()):g}]"
-            for v in self.variables.values()
-        ]
-        lines += [f"  blocks {b!r}" for b in self.blocks] + [f"  rows {r!r}" for r in self.rows]
-        alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
-        lines.append(f"  {self.size} variables, {self.size - alone} of them shared by several blocks; {sizes['copies']} copies")
-        return "\n".join(lines)
+    def __repr__(self) -> str:
+        return as_text(*of_model(self))
 
-    __repr__ = __str__
+    def _repr_html_(self) -> str:
+        return as_html(*of_model(self))
 
 
-def _ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
-    # Sevenths are no floats, and tell an oracle that calculates in single precision.
-    sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
-    sevenths = sevenths.abs() if kind.nonnegative_costs else sevenths
-    largest = 0.0
-    for cost in (sevenths, torch.zeros_like(sevenths)):
-        answer = kind.min_oracle(cost)
-        largest = max(largest, check_answer(kind, cost, answer, largest))
-        if type(kind).min_value is not BlockType.min_value:
-            _check_value(kind, cost, answer[0], kind.min_value(cost), "min_value")
-
-
-_ask_known = functools.lru_cache(16)(_ask)  # thousands of models may share a type
-
-
-def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float = 0.0) -> float:
-    """Refuse an oracle's answer that cannot be right.
-
-    Points are off by a part of their largest entry, of all blocks and of other answers (``largest``); it is returned.
-
-    Raises
-    ------
-    OracleError
-        If shapes or dtypes are wrong, entries are not finite, the value is not the point's cost, or was calculated in single
-        precision, or the point violates the type's constraints.
-    """
-    who = f"min_oracle of {kind.name}"
-    if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(a, Tensor) for a in answer)):
-        raise OracleError(f"{who} must return the tensors (point, value), got {type(answer).__name__}")
-    point, value = answer
-    if point.shape != cost.shape or value.shape != cost.shape[:2]:
-        raise OracleError(
-            f"{who} returned point {tuple(point.shape)} and value {tuple(value.shape)}; for a cost {tuple(cost.shape)} it "
-            f"must return {tuple(cost.shape)} and {tuple(cost.shape[:2])}"
-        )
-    if point.dtype != cost.dtype or value.dtype != cost.dtype:
-        raise OracleError(
-            f"{who} got a cost of {cost.dtype} and returned point and value of {point.dtype} and {value.dtype}; "
-            f"calculate in the dtype of the cost: bounds are as exact as the values that they sum"
-        )
-    if not (bool(torch.isfinite(point).all()) and bool(torch.isfinite(value).all())):
-        raise OracleError(f"{who} returned NaN or infinite entries for a finite cost")
-    if point.requires_grad or value.requires_grad:
-        raise OracleError(
-            f"{who} returned tensors that require gradients, and bounds are not differentiable in the data of a type; "
-            f"detach() the data"
-        )
-    _check_value(kind, cost, point, value, "min_oracle")
-    largest = max(largest, float(point.abs().max()))
-    if (constraints := kind.constraints()) is not None:
-        worst = float(constraints.violation(point, torch.full_like(value, largest)).max())
-        if worst > 1e-6:
-            raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g} of the size of a row")
-    return largest
-
-
-def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, verb: str) -> None:
-    """The value is the cost of the point, in the precision of the cost; what ``value_error`` admits may be missing."""
-    terms = cost * point
-    size, above = 1 + terms.abs().sum(-1), value - terms.sum(-1)
-    off = above.abs() > LOST * size
-    if not bool(off.any()):
+def _bases(name: str | None, kind: str) -> Iterator[str]:
+    """A name that was given, or that of the type, then numbered from two on."""
+    if name is not None:
+        yield text(name, "the name of blocks")
         return
-    if (error := kind.value_error(cost)) is not None:
-        off &= above.abs() > error
-    if not bool(off.any()):
-        return
-    # A value that single precision holds, of a point whose cost it does not hold, was calculated in it.
-    single = torch.equal(value, value.float().double()) and bool((value[off] != 0).all())
-    worst, where = (above.abs() / size).where(off, 0.0).flatten().max(0)
-    if cost.dtype == torch.float64 and single and float(worst) < 1e-4:
-        raise OracleError(
-            f"{verb} of {kind.name} calculates in single precision: its value {float(value.flatten()[where])!r} is a float32 "
-            f"and differs by {float(above.flatten()[where]):.1e} from the cost of its point in float64, and bounds would be off "
-            f"as much; calculate in the dtype of the cost (no .float(), no float32 tables or arrays)"
-        )
-    # A value may lie below the cost of its point, which then is no minimiser; above it the value is no minimum.
-    if bool((off & ((above > 0) | (-above > 1e-6 * size))).any()):
-        raise OracleError(
-            f"{verb} of {kind.name} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)"
-        )
+    yield kind
+    yield from (f"{kind}_{n}" for n in count(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from types import UnionType
 from typing import Any
@@ -194,3 +194,17 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
     said = repr(value)
     return said if len(said) <= 120 else f"{said[:100]}... ({type(value).__name__})"
+
+
+def named(name: str, where: Sequence[Any]) -> str:
+    """An entry of what has a name, as ``x[2, 1]``; the name alone where it is a single number."""
+    return f"{name}[{', '.join(str(int(i)) for i in where)}]" if len(where) else name
+
+
+def named_row(rows: Mapping[str, int], number: int) -> str:
+    """A row by its number among all, where names of rows have so many each, as ``caps[3]``."""
+    for name, count in rows.items():
+        if number < count:
+            return f"{name}[{number}]"
+        number -= count
+    return f"row {number}"

@@ -16,7 +16,7 @@ from torch import Tensor
 from blocklp.block import BlockType, Constraints
 from blocklp.errors import OracleError
 from blocklp.finite import FiniteVertices
-from blocklp.model import check_answer
+from blocklp.oracle_answers import check_answer
 from blocklp.small_lp import exact_minimum, minimum
 
 Picks = Iterable[tuple[int, int]]

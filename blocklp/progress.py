@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 import torch
 from rich.console import Console
@@ -11,17 +14,58 @@ from rich.live import Live
 from rich.text import Text
 
 from blocklp.records import Event
+from blocklp.search import SearchEvent
+from blocklp.search import relative_gap as search_gap
 from blocklp.status import Status
 
 INTERVAL = 0.1
 """Seconds between two drawings: looking at an event's tensors may wait for the device."""
 
 
-class Progress:
+class LiveLine:
+    """One line on standard error that is drawn anew, inside its ``with`` statement, on terminals and in notebooks only.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Where to draw instead.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = Console(stderr=True) if console is None else console
+        self._live: Live | None = None
+        self._drawn = -math.inf
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal or self._console.is_jupyter:
+            # Drawn by callbacks alone: a refreshing thread would compete with the solve.
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+            self._drawn = -math.inf
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}, " + ("not shown" if self._live is None else "shown")
+
+    def draw(self, line: Callable[[], str]) -> None:
+        """Draw a line, unless another was drawn a moment ago."""
+        now = time.perf_counter()
+        if self._live is None or now - self._drawn < INTERVAL:
+            return
+        self._drawn = now
+        self._live.update(Text(line(), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+class Progress(LiveLine):
     """Shows passes, seconds, bound, primal value and gap, and how many instances are finished, on standard error.
 
     Of a batch it shows the instance with the largest gap.  It draws inside its ``with`` statement only, and nothing if
-    standard error is not a terminal.
+    standard error is neither a terminal nor a notebook.
 
     Parameters
     ----------
@@ -41,34 +85,17 @@ class Progress:
     -3.0
     """
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = Console(stderr=True) if console is None else console
-        self._live: Live | None = None
-        self._drawn = 0.0
-
-    def __enter__(self) -> Progress:
-        if self._console.is_terminal:
-            # Drawn by the callback alone: a refreshing thread would compete with the solve.
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-            self._drawn = 0.0
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def __repr__(self) -> str:
-        return "Progress, " + ("not shown" if self._live is None else "shown")
-
     def __call__(self, event: Event) -> None:
         """Draw the event, unless another was drawn a moment ago."""
-        now = time.perf_counter()
-        if self._live is None or now - self._drawn < INTERVAL:
-            return
-        self._drawn = now
-        self._live.update(Text(describe(event), no_wrap=True, overflow="ellipsis"), refresh=True)
+        self.draw(lambda: describe(event))
+
+
+class SearchProgress(LiveLine):
+    """Shows nodes, bound and incumbent of a running search in the same way."""
+
+    def __call__(self, event: SearchEvent) -> None:
+        """Draw the event, unless another was drawn a moment ago."""
+        self.draw(lambda: f"{event} | gap {search_gap(event.incumbent, event.bound):.1e}")
 
 
 def describe(event: Event) -> str:

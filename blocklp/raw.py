@@ -23,8 +23,8 @@ from blocklp.engine import run
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.model import check_answer
 from blocklp.options import required_hook
+from blocklp.oracle_answers import check_answer
 from blocklp.records import Event, Limits
 from blocklp.solution import summary
 from blocklp.status import Status

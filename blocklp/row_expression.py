@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.sparse import coo_array, issparse
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.expression import Compared, Expression, View, coefficients
+from blocklp.expression import Compared, Expression, View, coefficients, of_instances
 from blocklp.options import numbers, shown
 from blocklp.row_constraint import RowConstraint
 
@@ -36,7 +37,7 @@ class RowExpression(Compared):
         self.model, self.matrix, self.constant = model, matrix, constant
 
     @classmethod
-    def product(cls, matrix: object, view: View) -> RowExpression:
+    def product(cls, matrix: object, view: View, what: str = "rows") -> RowExpression:
         """A matrix ``(rows, n)``, dense or sparse, times ``n`` variables.
 
         Raises
@@ -44,10 +45,16 @@ class RowExpression(Compared):
         ModelError, ShapeError, NonFiniteError
             If it is no finite matrix of real numbers, or of another width.
         """
-        sparse = _sparse(matrix)
+        sparse = _sparse(matrix, what)
         if view.index.dim() != 1 or sparse.shape[1] != len(view.index):
             raise ShapeError(f"a matrix {sparse.shape} times {view!r}: it takes {sparse.shape[1]} variables in a row")
         columns = view.index.numpy()[sparse.coords[1]]
+        bad: NDArray[np.int64] = np.flatnonzero(~np.isfinite(sparse.data))
+        if len(bad):
+            row, entry = int(sparse.coords[0][bad[0]]), view.model.entry(int(columns[bad[0]]))
+            raise NonFiniteError(
+                f"the matrix of {what} holds {sparse.data[bad[0]]} in row {row} at {entry}; every entry must be finite"
+            )
         made = coo_array((sparse.data, (sparse.coords[0], columns)), shape=(sparse.shape[0], view.model.size))
         return cls(view.model, made, torch.zeros(1, sparse.shape[0], dtype=torch.float64))
 
@@ -66,7 +73,10 @@ class RowExpression(Compared):
             if term.parameter is not None:
                 raise ModelError(f"a row holds parameter {term.parameter.name!r}; rows take numbers, and costs take parameters")
             if len(term.factor) > 1:
-                raise ModelError("coefficients of rows differ by instance; instances share the rows, and may differ in their sides")
+                raise ModelError(
+                    f"coefficients of a row differ by instance; instances share the rows, and may differ in their sides (a dense "
+                    f"({expression.model.batch}, n) times variables is one cost for each instance: make it sparse, or use add_rows())"
+                )
             index = term.index.reshape(-1).numpy()
             entries.append(term.factor.expand(1, *term.index.shape).reshape(-1).numpy())
             columns.append(index)
@@ -118,8 +128,23 @@ class RowExpression(Compared):
 
     __rmul__ = __mul__
 
+    @property
+    def width(self) -> int:
+        """One past the last variable that the rows hold."""
+        return int(self.matrix.coords[1].max(initial=-1)) + 1
+
+    def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
+        """Values at points ``(k, variables)`` of some instances of the model: ``(k, rows)``."""
+        return activities(self.matrix, x) + of_instances(self.constant, instances).to(x)
+
     def __repr__(self) -> str:
         return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
+
+
+def activities(matrix: coo_array, x: Tensor) -> Tensor:
+    """A x at points ``(k, variables)``, which may have more variables than the matrix: ``(k, rows)``."""
+    points = x[:, : matrix.shape[1]].cpu().numpy()
+    return torch.from_numpy(np.ascontiguousarray((matrix @ points.T).T)).to(x.device)
 
 
 def compared(left: object, right: object, below: bool, above: bool) -> RowConstraint:
@@ -134,7 +159,7 @@ def compared(left: object, right: object, below: bool, above: bool) -> RowConstr
     return RowConstraint(rows.model, moved.matrix, side if below else -none, side if above else none)
 
 
-def constraint(model: Model, matrix: object, view: View, lower: object, upper: object) -> RowConstraint:
+def constraint(model: Model, matrix: object, view: View, lower: object, upper: object, what: str) -> RowConstraint:
     """Rows with two sides, either of which may be infinite or None.
 
     Raises
@@ -142,11 +167,14 @@ def constraint(model: Model, matrix: object, view: View, lower: object, upper: o
     ModelError, ShapeError, NonFiniteError
         If the parts do not fit together, or hold NaN.
     """
-    rows = RowExpression.product(matrix, view)
+    rows = RowExpression.product(matrix, view, what)
     count = rows.shape[0]
     low, high = (
-        torch.full((1, count), none, dtype=torch.float64) if side is None else _sides(side, count, model.batch, what, infinite=True)
-        for side, none, what in ((lower, -torch.inf, "the lower sides of rows"), (upper, torch.inf, "the upper sides of rows"))
+        torch.full((1, count), none, dtype=torch.float64) if side is None else _sides(side, count, model.batch, name, infinite=True)
+        for side, none, name in (
+            (lower, -torch.inf, f"the lower sides of {what}"),
+            (upper, torch.inf, f"the upper sides of {what}"),
+        )
     )
     return RowConstraint(model, rows.matrix, low, high)
 
@@ -157,30 +185,27 @@ def _sides(value: object, count: int, batch: int, what: str, infinite: bool = Fa
     if not infinite:
         return coefficients(data.reshape(1) if data.dim() == 0 and count == 1 else data, (count,), batch, what)
     if bool(data.isnan().any()):
-        raise NonFiniteError(f"{what} hold NaN; give numbers, and infinities for none")
+        where = f" at row {int(data.isnan().nonzero()[0][-1])}" if data.dim() else ""
+        raise NonFiniteError(f"{what} hold NaN{where}; give numbers, and infinities for none")
     if data.dim() > 2 or (data.dim() == 2 and data.shape[0] not in (1, batch)) or (data.dim() and data.shape[-1] not in (1, count)):
         raise ShapeError(f"{what} have shape {tuple(data.shape)}; give ({count},) or (batch={batch}, {count})")
     return data.expand(data.shape[0] if data.dim() == 2 else 1, count).clone()
 
 
-def _sparse(matrix: Any) -> coo_array:
+def _sparse(matrix: Any, what: str) -> coo_array:
     """A matrix of anything."""
     if issparse(matrix):
         found = coo_array(matrix)
     elif isinstance(matrix, Tensor) and matrix.layout is not torch.strided:
         entries = matrix.to_sparse_coo().coalesce().cpu()  # type: ignore[no-untyped-call]
         row, column = entries.indices().numpy()
-        found = coo_array((numbers(entries.values(), "the entries of a matrix").numpy(), (row, column)), shape=tuple(matrix.shape))
+        found = coo_array((numbers(entries.values(), f"the matrix of {what}").numpy(), (row, column)), shape=tuple(matrix.shape))
     else:
-        found = coo_array(numbers(matrix, "the matrix of rows").numpy())
+        found = coo_array(numbers(matrix, f"the matrix of {what}").numpy())
     if found.ndim != 2:
-        raise ShapeError(f"the matrix of rows has shape {found.shape}; give (rows, variables)")
+        raise ShapeError(f"the matrix of {what} has shape {found.shape}; give (rows, variables)")
     if np.iscomplexobj(found.data):
-        raise ModelError(f"the matrix of rows holds complex numbers: {shown(matrix)}")
+        raise ModelError(f"the matrix of {what} holds complex numbers: {shown(matrix)}")
     found = coo_array(found.astype(np.float64))
     found.sum_duplicates()
-    bad: NDArray[np.int64] = np.flatnonzero(~np.isfinite(found.data))
-    if len(bad):
-        where = tuple(int(c[bad[0]]) for c in found.coords)
-        raise NonFiniteError(f"the matrix of rows holds {found.data[bad[0]]} at {where}; every coefficient must be finite")
     return found

@@ -140,6 +140,13 @@ class SearchResult(SearchEvent):
         return REASONS[self.status]
 
 
+def relative_gap(energy: float, bound: float, floor: float = 0.0) -> float:
+    """``|energy - bound| / max(|energy|, |bound|, floor)``; zero where they are equal, infinite where one of them is infinite."""
+    if energy == bound:
+        return 0.0
+    return abs(energy - bound) / max(abs(energy), abs(bound), floor) if math.isfinite(energy) and math.isfinite(bound) else math.inf
+
+
 def branch_and_bound(
     roots: Iterable[Node],
     expand: Callable[[list[Node]], Expansion],

@@ -82,8 +82,11 @@ def soft_bound(
     if t.shape not in ((), (problem.batch,)) or not bool(((t > 0) & t.isfinite()).all()):
         raise OptionError(need)
     sign = -1.0 if solver.maximizing else 1.0
+    state = state if len(solver.models) > 1 else states.fitted(state, solver.models[0])
     given = State({k: sign * v.to(problem.cost) for k, v in state.duals.items()}, state.eta)
     duals, total = problem.recentred(states.fill(problem, given)), problem.offset
+    if problem.rows is not None:
+        total = total + problem.rows.value(duals[:, problem.in_blocks :]).sum(1)
     for group in problem.groups:
         found = group.type.soft_min(group.view(duals), t.expand(problem.batch)[:, None, None])
         if found is None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import ModelError, UnknownNameError
-from blocklp.expression import View
+from blocklp import saved
+from blocklp.errors import FormatError, ModelError, UnknownNameError
+from blocklp.expression import Expression, View, of_instances
 from blocklp.listening import signed
-from blocklp.model import Blocks, Model
-from blocklp.options import instance_number, shown
+from blocklp.model import ROWS, Blocks, Model, Rows
+from blocklp.options import instance_number, of_type, shown
 from blocklp.records import Event, Results
-from blocklp.state import State
+from blocklp.row_expression import RowExpression, activities
+from blocklp.state import State, packed, unpacked
 from blocklp.status import Status
+from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
 
 if TYPE_CHECKING:
     from blocklp.raw import RawSolution
@@ -24,33 +31,54 @@ if TYPE_CHECKING:
 HOOK_FAILED = " None of the repair hook's points satisfied all blocks within feasibility_tol."
 
 
+SAVED = ("bound", "safe_bound", "primal", "gap", "floor", "seconds", "raw_x", "cost", "offset")
+"""Floating-point numbers in the file of a solution, instances first."""
+
+MARKS = ("passes", "hook_failed")
+"""Other numbers there."""
+
+
 class Values(Mapping[str, Tensor]):
     """Primal values by variable, view or name: ``x[y]`` is ``(batch, *shape)``, a copy."""
 
     def __init__(self, x: Tensor, models: Sequence[Model]) -> None:
-        self._x, self._models = x, models
-        self._variables = dict(models[0].variables)  # a model may get more of them
+        self._x, self.models = x, models
+        self.variables = dict(models[0].variables)  # a model may get more of them
 
     def __getitem__(self, key: View | str) -> Tensor:
-        view = self._variables.get(key) if isinstance(key, str) else key
-        mine = isinstance(view, View) and any(view.model is m for m in self._models)
+        view = self.variables.get(key) if isinstance(key, str) else key
+        mine = isinstance(view, View) and any(view.model is m for m in self.models)
         if view is None or not mine or bool((view.index >= self._x.shape[1]).any()):
-            names = ", ".join(map(repr, self._variables))
+            names = listed(map(repr, self.variables))
             raise UnknownNameError(f"the solution has no values of {shown(key)}; its variables are {names}")
-        columns = [v.columns for v in self._variables.values()]
-        if any([v.columns for v in m.variables.values()][: len(columns)] != columns for m in self._models[1:]):
+        columns = [v.columns for v in self.variables.values()]
+        if any([v.columns for v in m.variables.values()][: len(columns)] != columns for m in self.models[1:]):
             raise ModelError("the models of this batch have variables of different sizes; ask one by solution.instance(i).x")
         return self._x[:, view.index.to(self._x.device)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._variables)
+        return iter(self.variables)
 
     def __len__(self) -> int:
-        return len(self._variables)
+        return len(self.variables)
 
     def __repr__(self) -> str:
-        found = [f"{v.name}{list(v.shape)}" for v in self._variables.values()]
-        return f"values of {len(self._x)} instance{'s' * (len(self._x) != 1)}: {', '.join(found)}"
+        found = listed(f"{v.name}{list(v.shape)}" for v in self.variables.values())
+        return f"values of {plural(len(self._x), 'instance')}: {found}"
+
+
+def evaluated(of: View | Expression | RowExpression | str, x: Values, raw_x: Tensor, instances: list[int]) -> Tensor:
+    """What is stated in variables at points ``(k, variables)`` of some instances of the model; see :meth:`Solution.value`."""
+    if isinstance(of, View | str):
+        return x[of]
+    of_type(of, Expression | RowExpression, "what to evaluate", "a variable, a linear expression or rows, as A @ x", ModelError)
+    if len(x.models) > 1:
+        raise ModelError("expressions have one model, and the solution has several; ask solution.instance(i)")
+    if of.model is not x.models[0]:
+        raise ModelError(f"{of!r} is of another model than the solution; build it from this model's variables")
+    if of.width > raw_x.shape[1]:
+        raise UnknownNameError(f"{of!r} holds variables that the model got after the solve; solve it again")
+    return of.at(raw_x, instances)
 
 
 class Multipliers(Mapping[str, Tensor]):
@@ -62,7 +90,7 @@ class Multipliers(Mapping[str, Tensor]):
     def __getitem__(self, key: Blocks | str) -> Tensor:
         name = key.name if isinstance(key, Blocks) else key
         if not isinstance(name, str) or name not in self._state.duals:
-            raise UnknownNameError(f"the solution has no multipliers for {shown(key)}; it has {', '.join(map(repr, self))}")
+            raise UnknownNameError(f"the solution has no multipliers for {shown(key)}; it has {listed(map(repr, self))}")
         return self._state.duals[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -103,6 +131,10 @@ class Solution:
         the last copies.  For models of different sizes ask ``instance(i).x``.
     state : State
         Multipliers and proximal weights to start from; ``duals`` shows the multipliers by blocks.
+    cost, offset : Tensor
+        ``(batch, variables)`` and ``(batch,)`` float64: the objective that was solved.
+    rows : tuple of Rows
+        The handles of the rows that the model had.
     hook_failed : Tensor
         ``(batch,)`` bool: a repair hook was asked and none of its points satisfied all blocks.
     passes, seconds : Tensor
@@ -124,6 +156,9 @@ class Solution:
     history: tuple[Event, ...]
     solver: Solver
     raw_x: Tensor
+    cost: Tensor
+    offset: Tensor
+    rows: tuple[Rows, ...]
     hook_failed: Tensor
     numbers: range
 
@@ -139,6 +174,118 @@ class Solution:
             raise ModelError("message speaks of one instance; use solution.instance(i).message")
         return self.status[0].message + HOOK_FAILED * bool(self.hook_failed[0])
 
+    @property
+    def objective(self) -> Tensor:
+        """Value of the objective at ``x``, ``(batch,)`` float64, in the sense of the model: ``primal`` where this is finite."""
+        value = (self.cost * self.raw_x).sum(1) + self.offset
+        return torch.where(torch.isfinite(self.primal), self.primal, value)
+
+    def value(self, of: View | Expression | RowExpression | str) -> Tensor:
+        """Return the value at ``x`` of what is stated in variables; ``solution[of]`` is the same.
+
+        Parameters
+        ----------
+        of : View, Expression, RowExpression or str
+            A variable, a view or the name of one, a linear expression, or rows such as ``A @ x``.  Parameters have their present
+            values.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, *shape)`` float64.
+
+        Raises
+        ------
+        UnknownNameError
+            If it holds variables that the solution does not have.
+        ModelError
+            If it is of another model or another kind, or if the solution is that of several models.
+        """
+        return evaluated(of, self.x, self.raw_x, self._instances)
+
+    __getitem__ = value
+
+    def price(self, rows: Rows | str) -> Tensor:
+        """Return the prices of rows: how much the optimal value of the model changes with a side of a row.
+
+        The sign is the same whether the model minimises or maximises: raising ``b`` in ``A @ x <= b`` by a small ``t`` changes the
+        optimal value by ``t * price``.  So prices of upper sides are not negative when maximising and not positive when minimising,
+        and those of lower sides the other way round; both up to what the gap leaves open.
+
+        Parameters
+        ----------
+        rows : Rows or str
+            The handle that :meth:`Model.add` returned, or its name.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, rows)`` float64.
+
+        Raises
+        ------
+        UnknownNameError
+            If the model had no such rows when it was solved.
+        """
+        handle, start = self._rows(rows)
+        return self.state.duals[ROWS][:, start : start + handle.count, 0].clone()
+
+    def slack(self, rows: Rows | str) -> Tensor:
+        """Return how far ``x`` is from the nearest side of every row: ``(batch, rows)`` float64, negative where it is violated.
+
+        Raises
+        ------
+        UnknownNameError
+            If the model had no such rows when it was solved.
+        """
+        stated = self._rows(rows)[0].constraint
+        activity = activities(stated.matrix, self.raw_x)
+        lower, upper = (of_instances(side, self._instances).to(activity) for side in (stated.lower, stated.upper))
+        return torch.minimum(activity - lower, upper - activity)
+
+    def reduced_cost(self, variable: View | str) -> Tensor:
+        r"""Return the costs of variables less what the prices of rows pay, :math:`c - A^\top y`, in the sense of the model.
+
+        In a model of rows alone they say how much the optimal value changes with the bound at which a variable lies, with the sign
+        of :meth:`price`.  Blocks minimise over these costs: what the multipliers of blocks take of them is not subtracted.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, *shape)`` float64.
+
+        Raises
+        ------
+        UnknownNameError
+            If the solution has no such variable.
+        """
+        return Values(self._reduced, self.x.models)[variable]
+
+    @cached_property
+    def _reduced(self) -> Tensor:
+        """Reduced costs of all variables, ``(batch, variables)``."""
+        if not self.rows:
+            return self.cost
+        paid = self.cost.cpu().numpy().copy()
+        for handle in self.rows:
+            matrix = handle.constraint.matrix
+            paid[:, : matrix.shape[1]] -= (matrix.T @ self.price(handle).cpu().numpy().T).T
+        return torch.from_numpy(paid).to(self.cost.device)
+
+    def _rows(self, rows: Rows | str) -> tuple[Rows, int]:
+        """The handle, and where its prices begin."""
+        start = 0
+        for handle in self.rows:
+            if handle is rows or (isinstance(rows, str) and handle.name == rows):
+                return handle, start
+            start += handle.count
+        raise UnknownNameError(f"the solution has no rows {shown(rows)}; it has {listed(repr(r.name) for r in self.rows) or 'none'}")
+
+    @property
+    def _instances(self) -> list[int]:
+        """Which instances of the model these are."""
+        return [self.solver.owner(number)[1] for number in self.numbers]
+
     def instance(self, i: int) -> Solution:
         """Return the solution of one instance; of its own model, where several models were compiled together.
 
@@ -153,7 +300,7 @@ class Solution:
             If there is none.
         """
         i = instance_number(i, len(self.status))
-        names = ("bound", "safe_bound", "primal", "gap", "floor", "passes", "seconds", "hook_failed")
+        names = ("bound", "safe_bound", "primal", "gap", "floor", "passes", "seconds", "offset", "hook_failed")
         number = self.numbers[i]
         model, _ = self.solver.owner(number)
         raw = self.raw_x[i : i + 1, : model.size]
@@ -162,30 +309,141 @@ class Solution:
             **{name: getattr(self, name)[i : i + 1] for name in names},
             status=(self.status[i],),
             raw_x=raw,
+            cost=self.cost[i : i + 1, : model.size],
             x=Values(raw, [model]),
             state=self.solver.own_state(self.state.select([i]), number),
             history=(),
             numbers=self.numbers[i : i + 1],
         )
 
+    def to_numpy(self) -> dict[str, Any]:
+        """Return copies of the answers as arrays of NumPy, instances first.
+
+        Returns
+        -------
+        dict
+            ``bound``, ``safe_bound``, ``primal``, ``objective``, ``gap``, ``passes`` and ``seconds``, each ``(batch,)``; ``status``,
+            a list of words; by names ``x``, ``reduced_cost``, ``price`` and ``slack``, dictionaries of variables and of rows, and
+            ``duals``, one of blocks.
+
+        Raises
+        ------
+        ModelError
+            If it is the solution of models of different sizes; ask ``instance(i)``.
+        """
+        names = ("bound", "safe_bound", "primal", "objective", "gap", "passes", "seconds")
+        rows = [r.name for r in self.rows]
+        parts = {
+            "x": {name: self.x[name] for name in self.x},
+            "reduced_cost": {name: self.reduced_cost(name) for name in self.x},
+            "price": {name: self.price(name) for name in rows},
+            "slack": {name: self.slack(name) for name in rows},
+            "duals": {name: own for name, own in self.duals.items() if name != ROWS},
+        }
+        found: dict[str, Any] = {name: _array(getattr(self, name)) for name in names}
+        found["status"] = list(map(str, self.status))
+        return found | {key: {name: _array(own) for name, own in part.items()} for key, part in parts.items()}
+
+    def save(self, path: saved.File) -> None:
+        """Write the solution, but for its history, to a file that :meth:`load` reads; :meth:`State.load` reads its state alone.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to; a file of this name is replaced.
+        """
+        header, tensors = packed(self.state)
+        shapes = {name: list(self.x.variables[name].shape) for name in self.x}
+        numbers = [self.numbers.start, self.numbers.stop]
+        header |= {"numbers": numbers, "variables": shapes, "maximizing": self.solver.maximizing}
+        tensors |= {name: getattr(self, name) for name in (*SAVED, *MARKS)} | {"status": torch.tensor(self.status)}
+        saved.write(path, "solution", header, tensors)
+
+    @staticmethod
+    def load(path: saved.File, of: Model | Solver) -> Solution:
+        """Read a solution of a model, or of the models of a solver; its history is empty.
+
+        Parameters
+        ----------
+        path : str or path
+            What :meth:`save` wrote.
+        of : Model or Solver
+            Whose solution it is: the same variables and rows by name.
+
+        Raises
+        ------
+        FormatError
+            If it is no such file, or damaged.
+        ModelError
+            If it is the solution of another model.
+        OSError
+            If it cannot be opened.
+        """
+        from blocklp.solver import Solver
+
+        of_type(of, Model | Solver, "what the solution is of", "a model, or a compiled solver", ModelError)
+        solver = of if isinstance(of, Solver) else of.compile()
+        header, tensors = saved.read(path, ("solution",))
+        state = unpacked(path, header, tensors)
+        try:
+            parts = {name: tensors[name].to(solver.device) for name in (*SAVED, *MARKS)}
+            status = tuple(map(Status, tensors["status"].tolist()))
+            numbers = range(*map(int, header["numbers"]))
+            shapes, maximizing = {name: tuple(shape) for name, shape in header["variables"].items()}, header["maximizing"]
+            whole = all(len(part) == len(status) == len(numbers) == state.batch for part in parts.values())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"{path} is damaged: {error!r}; write it again by save()") from error
+        if not whole or not numbers:
+            raise FormatError(f"{path} is damaged: its parts speak of different numbers of instances; write it again by save()")
+        models = list(dict.fromkeys(solver.owner(i)[0] for i in numbers))
+        mine = {name: v.shape for name, v in models[0].variables.items()}
+        if maximizing != solver.maximizing or mine != shapes or parts["raw_x"].shape[1] < models[0].size:
+            raise ModelError(f"{path} holds a solution in the variables {shapes}; the model has {mine}, or another sense")
+        known = {r.name: r for r in models[0].rows}
+        rows = tuple(known[name] for name, count in state.rows.items() if name in known and known[name].count == count)
+        if len(rows) != len(state.rows):
+            raise ModelError(f"{path} holds a solution of rows {state.rows}; the model has {models[0].rows}")
+        x = Values(parts["raw_x"], models)
+        return Solution(**parts, status=status, x=x, state=state, history=(), solver=solver, rows=rows, numbers=numbers)
+
     def __repr__(self) -> str:
-        return summary(self)
+        return as_text(*_summary(self))
+
+    def _repr_html_(self) -> str:
+        return as_html(*_summary(self))
+
+
+def _array(values: Tensor) -> NDArray[np.generic]:
+    """A copy of its own."""
+    return np.array(values.detach().cpu().numpy())
 
 
 def summary(found: Solution | RawSolution) -> str:
     """A line for each of the first instances."""
+    return as_text(*_summary(found))
+
+
+def _summary(found: Solution | RawSolution) -> tuple[str, list[Table]]:
+    """The title and the table of a solution."""
     count = len(found.status)
-    lines = [f"{type(found).__name__} of {count} instance{'s' * (count != 1)}"]
-    for i in range(min(count, 5)):
-        lines.append(
-            f"  [{i}] {found.status[i]}: bound {float(found.bound[i]):.9g}, primal {float(found.primal[i]):.9g}, "
-            f"gap {float(found.gap[i]):.2g}, {int(found.passes[i])} passes, {float(found.seconds[i]):.3g} s"
+    rows = [
+        (
+            str(i),
+            str(found.status[i]),
+            f"{float(found.bound[i]):.9g}",
+            f"{float(found.primal[i]):.9g}",
+            f"{float(found.gap[i]):.2g}",
+            str(int(found.passes[i])),
+            f"{float(found.seconds[i]):.3g}",
         )
-    return "\n".join(lines + [f"  ... {count - 5} more"] * (count > 5))
+        for i in range(min(count, SHOWN))
+    ]
+    columns = ("instance", "status", "bound", "primal", "gap", "passes", "seconds")
+    return f"{type(found).__name__} of {plural(count, 'instance')}", [Table(columns, rows, count)]
 
 
-def solution(results: Results, state: State, solver: Solver) -> Solution:
-    """Give the engine's results the sense of the model."""
+def solution(results: Results, state: State, solver: Solver, cost: Tensor, offset: Tensor) -> Solution:
+    """Give the engine's results, and the costs ``(batch, variables)`` and constants ``(batch,)``, the sense of the model."""
     sign = -1.0 if solver.maximizing else 1.0
 
     return Solution(
@@ -202,6 +460,9 @@ def solution(results: Results, state: State, solver: Solver) -> Solution:
         history=tuple(signed(e, sign) for e in results.history),
         solver=solver,
         raw_x=results.x,
+        cost=cost if sign > 0 else -cost,
+        offset=sign * offset,
+        rows=tuple(solver.models[0].rows),
         hook_failed=solver.hooked() & ~results.repaired & (results.passes > 1),
         numbers=range(len(results.bound)),
     )

@@ -27,6 +27,7 @@ from blocklp.options import flag, known_device, numbers, of_type, per_instance, 
 from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution
 from blocklp.state import Saddle, State
+from blocklp.tables import as_html, listed, plural
 
 
 def compile(models: Model | Sequence[Model], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64) -> Solver:
@@ -86,8 +87,12 @@ class Solver:
     def __repr__(self) -> str:
         first, sense = self.models[0], "maximize" if self.maximizing else "minimize"
         several = f" of {len(self.models)} models" if len(self.models) > 1 else ""
-        sizes = f"{max(m.size for m in self.models)} variables, blocks {[b.name for b in first.blocks]}"
-        return f"Solver of {self.batch} instance{'s' * (self.batch > 1)}{several}, {sense}, {sizes}, {self.dtype} on {self.device}"
+        sizes = f"{plural(max(m.size for m in self.models), 'variable')}, blocks {listed(b.name for b in first.blocks) or 'none'}"
+        rows = f", rows {listed(r.name for r in first.rows)}" if first.rows else ""
+        return f"Solver of {plural(self.batch, 'instance')}{several}, {sense}, {sizes}{rows}, {self.dtype} on {self.device}"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), [])
 
     def owner(self, instance: int) -> tuple[Model, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -113,7 +118,7 @@ class Solver:
             return {blocks[k][0]: v[:, : blocks[k][1]] for k, v in values.items() if k in blocks}
 
         saddle = state.saddle and Saddle(state.saddle.x[:, : model.size], cut(state.saddle.rows), state.saddle.weight)
-        return State(cut(state.duals), state.eta, saddle)
+        return State(cut(state.duals), state.eta, saddle, state.rows)
 
     def solve(
         self,
@@ -157,7 +162,7 @@ class Solver:
         callback : callable, optional
             Gets an :class:`Event` at every check; True, or a mask ``(batch,)`` bool, stops.
         verbose : bool
-            Whether a line on standard error follows the solve where that is a terminal, see
+            Whether a line on standard error follows the solve where that is a terminal or a notebook, see
             :class:`blocklp.Progress`, and the solution is printed there in the end.
         history : bool
             Keep the events in ``solution.history``.
@@ -202,6 +207,7 @@ class Solver:
         duals, eta, memory = None, None, None
         start = None if warm_start is None else states.state_of(warm_start, "warm_start")
         if start is not None and built:
+            start = start if len(self.models) > 1 else states.fitted(start, self.models[0])
             for name, own in start.duals.items():
                 without_gradients(own, f"the warm start of {name!r}")
             duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in start.duals.items()}, start.eta))
@@ -212,7 +218,9 @@ class Solver:
             results = run(problem, ascent, self.dtype, limits, duals, eta, self._repair(), told, record, memory)
         results.history = log
         duals = results.duals if sign > 0 else results.duals.neg_()
-        found = solution(results, states.take(problem, duals, results.eta, results.memory, sign), self)
+        names = {r.name: r.count for r in self.models[0].rows}
+        state = states.take(problem, duals, results.eta, names, results.memory, sign)
+        found = solution(results, state, self, problem.cost, problem.offset)
         if verbose:
             print(found, file=sys.stderr)
         return found

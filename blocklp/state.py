@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from blocklp import saved
 from blocklp.box import BOX
 from blocklp.decomposition import Decomposition, Group
-from blocklp.errors import InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import BlocklpError, FormatError, InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.expression import all_finite
 from blocklp.methods.base import Memory
-from blocklp.model import ROWS
-from blocklp.options import of_type, shown, whole
+from blocklp.model import ROWS, Model
+from blocklp.options import named_row, of_type, shown, whole
 from blocklp.program import by_groups, stated_rows
+from blocklp.tables import listed, plural
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,9 @@ class State:
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     saddle : Saddle or None
         Where :class:`blocklp.Pdhg` was, which it cannot read off the multipliers; other methods leave and need none.
+    rows : dict of str to int
+        Name of rows to how many of the prices ``duals["rows"]`` are theirs, in order, so that they are found again where the model
+        has got or lost rows.  Without it they are those of the first rows of the model.
 
     Raises
     ------
@@ -79,12 +85,16 @@ class State:
     duals: dict[str, Tensor]
     eta: Tensor
     saddle: Saddle | None = None
+    rows: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what is no state."""
         _require(isinstance(self.duals, Mapping), "duals of a state", self.duals, "a dict of tensors by name of blocks")
         _require(_is_tensor(self.eta, 1), "eta of a state", self.eta, "a tensor (batch,)")
         _require(self.saddle is None or isinstance(self.saddle, Saddle), "saddle of a state", self.saddle, "a Saddle or None")
+        _require(isinstance(self.rows, Mapping), "rows of a state", self.rows, "a dict of numbers by name of rows")
+        if self.rows and sum(whole(n, f"number of rows {name!r}", 0) for name, n in self.rows.items()) != self._priced():
+            raise ShapeError(f"rows of the state are {self.rows}, and it has {self._priced()} prices; they must agree")
         for name, own in self.duals.items():
             _require(_is_tensor(own, 3), f"duals of {name!r}", own, "a tensor (batch, blocks, dim)")
             if len(own) != len(self.eta):
@@ -92,9 +102,13 @@ class State:
         if self.saddle is not None and {len(t) for t in (self.saddle.x, self.saddle.weight)} != {len(self.eta)}:
             raise ShapeError(f"the saddle has {len(self.saddle.x)} instances, eta {len(self.eta)}; they must agree")
 
+    def _priced(self) -> int:
+        """Number of prices of rows."""
+        return self.duals[ROWS].shape[1] if ROWS in self.duals else 0
+
     def __repr__(self) -> str:
         blocks = [f"{name} {tuple(own.shape[1:])}" for name, own in self.duals.items()]
-        return f"State of {self.batch} instance{'s' * (self.batch != 1)}: " + (", ".join(blocks) or "no multipliers")
+        return f"State of {plural(self.batch, 'instance')}: " + (listed(blocks) or "no multipliers")
 
     @property
     def batch(self) -> int:
@@ -127,11 +141,34 @@ class State:
             raise InstanceError(f"instances are {shown(instances)}, out of the range of {self.batch}; {need}")
         rows = torch.where(rows < 0, rows + self.batch, rows)
         saddle = None if self.saddle is None else self.saddle.select(rows)
-        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows), saddle)
+        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows), saddle, self.rows)
 
     def repeat(self, times: int) -> State:
         """Return every instance ``times`` times in a row, from 0 on."""
         return self.select(torch.arange(self.batch).repeat_interleave(whole(times, "times", 0)))
+
+    def save(self, path: saved.File) -> None:
+        """Write the state to a file that :meth:`load` reads; it holds numbers and names only.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to; a file of this name is replaced.
+        """
+        saved.write(path, "state", *packed(self))
+
+    @staticmethod
+    def load(path: saved.File) -> State:
+        """Read the state of a file, or that of a solution in one; a solve that starts from it is the same to the last bit.
+
+        Raises
+        ------
+        FormatError
+            If it is no such file, or damaged.
+        OSError
+            If it cannot be opened.
+        """
+        return unpacked(path, *saved.read(path, ("state", "solution")))
 
     @staticmethod
     def concatenate(states: Sequence[State]) -> State:
@@ -146,7 +183,7 @@ class State:
         """
         if not isinstance(states, Sequence) or not all(isinstance(s, State) for s in states):
             raise ModelError(f"states to concatenate are {shown(states)}; give a sequence of states")
-        if not states or any(_shapes(s.duals) != _shapes(states[0].duals) for s in states):
+        if not states or any(_shapes(s.duals) != _shapes(states[0].duals) or s.rows != states[0].rows for s in states):
             raise ShapeError("states to concatenate need the same blocks; concatenate states of one model")
         duals = {k: torch.cat([s.duals[k] for s in states]) for k in states[0].duals}
         saddles, saddle = [s.saddle for s in states if s.saddle is not None], None
@@ -154,7 +191,37 @@ class State:
         if len(saddles) == len(states) and all(shape == shapes[0] for shape in shapes):
             rows = {k: torch.cat([s.rows[k] for s in saddles]) for k in saddles[0].rows}
             saddle = Saddle(torch.cat([s.x for s in saddles]), rows, torch.cat([s.weight for s in saddles]))
-        return State(duals, torch.cat([s.eta for s in states]), saddle)
+        return State(duals, torch.cat([s.eta for s in states]), saddle, states[0].rows)
+
+
+def packed(state: State) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Take a state apart into the names and the tensors that a file holds."""
+    of = state.saddle.rows if state.saddle is not None else {}
+    header = {"blocks": list(state.duals), "of": None if state.saddle is None else list(of), "rows": dict(state.rows)}
+    tensors = {"eta": state.eta, **{f"duals_{i}": own for i, own in enumerate(state.duals.values())}}
+    if state.saddle is not None:
+        tensors |= {"saddle_x": state.saddle.x, "saddle_weight": state.saddle.weight}
+        tensors |= {f"saddle_{i}": own for i, own in enumerate(of.values())}
+    return header, tensors
+
+
+def unpacked(path: saved.File, header: dict[str, Any], tensors: dict[str, Tensor]) -> State:
+    """Return the state that :func:`packed` took apart.
+
+    Raises
+    ------
+    FormatError
+        If parts are missing, or are none.
+    """
+    try:
+        duals = {str(name): tensors[f"duals_{i}"] for i, name in enumerate(header["blocks"])}
+        saddle = None
+        if header["of"] is not None:
+            rows = {str(name): tensors[f"saddle_{i}"] for i, name in enumerate(header["of"])}
+            saddle = Saddle(tensors["saddle_x"], rows, tensors["saddle_weight"])
+        return State(duals, tensors["eta"], saddle, header["rows"])
+    except (KeyError, TypeError, BlocklpError) as error:
+        raise FormatError(f"{path} is damaged: {error!r}; write it again by save()") from error
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
@@ -163,7 +230,7 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 
 
 def _is_tensor(value: object, dims: int) -> bool:
-    return isinstance(value, Tensor) and value.dim() == dims
+    return isinstance(value, Tensor) and value.dim() == dims and not value.is_complex()
 
 
 def _require(fits: bool, what: str, value: object, need: str) -> None:
@@ -184,8 +251,54 @@ def state_of(given: Any, what: str) -> State:
     return found  # type: ignore[no-any-return]
 
 
-def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | None = None, sign: float = 1.0) -> State:
-    """Cut a row of copies, and of duals of rows, which get a sign, into the state of its groups."""
+def fitted(state: State, model: Model) -> State:
+    """A state with the prices of the rows that the model has now, in its order, and without what was removed from it.
+
+    Rows without prices start with zero.
+
+    Raises
+    ------
+    ShapeError
+        If the rows of a name are others in number than they were.
+    """
+    prices = state.duals.get(ROWS)
+    if prices is not None and not all_finite(prices):
+        worst = int((~torch.isfinite(prices)).any(0).flatten().nonzero()[0])
+        who = named_row(state.rows or {r.name: r.count for r in model.rows}, worst)
+        raise NonFiniteError(f"the warm start holds a NaN or infinite price of {who}; it proves no bound")
+    gone = model.removed & state.duals.keys()
+    duals = {name: own for name, own in state.duals.items() if name not in gone}
+    saddle = state.saddle
+    if saddle is not None and gone:
+        saddle = replace(saddle, rows={name: own for name, own in saddle.rows.items() if name not in gone})
+    now = {r.name: r.count for r in model.rows}
+    if not state.rows or list(state.rows.items()) == list(now.items()):
+        return replace(state, duals=duals, saddle=saddle)
+    if unknown := state.rows.keys() - now.keys() - model.removed:
+        raise ModelError(f"the warm start has prices of rows {sorted(unknown)}, which the model does not have; leave them out")
+    for name in state.rows.keys() & now.keys():
+        if state.rows[name] != now[name]:
+            raise ShapeError(f"the warm start has prices of {state.rows[name]} rows {name!r}, the model has {now[name]} of them")
+    first = dict(zip(state.rows, accumulate(state.rows.values(), initial=0), strict=False))
+
+    def rearranged(prices: Tensor) -> Tensor:
+        parts = [
+            prices[:, first[name] : first[name] + count] if name in first else prices.new_zeros(len(prices), count, *prices.shape[2:])
+            for name, count in now.items()
+        ]
+        return torch.cat([prices[:, :0], *parts], 1)
+
+    if ROWS in duals:
+        duals[ROWS] = rearranged(duals[ROWS])
+    if saddle is not None and ROWS in saddle.rows:
+        saddle = replace(saddle, rows=saddle.rows | {ROWS: rearranged(saddle.rows[ROWS])})
+    if not now:
+        duals.pop(ROWS, None)
+    return State(duals, state.eta, saddle, now)
+
+
+def take(problem: Decomposition, duals: Tensor, eta: Tensor, names: dict[str, int], memory: Memory | None, sign: float) -> State:
+    """Cut a row of copies, and of duals of rows, which have names and get a sign, into the state of its groups."""
     parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
         if group.name == BOX:
@@ -193,8 +306,10 @@ def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | No
             parts[BOX] = torch.zeros_like(problem.cost)[..., None].scatter_add_(1, _boxed(problem, group), own)
     if problem.rows is not None:
         parts[ROWS] = duals[:, problem.in_blocks :, None]
+    else:  # no time was left to build them
+        names = {}
     if memory is None:
-        return State(parts, eta)
+        return State(parts, eta, None, names)
     x, y, weight = memory
     in_blocks = y.shape[1] - (problem.copies - problem.in_blocks)
     rows = {
@@ -204,7 +319,7 @@ def take(problem: Decomposition, duals: Tensor, eta: Tensor, memory: Memory | No
     }
     if problem.rows is not None:
         rows[ROWS] = sign * y[:, in_blocks:, None]
-    return State(parts, eta, Saddle(x, rows, weight))
+    return State(parts, eta, Saddle(x, rows, weight), names)
 
 
 def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory | None:
@@ -285,8 +400,6 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         if group.alive is not None:  # padding has no multipliers
             group.view(duals).mul_(group.alive[..., None])
     if problem.rows is not None and (prices := state.duals.get(ROWS)) is not None:
-        if not all_finite(prices):
-            raise NonFiniteError("the warm start holds NaN or infinite prices of rows; they prove no bound")
         if prices.shape[1] > problem.rows.count or prices.shape[2] != 1:
             raise ShapeError(
                 f"the warm start holds {tuple(prices.shape[1:])} prices of rows, the model has {(problem.rows.count, 1)}; "

@@ -332,5 +332,5 @@ def _no_worse(solution: Solution, before: Solution) -> Solution:
         bound=bound,
         safe_bound=torch.where(worse, before.safe_bound, solution.safe_bound),
         gap=relative_gap(solution.primal, bound, solution.floor),
-        state=State(duals, solution.state.eta, solution.state.saddle),
+        state=replace(solution.state, duals=duals),
     )

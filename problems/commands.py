@@ -16,7 +16,7 @@ from rich.text import Text
 
 import blocklp as bl
 from blocklp.errors import DeviceError, OptionError
-from blocklp.problems.exact import ExactResult, SearchProgress
+from blocklp.problems.exact import ExactResult
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
 from blocklp.problems.plot import blank_figure, plot_convergence
@@ -24,7 +24,7 @@ from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
 from blocklp.problems.qpbo import QpboSolution
 from blocklp.problems.report import ExactRow, Row, compare, exact_json, show, show_exact, to_json
 from blocklp.problems.together import share
-from blocklp.progress import Progress
+from blocklp.progress import Progress, SearchProgress
 from blocklp.tightening import Round
 
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 from torch import Tensor
 
 from blocklp import compiled
 from blocklp.deadline import Deadline
-from blocklp.progress import INTERVAL
-from blocklp.search import SearchEvent
+from blocklp.search import SearchEvent, relative_gap
 from blocklp.status import Status
 
 REASONS = {
@@ -67,13 +62,6 @@ def search_loops(module: str, run: Run) -> Any:
         compiled.note(found, torch.float64)
     _rehearsed.add(module)
     return found
-
-
-def relative_gap(energy: float, bound: float, floor: float = 0.0) -> float:
-    """``|energy - bound| / max(|energy|, |bound|, floor)``; zero where they are equal, infinite where one of them is infinite."""
-    if energy == bound:
-        return 0.0
-    return abs(energy - bound) / max(abs(energy), abs(bound), floor) if math.isfinite(energy) and math.isfinite(bound) else math.inf
 
 
 def in_units(callback: Callback | None, unit: float) -> Callback | None:
@@ -158,35 +146,3 @@ class ExactResult:
     def gap(self) -> float:
         """``|energy - bound| / max(|energy|, |bound|)``; zero where they are equal, infinite where the energy alone is infinite."""
         return relative_gap(self.energy, self.bound)
-
-
-class SearchProgress:
-    """Shows nodes, bound and incumbent of a running search on standard error, if that is a terminal.
-
-    Drawn inside its ``with`` statement only.
-    """
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._live: Live | None = None
-        self._drawn = -math.inf
-
-    def __enter__(self) -> SearchProgress:
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def __call__(self, event: SearchEvent) -> None:
-        """Draw the event, unless another was drawn a moment ago."""
-        now = time.perf_counter()
-        if self._live is None or now - self._drawn < INTERVAL:
-            return
-        self._drawn = now
-        gap = relative_gap(event.incumbent, event.bound)
-        self._live.update(Text(f"{event} | gap {gap:.1e}", no_wrap=True), refresh=True)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.problems.exact import relative_gap
 from blocklp.problems.together import share, stop
+from blocklp.search import relative_gap
 from blocklp.solution import Values
 from blocklp.tightening import Budget, Round, Search, Tightened, tighten
 

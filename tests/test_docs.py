@@ -15,6 +15,7 @@ PAGES = [
     "docs/own-block-type.md",
     "docs/certificate.md",
     "docs/linear-programs.md",
+    "docs/coming-from.md",
     "docs/nodes.md",
     "docs/verification.md",
     "docs/densecrf.md",

@@ -141,7 +141,8 @@ def _vector(value: object, name: str, length: int | None) -> Array:
         need = "one dimension" if length is None else f"shape ({length},)"
         raise ShapeError(f"{name} has shape {np.asarray(value).shape}; it must have {need}")
     if np.isnan(data).any() or (name == "c" and np.isinf(data).any()):
-        raise NonFiniteError(f"{name} holds NaN or infinities; give finite numbers")
+        bad = int(np.flatnonzero(~np.isfinite(data) if name == "c" else np.isnan(data))[0])
+        raise NonFiniteError(f"{name} holds NaN or infinities: {data[bad]} at {bad}; give finite numbers")
     return data
 
 
@@ -160,7 +161,8 @@ def _rows(matrix: Any, right: object, n: int, name: str) -> tuple[csr_array, Arr
     if rows.shape[1] != n:
         raise ShapeError(f"A_{name} has shape {rows.shape}; it must have {n} columns, one for each entry of c")
     if not np.isfinite(rows.data).all():
-        raise NonFiniteError(f"A_{name} holds NaN or infinities; give finite numbers")
+        where = tuple(int(part[~np.isfinite(rows.data)][0]) for part in rows.tocoo().coords)
+        raise NonFiniteError(f"A_{name} holds NaN or infinities: the first at {where}; give finite numbers")
     return rows, _vector(right, f"b_{name}", rows.shape[0])
 
 

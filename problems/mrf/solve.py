@@ -12,7 +12,6 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.problems.exact import relative_gap as labelling_gap
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import Decomposition, Relaxation, relax
 from blocklp.problems.mrf.rounding import incumbent, rounded
@@ -21,6 +20,7 @@ from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.together import before, lenient, share, solve_together, stop
 from blocklp.records import relative_gap
+from blocklp.search import relative_gap as labelling_gap
 from blocklp.tightening import Budget, Round, Tightened
 
 FIRST = 0.2

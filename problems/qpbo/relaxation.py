@@ -19,13 +19,13 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.oracles.products import Edge
-from blocklp.problems.exact import relative_gap
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.together import before, lenient, solve_together
+from blocklp.search import relative_gap
 from blocklp.tightening import Budget, Round
 
 EDGE = Edge()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -104,8 +105,8 @@ def test_bounds_that_cut_a_block_are_kept() -> None:
 def test_a_model_prints_its_parts_and_tells_its_size() -> None:
     m, y, z = pair_model()
     text = str(m)
-    assert "variable y[3]" in text and "pairs: 2 x Edge" in text
-    assert m.sizes() == {"batch": 1, "variables": 5, "blocks": {"pairs": 2}, "copies": 6, "coupling": {1: 4, 2: 1}}
+    assert re.search(r"y\[3\] +0 +1\n", text) and re.search(r"pairs +2 +3 +Edge\(", text)
+    assert m.sizes() == {"batch": 1, "variables": 5, "blocks": {"pairs": 2}, "copies": 6, "coupling": {1: 4, 2: 1}, "rows": 0}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_a_model_prints_its_parts_and_tells_its_size() -> None:
         (lambda m, y, z: m.add("Edge", y), ModelError, "BlockType"),
         (lambda m, y, z: m.variable("u", 2, lower=0, upper=math.inf), ModelError, "unbounded"),
         (lambda m, y, z: m.variable("u", 2, lower=None, upper=1), ModelError, "unbounded"),
-        (lambda m, y, z: m.variable("u", 2, lower=[0, 2], upper=1), ModelError, r"above.*\(1,\)"),
+        (lambda m, y, z: m.variable("u", 2, lower=[0, 2], upper=1), ModelError, r"u\[1\] is above"),
         (lambda m, y, z: m.variable("y", 2, lower=0, upper=1), ModelError, "already"),
         (lambda m, y, z: m.variable("u", 0, lower=0, upper=1), ShapeError, "positive"),
         (lambda m, y, z: bl.Model(0), ModelError, "batch"),

@@ -1,11 +1,15 @@
 import io
+import sys
+import types
 
 import pytest
 import torch
 from rich.console import Console
 
 import blocklp as bl
-from blocklp.progress import Progress, describe
+from blocklp import progress as progress_module
+from blocklp.progress import Progress, SearchProgress, describe
+from blocklp.search import SearchEvent
 
 
 def model():
@@ -74,3 +78,46 @@ def test_an_error_within_ends_the_drawing():
     before = out.getvalue()
     progress(event([0.5], [0]))
     assert out.getvalue() == before
+
+
+class Notebook:
+    """What a notebook's widgets show."""
+
+    def __init__(self):
+        self.drawn, self.cleared, self.closed = [], 0, False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def clear_output(self, wait):
+        self.cleared += 1
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_notebook_shows_one_line_that_is_drawn_anew(monkeypatch):
+    widget, shown = Notebook(), []
+    display = types.ModuleType("IPython.display")
+    display.display = shown.append
+    widgets = types.ModuleType("ipywidgets")
+    widgets.Output = lambda: widget
+    for name, module in (("IPython", types.ModuleType("IPython")), ("IPython.display", display), ("ipywidgets", widgets)):
+        monkeypatch.setitem(sys.modules, name, module)
+    console = Console(force_jupyter=True)
+    monkeypatch.setattr(Console, "print", lambda self, *what, **how: widget.drawn.append(str(what[0])))
+    monkeypatch.setattr(progress_module, "INTERVAL", 0.0)
+    with Progress(console) as progress:
+        model().solve(callback=progress, tol=0, passes=40, check_every=10)
+    assert shown[0] is widget and not any(other.text.strip() for other in shown[1:])
+    assert widget.closed and widget.cleared == len(widget.drawn) >= 3
+
+
+def test_searches_are_shown_by_the_same_line():
+    out = io.StringIO()
+    with SearchProgress(Console(file=out, force_terminal=True, width=120)) as progress:
+        progress(SearchEvent(7, 3, 1.0, 2.0, 0.5))
+    assert "7 nodes | 3 open | 0.5 s | bound 1 | incumbent 2 | gap 5.0e-01" in out.getvalue()
