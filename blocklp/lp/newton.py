@@ -55,14 +55,20 @@ GROWTH, SHRINKAGE, LARGEST = 5.0, 3.0, 1e6
 FLAT = 0.1
 """Part of the first derivative along a direction at which a step is long enough; the full one may leave three times that."""
 
-DENSE, SMALL, WORK = 0.1, 4000, 5e7
-"""A matrix of rows with this part of its entries is factored as a dense one where it is no larger; products that one may take."""
+DENSE, SMALL, LARGE, WORK = 0.1, 4000, 2e7, 5e7
+"""With this part of the products or entries a matrix is taken as a dense one where rows and numbers are no more; most products of one
+that is not small."""
 
 
 def serves(program: LinearProgram) -> bool:
     """Whether the matrix of the rows is small or sparse enough to be factored again and again."""
-    rows, lengths = program.A.shape[0], np.bincount(program.A.indices, minlength=program.A.shape[1]).astype(float)
-    return 0 < rows and (rows <= SMALL or float(lengths @ lengths) <= WORK)
+    return 0 < program.A.shape[0] and (program.A.shape[0] <= SMALL or products(program) <= WORK)
+
+
+def products(program: LinearProgram) -> float:
+    """Products of entries that the matrix of the rows times its transpose takes."""
+    lengths = np.bincount(program.A.indices, minlength=program.A.shape[1]).astype(float)
+    return float(lengths @ lengths)
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,9 @@ class _Newton:
     def __init__(self, program: LinearProgram, deadline: Deadline) -> None:
         self.program, self.deadline = program, deadline
         self.columns, self.back = csc_array(program.A), csr_array(program.A.T)
+        rows, work = program.A.shape[0], products(program)
+        whole = np.prod(program.A.shape) <= LARGE and rows <= SMALL and work > DENSE * rows * np.prod(program.A.shape)
+        self.dense = np.ascontiguousarray(self.back.toarray()) if whole else None
         self.steps, self.longest, self.stuck = 0, 0.0, False
 
     def solve(
@@ -175,12 +184,17 @@ class _Newton:
 
     def _direction(self, columns: NDArray[np.bool_], rows: NDArray[np.bool_], more: float, gradient: Array) -> Array:
         """Newton's direction, the solution refined once."""
-        part = csc_array(self.columns[:, np.flatnonzero(columns)])
-        matrix = csc_array(part @ part.T + diags_array(rows + more))
+        matrix: Any
         solve: Callable[[Any], Any]
-        if matrix.shape[0] <= SMALL and matrix.nnz > DENSE * matrix.shape[0] ** 2:
-            factor = cho_factor(matrix.toarray(), overwrite_a=True, check_finite=False)
-            solve = partial(cho_solve, factor, check_finite=False)
+        if self.dense is not None:
+            matrix = self.dense[columns].T @ self.dense[columns]
+            matrix[np.diag_indices(len(rows))] += rows + more
+        else:
+            part = csc_array(self.columns[:, np.flatnonzero(columns)])
+            matrix = csc_array(part @ part.T + diags_array(rows + more))
+        if self.dense is not None or (len(rows) <= SMALL and matrix.nnz > DENSE * len(rows) ** 2):
+            whole = matrix if self.dense is not None else matrix.toarray()
+            solve = partial(cho_solve, cho_factor(whole, check_finite=False), check_finite=False)
         else:
             solve = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}).solve
         found: Array = solve(gradient)
