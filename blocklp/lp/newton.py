@@ -65,6 +65,12 @@ def serves(program: LinearProgram) -> bool:
     return 0 < program.A.shape[0] and (program.A.shape[0] <= SMALL or products(program) <= WORK)
 
 
+def work(program: LinearProgram) -> float:
+    """Operations of a Newton step, about."""
+    rows, taken = program.A.shape[0], products(program)
+    return taken + (rows**3 / 3 if rows <= SMALL and taken > DENSE * rows**2 else 0.0)
+
+
 def products(program: LinearProgram) -> float:
     """Products of entries that the matrix of the rows times its transpose takes."""
     lengths = np.bincount(program.A.indices, minlength=program.A.shape[1]).astype(float)

@@ -16,7 +16,7 @@ import torch
 from blocklp.deadline import Deadline
 from blocklp.linear_program import Array, LinearProgram
 from blocklp.lp.best import Best
-from blocklp.lp.newton import proximal_points, serves
+from blocklp.lp.newton import proximal_points, serves, work
 from blocklp.lp.scaling import Scaled
 from blocklp.model import ROWS, Model
 from blocklp.solution import Solution
@@ -85,10 +85,14 @@ class Rounds:
         if not self.program.A.size:
             self._separate()
             return
-        if serves(self.program):
-            self._newton(min(most, STEPS * factor))
-        if not self.over and self.best.gap() > self.tol and not self.deadline.over() and most > STEPS * factor:
-            self._pdhg(min(most - STEPS * factor, PASSES * factor))
+        methods = [(self._newton, STEPS * factor)] if serves(self.program) else []
+        methods.append((self._pdhg, PASSES * factor))
+        if work(self.program) > PASSES * 2 * self.program.A.nnz:  # a step costs more than all the passes, which leave it less to do
+            methods.reverse()
+        for method, count in methods:
+            if most > 0 and not self.over and self.best.gap() > self.tol and not self.deadline.over():
+                method(min(most, count))
+                most -= count
 
     def _separate(self) -> None:
         """Without rows every variable goes to the end that costs least."""
