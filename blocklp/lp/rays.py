@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from blocklp.linear_program import Array, LinearProgram
+from blocklp.lp.closing import proved_closed
 from blocklp.lp.implied_bounds import implied_bounds
-from blocklp.lp.judge import proved, violation
+from blocklp.lp.judge import FEASIBLE, violation
 from blocklp.reference import loaded_highs
 from blocklp.status import Status
 
@@ -40,6 +41,10 @@ def verdict(program: LinearProgram, seconds: float) -> Status | None:
         return Status.INFEASIBLE if any(proves_infeasible(program, ray) for ray in rays) else None
     if status == highspy.HighsModelStatus.kUnbounded:
         rays = [_of_a_column(program), np.array(highs.getPrimalRay()[2])]
+        if violation(program, x) > FEASIBLE:  # the ray was found on the way to a feasible point
+            anywhere = loaded_highs(replace(program, c=np.zeros_like(program.c)), time_limit=max(0.0, min(seconds, 1e9)))
+            anywhere.run()
+            x = np.array(anywhere.getSolution().col_value)
         return Status.UNBOUNDED if any(_proves_unbounded(program, x, ray) for ray in rays) else None
     return None
 
@@ -73,7 +78,7 @@ def proves_infeasible(program: LinearProgram, ray: Array) -> bool:
     nothing, box = replace(program, c=np.zeros_like(program.c), offset=0.0), implied_bounds(program)
     # Rounding may leave a trace of rows that have no part in the proof, and with them of variables without bounds.
     clean = np.where(np.abs(ray) > TRACE * np.abs(ray).max(initial=0.0), ray, 0.0)
-    return any(proved(nothing, sign * own, *box) > 0 for own in (clean, ray) for sign in (1.0, -1.0))
+    return any(proved_closed(nothing, sign * own, *box)[0] > 0 for own in (clean, ray) for sign in (1.0, -1.0))
 
 
 def _proves_unbounded(program: LinearProgram, x: Array, ray: Array) -> bool:
@@ -82,4 +87,4 @@ def _proves_unbounded(program: LinearProgram, x: Array, ray: Array) -> bool:
     sides: dict[str, Any] = {name: np.where(np.isfinite(side := getattr(program, name)), 0.0, side) for name in names}
     cone = replace(program, **sides)
     falls = len(ray) == len(program.c) and float(program.c @ ray) < -ALONG * float(np.abs(program.c) @ np.abs(ray))
-    return falls and violation(cone, ray) <= ALONG and violation(program, x) <= 1e-6
+    return falls and violation(cone, ray) <= ALONG and violation(program, x) <= FEASIBLE

@@ -1,0 +1,223 @@
+r"""The proximal point method on an LP, its steps made by a semismooth Newton method: for high accuracy without bounds of variables.
+
+With activities :math:`s = A x` of the rows, a step from :math:`(x_0, s_0)`
+
+.. math:: \min \; \langle c, x \rangle + \tfrac{1}{2 \sigma} (|x - x_0|^2 + |s - s_0|^2) \quad \text{s.t.} \quad
+          A x = s, \; l \le s \le u, \; lo \le x \le hi
+
+has the dual of maximising over prices y a concave function that is smooth, with the gradient :math:`s(y) - A x(y)`,
+
+.. math:: x(y) = \mathrm{clip}(x_0 - \sigma (c - A^\top y), lo, hi), \quad s(y) = \mathrm{clip}(s_0 - \sigma y, l, u),
+
+and the generalised Hessian :math:`-\sigma (A D_x A^\top + D_s)`, where the diagonals mark who is not at a bound.  Newton's
+direction comes from one factor of that, with a multiple of the identity added that falls with the gradient; along it the derivative
+is monotone and needs no product with A, so that the step is found by bisection.  (Rockafellar 1976, Monotone operators and the
+proximal point algorithm; Li, Sun and Toh 2020, An asymptotically superlinearly convergent semismooth Newton augmented Lagrangian
+method for linear programming, from where the inexact steps and the regularisation are.)  On an LP the method ends after finitely
+many steps, with point and prices exact but for rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.sparse import csc_array, csr_array, diags_array
+from scipy.sparse.linalg import splu
+
+from blocklp.deadline import Deadline
+from blocklp.linear_program import Array, LinearProgram
+
+EXACT, ENDED = 1e-14, 1e-11
+"""Residual, relative to the activities, at which a step is exact, and move over sigma at which the method has ended."""
+
+ROUNDED = 1e-12
+"""Residual from which on a step is exact too where the residual no longer halves: what is left is rounding."""
+
+INEXACT = 1e-3
+"""Part of the last move of the points that the residual of a step may be."""
+
+LEAST, MOST, FALLING = 1e-9, 1e-3, 1e-2
+"""Bounds of the multiple of the identity, and part of the length of the gradient that it is."""
+
+QUICK, SLOW = 25, 100
+"""Newton steps up to which sigma grows, and at which a proximal step is left as it is and sigma falls."""
+
+GROWTH, SHRINKAGE, LARGEST = 5.0, 3.0, 1e6
+"""Factors of sigma, and what it may be."""
+
+FLAT = 0.1
+"""Part of the first derivative along a direction at which a step is long enough; the full one may leave three times that."""
+
+DENSE, SMALL, LARGE, WORK = 0.1, 4000, 2e7, 5e7
+"""With this part of the products or entries a matrix is taken as a dense one where rows and numbers are no more; most products of one
+that is not small."""
+
+
+def serves(program: LinearProgram) -> bool:
+    """Whether the matrix of the rows is small or sparse enough to be factored again and again."""
+    return 0 < program.A.shape[0] and (program.A.shape[0] <= SMALL or products(program) <= WORK)
+
+
+def work(program: LinearProgram) -> float:
+    """Operations of a Newton step, about."""
+    rows, taken = program.A.shape[0], products(program)
+    return taken + (rows**3 / 3 if rows <= SMALL and taken > DENSE * rows**2 else 0.0)
+
+
+def products(program: LinearProgram) -> float:
+    """Products of entries that the matrix of the rows times its transpose takes."""
+    lengths = np.bincount(program.A.indices, minlength=program.A.shape[1]).astype(float)
+    return float(lengths @ lengths)
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """Where the method is.
+
+    Attributes
+    ----------
+    x, price : ndarray
+        ``(variables,)``, ``(rows,)``.
+    steps : int
+        Newton steps so far.
+    ended : bool
+        Whether the next step would change nothing.
+    """
+
+    x: Array
+    price: Array
+    steps: int
+    ended: bool
+
+
+def proximal_points(program: LinearProgram, x: Array, price: Array, steps: int, deadline: Deadline) -> Iterator[Iterate]:
+    """Proximal points of an LP of minimisation, from a point and prices on.
+
+    Parameters
+    ----------
+    program : LinearProgram
+        A scaled one: costs and sides are about 1.
+    x, price : ndarray
+        ``(variables,)``, ``(rows,)``: where to start.
+    steps : int
+        Most Newton steps.
+    deadline : Deadline
+        Asked before every one; a factor that takes longer than is left is not begun.
+
+    Yields
+    ------
+    Iterate
+        After every proximal step.
+    """
+    newton, sigma, move = _Newton(program, deadline), 1.0, 1.0
+    x = np.clip(x, program.lower, program.upper)
+    activity = np.clip(program.A @ x, program.row_lower, program.row_upper)
+    while newton.steps < steps:
+        before = newton.steps
+        most = min(SLOW, steps - before)
+        tolerance = max(EXACT, INEXACT * move)
+        new, reached, price, exact = newton.solve(x, activity, price, sigma, most, tolerance)
+        move = float(np.linalg.norm(new - x) + np.linalg.norm(reached - activity)) / sigma
+        x, activity, made = new, reached, newton.steps - before
+        ended = exact and tolerance <= EXACT and move <= ENDED
+        yield Iterate(x, price, newton.steps, ended)
+        if deadline.over() or ended or newton.stuck:
+            return
+        if exact and made <= QUICK:
+            sigma = min(sigma * GROWTH, LARGEST)
+        elif not exact:
+            sigma /= SHRINKAGE
+
+
+class _Newton:
+    """Newton steps on the dual of a proximal step."""
+
+    def __init__(self, program: LinearProgram, deadline: Deadline) -> None:
+        self.program, self.deadline = program, deadline
+        self.columns, self.back = csc_array(program.A), csr_array(program.A.T)
+        rows, work = program.A.shape[0], products(program)
+        whole = np.prod(program.A.shape) <= LARGE and rows <= SMALL and work > DENSE * rows * np.prod(program.A.shape)
+        self.dense = np.ascontiguousarray(self.back.toarray()) if whole else None
+        self.steps, self.longest, self.stuck = 0, 0.0, False
+
+    def solve(
+        self, x0: Array, s0: Array, price: Array, sigma: float, most: int, tolerance: float
+    ) -> tuple[Array, Array, Array, bool]:
+        """Point, activities and prices of a proximal step, and whether they are as near as asked."""
+        program, start, pulled = self.program, x0 - sigma * self.program.c, self.back @ price
+        last = math.inf
+        for step in range(most + 1):
+            towards, wanted = start + sigma * pulled, s0 - sigma * price
+            x, s = np.clip(towards, program.lower, program.upper), np.clip(wanted, program.row_lower, program.row_upper)
+            gradient = s - program.A @ x
+            residual = float(np.linalg.norm(gradient))
+            size = 1 + float(np.linalg.norm(s))
+            exact = residual <= max(tolerance, ROUNDED * (residual > last / 2)) * size
+            last = residual
+            if exact or step == most or self.deadline.left() <= self.longest or not math.isfinite(residual):
+                break
+            began = self.deadline.elapsed()
+            moves = (towards > program.lower) & (towards < program.upper), (wanted > program.row_lower) & (wanted < program.row_upper)
+            try:
+                direction = self._direction(*moves, min(MOST, max(LEAST, FALLING * residual)), gradient / sigma)
+            except (RuntimeError, LinAlgError):  # singular within rounding
+                self.stuck = True
+                break
+            along = self.back @ direction
+            first = float(gradient @ direction)
+            self.stuck = not first > 0
+            if self.stuck:
+                break
+
+            def slope(length: float, ends: tuple[Array, ...] = (towards, wanted, direction, along)) -> float:
+                here, there, rows, columns = ends
+                at_rows = np.clip(there - length * sigma * rows, program.row_lower, program.row_upper)
+                at_columns = np.clip(here + length * sigma * columns, program.lower, program.upper)
+                return float(rows @ at_rows - columns @ at_columns)
+
+            length = _length(slope, first)
+            price, pulled = price + length * direction, pulled + length * along
+            self.steps += 1
+            self.longest = max(self.longest, self.deadline.elapsed() - began)
+        return x, s, price, exact
+
+    def _direction(self, columns: NDArray[np.bool_], rows: NDArray[np.bool_], more: float, gradient: Array) -> Array:
+        """Newton's direction, the solution refined once."""
+        matrix: Any
+        solve: Callable[[Any], Any]
+        if self.dense is not None:
+            matrix = self.dense[columns].T @ self.dense[columns]
+            matrix[np.diag_indices(len(rows))] += rows + more
+        else:
+            part = csc_array(self.columns[:, np.flatnonzero(columns)])
+            matrix = csc_array(part @ part.T + diags_array(rows + more))
+        if self.dense is not None or (len(rows) <= SMALL and matrix.nnz > DENSE * len(rows) ** 2):
+            whole = matrix if self.dense is not None else matrix.toarray()
+            solve = partial(cho_solve, cho_factor(whole, check_finite=False), check_finite=False)
+        else:
+            solve = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}).solve
+        found: Array = solve(gradient)
+        return np.asarray(found + solve(gradient - matrix @ found))
+
+
+def _length(slope: Callable[[float], float], first: float) -> float:
+    """How far to go: to where the derivative, which falls, has all but vanished; a full step where that is near enough."""
+    if abs(slope(1.0)) <= 3 * FLAT * first:
+        return 1.0
+    low, high = 0.0, 1.0
+    while slope(high) > 0 and high < 1e6:
+        low, high = high, 4 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        there = slope(middle)
+        if abs(there) <= FLAT * first:
+            break
+        low, high = (middle, high) if there > 0 else (low, middle)
+    return middle
