@@ -33,7 +33,7 @@ INTEGRAL = 1e-6
 COARSE, FINE = 1e-4, 1e-8
 """Relative gaps of relaxations, of nodes to split and of nodes whose integers are all fixed."""
 
-NODE_PASSES, LEAF_PASSES = 1000, 20_000
+NODE_PASSES, LEAF_PASSES = 300, 20_000
 """Most passes of them."""
 
 DIVES = 4
