@@ -13,10 +13,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from blocklp.answers import check_answer
 from blocklp.block import BlockType, Constraints
 from blocklp.errors import OracleError
 from blocklp.finite import FiniteVertices
-from blocklp.model import check_answer
 from blocklp.small_lp import exact_minimum, minimum
 
 Picks = Iterable[tuple[int, int]]

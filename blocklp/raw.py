@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.answers import check_answer
 from blocklp.block import BlockType, Rows, pick
 from blocklp.coupling import Coupling
 from blocklp.deadline import Deadline
@@ -23,7 +24,6 @@ from blocklp.engine import run
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.model import check_answer
 from blocklp.options import required_hook
 from blocklp.records import Event, Limits
 from blocklp.solution import summary
