@@ -215,6 +215,10 @@ class _Instances:
         gets the largest magnitudes of variables in such blocks, where the type's oracle has been asked for them.
         """
         kinds = [b.type for b in same]
+        if not self.several and (stated := kinds[0].constraints()) is not None and stated.below is not None:
+            assert stated.above is not None
+            if not bool(((_taken(lower, scope) > stated.below) | (_taken(upper, scope) < stated.above)).any()):
+                return kinds[0]  # what rows imply beyond that need not be known
         least, most = self.extents(same)
         if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):  # which is less to look at
             return self.stacked(kinds, same)

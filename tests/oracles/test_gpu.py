@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from blocklp.block import BlockType
-from blocklp.oracles import AtMostOne, Box, Edge, FourCycle, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import AtMostOne, Box, Cut, Edge, FourCycle, Knapsack, Pairwise, Path, Polytope, Simplex, Transport, Triangle
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -18,6 +18,12 @@ KINDS: list[BlockType] = [
     Pairwise(2, 3),
     Box(np.zeros(4), np.ones(4)),
     Knapsack([0.0, 1.0, 2.0, 0.5], 1.25),
+    Knapsack([-1.0, 1.0, 2.0, 0.5], 1.25, least=0.25),
+    Simplex(5, 0.3),
+    Transport([1.0, 2.0], [0.5, 1.0, 1.0]),
+    Path([0, 0, 1], [1, 2, 2], 0, 2),
+    Path([0, 0, 1, 2], [1, 2, 2, 0], 0, 2, 1.5),
+    Cut([0, 0, 1], [1, 2, 2], 0, 2),
     Polytope([[1.0, 2.0, -1.0]], [0.0], [1.0], -np.ones(3), np.ones(3)),
     Polytope(np.ones((1, 7)), [0.0], [1.5], np.zeros(7), np.ones(7)),
 ]

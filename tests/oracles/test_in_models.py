@@ -10,7 +10,7 @@ import torch
 
 import blocklp as bl
 from blocklp.block import BlockType
-from blocklp.oracles import AtMostOne, Edge, FourCycle, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import AtMostOne, Cut, Edge, FourCycle, Knapsack, Pairwise, Path, Polytope, Simplex, Transport, Triangle
 from blocklp.probes import block_rows
 from blocklp.small_lp import minimum
 
@@ -24,6 +24,13 @@ KINDS: list[BlockType] = [
     AtMostOne(4),
     Pairwise(2, 2),
     Knapsack(WEIGHTS, 2.0),
+    Knapsack(WEIGHTS - 0.7, 1.0, least=0.25),
+    Knapsack([1.0, -2.0, 1.5, -0.5], 0.5, least=0.5),
+    Simplex(4, 0.75),
+    AtMostOne(3, 0.6),
+    Transport([0.5, 0.5], [0.75, 0.25]),
+    Path([0, 0, 1, 2, 2], [1, 2, 2, 3, 1], 0, 3),
+    Cut([0, 1, 2], [1, 2, 0]),
     Polytope(WEIGHTS[0, :2], [-1.0, 0.5], [2.0, 2.0], np.zeros(4), np.ones(4)),
 ]
 
