@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult
+from scipy.optimize import OptimizeResult, OptimizeWarning
 from scipy.sparse import coo_array, csr_array, issparse, vstack
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.linear_program import Array, LinearProgram
-from blocklp.lp.solve import LinearSolution, solve_linear_program
-from blocklp.options import of_type, shown
+from blocklp.lp.batch import solve_linear_programs
+from blocklp.lp.solve import LinearSolution
+from blocklp.options import flag, of_type, shown, whole
 from blocklp.status import Status
 
-NAMED = {"tol": 1e-6, "time_limit": math.inf, "maxiter": 10_000_000, "presolve": True}
+NAMED = {"tol": 1e-6, "time_limit": math.inf, "maxiter": 10_000_000, "presolve": True, "disp": False}
 """Options and their defaults."""
 
 STATUSES = {
-    Status.OPTIMAL: (0, "Optimization terminated successfully: value and proved bound agree within the tolerance."),
-    Status.PASS_LIMIT: (1, "Iteration limit reached; the bound is valid."),
-    Status.TIME_LIMIT: (1, "Time limit reached; the bound is valid."),
-    Status.INFEASIBLE: (2, "The problem is infeasible: rows or a ray prove it."),
-    Status.UNBOUNDED: (3, "The problem is unbounded: the value falls along a ray from a feasible point."),
+    Status.OPTIMAL: (0, "Optimization terminated successfully. (value and proved bound agree within the tolerance)"),
+    Status.PASS_LIMIT: (1, "Iteration limit reached. (the bound is valid)"),
+    Status.TIME_LIMIT: (1, "Time limit reached. (the bound is valid)"),
+    Status.INFEASIBLE: (2, "The problem is infeasible. (rows, bounds or a ray prove it)"),
+    Status.UNBOUNDED: (3, "The problem is unbounded. (the value falls along a ray from a feasible point)"),
 }
-"""SciPy's numbers."""
+"""SciPy's numbers, and messages that begin like SciPy's."""
 
 
 def linprog(
@@ -36,7 +39,7 @@ def linprog(
     A_eq: object = None,
     b_eq: object = None,
     bounds: object = (0, None),
-    method: str = "pdhg",
+    method: str = "auto",
     callback: None = None,
     options: Mapping[str, Any] | None = None,
     x0: object = None,
@@ -44,24 +47,30 @@ def linprog(
 ) -> OptimizeResult:
     r"""Minimise :math:`c^\top x` subject to :math:`A_{ub} x \le b_{ub}`, :math:`A_{eq} x = b_{eq}` and bounds.
 
-    Signature, conventions and result are those of :func:`scipy.optimize.linprog`; see there.
+    Signature, conventions and result are those of :func:`scipy.optimize.linprog`; see there.  In addition, ``c``, ``b_ub``, ``b_eq``
+    and ``bounds`` may have a leading batch dimension, or not: the LPs are solved together, and all fields of the result have it too,
+    NaN where one LP has no point.  A batch of one is one LP, as SciPy reads it.
 
     Parameters
     ----------
     c : array_like
-        ``(n,)``.
+        ``(n,)`` or ``(batch, n)``.
     A_ub, A_eq : array_like or sparse matrix, optional
         ``(rows, n)``.
     b_ub, b_eq : array_like, optional
-        ``(rows,)``.
+        ``(rows,)`` or ``(batch, rows)``.
     bounds : sequence, optional
-        ``(lower, upper)`` for all variables, or one pair for each; None for no bound.  By default ``(0, None)``.
+        ``(lower, upper)`` for all variables, or one pair for each, or ``(batch, n, 2)``; None or NaN for no bound.  By default
+        ``(0, None)``.
     method : str
-        ``"pdhg"``.
+        ``"auto"``.
     options : dict, optional
-        ``tol`` (relative gap, 1e-6), ``time_limit`` (seconds), ``maxiter`` (passes) and ``presolve`` (by HiGHS).
-    callback, x0, integrality
-        Must be None: there are no callbacks, starts from a point or integers here.
+        ``tol`` (relative gap, 1e-6), ``time_limit`` (seconds), ``maxiter`` (passes and Newton steps), ``presolve`` (by HiGHS) and
+        ``disp`` (whether the message is printed).
+    x0 : array_like, optional
+        Not used, which a warning says.
+    callback, integrality
+        Must be None, and zero: there are no callbacks or integers here.
 
     Returns
     -------
@@ -76,26 +85,56 @@ def linprog(
     OptionError
         If an option is unknown or of another kind; also a ``ValueError``.
     """
-    if method != "pdhg":
-        raise OptionError(f"method is {shown(method)}; blocklp.linprog has 'pdhg', scipy.optimize.linprog has HiGHS's methods")
-    for name, value in (("callback", callback), ("x0", x0), ("integrality", integrality)):
+    if method != "auto":
+        raise OptionError(f"method is {shown(method)}; blocklp.linprog has 'auto', scipy.optimize.linprog has HiGHS's methods")
+    for name, value in (("callback", callback), ("integrality", integrality)):
         if value is not None and not (name == "integrality" and not np.any(np.asarray(value))):
-            raise OptionError(f"{name} is {shown(value)}; linear programs are solved from the start, without callbacks and integers")
+            raise OptionError(f"{name} is {shown(value)}; linear programs are solved without callbacks and integers")
+    if x0 is not None:
+        warnings.warn("x0 is not used: linear programs are solved from the start", OptimizeWarning, stacklevel=2)
     of_type(options, Mapping | None, "options", "a dict")
     chosen = NAMED | dict(options or {})
     if unknown := set(chosen) - set(NAMED):
         raise OptionError(f"unknown options {', '.join(map(repr, sorted(map(str, unknown))))}; there are {', '.join(NAMED)}")
-    cost = _vector(c, "c", None)
-    n = len(cost)
+    disp = flag(chosen.pop("disp"), "disp")
+    passes = whole(chosen.pop("maxiter"), "maxiter", 0)
+    cost = _vectors(c, "c", _columns(A_ub, A_eq) if np.squeeze(_numbers(c, "c")).ndim != 1 else None)
+    n = cost.shape[1]
     above, most = _rows(A_ub, b_ub, n, "ub")
     equal, right = _rows(A_eq, b_eq, n, "eq")
     lower, upper = _bounds(bounds, n)
-    sides = np.concatenate([np.full(len(most), -np.inf), right]), np.concatenate([most, right])
-    program = LinearProgram(cost, csr_array(vstack([above, equal], format="csr")), *sides, lower, upper)
-    found = solve_linear_program(
-        program, tol=chosen["tol"], time_limit=chosen["time_limit"], passes=chosen["maxiter"], presolve=chosen["presolve"]
-    )
-    return _result(program, found, len(most))
+    parts = cost, most, right, lower, upper
+    batch = max(map(len, parts))
+    if any(len(part) not in (1, batch) for part in parts):
+        sizes = ", ".join(str(len(part)) for part in parts[:4])
+        raise ShapeError(f"c, b_ub, b_eq and bounds are of {sizes} instances; they must agree, or be of one")
+    matrix, none = csr_array(vstack([above, equal], format="csr")), np.full(most.shape[1], -np.inf)
+    programs = [
+        LinearProgram(own, matrix, np.concatenate([none, same]), np.concatenate([side, same]), low, high)
+        for own, side, same, low, high in zip(*(np.broadcast_to(part, (batch, part.shape[1])) for part in parts), strict=True)
+    ]
+    deadline = Deadline.of(chosen.pop("time_limit"))
+    found = solve_linear_programs(programs, time_limit=deadline, passes=max(1, passes), **chosen)
+    results = [_result(program, own, most.shape[1]) for program, own in zip(programs, found, strict=True)]
+    if disp:
+        for result in results:
+            print(result.message)
+    return _stacked(results) if batch > 1 else results[0]
+
+
+def _stacked(results: list[OptimizeResult]) -> OptimizeResult:
+    """The results of a batch as one, NaN for what there is not; ``message`` and ``declared`` are lists."""
+    made = OptimizeResult()
+    for key, value in results[0].items():
+        own = [result[key] for result in results]
+        if isinstance(value, OptimizeResult):
+            made[key] = _stacked(own)
+        elif key in ("message", "declared"):
+            made[key] = own
+        else:
+            unknown = np.full(np.shape(next((v for v in own if v is not None), np.nan)), np.nan)
+            made[key] = np.stack([unknown if v is None else np.asarray(v) for v in own])
+    return made
 
 
 def _result(program: LinearProgram, found: LinearSolution, above: int) -> OptimizeResult:
@@ -130,56 +169,72 @@ def _result(program: LinearProgram, found: LinearSolution, above: int) -> Optimi
     )
 
 
-def _vector(value: object, name: str, length: int | None) -> Array:
-    """Numbers ``(length,)``, without NaN."""
+def _columns(*matrices: Any) -> int | None:
+    """Columns of the first matrix that there is, which tell a batch of costs from a column of them."""
+    shapes = (m.shape if issparse(m) else np.shape(m) for m in matrices if m is not None)
+    return next((shape[1] for shape in shapes if len(shape) == 2), None)
+
+
+def _numbers(value: object, name: str) -> Array:
+    """Finite real numbers."""
     try:
-        data = np.asarray(value, dtype=np.float64)
+        data = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ModelError(f"{name} is {shown(value)}; it must hold real numbers") from error
-    data = np.atleast_1d(np.squeeze(data))
-    if data.ndim != 1 or (length is not None and len(data) != length):
-        need = "one dimension" if length is None else f"shape ({length},)"
-        raise ShapeError(f"{name} has shape {np.asarray(value).shape}; it must have {need}")
-    if np.isnan(data).any() or (name == "c" and np.isinf(data).any()):
-        bad = int(np.flatnonzero(~np.isfinite(data) if name == "c" else np.isnan(data))[0])
-        raise NonFiniteError(f"{name} holds NaN or infinities: {data[bad]} at {bad}; give finite numbers")
+    if not np.isfinite(data).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(data))[0])
+        raise NonFiniteError(f"{name} holds NaN or infinities: {data[where]} at {', '.join(map(str, where))}; give finite numbers")
     return data
 
 
+def _vectors(value: object, name: str, length: int | None) -> Array:
+    """Numbers ``(batch or 1, length)``: as SciPy reads a vector where it can, otherwise one a row."""
+    data = _numbers(value, name)
+    flat = np.atleast_1d(np.squeeze(data))
+    if flat.ndim == 1 and (flat.size or length == 0) and length in (None, len(flat)):
+        return flat[None]
+    if data.ndim == 2 and data.size and length in (None, data.shape[1]):
+        return data
+    need = "(n,) or (batch, n)" if length is None else f"({length},) or (batch, {length})"
+    raise ShapeError(f"{name} has shape {data.shape}; it must have shape {need}")
+
+
 def _rows(matrix: Any, right: object, n: int, name: str) -> tuple[csr_array, Array]:
-    """A matrix ``(rows, n)`` with its right-hand sides."""
-    if matrix is None and right is None:
-        return csr_array((0, n)), np.zeros(0)
+    """A matrix ``(rows, n)`` with its right-hand sides ``(batch or 1, rows)``."""
+    if matrix is None and (right is None or np.size(np.asarray(right)) == 0):
+        return csr_array((0, n)), np.zeros((1, 0))
     if matrix is None or right is None:
         raise ShapeError(f"A_{name} and b_{name} go together; give both or neither")
     try:
-        rows = csr_array(
-            coo_array(matrix if issparse(matrix) else np.atleast_2d(np.asarray(matrix, dtype=np.float64))), dtype=np.float64
-        )
+        rows = matrix if issparse(matrix) else np.asarray(matrix, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != n:
+            raise ShapeError(f"A_{name} has shape {rows.shape}; it must be (rows, {n}), a column for each entry of c")
+        rows = csr_array(coo_array(rows), dtype=np.float64)
     except (TypeError, ValueError) as error:
+        if isinstance(error, ShapeError):
+            raise
         raise ModelError(f"A_{name} is {shown(matrix)}; it must be a matrix of real numbers") from error
-    if rows.shape[1] != n:
-        raise ShapeError(f"A_{name} has shape {rows.shape}; it must have {n} columns, one for each entry of c")
     if not np.isfinite(rows.data).all():
         where = tuple(int(part[~np.isfinite(rows.data)][0]) for part in rows.tocoo().coords)
         raise NonFiniteError(f"A_{name} holds NaN or infinities: the first at {where}; give finite numbers")
-    return rows, _vector(right, f"b_{name}", rows.shape[0])
+    return rows, _vectors(right, f"b_{name}", rows.shape[0])
 
 
 def _bounds(bounds: Any, n: int) -> tuple[Array, Array]:
-    """Lower and upper bounds ``(n,)``; None means none."""
-    given = (0, None) if bounds is None else bounds
-    if not isinstance(given, Sequence | np.ndarray):
-        raise ShapeError(f"bounds is {shown(bounds)}; give one pair (lower, upper), or one for each variable")
+    """Lower and upper bounds ``(batch or 1, n)``; None and NaN mean none."""
+    need = f"give one pair (lower, upper), one for each of {n} variables, or (batch, {n}, 2)"
+    if not isinstance(bounds, Sequence | np.ndarray | None) or isinstance(bounds, str):
+        raise ShapeError(f"bounds is {shown(bounds)}; {need}")
     try:
-        pairs = np.array([[np.nan if v is None else v for v in np.ravel(np.array(p, dtype=object))] for p in given], dtype=np.float64)
+        pairs = np.array((0, None) if bounds is None or len(bounds) == 0 else bounds, dtype=object).astype(np.float64)  # None: NaN
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"bounds is {shown(bounds)}; give one pair (lower, upper), or one for each variable") from error
-    if pairs.shape in ((2, 1), (1, 2)):
+        raise ShapeError(f"bounds is {shown(bounds)}; {need}") from error
+    if pairs.shape in ((2,), (2, 1), (1, 2)):
         pairs = np.broadcast_to(pairs.reshape(1, 2), (n, 2))
-    if pairs.shape != (n, 2):
-        raise ShapeError(f"bounds has shape {pairs.shape}; give one pair (lower, upper), or one for each of {n} variables")
-    lower, upper = (np.where(np.isnan(side), none, side) for side, none in zip(pairs.T, (-np.inf, np.inf), strict=True))
-    if (lower > upper).any() or (lower == np.inf).any() or (upper == -np.inf).any():
-        raise ModelError(f"bounds leave no value for variable {int(np.flatnonzero(~(lower <= upper) | np.isinf(lower - upper))[0])}")
+    pairs = pairs[None] if pairs.ndim == 2 else pairs
+    if pairs.ndim != 3 or pairs.shape[1:] != (n, 2) or not len(pairs):
+        raise ShapeError(f"bounds has shape {pairs.shape[pairs.shape[0] == 1 :]}; {need}")
+    lower, upper = (np.where(np.isnan(side), none, side) for side, none in ((pairs[..., 0], -np.inf), (pairs[..., 1], np.inf)))
+    if (none := (lower == np.inf) | (upper == -np.inf)).any():
+        raise ModelError(f"bounds leave no value for variable {np.argwhere(none)[0, 1]}")
     return lower, upper

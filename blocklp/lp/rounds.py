@@ -11,16 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from blocklp.deadline import Deadline
 from blocklp.linear_program import Array, LinearProgram
+from blocklp.lp import passes as passing
 from blocklp.lp.best import Best
 from blocklp.lp.newton import proximal_points, serves, work
 from blocklp.lp.scaling import Scaled
-from blocklp.model import ROWS, Model
-from blocklp.solution import Solution
-from blocklp.state import Saddle, State
+from blocklp.state import State
 from blocklp.status import Status
 
 STEPS, PASSES = 300, 5000
@@ -85,7 +83,7 @@ class Rounds:
         if not self.program.A.size:
             self._separate()
             return
-        methods = [(self._newton, STEPS * factor)] if serves(self.program) else []
+        methods: list[tuple[Callable[[int], None], int]] = [(self._newton, STEPS * factor)] if serves(self.program) else []
         methods.append((self._pdhg, PASSES * factor))
         if work(self.program) > PASSES * 2 * self.program.A.nnz:  # a step costs more than all the passes, which leave it less to do
             methods.reverse()
@@ -118,9 +116,10 @@ class Rounds:
         program, near = self.scaled.program, self._residual <= NEAR
         units = self.scaled.column * self.scaled.sides
         low, high = self.best.box(self.program, self.point[0] if near else None)
-        box = low / units, high / units
-        found = _solved(program, box, self._share * self.tol, self.deadline, passes, self._state or _state(*self._now))
-        x, price = found.x["x"][0].numpy(), found.duals[ROWS][0, :, 0].numpy()
+        box, sides = (low[None] / units, high[None] / units), (program.row_lower[None], program.row_upper[None])
+        state = self._state or passing.state(*(part[None] for part in self._now))
+        found = passing.solved(program.A, program.c[None], sides, box, self._share * self.tol, self.deadline, passes, state)
+        x, price = (part[0] for part in passing.points(found))
         self.spent += int(found.passes)
         # The point in hand may be the best feasible one, which is not where the method is.
         self._state = found.state if self._keep(x, price) else None
@@ -179,20 +178,3 @@ def residual(program: LinearProgram, x: Array, price: Array) -> float:
     doubt = float(np.hypot(np.linalg.norm(reduced[~least]), np.linalg.norm(wrong))) / (1 + float(np.abs(program.c).max(initial=0.0)))
     worst = max(primal, doubt, abs(value - dual) / (1 + abs(value) + abs(dual)))
     return worst if np.isfinite(worst) else np.inf
-
-
-def _state(x: Array, price: Array) -> State:
-    """Where a solve of the rows goes on from a point and multipliers."""
-    unknown, rows = torch.full((1,), torch.nan, dtype=torch.float64), {ROWS: torch.from_numpy(price)[None, :, None]}
-    return State(rows, unknown, Saddle(torch.from_numpy(x)[None], rows, unknown))
-
-
-def _solved(
-    program: LinearProgram, box: tuple[Array, Array], tol: float, deadline: Deadline, passes: int, state: State | None
-) -> Solution:
-    """Solve an LP of minimisation in a box by PDHG."""
-    model = Model()
-    x = model.variable("x", len(program.c), lower=box[0], upper=box[1])
-    model.add_rows(program.A, x, program.row_lower, program.row_upper, name=ROWS)
-    model.minimize(torch.from_numpy(program.c) @ x + program.offset)
-    return model.solve(method="pdhg", tol=tol, time_limit=deadline, passes=passes, warm_start=state)

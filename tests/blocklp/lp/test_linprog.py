@@ -54,16 +54,104 @@ def test_infeasible_and_unbounded_have_scipys_statuses() -> None:
         assert ours.status == theirs.status != 0 and not ours.success and ours.x is None and ours.fun is None
 
 
+FORMS = [
+    {"c": [1, 2]},
+    {"c": 5.0},
+    {"c": [[1, 2]]},
+    {"c": [[1], [2]]},
+    {"c": [1, -2], "bounds": [(0, 1)]},
+    {"c": [1, -2], "bounds": [0, 1]},
+    {"c": [1, -2], "bounds": [[0, 1], [2, 3]]},
+    {"c": [1, -2], "bounds": [(0,), (1,)]},
+    {"c": [1, 2], "bounds": []},
+    {"c": [1, 2], "bounds": None},
+    {"c": [1, 2], "bounds": [(0, np.nan), (None, 1)]},
+    {"c": [1, 2], "bounds": (2, 1)},
+    {"c": [1, 2], "A_ub": [[-1, -1]], "b_ub": [[-1]]},
+    {"c": [1, 2], "A_ub": [[-1, -1]], "b_ub": -1},
+    {"c": [1, 2], "A_eq": [[1, 1]], "b_eq": 1, "integrality": [0, 0]},
+    {"c": [1, 2], "b_ub": []},
+]
+
+
+@pytest.mark.parametrize("data", FORMS)
+def test_forms_are_read_as_scipy_reads_them(data: dict[str, object]) -> None:
+    ours, theirs = bl.linprog(**data), scipy.optimize.linprog(**data)  # type: ignore[arg-type]
+    assert ours.status == theirs.status and ours.message.startswith(theirs.message.split(" (")[0])
+    assert (ours.fun is None) == (theirs.fun is None)
+    if theirs.fun is not None:
+        assert ours.fun == pytest.approx(theirs.fun, rel=1e-6, abs=1e-9)
+    for key in ("x", "slack", "con"):
+        assert np.shape(ours[key]) == np.shape(theirs[key]), key
+    for part in ("ineqlin", "eqlin", "lower", "upper"):
+        assert np.shape(ours[part].marginals) == np.shape(theirs[part].marginals), part
+
+
+def test_a_start_is_not_used_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="x0"):
+        bl.linprog([1.0], x0=[2.0], options={"disp": True})
+    assert capsys.readouterr().out.startswith("Optimization terminated successfully.")
+
+
+def test_the_iteration_limit_has_scipys_status() -> None:
+    draw = np.random.default_rng(0)
+    matrix = draw.random((20, 30))
+    found = bl.linprog(-np.ones(30), A_ub=matrix, b_ub=np.ones(20), options={"maxiter": 1, "tol": 1e-9})
+    assert found.status == 1 and not found.success and found.bound <= found.fun <= 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_gives_what_its_lps_give_alone(seed: int) -> None:
+    draw, batch, n, m = np.random.default_rng(seed), 5, 8, 4
+    matrix, equal, inside = draw.normal(size=(m, n)), draw.normal(size=(1, n)), draw.random((batch, n))
+    parts = {
+        "c": draw.normal(size=(batch, n)),
+        "b_ub": inside @ matrix.T + draw.random((batch, m)),
+        "b_eq": inside @ equal.T,
+        "bounds": np.stack([-draw.random((batch, n)), 1 + draw.random((batch, n))], 2),
+    }
+    if seed == 1:  # what has no batch dimension is shared
+        parts["c"] = parts["c"][0]
+    if seed == 2:  # one is infeasible
+        parts["b_eq"][3] = 1e3
+    if seed == 3:
+        parts["b_ub"], parts["b_eq"] = parts["b_ub"][0], parts["b_eq"][0]
+        parts["bounds"] = np.broadcast_to(np.array([-1.0, 2.0]), (batch, n, 2)).copy()
+    together = bl.linprog(parts["c"], matrix, parts["b_ub"], equal, parts["b_eq"], parts["bounds"], options={"tol": 1e-8})
+    assert together.x.shape == (batch, n) and together.slack.shape == (batch, m) and together.upper.marginals.shape == (batch, n)
+    assert together.fun.shape == together.bound.shape == together.status.shape == (batch,) and len(together.message) == batch
+    for i in range(batch):
+        own = [part[i] if part.ndim == dims else part for part, dims in zip(parts.values(), (2, 2, 2, 3), strict=True)]
+        alone = scipy.optimize.linprog(own[0], matrix, own[1], equal, own[2], own[3])
+        assert together.status[i] == alone.status
+        if alone.status == 2:
+            assert np.isnan(together.fun[i]) and np.isnan(together.x[i]).all()
+            continue
+        assert together.fun[i] == pytest.approx(alone.fun, rel=1e-6, abs=1e-7)
+        assert together.bound[i] <= alone.fun + 1e-9
+        assert together.ineqlin.marginals[i] == pytest.approx(alone.ineqlin.marginals, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("data", "word"),
     [
-        ({"c": [[1, 2], [3, 4]]}, "c has shape"),
+        ({"c": [[[1, 2], [3, 4]]] * 2}, "c has shape"),
+        ({"c": []}, "c has shape"),
+        ({"c": [[1, 2], [3, 4]], "bounds": [[(0, 1)] * 2] * 3}, "of 2, 1, 1, 3 instances"),
+        ({"c": [1, 2], "A_ub": [1, 2], "b_ub": 1}, "A_ub has shape"),
+        ({"c": [1, 2], "A_ub": [[1, 2]], "b_ub": [np.inf]}, "b_ub holds"),
+        ({"c": [1, 2], "A_ub": [[1, np.nan]], "b_ub": [1]}, "A_ub holds"),
+        ({"c": [1, 2], "b_eq": [1]}, "A_eq and b_eq"),
+        ({"c": [1, 2], "bounds": "a"}, "bounds is"),
+        ({"c": [1, 2], "bounds": [(0, 1), (2,)]}, "bounds is"),
+        ({"c": [1], "callback": print}, "callback"),
+        ({"c": [1], "options": {"maxiter": -1}}, "maxiter"),
         ({"c": [1, np.nan]}, "c holds NaN"),
         ({"c": [1, 2], "A_ub": [[1, 2, 3]], "b_ub": [1]}, "A_ub has shape"),
         ({"c": [1, 2], "A_ub": [[1, 2]], "b_ub": [1, 2]}, "b_ub has shape"),
         ({"c": [1, 2], "A_eq": [[1, 2]]}, "A_eq and b_eq"),
         ({"c": [1, 2], "bounds": [(0, 1)] * 3}, "bounds has shape"),
-        ({"c": [1, 2], "bounds": (2, 1)}, "bounds leave no value"),
+        ({"c": [1, 2], "bounds": [(0, 1), (np.inf, np.inf)]}, "bounds leave no value for variable 1"),
         ({"c": "ab"}, "c is"),
         ({"c": [1], "method": "highs"}, "scipy.optimize.linprog"),
         ({"c": [1], "integrality": 1}, "integrality"),
