@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array, hstack, vstack
+from scipy.sparse import csc_array, csr_array, vstack
 from torch import Tensor
 
 from blocklp.block import Constraints
@@ -168,9 +168,9 @@ class RestrictedMaster:
         blank = [csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0]))]
         self.by_copy = csr_array(vstack([blank[0], -_selection(linked, self.in_blocks), blank[1]], format="csr"))
         self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
-        self.values = csr_array((np.ones(len(self.stands)), (self.stands, layout.first[self.stands])), shape=(width, self.in_blocks))
         self.bounded = np.zeros(0, np.int64)  # variables whose bounds are rows
-        self.points: list[csc_array] = []  # (copies in blocks, points)
+        # Entries of the points: their copies, numbers, and numbers of the points.
+        self.copy, self.entry, self.point, self.count = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), 0
         self.owner = np.zeros(0, np.int64)  # block of each column, or what it is
         self.penalty = FIRST_PENALTY
         self.highs: Any = None
@@ -182,18 +182,22 @@ class RestrictedMaster:
             return
         number = np.full(self.layout.blocks + 1, -1)
         number[blocks] = np.arange(len(blocks))
-        column = number[self.layout.block]  # boxes and blocks that only pad read the last one
+        column = number[self.layout.block]  # copies that are in no such block read the last one
         copies = np.flatnonzero((column >= 0) & (points != 0))
-        own = csc_array((points[copies], (copies, column[copies])), shape=(self.in_blocks, len(blocks)))
-        values = csr_array(self.values @ own)
-        self._bound(values)
-        convexity = csr_array((np.ones(len(blocks)), (blocks, np.arange(len(blocks)))), shape=(self.layout.blocks, len(blocks)))
-        rows = _scaled(self.by_variable @ values + self.by_copy @ own, self.row_unit)
-        bounds = _scaled(values[self.bounded], self.unit[self.bounded])
-        self._columns(
-            csc_array(vstack([convexity, rows, bounds], format="csc")), self.cost @ values / self.scale, 0.0, np.inf, owner=blocks
-        )
-        self.points.append(own)
+        entry, column = points[copies], column[copies]
+        self._bound(copies, entry)
+        rows = csc_array(self.table @ csc_array((entry, (copies, column)), shape=(self.in_blocks, len(blocks))))
+        # The row of convexity comes before the others of each column.
+        starts = rows.indptr + np.arange(len(blocks) + 1)
+        first, others = starts[:-1], np.ones(starts[-1], dtype=bool)
+        others[first] = False
+        index, data = np.empty(starts[-1], dtype=np.int32), np.ones(starts[-1])
+        index[first], index[others], data[others] = blocks, rows.indices + self.layout.blocks, rows.data
+        cost = np.bincount(column, self.copy_cost[copies] * entry, len(blocks)) / self.scale
+        self._columns(csc_array((data, index, starts), shape=(self.highs.getNumRow(), len(blocks))), cost, 0.0, np.inf, owner=blocks)
+        self.copy, self.entry = np.append(self.copy, copies), np.append(self.entry, entry)
+        self.point = np.append(self.point, column + self.count)
+        self.count += len(blocks)
 
     def solve(self, seconds: float, iterations: int = 2**31 - 1) -> MasterSolution | None:
         """Solve the master in at most so many seconds and iterations; None where these do not suffice, or it is infeasible."""
@@ -209,8 +213,8 @@ class RestrictedMaster:
         owner = self.owner[self.owner >= 0]
         weights = np.maximum(x[self.owner >= 0], 0)
         weights /= np.bincount(owner, weights, self.layout.blocks)[owner]
-        points = csc_array(hstack([csc_array((self.in_blocks, 0)), *self.points], format="csc")) @ weights
-        values, held = self.values @ points, self.layout.held
+        points: Array = np.bincount(self.copy, self.entry * weights[self.point], self.in_blocks).astype(np.float64)
+        values, held = np.where(self.layout.first >= 0, points[self.layout.first], 0.0), self.layout.held
         values[held] = np.clip(x[self.owner == HELD] * self.unit[held], self.lower[held], self.upper[held])
         points = np.where(self.layout.block < 0, values[self.layout.variable], points)
         value, violation = self.highs.getInfo().objective_function_value, x[self.owner == ELASTIC].max(initial=0.0)
@@ -241,13 +245,17 @@ class RestrictedMaster:
         options = {"presolve": "off", "solver": "simplex", **tight, **strategy}
         for name, value in options.items():
             self.highs.setOptionValue(name, value)
-        mine, seen = self.layout.block >= 0, np.zeros(len(self.cost))
+        mine, width = self.layout.block >= 0, len(self.cost)
+        seen = np.zeros(width)
         if points is not None:
             np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
         reach = np.minimum(np.maximum(np.abs(self.lower), np.abs(self.upper)), self._asked(seen.max(initial=0.0)))
         self.unit = _power_of_two(np.where(seen > 0, seen, reach))
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
         self.row_unit = _power_of_two(abs(self.by_variable).multiply(self.unit[None]).tocsr().max(axis=1).toarray().reshape(-1))
+        values = csr_array((np.ones(len(self.stands)), (self.stands, self.layout.first[self.stands])), shape=(width, self.in_blocks))
+        self.table = _scaled(self.by_variable @ values + self.by_copy, self.row_unit)  # what a point adds to the rows
+        self.copy_cost = values.T @ self.cost
         one = np.ones(self.layout.blocks)
         self._rows(one, one)
         first = self.highs.getNumRow()
@@ -276,23 +284,26 @@ class RestrictedMaster:
         asked = size.multiply(scaled[:, None]).tocsr().max(axis=0).toarray().reshape(-1)
         return np.where(asked > 0, asked, most or asked.max(initial=0.0) or np.inf)
 
-    def _bound(self, values: csr_array) -> None:
-        """State the bounds of variables that new points ``(variables, points)`` leave."""
-        slack, outside = 1e-9 * self.unit, np.zeros(len(self.cost), dtype=bool)
-        least, most = values.min(axis=1).toarray().reshape(-1), values.max(axis=1).toarray().reshape(-1)
-        outside[self.stands] = ((least < self.lower - slack) | (most > self.upper + slack))[self.stands]
+    def _bound(self, copies: Numbers, entry: Array) -> None:
+        """State the bounds of variables that new points leave, of those that zero is outside of too."""
+        stands, outside = self.layout.first >= 0, np.zeros(len(self.cost), dtype=bool)
+        variable = self.layout.variable[copies]
+        low, high = self.lower[variable], self.upper[variable]
+        slack = 1e-9 * self.unit[variable]
+        outside[variable[(entry < low - slack) | (entry > high + slack)]] = True
+        outside |= (self.lower > 0) | (self.upper < 0)
         outside[self.bounded] = False
-        new = np.flatnonzero(outside)
+        new = np.flatnonzero(outside & stands)
         if not len(new):
             return
         first, unit = self.highs.getNumRow(), self.unit[new]
-        before = csr_array((len(new), 0))
-        if self.points:
-            before = _scaled((self.values @ csc_array(hstack(self.points, format="csc"))).tocsr()[new], unit)
+        pick = _scaled(_selection(self.layout.first[new], self.in_blocks), unit)
+        before = csr_array(pick @ csc_array((self.entry, (self.copy, self.point)), shape=(self.in_blocks, self.count)))
         lower, upper = self.lower[new] / unit, self.upper[new] / unit
         self._rows(lower, upper, before, np.flatnonzero(self.owner >= 0))
         self._elastic(first, lower, upper)
         self.bounded = np.append(self.bounded, new)
+        self.table = csr_array(vstack([self.table, pick], format="csr"))
 
     def _elastic(self, first: int, lower: Array, upper: Array) -> None:
         """Let the rows from ``first`` on be violated, for a penalty."""

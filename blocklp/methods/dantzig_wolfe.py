@@ -5,8 +5,8 @@ A pass asks every oracle once, at
 .. math:: \lambda = \alpha \hat\lambda + (1 - \alpha) \lambda^{*},
 
 between the best multipliers so far and the duals of the restricted master (:mod:`blocklp.restricted_master`; smoothing, Wentges
-1997).  Points that improve the master join it, and it is solved again.  If none does, the bound has come closer to the value of the
-master by the part :math:`1 - \alpha` at least, and the next pass goes on from there with half the smoothing.  :math:`\alpha` falls
+1997).  Points that improve the master join it, and it is solved again.  If none does, the next pass asks at :math:`\lambda^{*}`
+itself, as passes do while the master pays penalties: what the oracles say there is the end, or improves it.  :math:`\alpha` falls
 where the supergradient at :math:`\lambda` points on towards :math:`\lambda^{*}`, and grows where it does not (Pessoa, Sadykov, Uchoa
 and Vanderbeck 2018, algorithm 1).
 
@@ -37,15 +37,22 @@ class Column:
     ----------
     master : RestrictedMaster
         The master.
-    solution : MasterSolution or None
-        Its last solution.
     smoothing : float
-        alpha.
+        alpha, while neither of these holds: points violate rows of the master, so that its duals are penalties; or no answer improved
+        it, so that its duals may prove that nothing does.
+    solution : MasterSolution or None
+        The last one of the master.
+    direct : bool
+        Whether one of them does.
+    ended : bool
+        Whether no answer at the duals of the master improved it.
     """
 
     master: RestrictedMaster
+    smoothing: float
     solution: MasterSolution | None = None
-    smoothing: float = 0.0
+    direct: bool = True
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class DantzigWolfe(Method):
     """Column generation with a master that HiGHS solves; nothing to set."""
 
     cadence = 1
-    smoothing = 0.5
+    smoothing = 0.2
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> DantzigWolfeState:
         """Ask the oracles at the first multipliers, and state the masters.
@@ -87,9 +94,7 @@ class DantzigWolfe(Method):
         if not available():
             raise MissingDependencyError(f"method 'dantzig-wolfe' needs the package highspy: {install('highs')}")
         answers, value = problem.min_oracle(duals)
-        columns = Columns(tuple(Column(RestrictedMaster(problem, i)) for i in range(problem.batch)))
-        for own in columns.own:  # without blocks known by points the duals are the answer
-            own.smoothing = self.smoothing if own.master.layout.blocks else 0.0
+        columns = Columns(tuple(Column(RestrictedMaster(problem, i), self.smoothing) for i in range(problem.batch)))
         return DantzigWolfeState(duals, value, answers, torch.ones_like(value), answers, duals, value, columns)
 
     def step(self, problem: Decomposition, state: DantzigWolfeState) -> DantzigWolfeState:
@@ -99,8 +104,8 @@ class DantzigWolfe(Method):
             found = self._advanced(problem, own, state, i)
             if found is not None:
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
-                near = own.smoothing * state.best[i].double() + (1 - own.smoothing) * torch.from_numpy(found.duals).to(duals.device)
-                duals[i] = near.to(duals)
+                alpha = 0.0 if own.direct else own.smoothing
+                duals[i] = torch.from_numpy(found.duals).to(duals.device).lerp(state.best[i].double(), alpha).to(duals)
         answers, value = problem.min_oracle(duals)
         better = value > state.best_value
         return replace(
@@ -113,6 +118,10 @@ class DantzigWolfe(Method):
             best_value=torch.where(better, value, state.best_value),
         )
 
+    def due(self, state: DantzigWolfeState) -> bool:
+        """Whether a check should see that a master is solved."""
+        return any(own.ended for own in state.columns.own)
+
     def _advanced(self, problem: Decomposition, own: Column, state: DantzigWolfeState, i: int) -> MasterSolution | None:
         """The solution of an instance's master with the points of the last answers."""
         answers = state.answers[i, : problem.in_blocks].double().cpu().numpy()
@@ -121,15 +130,16 @@ class DantzigWolfe(Method):
             saved = own.master.reduced_costs(last, answers)
             size = np.abs(last.convexity) + abs(last.value) / max(1, len(blocks))
             blocks = np.flatnonzero(saved < -self.improving(state.duals.dtype) * size)
+            if not len(blocks) and not (own.direct and last.violation):
+                own.direct, own.ended = True, own.direct
+                return last
             if not len(blocks):
-                if own.smoothing or not last.violation:
-                    own.smoothing = 0.0 if own.smoothing < 0.1 else own.smoothing / 2
-                    return last
                 own.master.raise_penalty()
-            else:
+            elif not own.direct:
                 self._smooth(own, state, i)
         own.master.add(answers, blocks)
         own.solution = own.master.solve(problem.deadline.left()) or own.solution
+        own.direct = own.solution is None or not own.master.layout.blocks or own.solution.violation > 0
         return own.solution
 
     @staticmethod
