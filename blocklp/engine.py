@@ -342,6 +342,8 @@ class _Lane:
                 self.due = self._next_check()
                 self.closing = CLOSING * self.rounds * (limits.deadline.elapsed() - began)
                 yield
+                if not self.parked:
+                    self.state = self.method.checked(self.iterated, self.state, self.results.gap()[self.rows])
             most = 1 if self.evaluated else max(1, min(self.due - self.passes - 1, self._left()))
             began = limits.deadline.elapsed()
             self.state, passes = self.method.leap(self.iterated, self.state, min(most, self.longest))
@@ -427,8 +429,6 @@ class _Lane:
         out.status[rows] = status
         out.passes[rows] = self.passes
         out.seconds[rows] = seconds
-        if not self.parked:
-            self.state = self.method.checked(self.iterated, self.state, gap)
         done = status.nonzero()[:, 0]
         if len(done):
             self._leave(status, done)

@@ -2,9 +2,11 @@ r"""PDHG, and the simplex method on the whole LP for instances on which PDHG is 
 
 First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production plans with fixed costs,
 long chains of rows), which the simplex method solves at once.  After 100 passes, 200, 400 and so on, instances whose gap is above
-:math:`10^{-passes / 200}` are given to HiGHS for about twice the work that their passes took, counted in iterations, not in seconds:
-what is chosen does not depend on the machine.  The LP is the restricted master of blocks that all state their constraints
-(:mod:`blocklp.restricted_master`).  Its duals are multipliers like any others: the engine evaluates them, and believes nothing.
+:math:`10^{-passes / 200}` are given to HiGHS for some of the work that their passes took, four times as much where LPs are small and
+ever less where they are large.  It is counted in iterations, not in seconds: what is chosen does not depend on the machine.
+
+The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.restricted_master`).  Its duals are
+multipliers like any others: the engine evaluates them, and believes nothing.
 
 Where HiGHS does not end in time, it goes on from there at the next turn, and PDHG goes on as well.
 """
@@ -46,7 +48,7 @@ class Race(Method):
     first, growth = 100, 2
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
-    share = 2.0
+    most, level = 4.0, 600_000  # the simplex method's share of the work: at most, and the numbers of a pass at which it is 1
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> RaceState:
         """PDHG's start."""
@@ -96,10 +98,11 @@ class Race(Method):
             return state
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i), 0.0) for i in range(problem.batch)))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
+        share = min(self.most, self.level / max(1, work))
         for i in slow.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
-            found = master.solve(problem.deadline.left(), int(self.share * passes * (10 + 1e-2 * work) / _iteration(master)))
+            found = master.solve(problem.deadline.left(), int(share * passes * (10 + 1e-2 * work) / _iteration(master)))
             if found is not None:
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)
@@ -121,4 +124,4 @@ def _iteration(master: RestrictedMaster) -> float:
     The longer rows are, the more its factors fill up.
     """
     rows, entries = master.by_variable.shape[0], master.by_variable.nnz
-    return 20.0 + 5e-4 * float(entries) ** 2 / max(1, rows)
+    return 20.0 + 5e-4 * float(entries * entries / max(1, rows))
