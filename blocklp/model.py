@@ -22,6 +22,7 @@ from blocklp.expression import Expression, Parameter, Variable, View, coefficien
 from blocklp.options import hook, lengths, of_type, real, shown, text, without_gradients
 
 if TYPE_CHECKING:
+    from blocklp.linear_program import LinearProgram
     from blocklp.row_expression import RowConstraint
     from blocklp.solution import Solution
     from blocklp.solver import Solver
@@ -173,6 +174,18 @@ class Model:
             f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity; "
             f"certified bounds need finite variable bounds, give the tightest that you know"
         )
+
+    def linear_program(self, instance: int = 0) -> LinearProgram:
+        """Write out the LP of one instance, with the present values of parameters; all types must state their constraints.
+
+        Raises
+        ------
+        ModelError
+            If the model has no objective, or a block type states no constraints.
+        """
+        from blocklp.linear_program import export
+
+        return export(self, instance)
 
     def parameter(self, name: str, shape: int | Sequence[int] = ()) -> Parameter:
         """Declare a cost that may change between solves; multiply it with a variable of the same shape.
