@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from blocklp.finite import FiniteVertices as FiniteVertices
     from blocklp.linear_program import LinearProgram as LinearProgram
     from blocklp.lp.cvxpy_face import CVXPY as CVXPY
+    from blocklp.lp.from_cvxpy import from_cvxpy as from_cvxpy
     from blocklp.lp.linprog import linprog as linprog
     from blocklp.lp.solve import LinearSolution as LinearSolution
     from blocklp.lp.solve import solve_linear_program as solve_linear_program
@@ -84,6 +85,7 @@ else:
             "blocklp.finite": ["FiniteVertices"],
             "blocklp.linear_program": ["LinearProgram"],
             "blocklp.lp.cvxpy_face": ["CVXPY"],
+            "blocklp.lp.from_cvxpy": ["from_cvxpy"],
             "blocklp.lp.linprog": ["linprog"],
             "blocklp.lp.solve": ["LinearSolution", "solve_linear_program"],
             "blocklp.methods": [

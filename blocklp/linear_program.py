@@ -6,6 +6,7 @@ The rows are those that the block types state themselves (:meth:`BlockType.const
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import Constraints
-from blocklp.errors import MissingDependencyError, ModelError, install
+from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
 from blocklp.model import Model
 from blocklp.options import instance_number
 from blocklp.small_lp import TOLERANCE
@@ -73,6 +74,29 @@ class LinearProgram:
             method="highs",
             options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
         )
+
+    def to_mps(self, path: str | Path) -> None:
+        """Write the LP to an MPS file (``.mps``); rows and columns get HiGHS's names, by number.
+
+        Raises
+        ------
+        FormatError
+            If the suffix is another one, or HiGHS cannot write there.
+        MissingDependencyError
+            If highspy is not installed.
+        """
+        try:
+            import highspy
+        except ImportError as error:
+            raise MissingDependencyError(f"LP files are written by the package highspy: {install('highs')}") from error
+        from blocklp.reference import loaded_highs
+
+        if Path(path).suffix != ".mps":
+            raise FormatError(f"{path}: linear programs are written to .mps files; change the suffix")
+        highs = loaded_highs(self)
+        highs.changeObjectiveOffset(self.offset)
+        if highs.writeModel(str(path)) == highspy.HighsStatus.kError:
+            raise FormatError(f"{path}: HiGHS cannot write there; does the folder exist?")
 
     def to_cvxpy(self) -> Any:
         """Return a ``cvxpy.Problem`` whose only variable, ``"x"``, holds all variables.

@@ -27,6 +27,7 @@ from blocklp.scopes import scope_of
 from blocklp.tables import as_html, as_text, listed, of_model
 
 if TYPE_CHECKING:
+    from blocklp.linear_program import LinearProgram
     from blocklp.solution import Solution
     from blocklp.solver import Solver
 
@@ -203,6 +204,18 @@ class Model:
             f"variable {name!r} is unbounded: its {side} bound holds None, NaN or an infinity{where}; "
             f"certified bounds need finite variable bounds, give the tightest that you know"
         )
+
+    def linear_program(self, instance: int = 0) -> LinearProgram:
+        """Write out the LP of one instance, with the present values of parameters; all types must state their constraints.
+
+        Raises
+        ------
+        ModelError
+            If the model has no objective, or a block type states no constraints.
+        """
+        from blocklp.linear_program import export
+
+        return export(self, instance)
 
     def parameter(self, name: str, shape: int | Sequence[int] = ()) -> Parameter:
         """Declare a cost that may change between solves; multiply it with a variable of the same shape.

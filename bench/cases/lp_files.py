@@ -20,8 +20,8 @@ FOLDER = "BLOCKLP_LP_FILES"
 """Environment variable with the folder; the files are not part of the project."""
 
 LIMIT, TOLERANCE = 60.0, 1e-4
-COLUMNS = "file, rows, columns, entries, HiGHS, value, HiGHS seconds, PDLP seconds, blocklp, bound, gap, declared, passes, seconds, findings"
-EMPTY: Record = dict.fromkeys(COLUMNS.split(", "))
+NAMES = ("file", "rows", "columns", "entries", "HiGHS", "value", "HiGHS seconds", "PDLP seconds")
+EMPTY: Record = dict.fromkeys((*NAMES, "blocklp", "bound", "gap", "declared", "passes", "seconds", "findings"))
 """A row that says nothing yet."""
 
 QUICK = "Minimize\n x + 2 y\nSubject To\n a: x + y >= 3\n b: x - y <= 1\nEnd\n"

@@ -97,7 +97,7 @@ class Iterate:
     ended: bool
 
 
-def proximal_points(program: LinearProgram, x: Array, price: Array, steps: int, deadline: Deadline) -> Iterator[Iterate]:
+def proximal_points(program: LinearProgram, x: Array, price: Array, deadline: Deadline) -> Iterator[Iterate]:
     """Proximal points of an LP of minimisation, from a point and prices on.
 
     Parameters
@@ -106,8 +106,6 @@ def proximal_points(program: LinearProgram, x: Array, price: Array, steps: int, 
         A scaled one: costs and sides are about 1.
     x, price : ndarray
         ``(variables,)``, ``(rows,)``: where to start.
-    steps : int
-        Most Newton steps.
     deadline : Deadline
         Asked before every one; a factor that takes longer than is left is not begun.
 
@@ -119,11 +117,10 @@ def proximal_points(program: LinearProgram, x: Array, price: Array, steps: int, 
     newton, sigma, move = _Newton(program, deadline), 1.0, 1.0
     x = np.clip(x, program.lower, program.upper)
     activity = np.clip(program.A @ x, program.row_lower, program.row_upper)
-    while newton.steps < steps:
+    while True:
         before = newton.steps
-        most = min(SLOW, steps - before)
         tolerance = max(EXACT, INEXACT * move)
-        new, reached, price, exact = newton.solve(x, activity, price, sigma, most, tolerance)
+        new, reached, price, exact = newton.solve(x, activity, price, sigma, SLOW, tolerance)
         move = float(np.linalg.norm(new - x) + np.linalg.norm(reached - activity)) / sigma
         x, activity, made = new, reached, newton.steps - before
         ended = exact and tolerance <= EXACT and move <= ENDED

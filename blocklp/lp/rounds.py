@@ -7,7 +7,7 @@ given.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from blocklp.deadline import Deadline
 from blocklp.linear_program import Array, LinearProgram
 from blocklp.lp import passes as passing
 from blocklp.lp.best import Best
-from blocklp.lp.newton import proximal_points, serves, work
+from blocklp.lp.newton import Iterate, proximal_points, serves, work
 from blocklp.lp.scaling import Scaled
 from blocklp.state import State
 from blocklp.status import Status
@@ -68,6 +68,8 @@ class Rounds:
         self._numbers, self._shares = itertools.count(), iter(SHARES)
         self._share = next(self._shares)
         self._state: State | None = None
+        self._iterates: Iterator[Iterate] | None = None  # goes on where it was, unless PDHG has found a better point
+        self._before = 0
         first = np.clip(np.zeros(len(program.c)), program.lower, program.upper), np.zeros(len(program.row_lower))
         self._now = self.scaled.apply(*(first if start is None else start))
         self._residual = residual(self.scaled.program, *self._now)
@@ -101,16 +103,20 @@ class Rounds:
         self.over = True
 
     def _newton(self, steps: int) -> None:
-        made = 0
-        for found in proximal_points(self.scaled.program, *self._now, steps, self.deadline):
-            made, self.over = found.steps, found.ended
+        if self._iterates is None:
+            self._before, self._iterates = 0, proximal_points(self.scaled.program, *self._now, self.deadline)
+        begun = self._before
+        for found in self._iterates:
+            self._before, self.over = found.steps, found.ended
             if self._keep(found.x, found.price):
                 self._state = None
             if self.over or self._residual <= NEAR:
                 self.best.offer(*self.back(*self.scaled.restore(found.x, found.price)))
-            if self.best.gap() <= self.tol:
+            if self.best.gap() <= self.tol or self.over or found.steps - begun >= steps:
                 break
-        self.spent += made
+        else:  # stuck
+            self._iterates = None
+        self.spent += self._before - begun
 
     def _pdhg(self, passes: int) -> None:
         program, near = self.scaled.program, self._residual <= NEAR
@@ -122,7 +128,9 @@ class Rounds:
         x, price = (part[0] for part in passing.points(found))
         self.spent += int(found.passes)
         # The point in hand may be the best feasible one, which is not where the method is.
-        self._state = found.state if self._keep(x, price) else None
+        self._state = None
+        if self._keep(x, price):
+            self._state, self._iterates = found.state, None
         self.best.offer(*self.back(*self.scaled.restore(x, price)))
         self.interrupted = found.status[0] is Status.INTERRUPTED
         if found.status[0] in (Status.OPTIMAL, Status.STALLED, Status.INFEASIBLE):
@@ -150,10 +158,10 @@ def assume_less(best: Best) -> None:
     start = scaled.apply(best.x, best.proof.price)
     if not shift.any() or not serves(shifted) or best.deadline.over():
         return
-    for found in proximal_points(shifted, *start, STEPS, best.deadline):
+    for found in proximal_points(shifted, *start, best.deadline):
         if found.ended or residual(shifted, found.x, found.price) <= best.tol:
             best.offer(*scaled.restore(found.x, found.price))
-        if not len(best.proof.declared):
+        if not len(best.proof.declared) or found.steps >= STEPS:
             return
 
 

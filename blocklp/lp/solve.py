@@ -82,7 +82,7 @@ def solve_linear_program(
     time_limit : float or Deadline
         Seconds for everything.
     passes : int
-        Most passes over the rows, and Newton steps.
+        Most passes over the rows, and Newton steps; a proximal step that is begun ends, after a hundred of these at most.
     presolve : bool
         Whether HiGHS reduces the LP first, where highspy is installed, and looks for rays.
     warm_start : LinearSolution, optional

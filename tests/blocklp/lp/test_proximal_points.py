@@ -39,7 +39,7 @@ def feasible_program(seed: int) -> LinearProgram:
 def ended(program: LinearProgram) -> tuple[np.ndarray, np.ndarray]:
     scaled = Scaled.of(program)
     start = np.clip(np.zeros(len(program.c)), program.lower, program.upper), np.zeros(len(program.row_lower))
-    *_, last = proximal_points(scaled.program, *scaled.apply(*start), 1000, Deadline())
+    *_, last = proximal_points(scaled.program, *scaled.apply(*start), Deadline(20))
     assert last.ended
     return scaled.restore(last.x, last.price)
 
