@@ -41,6 +41,11 @@ class Coupling:
     lengths: Tensor | None
     maps: dict[tuple[int, int], tuple[Linear, Linear]]
 
+    @property
+    def indexed(self) -> bool:
+        """Whether ``index`` says which variable each copy is of: maps that a caller gives alone do not."""
+        return True
+
     @cached_property
     def places(self) -> Tensor:
         """``index`` in unsigned integers, of half the size where they suffice: compiled loops then need not look for a sign."""

@@ -207,9 +207,13 @@ class Decomposition:
 
     @cached_property
     def cost_terms(self) -> tuple[Tensor, Tensor]:
-        r"""Return :math:`\sum_j |c_j| reach_j` and :math:`\sum_j |c_j|`, both ``(batch,)``."""
-        cost = self.cost.abs()
-        return (cost * self.reach).sum(1), cost.sum(1)
+        r"""Return :math:`\sum_j |c_j| reach_j`, with no more reach than rows ask for, and :math:`\sum_j |c_j|`, both ``(batch,)``."""
+        cost, reach = self.cost.abs(), self.reach
+        if self.rows is not None:  # bounds of variables may be far beyond what rows ask for
+            asked = self.rows.asked(cost.shape[1])
+            most = asked.amax(1, keepdim=True)
+            reach = torch.where(most > 0, torch.minimum(reach, torch.where(asked > 0, asked, most)), reach)
+        return (cost * reach).sum(1), cost.sum(1)
 
     def sizes(self, x: Tensor) -> Tensor:
         """Magnitudes of the entries of points, both ``(batch, variables)``, of which errors are small parts.

@@ -179,15 +179,13 @@ def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Non
     inside, normal = basis[:rank], basis[rank:]
     size = 2.0 ** np.frexp(np.abs(table - centre).max(initial=0.0))[1]  # Qhull's tolerances are absolute
     flat = (table - centre) @ inside.T / size
-    if rank == 0:
-        rows, right = np.zeros((0, table.shape[1])), np.zeros(0)
-    elif rank == 1:
-        rows, right = np.vstack([inside, -inside]), size * np.array([flat.max(), -flat.min()])
-        right = right + np.array([1.0, -1.0]) * (inside[0] @ centre)
+    if rank < 2:
+        rows = np.vstack([inside, -inside])
     else:
-        equations = np.unique(np.round(ConvexHull(flat).equations, 12), axis=0)
-        rows = equations[:, :-1] @ inside
-        right = -size * equations[:, -1] + rows @ centre
+        equations = ConvexHull(flat).equations
+        rows = equations[np.unique(np.round(equations, 12), axis=0, return_index=True)[1], :-1] @ inside
+    rows = np.where(np.abs(rows) > 1e-14, rows, 0.0)  # normals have length one
+    right = (table @ rows.T).max(0)  # no vertex is outside
     matrix, equal = np.vstack([rows, normal]), normal @ centre
     nothing = 1e-13 * np.abs(table).max()  # a side that rounding alone has left
     lower, upper = (np.where(np.abs(side) > nothing, side, 0.0) for side in (equal, np.concatenate([right, equal])))

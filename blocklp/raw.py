@@ -239,6 +239,11 @@ class _Maps(Coupling):
     counts: Tensor  # (k, variables)
     rows: Tensor  # (k,)
 
+    @property
+    def indexed(self) -> bool:
+        """Not known."""
+        return False
+
     def spread(self, values: Tensor) -> Tensor:
         """Every copy gets the value of its variable: ``to_dual`` without its division."""
         return self.functions.spread(values * self.counts, self.rows)

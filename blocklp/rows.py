@@ -71,6 +71,18 @@ class CouplingRows:
         """Where the entries of every row begin: ``(rows + 1,)`` int64."""
         return torch.searchsorted(self.row, torch.arange(self.count + 1, device=self.row.device))
 
+    def asked(self, variables: int) -> Tensor:
+        """What the rows ask of each variable, the most of all, as PDHG's steps take it: ``(batch, variables)``, 0 for nothing.
+
+        The variable with the largest entry of a row meets its side alone; others are asked in proportion to their entries.
+        """
+        size = self.entry.abs()
+        largest = size.new_zeros(self.count).scatter_reduce(0, self.row, size, "amax")
+        sides = torch.maximum(*(torch.where(torch.isfinite(s), s.abs(), 0.0) for s in (self.lower, self.upper)))
+        own = sides[:, self.row] * size / torch.where(largest > 0, largest, 1.0)[self.row] ** 2
+        none = own.new_zeros(len(own), variables)
+        return none.scatter_reduce(1, self.column.expand(len(own), -1), own, "amax")
+
     def activity(self, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``, added up from the first entry of a row to its last."""
         return _products(self.entry, self.column, self.row, x, self.count)

@@ -33,6 +33,8 @@ METHODS = (
     "admm",
     "bundle",
     "pdhg",
+    "race",
+    "dantzig-wolfe",
     "proxbc",
     "proxfw",
     "polyak",

@@ -59,7 +59,7 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
         If no method has this name, or it is no method.
     """
     if isinstance(method, Method):
-        return _rowed(method, problem)
+        return _fitting(method, problem)
     if not isinstance(method, str):
         raise OptionError(f"method is {method!r}; give a name or an instance of a method such as Prox()")
     if method == "auto":
@@ -67,19 +67,24 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
             return Prox()
         if not problem.testable:
             few = problem.batch * sum(g.blocks for g in problem.groups if type(g.type) is not Box) <= MASTERED
-            return DantzigWolfe() if problem.rows is not None or (few and available()) else Admm()
+            mastered = few and available() and problem.coupling.indexed
+            return DantzigWolfe() if problem.rows is not None or mastered else Admm()
         rows = problem.rows is not None or any(g.type.by_rows for g in problem.groups)
         return (Race() if available() else Pdhg()) if rows else Admm()
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
-    return _rowed(METHODS[method](), problem)
+    return _fitting(METHODS[method](), problem)
 
 
-def _rowed(method: Method, problem: Decomposition) -> Method:
-    """Refuse rows to methods that know blocks only."""
+def _fitting(method: Method, problem: Decomposition) -> Method:
+    """Refuse rows to methods that know blocks only, and maps to the master, which needs to know the variable of each copy."""
     if problem.rows is not None and not isinstance(method, Pdhg | Race | DantzigWolfe):
         raise OptionError(
             f"method {type(method).__name__} knows blocks only, and the model has rows; choose 'auto', 'pdhg' or 'dantzig-wolfe'"
+        )
+    if isinstance(method, DantzigWolfe) and not problem.coupling.indexed:
+        raise OptionError(
+            "method DantzigWolfe needs scopes by index, and to_dual and to_primal are given alone; choose 'auto' or 'admm'"
         )
     return method
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -219,3 +220,21 @@ def test_large_tables_state_no_constraints() -> None:
 def test_facets_are_computed_once_per_table() -> None:
     rows = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.5]]
     assert FiniteVertices(rows).constraints() is FiniteVertices(rows).constraints()
+
+
+def test_vertices_satisfy_their_own_facets_in_any_unit() -> None:
+    """Relative to sides that are zero too: a triangle at the origin, small integers, any size and place."""
+    draw = np.random.default_rng(0)
+    tables = [np.array([[0.0, 0], [1, 0], [0, 1]]), np.array([[0.0], [3]]), np.array([[0.0, 0, 0], [1, 0, 1], [0, 1, 1]])]
+    tables += [np.unique(draw.integers(-2, 3, (8, int(draw.integers(1, 5)))).astype(float), axis=0) for _ in range(40)]
+    for table in tables:
+        for unit in (1e-6, 1.0, 1e6):
+            stated = FiniteVertices(unit * table).constraints()
+            assert stated is not None
+            point = torch.from_numpy(unit * table)[None]
+            worst = stated.relative_violation(point, torch.full_like(point, float(point.abs().max())))
+            assert float(worst.max()) <= 1e-12, (table, unit)
+            away = point - point.mean(1, keepdim=True)
+            outside = (point + away)[:, away.norm(dim=2).argmax()][:, None]  # of the vertex that is farthest from the mean
+            apart = stated.relative_violation(outside, torch.full_like(outside, float(outside.abs().max())))
+            assert float(apart) > 0.01

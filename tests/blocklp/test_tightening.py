@@ -150,7 +150,9 @@ def test_a_solution_counts_as_the_first_solve():
 
 
 def test_history_goes_on_over_rounds():
-    found = bl.tighten(packing(), triples, bl.Budget(passes=20, blocks=3, rounds=2), history=True, tol=1e-9, passes=100)
+    found = bl.tighten(
+        packing(), triples, bl.Budget(passes=20, blocks=3, rounds=2), history=True, tol=1e-9, passes=100, method="admm"
+    )
     passes = [event.passes for event in found.solution.history]
     assert passes == sorted(passes) and passes[-1] > 60
 

@@ -121,7 +121,7 @@ def test_bad_arguments() -> None:
         Knapsack.ragged([1.0, 2.0, 3.0], [2, 3], 1.0)
     with pytest.raises(ModelError, match="the mass of block 1 of instance 0 is -1; it must be positive"):
         Simplex(3, [1.0, -1.0])
-    with pytest.raises(ModelError, match="already has blocks named"):
+    with pytest.raises(ModelError, match="already has blocks or rows named"):
         m.add(Simplex(2), x[:2], name="a[2]")
         m.add(Simplex.ragged([1, 2, 2]), x, name="a")
     assert [b.name for b in m.blocks] == ["a[2]"]  # none of those that were added before

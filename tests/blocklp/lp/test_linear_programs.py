@@ -124,7 +124,7 @@ def test_bounds_a_million_times_too_wide_make_no_difference() -> None:
     draw, found = np.random.default_rng(0), []
     matrix = sp.random_array((40, 60), density=0.1, rng=draw, data_sampler=lambda size: draw.uniform(0.5, 1, size)).tocsr()
     matrix = matrix[np.diff(matrix.indptr) > 0]
-    for reach in (1e1, 1e3, 1e6, 1e12):
+    for reach in (1e1, 1e3, 1e6, 1e8):  # beyond, rounding of double precision shows
         m = bl.Model()
         x = m.variable("x", 60, lower=0, upper=reach)
         m.add(matrix @ x >= 1)
