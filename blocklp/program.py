@@ -217,8 +217,7 @@ class Program:
             units.append(unit.expand_as(coupling.lower))
             rows.append(sums.activity(torch.ones_like(problem.cost)))
             uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
-            own = _finite(coupling.lower, coupling.upper)[:, coupling.row] * coupling.entry.abs()
-            need = need.scatter_reduce(1, coupling.column.expand(len(need), -1), own.nan_to_num(0.0, 0.0), "amax")
+            need = torch.maximum(need, coupling.asked(need.shape[1]).nan_to_num(0.0, 0.0))
         # Without entries any step is as good.
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
         need = torch.where(need > 0, need, need.amax(1, keepdim=True))
