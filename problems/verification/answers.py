@@ -235,8 +235,11 @@ def try_file(file: Path) -> None:
     there = file.exists()
     if there and not (file.is_file() or file.is_dir()):
         return  # a pipe or a device: opening it may wait for a reader
-    with file.open("ab"):
-        pass
+    try:
+        with file.open("ab"):
+            pass
+    except OSError as error:
+        raise type(error)(error.errno, f"{error.strerror}; choose a place that can be written", str(file)) from error
     if not there:
         file.unlink()
 
