@@ -15,7 +15,7 @@ from blocklp.reference import reference
 
 from .random_models import random_model
 
-MODELS, SHARDS = 5200, 26
+MODELS, SHARDS = 3200, 16
 
 
 def methods(eta: float | None) -> list[object]:
@@ -28,6 +28,8 @@ def methods(eta: float | None) -> list[object]:
         bl.ProxBC(eta),
         bl.ProxFW(eta),
         bl.Pdhg(),
+        bl.Race(),
+        bl.DantzigWolfe(),
         bl.Polyak(),
         bl.Supergradient(),
         bl.Bundle(eta, inner=3),
