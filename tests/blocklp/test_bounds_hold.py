@@ -15,7 +15,7 @@ from blocklp.reference import reference
 
 from .random_models import random_model
 
-MODELS, SHARDS = 3200, 16
+MODELS, SHARDS = 2400, 12
 
 
 def methods(eta: float | None) -> list[object]:
