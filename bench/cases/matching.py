@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 SIZES = ((1_000, 50, 0.1), (10_000, 100, 0.05), (100_000, 1_000, 0.01))
 TOLERANCE = 1e-4
-LIMIT = 300.0
+LIMIT = 100.0
 SMALL = 200_000
 """Edges up to which HiGHS is asked."""
 
