@@ -27,7 +27,8 @@ def main(name: str, seed: str, seconds: str) -> None:
     try:
         found = call(limit)
         status = getattr(found, "status", None) or getattr(getattr(found, "relaxation", None), "status", "")
-        outcome = getattr(status, "name", None) or ", ".join(getattr(s, "name", str(s)) for s in status)
+        several = status if isinstance(status, list | tuple) else [status]
+        outcome = ", ".join(getattr(s, "name", str(s)) for s in several)
     except TimeLimitError:
         outcome = "nothing to return yet"
     print(json.dumps({"seconds": time.perf_counter() - began, "outcome": outcome.lower()}))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.cases.general import cover, unit_commitment
 from bench.registry import Record, case
 from bench.soak import clock, networks, readers
 from bench.soak.trial import Draw
@@ -115,6 +116,13 @@ def _large(draw: Draw, folder: Path) -> list[str]:
     return ["qpbo", str(path), "--quiet", *(["--exact"] if draw.chance(0.5) else []), "--time-limit"]
 
 
+def _linear_program(draw: Draw, folder: Path) -> list[str]:
+    """A covering LP, or one of unit commitment."""
+    model = cover(draw.pick(300, 30_000), 1e6) if draw.chance(0.5) else unit_commitment(draw.pick(50, 1500), 24)
+    model.linear_program().to_mps(folder / "p.mps")
+    return ["lp", str(folder / "p.mps"), "--time-limit"]
+
+
 COMMANDS: dict[str, Command] = {
     "blocklp qpbo": lambda draw, folder: ["qpbo", _maxcut(draw, folder), "--quiet", "--tol", "1e-9", "--time-limit"],
     "blocklp qpbo --tighten": lambda draw, folder: ["qpbo", _maxcut(draw, folder), "--quiet", "--tighten", "--time-limit"],
@@ -125,6 +133,7 @@ COMMANDS: dict[str, Command] = {
     "blocklp mrf": lambda draw, folder: ["mrf", _field(draw, folder), "--quiet", "--tol", "1e-9", "--time-limit"],
     "blocklp mrf --rounds": lambda draw, folder: ["mrf", _field(draw, folder), "--quiet", "--rounds", "20", "--time-limit"],
     "blocklp mrf --exact": lambda draw, folder: ["mrf", _field(draw, folder), "--quiet", "--exact", "--time-limit"],
+    "blocklp lp": _linear_program,
     "blocklp verify": _verify,
     "blocklp verify --no-attack": _bounds,
     "blocklp densecrf": _densecrf,

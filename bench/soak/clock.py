@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import blocklp as bl
+from bench.cases.general import cover, unit_commitment
 from bench.families import grid, polytopes, triangles
 from bench.instances import ba, er
 from bench.soak.trial import Draw, Finding, trial
@@ -56,6 +57,8 @@ CALLS: dict[str, Callable[[Draw], Callable[[float], Any]]] = {
     "solve, polytopes": lambda draw: _solve(polytopes(0, draw.count(3, 8), draw.count(50, 400), 600)),
     "solve, field": lambda draw: _solve(grid(0, draw.count(10, 60), 4)),
     "solve, triangles": lambda draw: _solve(triangles(0, draw.count(20, 45))),
+    "solve, rows": lambda draw: _solve(unit_commitment(draw.count(50, 1500), 24)),
+    "linprog": lambda draw: _linprog(cover(draw.count(300, 30_000), 1e6)),
     "qpbo": lambda draw: (lambda q: lambda s: solve_qpbo(q, time_limit=s, tol=1e-9))(er(draw.count(100, 1500), 0.05, 0)),
     "qpbo, tightened": lambda draw: (lambda q: lambda s: solve_qpbo(q, True, time_limit=s))(er(draw.count(40, 200), 0.2, 0)),
     "qpbo, exactly": lambda draw: (lambda q: lambda s: solve_qpbo_exactly(q, time_limit=s))(er(draw.count(60, 300), 0.2, 0)),
@@ -73,6 +76,14 @@ CALLS: dict[str, Callable[[Draw], Callable[[float], Any]]] = {
 
 def _solve(model: bl.Model) -> Callable[[float], Any]:
     return lambda seconds: model.solve(time_limit=seconds, tol=1e-12, passes=10**6, patience=10**6)
+
+
+def _linprog(model: bl.Model) -> Callable[[float], Any]:
+    program = model.linear_program()
+    equal, above, below = program.sides()
+    assert not len(equal) and not len(above)
+    sides = {"A_ub": -program.A[below], "b_ub": -program.row_lower[below], "bounds": np.stack([program.lower, program.upper], 1)}
+    return lambda seconds: bl.linprog(program.c, **sides, options={"time_limit": seconds, "tol": 1e-12, "maxiter": 10**9})
 
 
 @trial("time limits", "A call comes back by its time limit, wherever it is.", seconds=300)
