@@ -6,6 +6,7 @@ The rows are those that the block types state themselves (:meth:`BlockType.const
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,21 @@ class LinearProgram:
     upper: Array
     offset: float = 0.0
     maximize: bool = False
+
+    @cached_property
+    def by_column(self) -> csr_array:
+        """The matrix transposed, ``(variables, rows)``."""
+        return csr_array(self.A.T)
+
+    @cached_property
+    def sizes(self) -> csr_array:
+        """Magnitudes of the entries, ``(rows, variables)``."""
+        return abs(self.A)
+
+    @cached_property
+    def sizes_by_column(self) -> csr_array:
+        """Magnitudes of the entries, transposed: ``(variables, rows)``."""
+        return abs(self.by_column)
 
     def sides(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """Numbers of the rows that are equations, that have an upper side, and that have a lower side."""

@@ -220,6 +220,8 @@ class Solver:
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
         state = states.take(problem, duals, results.eta, names, results.memory, sign)
+        if not built and names:  # the bound is that of the box, which prices of zero prove
+            state.duals[ROWS] = duals.new_zeros(self.batch, sum(names.values()), 1)
         found = solution(results, state, self, problem.cost, problem.offset)
         if verbose:
             print(found, file=sys.stderr)

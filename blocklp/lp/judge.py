@@ -13,7 +13,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from blocklp.linear_program import Array, LinearProgram
 
@@ -78,10 +77,10 @@ def reduced_costs(program: LinearProgram, price: Array, exact: NDArray[np.bool_]
 
     Of the columns ``exact`` ``(variables,)`` those that are within rounding of zero are added up without any.
     """
-    back = csr_array(program.A.T)
+    back, sizes = program.by_column, program.sizes_by_column
     count, size = np.diff(back.indptr), np.abs(price) if slack is None else np.abs(price) + slack
     reduced = program.c - back @ price
-    doubt = EPS * (count + 2) * (np.abs(program.c) + abs(back) @ size)
+    doubt = EPS * (count + 2) * (np.abs(program.c) + sizes @ size)
     doubt[count == 0] = 0.0
     for j in np.flatnonzero(exact & (np.abs(reduced) <= doubt) & (doubt > 0)):
         own = slice(back.indptr[j], back.indptr[j + 1])
@@ -90,7 +89,7 @@ def reduced_costs(program: LinearProgram, price: Array, exact: NDArray[np.bool_]
         if ((np.abs(high) > SMALLEST) & (np.abs(entry) < LARGEST) & (np.abs(y) < LARGEST) | (high == 0) & (y == 0)).all():
             reduced[j] = math.fsum([program.c[j], *-high, *-low])
             doubt[j] = EPS * abs(reduced[j])
-    doubt += 0.0 if slack is None else (1 + EPS * (count + 2)) * (abs(back) @ slack)
+    doubt += 0.0 if slack is None else (1 + EPS * (count + 2)) * (sizes @ slack)
     return reduced, doubt
 
 
@@ -105,7 +104,7 @@ def _products(a: Array, b: Array) -> tuple[Array, Array]:
 def violation(program: LinearProgram, x: Array) -> float:
     """Largest violation of a row or bound, relative to its side or the terms of the row; to the largest entry where both are zero."""
     largest = np.abs(x).max(initial=0.0)
-    matrix = abs(program.A)
+    matrix = program.sizes
     terms, reach = matrix @ np.abs(x), matrix @ np.full(len(x), largest)
     parts = [
         (program.A @ x, program.row_lower, program.row_upper, terms, reach),

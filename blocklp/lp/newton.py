@@ -59,6 +59,14 @@ DENSE, SMALL, LARGE, WORK = 0.1, 4000, 2e7, 5e7
 """With this part of the products or entries a matrix is taken as a dense one where rows and numbers are no more; most products of one
 that is not small."""
 
+FIRST, FACTORED, DENSER = 500, 2e10, 1.5
+"""Rows of the first part of a matrix that is factored to see how the work grows, most multiplications of a factor of the whole, and
+how many times as many entries as before a matrix has that is looked at anew."""
+
+
+class DenseFactorError(Exception):
+    """A factor would take longer than is left, or than is worth it."""
+
 
 def serves(program: LinearProgram) -> bool:
     """Whether the matrix of the rows is small or sparse enough to be factored again and again."""
@@ -113,6 +121,11 @@ def proximal_points(program: LinearProgram, x: Array, price: Array, deadline: De
     ------
     Iterate
         After every proximal step.
+
+    Raises
+    ------
+    DenseFactorError
+        If a factor would fill up so much that there is no time for it, or never would be.
     """
     newton, sigma, move = _Newton(program, deadline), 1.0, 1.0
     x = np.clip(x, program.lower, program.upper)
@@ -143,6 +156,7 @@ class _Newton:
         whole = np.prod(program.A.shape) <= LARGE and rows <= SMALL and work > DENSE * rows * np.prod(program.A.shape)
         self.dense = np.ascontiguousarray(self.back.toarray()) if whole else None
         self.steps, self.longest, self.stuck = 0, 0.0, False
+        self._entries = 0.0  # of the last matrix of which the work of a factor was estimated
 
     def solve(
         self, x0: Array, s0: Array, price: Array, sigma: float, most: int, tolerance: float
@@ -199,9 +213,30 @@ class _Newton:
             whole = matrix if self.dense is not None else matrix.toarray()
             solve = partial(cho_solve, cho_factor(whole, check_finite=False), check_finite=False)
         else:
-            solve = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}).solve
+            if matrix.nnz > DENSER * self._entries:
+                self._estimate(matrix)
+                self._entries = matrix.nnz
+            solve = _factor(matrix).solve
         found: Array = solve(gradient)
         return np.asarray(found + solve(gradient - matrix @ found))
+
+    def _estimate(self, matrix: csc_array) -> None:
+        """Refuse a factor that would take too long, by those of the first rows and columns, ever twice as many."""
+        size, growth, before = FIRST, 8.0, 0.0
+        while size < matrix.shape[0]:
+            began = self.deadline.elapsed()
+            lengths = np.diff(_factor(csc_array(matrix[:size, :size])).L.indptr).astype(float)
+            seconds, work, times = self.deadline.elapsed() - began, float(lengths @ lengths), matrix.shape[0] / size
+            growth = min(max(work / before, 2.0), 16.0) if before else growth
+            rise = times ** math.log2(growth)
+            if rise * work > FACTORED or min(rise, growth) * seconds > self.deadline.left():
+                raise DenseFactorError
+            size, before = 2 * size, work
+
+
+def _factor(matrix: csc_array) -> Any:
+    """A factor of a symmetric matrix that is positive definite."""
+    return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
 def _length(slope: Callable[[float], float], first: float) -> float:

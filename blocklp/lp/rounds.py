@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from blocklp.deadline import Deadline
 from blocklp.linear_program import Array, LinearProgram
 from blocklp.lp import passes as passing
 from blocklp.lp.best import Best
-from blocklp.lp.newton import Iterate, proximal_points, serves, work
+from blocklp.lp.newton import DenseFactorError, Iterate, proximal_points, serves, work
 from blocklp.lp.scaling import Scaled
 from blocklp.state import State
 from blocklp.status import Status
@@ -69,7 +70,7 @@ class Rounds:
         self._share = next(self._shares)
         self._state: State | None = None
         self._iterates: Iterator[Iterate] | None = None  # goes on where it was, unless PDHG has found a better point
-        self._before = 0
+        self._before, self._factored = 0, serves(program)
         first = np.clip(np.zeros(len(program.c)), program.lower, program.upper), np.zeros(len(program.row_lower))
         self._now = self.scaled.apply(*(first if start is None else start))
         self._residual = residual(self.scaled.program, *self._now)
@@ -85,7 +86,7 @@ class Rounds:
         if not self.program.A.size:
             self._separate()
             return
-        methods: list[tuple[Callable[[int], None], int]] = [(self._newton, STEPS * factor)] if serves(self.program) else []
+        methods: list[tuple[Callable[[int], None], int]] = [(self._newton, STEPS * factor)] if self._factored else []
         methods.append((self._pdhg, PASSES * factor))
         if work(self.program) > PASSES * 2 * self.program.A.nnz:  # a step costs more than all the passes, which leave it less to do
             methods.reverse()
@@ -106,16 +107,19 @@ class Rounds:
         if self._iterates is None:
             self._before, self._iterates = 0, proximal_points(self.scaled.program, *self._now, self.deadline)
         begun = self._before
-        for found in self._iterates:
-            self._before, self.over = found.steps, found.ended
-            if self._keep(found.x, found.price):
-                self._state = None
-            if self.over or self._residual <= NEAR:
-                self.best.offer(*self.back(*self.scaled.restore(found.x, found.price)))
-            if self.best.gap() <= self.tol or self.over or found.steps - begun >= steps:
-                break
-        else:  # stuck
-            self._iterates = None
+        try:
+            for found in self._iterates:
+                self._before, self.over = found.steps, found.ended
+                if self._keep(found.x, found.price):
+                    self._state = None
+                if self.over or self._residual <= NEAR:
+                    self.best.offer(*self.back(*self.scaled.restore(found.x, found.price)))
+                if self.best.gap() <= self.tol or self.over or found.steps - begun >= steps:
+                    break
+            else:  # stuck
+                self._iterates = None
+        except DenseFactorError:
+            self._iterates, self._factored = None, False
         self.spent += self._before - begun
 
     def _pdhg(self, passes: int) -> None:
@@ -135,7 +139,7 @@ class Rounds:
         self.interrupted = found.status[0] is Status.INTERRUPTED
         if found.status[0] in (Status.OPTIMAL, Status.STALLED, Status.INFEASIBLE):
             share = next(self._shares, None)
-            self.over, self._share = share is None and not serves(self.program), share or self._share
+            self.over, self._share = share is None and not self._factored, share or self._share
 
     def _keep(self, x: Array, price: Array) -> bool:
         """Take a point and prices where their residual is the least so far, and say whether it is."""
@@ -158,11 +162,12 @@ def assume_less(best: Best) -> None:
     start = scaled.apply(best.x, best.proof.price)
     if not shift.any() or not serves(shifted) or best.deadline.over():
         return
-    for found in proximal_points(shifted, *start, best.deadline):
-        if found.ended or residual(shifted, found.x, found.price) <= best.tol:
-            best.offer(*scaled.restore(found.x, found.price))
-        if not len(best.proof.declared) or found.steps >= STEPS:
-            return
+    with suppress(DenseFactorError):
+        for found in proximal_points(shifted, *start, best.deadline):
+            if found.ended or residual(shifted, found.x, found.price) <= best.tol:
+                best.offer(*scaled.restore(found.x, found.price))
+            if not len(best.proof.declared) or found.steps >= STEPS:
+                return
 
 
 def residual(program: LinearProgram, x: Array, price: Array) -> float:

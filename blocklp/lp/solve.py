@@ -179,7 +179,7 @@ def _search(
             # Bounds that rows imply may contradict each other, and prices that grow without end are a ray.
             if best.bound == math.inf or (math.isinf(best.primal) and proves_infeasible(least, best.last)):
                 return Status.INFEASIBLE, Status.INFEASIBLE, spent + rounds.spent
-            if rays and math.isinf(best.primal):
+            if rays and math.isinf(best.primal) and not deadline.over():
                 ends = verdict(least, min(deadline.left(), LOOK * (1 + deadline.elapsed())))
                 if ends is not None:
                     return ends, ends, spent + rounds.spent

@@ -128,3 +128,14 @@ def test_wrong_rows_are_refused_by_name() -> None:
     m.minimize(x.sum())
     with pytest.raises(OptionError, match="the model has rows"):
         m.solve(method="admm")
+
+
+def test_rows_that_take_too_long_to_build_have_prices_of_zero() -> None:
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=2)
+    rows = m.add(x.sum() >= 1, name="cover")
+    m.minimize((torch.tensor([1.0, 2.0, -3.0]) * x).sum())
+    found = m.solve(time_limit=1e-9)
+    assert found.status[0] is bl.Status.TIME_LIMIT and -6 - 1e-12 <= float(found.bound[0]) <= -6
+    assert found.price(rows).tolist() == [[0.0]] and found.slack(rows).shape == (1, 1)
+    assert float(m.solve(warm_start=found).bound[0]) == pytest.approx(-6, abs=1e-3)

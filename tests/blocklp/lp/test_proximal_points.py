@@ -14,9 +14,10 @@ from blocklp.errors import NonFiniteError, OptionError
 from blocklp.linear_program import LinearProgram
 from blocklp.lp.closing import closed
 from blocklp.lp.judge import of_sides, proved, reduced_costs, violation
-from blocklp.lp.newton import proximal_points
+from blocklp.lp.newton import DenseFactorError, proximal_points, serves
 from blocklp.lp.rounds import residual
 from blocklp.lp.scaling import Scaled
+from blocklp.lp.solve import solve_linear_program
 
 
 def feasible_program(seed: int) -> LinearProgram:
@@ -142,3 +143,16 @@ def test_no_number_is_refused_by_name(name: str) -> None:
     getattr(program, name)[0] = np.nan
     with pytest.raises(NonFiniteError, match=name):
         bl.solve_linear_program(program)
+
+
+def test_factors_that_would_fill_up_are_not_begun() -> None:
+    draw = np.random.default_rng(0)
+    n = 12_000
+    matrix = sp.random_array((n, 2 * n), density=10 / n, rng=draw, format="csr")
+    box, sides = (np.zeros(2 * n), np.full(2 * n, 1e3)), (draw.uniform(1, 2, n), np.full(n, np.inf))
+    program = LinearProgram(draw.uniform(1, 3, 2 * n), matrix, *sides, *box)
+    assert serves(program)
+    with pytest.raises(DenseFactorError):
+        list(proximal_points(program, box[1], np.zeros(n), Deadline.of(20)))
+    found = solve_linear_program(program, time_limit=2.0, passes=100, presolve=False)
+    assert found.bound <= found.primal and found.seconds < 4
