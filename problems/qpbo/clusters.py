@@ -40,6 +40,9 @@ TRIANGLES, FOUR_CYCLES, FOUR_CLIQUES = "triangles", "four-cycles", "four-cliques
 BASES, CHUNK = 4_000, 1_000
 """Triangles that are extended to cliques of four, and how many of them at once."""
 
+AHEAD = 4
+"""Candidates that are compared with clusters of the model at first, for each of these and of those wanted; then ever more."""
+
 FEW = 0.1
 """Longer cycles are looked for when fewer new clusters than this share of those wanted are violated."""
 
@@ -52,8 +55,9 @@ LONGEST, TIE = 64, 1e-9
 PIECE = 2_000_000
 """Nodes and pairs that shortest paths may pass between two looks at the clock."""
 
-WEDGES = 20_000_000
-"""Most paths of two pairs that are looked at for 4-cycles; dense instances with more have hardly any without a chord."""
+WEDGES, WEDGE = 20_000_000, 1e-6
+"""Most paths of two pairs that are looked at for 4-cycles, as dense instances with more have hardly any without a chord; and seconds
+that one takes."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ def violated_cycles(qubo: Qubo, solution: Solution, most: int, *, time_limit: fl
     deadline = Deadline.of(time_limit)
     kinds: list[Callable[[], Clusters]] = [
         lambda: _triangles(model, pairs, cut, most),
-        lambda: _four_cycles(model, pairs, cut, most),
+        lambda: _four_cycles(model, pairs, cut, most, deadline),
         lambda: _four_cliques(model, pairs, x, cut, most),
     ]
     found: list[Clusters] = []
@@ -205,11 +209,12 @@ def _four_cliques(model: Model, pairs: Pairs, x: Tensor, cut: Tensor, most: int)
     return _new(model, Clusters(FOUR_CLIQUES, FourClique(), scope[best], violation[best]), most)
 
 
-def _four_cycles(model: Model, pairs: Pairs, cut: Tensor, most: int) -> Clusters:
+def _four_cycles(model: Model, pairs: Pairs, cut: Tensor, most: int, deadline: Deadline) -> Clusters:
     """4-cycles without a chord: the shortest even path a-b-c with the shortest odd path a-d-c."""
     near = pairs.adjacency
     nothing = Clusters(FOUR_CYCLES, FourCycle(), torch.zeros(0, 8, dtype=torch.long), torch.zeros(0, dtype=torch.float64))
-    if int((near.degree**2).sum()) > WEDGES:
+    wedges = int((near.degree**2).sum())
+    if wedges > WEDGES or not deadline.affords(WEDGE * wedges):
         return nothing
     # Paths a-b-c with a < c that are no pair, by their ends.
     a, b = torch.repeat_interleave(torch.arange(pairs.n, device=cut.device), near.degree), near.neighbour
@@ -244,7 +249,13 @@ def _four_cycles(model: Model, pairs: Pairs, cut: Tensor, most: int) -> Clusters
 
 def _new(model: Model, clusters: Clusters, most: int) -> Clusters:
     """The first clusters that the model has not got; of those listed several times only one."""
-    chosen = fresh(model, clusters.name, clusters.scope).nonzero()[:most, 0]
+    known = sum(len(b.scope) for b in model.blocks if b.name == clusters.name)
+    ahead, chosen = AHEAD * (known + most), torch.zeros(0, dtype=torch.long)
+    while len(chosen) < most:  # of the best ones only as many as it takes: there may be millions
+        chosen = fresh(model, clusters.name, clusters.scope[:ahead]).nonzero()[:most, 0]
+        if ahead >= len(clusters.scope):
+            break
+        ahead *= 4
     return replace(clusters, scope=clusters.scope[chosen], score=clusters.score[chosen])
 
 
