@@ -24,9 +24,12 @@ from blocklp.errors import OptionError
 from blocklp.rows import CouplingRows
 from blocklp.variable_box import VariableBox
 
-MODULE = "blocklp.program_kernels"
+MODULE, BATCH_MODULE = "blocklp.program_kernels", "blocklp.batch_kernels"
 DIVIDED = 300_000
 """Numbers that a pass over an instance reads from which on threads share it; it then has sums of its own for each of its parts."""
+
+CHUNK, WIDEST, CACHED = 16, 256, 100_000
+"""Instances that the loops for batches take at once: at least, at most, and numbers of all of them that stay in the cache."""
 
 LONG, FEW = 32, 1024
 """Columns from which on one operation adds them up, instead of one for each, where each adds so few numbers at most."""
@@ -104,6 +107,49 @@ class Layout:
         return list(torch.cat(copies).tensor_split(cuts[1:-1]))
 
     @cached_property
+    def by_row(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All rows as one sparse matrix: where each begins ``(rows + 1,)``, and the numbers and variables of its entries."""
+        assert self.targets is not None
+        counts, numbers, columns = [], [], []
+        for start, dim, blocks, rows, _, entry, kind in self.groups.tolist():
+            if kind == 2:
+                first, column = self.sparse
+                counts.append(first.diff())
+                numbers.append(entry + torch.arange(len(column)))
+                columns.append(column)
+                continue
+            of_row = torch.arange(rows)[:, None, None] * dim + torch.arange(dim)
+            own = of_row * blocks + torch.arange(blocks)[:, None] if kind else of_row.expand(-1, blocks, -1)
+            variables = self.targets[0, start : start + dim * blocks].view(dim, blocks).T
+            counts.append(torch.full((rows * blocks,), dim))
+            numbers.append(entry + own.flatten())
+            columns.append(variables.expand(rows, -1, -1).flatten())
+        return _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(columns)
+
+    @cached_property
+    def by_copy(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The transposed rows of every copy in the order of the tiles: its variable, and, as in :attr:`by_row`, its entries."""
+        assert self.targets is not None
+        variables, counts, numbers, duals = ([torch.zeros(0, dtype=torch.long)] for _ in range(4))
+        for number, first, count in self.tiles.tolist():
+            start, dim, blocks, rows, row, entry, kind = self.groups[number].tolist()
+            if kind == 2:
+                begin, end = self.sparse[0][[first, first + count]].tolist()
+                variables.append(self.sparse[1][begin:end])
+                counts.append(torch.ones(end - begin, dtype=torch.long))
+                numbers.append(entry + torch.arange(begin, end))
+                lengths = self.sparse[0][first : first + count + 1].diff()
+                duals.append(row + torch.arange(first, first + count).repeat_interleave(lengths))
+                continue
+            own, r = torch.arange(first, first + count)[:, None], torch.arange(rows)
+            of_row = r * dim + torch.arange(dim)[:, None, None]
+            variables.append(self.targets[0, start : start + dim * blocks].view(dim, blocks)[:, first : first + count].flatten())
+            counts.append(torch.full((dim * count,), rows))
+            numbers.append(entry + (of_row * blocks + own if kind else of_row.expand(-1, count, -1)).flatten())
+            duals.append((row + r * blocks + own).expand(dim, -1, -1).flatten())
+        return torch.cat(variables), _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(duals)
+
+    @cached_property
     def scattered(self) -> Tensor | None:
         """Where each number is added in sums ``(parts * variables)``, in the order of the copies: as ``targets``.
 
@@ -144,6 +190,7 @@ class Program:
     reach: Tensor  # (batch, variables): magnitudes that bounds allow and rows ask for
     size: Tensor  # (batch,) float64: squared length of the point that they are, over inverse column sums
     coupling: CouplingRows | None  # rows beside the blocks, which come after theirs, in units of their own
+    nonzeros: int  # entries of all rows of an instance, those that blocks share counted for each
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
 
@@ -224,7 +271,7 @@ class Program:
         reach = torch.where(need > 0, torch.minimum(reach, need), reach)
         size = in_order(reach.double() / column.double() * reach.double())  # squares may be beyond single precision
         many = max(len(m) for m in matrices)
-        beside = [] if coupling is None else [coupling.entry.expand(many, -1)]
+        beside = [low.new_zeros(many, 0) if coupling is None else coupling.entry.expand(many, -1)]
         entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
         kept_entries, layout = _views(entries, matrices), None
         if low.device.type == "cpu" and not problem.coupling.maps:
@@ -246,6 +293,7 @@ class Program:
             reach,
             size,
             coupling,
+            sum(m[0, :, :, 0].numel() * g.blocks for m, g in zip(matrices, problem.groups, strict=True)) + beside[0].shape[1],
             tuple(numbers),
             layout,
         )
@@ -273,10 +321,20 @@ class Program:
         """The compiled loops, where they serve and pay."""
         return None if self.layout is None else earned(MODULE, self.row.dtype)
 
+    def batch_loops(self, batch: int) -> tuple[ModuleType, int] | None:
+        """The loops for batches of small instances with places in common, and the instances that they take at once."""
+        numbers = self.entries.shape[1] * (len(self.entries) > 1) + 10 * self.row.shape[1] + 9 * self.column.shape[1]
+        width = min(WIDEST, CACHED // max(1, numbers))
+        if self.layout is None or self.layout.targets is None or self.parts > 1 or min(width, batch) < CHUNK:
+            return None
+        found = earned(BATCH_MODULE, self.row.dtype)
+        return None if found is None else (found, width)
+
     def spend(self, seconds: float) -> None:
         """Note how long tensor operations took where loops would have served."""
         if self.layout is not None:
             spend(MODULE, self.row.dtype, seconds)
+            spend(BATCH_MODULE, self.row.dtype, seconds)
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``."""
@@ -430,6 +488,11 @@ class Program:
         largest = torch.linalg.eigvalsh(table.nan_to_num(0.0, 0.0, 0.0))[:, -1].clamp(min=0)
         norm = (largest.sqrt() * MARGIN).clamp(max=1).to(root)
         return torch.where(finite & (norm > 0), norm, torch.ones_like(norm))
+
+
+def _starts(counts: Tensor) -> Tensor:
+    """Where each of some pieces begins, and where the last one ends."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:

@@ -258,7 +258,7 @@ def _step_of_rows(group: Any, first: int, count: int, own: Any, length: Any, roo
 
 
 @compile(nogil=True, error_model="numpy")
-def _decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: Any, many: int, sums: Any, verdict: Any) -> None:
+def decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: Any, many: int, sums: Any, verdict: Any) -> None:
     """Whether an epoch ends after so many passes, and the weight of the next one; ``sums`` are of ``many`` tiles, then variables."""
     eta, age, residual, first, weight = scalars
     verdict[b] = _STORED if stored else _AS_IT_GOES
@@ -344,7 +344,7 @@ def _stage(
             count = min(TILE, size - first)
             _step_of_variables(first, count, x, variables[3], room, sums[len(tiles) + first // TILE])
     elif kind == 3 and part == 0:
-        _decide(b, passed, look, stored, rules, scalars, len(tiles), sums, verdict)
+        decide(b, passed, look, stored, rules, scalars, len(tiles), sums, verdict)
     elif kind == 4 and verdict[b] != _AS_IT_GOES:
         restarted, back = verdict[b] == _RESTARTED, one / (age + one)
         first, last = _share(part, parts, size), _share(part + 1, parts, size)

@@ -30,6 +30,7 @@ from torch import Tensor
 from blocklp.block import Constraints
 from blocklp.box import BOX
 from blocklp.decomposition import Decomposition, Group
+from blocklp.rows import CouplingRows
 from blocklp.shrinking import shrinking
 from blocklp.small_lp import PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
 
@@ -271,17 +272,14 @@ class RestrictedMaster:
             self._elastic(first, lower[:among], upper[:among])
 
     def _asked(self, most: float) -> Array:
-        """What rows ask of each variable, the most of all: their sides, in units of their largest entry, times that of the variable.
+        """What rows ask of each variable (:meth:`CouplingRows.asked`).
 
         ``most`` where none asks for anything, or what others are asked for where that is zero.
         """
-        sides = (np.where(np.isfinite(side), np.abs(side), 0.0) for side in (self.row_lower, self.row_upper))
-        size = abs(self.by_variable)
-        if not size.nnz:
-            return np.full(len(self.cost), most or np.inf)
-        largest = size.max(axis=1).toarray().reshape(-1)
-        scaled = np.maximum(*sides) / np.where(largest > 0, largest, np.inf) ** 2
-        asked = size.multiply(scaled[:, None]).tocsr().max(axis=0).toarray().reshape(-1)
+        entries = self.by_variable.tocoo()
+        row, column = (torch.from_numpy(t.astype(np.int64)) for t in (entries.row, entries.col))
+        sides = (torch.from_numpy(side)[None] for side in (self.row_lower, self.row_upper) * 2)
+        asked = CouplingRows(row, column, torch.from_numpy(entries.data), *sides).asked(len(self.cost))[0].numpy()
         return np.where(asked > 0, asked, most or asked.max(initial=0.0) or np.inf)
 
     def _bound(self, copies: Numbers, entry: Array) -> None:

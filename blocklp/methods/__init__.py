@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from blocklp.box import Box
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
@@ -63,17 +65,30 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     if not isinstance(method, str):
         raise OptionError(f"method is {method!r}; give a name or an instance of a method such as Prox()")
     if method == "auto":
-        if any(isinstance(g.type, FactoredBlock) for g in problem.groups):
-            return Prox()
-        if not problem.testable:
-            few = problem.batch * sum(g.blocks for g in problem.groups if type(g.type) is not Box) <= MASTERED
-            mastered = few and available() and problem.coupling.indexed
-            return DantzigWolfe() if problem.rows is not None or mastered else Admm()
-        rows = problem.rows is not None or any(g.type.by_rows for g in problem.groups)
-        return (Race() if available() else Pdhg()) if rows else Admm()
+        chosen, reason = _chosen(problem)
+        logging.getLogger("blocklp").info("method auto: %s, %s", type(chosen).__name__, reason)
+        return chosen
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
     return _fitting(METHODS[method](), problem)
+
+
+def _chosen(problem: Decomposition) -> tuple[Method, str]:
+    """What ``"auto"`` takes, and why, as the log says it."""
+    if any(isinstance(g.type, FactoredBlock) for g in problem.groups):
+        return Prox(), "for there are blocks made of parts"
+    silent = sorted({g.type.name for g in problem.groups if g.constraints is None})
+    if silent:
+        which = f"for {', '.join(silent)} state no constraints"
+        blocks = problem.batch * sum(g.blocks for g in problem.groups if type(g.type) is not Box)
+        if problem.rows is not None or (blocks <= MASTERED and available() and problem.coupling.indexed):
+            return DantzigWolfe(), f"{which}, and a restricted master finds points for any oracle"
+        return Admm(), f"{which}, and there is no restricted master for {blocks:,} blocks, for scopes by maps, or without HiGHS"
+    by_rows = sorted({g.type.name for g in problem.groups if g.type.by_rows})
+    if problem.rows is None and not by_rows:
+        return Admm(), "for all types are dealt with by their oracles"
+    which = f"for {' and '.join(by_rows or ['rows beside the blocks'])} are dealt with by rows"
+    return (Race(), f"{which}, with turns of the simplex method") if available() else (Pdhg(), f"{which}, and there is no HiGHS")
 
 
 def _fitting(method: Method, problem: Decomposition) -> Method:

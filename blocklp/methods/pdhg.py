@@ -145,23 +145,34 @@ class Pdhg(Method):
         program = state.program
         layout, batch = program.layout, len(state.eta)
         assert layout is not None
+        limits = torch.tensor((self.sufficient**2, self.necessary**2, self.artificial, self.every, self.reach), dtype=torch.float64)
+        given = problem.cost, program.box.lower, program.box.upper, program.column
+        rows = program.lower, program.upper, program.row, program.length
+        own = tuple(t for part in zip(state.now, state.first, state.bar, strict=True) for t in part)
+        scalars = state.eta, state.age, state.residual, state.first_residual, state.weight
+        if (found := program.batch_loops(batch)) is not None:
+            batch_loops, width = found
+            table = layout.groups, layout.tiles
+            numbers = layout.by_row, layout.by_copy, program.entries, given, rows, own, state.pulled, scalars
+            batch_loops.passes(-(-batch // width), width, many, state.passes, limits, table, *numbers)
+            note(batch_loops, state.eta.dtype)
+            return replace(state, passes=state.passes + many)
         sums = torch.empty(batch, len(layout.tiles) + tiles(problem.coupling.variables), 3, dtype=torch.float64)
-        limits = self.sufficient**2, self.necessary**2, self.artificial, self.every, self.reach
         loops.passes(
             batch if batch > 1 else program.parts,
             torch.zeros(TURNS, dtype=torch.long),
             program.parts,
             many,
             state.passes,
-            torch.tensor(limits, dtype=torch.float64),
+            limits,
             (layout.groups, layout.tiles, layout.sparse),
             problem.coupling.places,
             program.entries,
-            (problem.cost, program.box.lower, program.box.upper, program.column),
-            (program.lower, program.upper, program.row, program.length),
-            tuple(t for own in zip(state.now, state.first, state.bar, strict=True) for t in own),
+            given,
+            rows,
+            own,
             state.pulled,
-            (state.eta, state.age, state.residual, state.first_residual, state.weight),
+            scalars,
             torch.zeros(batch, dtype=torch.long),
             sums,
         )

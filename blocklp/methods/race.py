@@ -1,9 +1,10 @@
 r"""PDHG, and the simplex method on the whole LP for instances on which PDHG is slow.
 
 First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production plans with fixed costs,
-long chains of rows), which the simplex method solves at once.  After 100 passes, 200, 400 and so on, instances whose gap is above
-:math:`10^{-passes / 200}` are given to HiGHS for some of the work that their passes took, four times as much where LPs are small and
-ever less where they are large.  It is counted in iterations, not in seconds: what is chosen does not depend on the machine.
+long chains of rows), which the simplex method solves at once.  After 100 passes, 200, 400 and so on, instances are given to HiGHS
+for some of the work that their passes took, four times as much where LPs are small and ever less where they are large: those whose
+gap is above :math:`10^{-passes / 200}`, and those for which that is enough as a rule.  It is counted in iterations, not in seconds:
+what is chosen does not depend on the machine, nor on what is beside an instance in its batch.
 
 The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.restricted_master`).  Its duals are
 multipliers like any others: the engine evaluates them, and believes nothing.
@@ -13,6 +14,7 @@ Where HiGHS does not end in time, it goes on from there at the next turn, and PD
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +25,7 @@ from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.dantzig_wolfe import Column, Columns
 from blocklp.methods.pdhg import Pdhg, PdhgState
+from blocklp.program import Program
 from blocklp.restricted_master import RestrictedMaster
 
 
@@ -49,6 +52,8 @@ class Race(Method):
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     most, level = 4.0, 600_000  # the simplex method's share of the work: at most, and the numbers of a pass at which it is 1
+    usual = 1.5  # iterations that the simplex method takes for each row, as a rule
+    least = 10_000  # numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less
 
     def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> RaceState:
         """PDHG's start."""
@@ -92,21 +97,25 @@ class Race(Method):
             state = replace(state, solved=torch.zeros_like(state.solved))
         if passes < state.turn or work > self.largest:
             return state
-        slow = ~(gap <= 10.0 ** (-passes / self.decade)) & ~state.ended
+        share = min(self.most, self.level / max(1, work))
+        iterations = int(share * passes * (10 + 1e-2 * work) / _iteration(problem.program))
+        enough = work >= self.least and iterations >= self.usual * problem.program.row.shape[1]
+        given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
         state = replace(state, turn=self.growth * passes)
-        if not bool(slow.any()) or problem.deadline.over():
+        if not bool(given.any()) or problem.deadline.over():
             return state
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i), 0.0) for i in range(problem.batch)))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
-        share = min(self.most, self.level / max(1, work))
-        for i in slow.nonzero()[:, 0].tolist():
+        for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
-            found = master.solve(problem.deadline.left(), int(share * passes * (10 + 1e-2 * work) / _iteration(master)))
+            found = master.solve(problem.deadline.left(), iterations)
             if found is not None:
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
+        told = passes, int(solved.sum()), int(given.sum()), iterations
+        logging.getLogger("blocklp").info("pass %d: the simplex method solved %d of %d instances, %d iterations each", *told)
         ended = state.ended | solved
         return replace(state, masters=masters, solved=solved, ended=ended, answer=(duals, points), fresh=bool(solved.any()))
 
@@ -118,10 +127,9 @@ class Race(Method):
         )
 
 
-def _iteration(master: RestrictedMaster) -> float:
+def _iteration(program: Program) -> float:
     """Microseconds of an iteration of the simplex method where a pass takes 10 and 0.01 a number: only their ratio counts.
 
     The longer rows are, the more its factors fill up.
     """
-    rows, entries = master.by_variable.shape[0], master.by_variable.nnz
-    return 20.0 + 5e-4 * float(entries * entries / max(1, rows))
+    return 20.0 + 5e-4 * float(program.nonzeros**2 / max(1, program.row.shape[1]))
