@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from blocklp.expression import View as View
     from blocklp.factored import FactoredBlock as FactoredBlock
     from blocklp.finite import FiniteVertices as FiniteVertices
+    from blocklp.handles import Blocks as Blocks
     from blocklp.linear_program import LinearProgram as LinearProgram
-    from blocklp.lp.cvxpy_face import CVXPY as CVXPY
+    from blocklp.lp.faces import CVXPY as CVXPY
+    from blocklp.lp.faces import PuLP as PuLP
     from blocklp.lp.from_cvxpy import from_cvxpy as from_cvxpy
     from blocklp.lp.linprog import linprog as linprog
     from blocklp.lp.solve import LinearSolution as LinearSolution
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from blocklp.methods import Race as Race
     from blocklp.methods import Smooth as Smooth
     from blocklp.methods import Supergradient as Supergradient
-    from blocklp.model import Blocks as Blocks
     from blocklp.model import Model as Model
     from blocklp.nodes import NodeBounds as NodeBounds
     from blocklp.nodes import Nodes as Nodes
@@ -84,7 +85,7 @@ else:
             "blocklp.factored": ["FactoredBlock"],
             "blocklp.finite": ["FiniteVertices"],
             "blocklp.linear_program": ["LinearProgram"],
-            "blocklp.lp.cvxpy_face": ["CVXPY"],
+            "blocklp.lp.faces": ["CVXPY", "PuLP"],
             "blocklp.lp.from_cvxpy": ["from_cvxpy"],
             "blocklp.lp.linprog": ["linprog"],
             "blocklp.lp.solve": ["LinearSolution", "solve_linear_program"],
@@ -104,7 +105,8 @@ else:
                 "Smooth",
                 "Supergradient",
             ],
-            "blocklp.model": ["Blocks", "Model"],
+            "blocklp.handles": ["Blocks"],
+            "blocklp.model": ["Model"],
             "blocklp.nodes": ["NodeBounds", "Nodes"],
             "blocklp.progress": ["Progress"],
             "blocklp.ragged": ["Ragged"],

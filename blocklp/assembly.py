@@ -17,16 +17,18 @@ from torch import Tensor
 
 from blocklp.block import BlockType
 from blocklp.box import BOX, Box
+from blocklp.coefficients import coefficients
 from blocklp.coupling import Coupling, Linear
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import ModelError, OptionError, OracleError, UnknownNameError
-from blocklp.expression import Expression, Values, View, coefficients
+from blocklp.expression import Expression, Values, View
 from blocklp.extents import extent
-from blocklp.model import Blocks, Model, name_of_size
+from blocklp.handles import Blocks, name_of_size
 from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import of_type, shown
 from blocklp.rows import CouplingRows
+from blocklp.statement import Statement
 
 Bounds = Mapping[Any, object]
 """Variables, views or names to tuples (lower, upper), or to a number or tensor at which they are fixed."""
@@ -35,7 +37,7 @@ BUILDING = "building the problem"
 """What is being done when a deadline passes here."""
 
 
-def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device, deadline: Deadline) -> Decomposition:
+def assemble(models: Sequence[Statement], bounds: Bounds, width: int, device: torch.device, deadline: Deadline) -> Decomposition:
     """Build groups, coupling and counts of models for some bounds, with ``width`` variables and costs that are zero.
 
     The variables of several models are padded by one at least, which is that of blocks that only pad.  A variable gets a box if it is
@@ -78,7 +80,7 @@ def assemble(models: Sequence[Model], bounds: Bounds, width: int, device: torch.
     return replace(made, rows=_rows(models[0], made)) if models[0].rows else made
 
 
-def _rows(model: Model, problem: Decomposition) -> CouplingRows:
+def _rows(model: Statement, problem: Decomposition) -> CouplingRows:
     """All rows of a model, which compiles alone, within the bounds of its variables."""
     from scipy.sparse import coo_array, vstack  # which takes as long to import as a small model takes to solve
 
@@ -94,7 +96,7 @@ def _rows(model: Model, problem: Decomposition) -> CouplingRows:
     return CouplingRows.build(row_, column, entry, lower, upper, problem.lower, problem.upper)
 
 
-def _by_size(models: Sequence[Model]) -> Iterator[tuple[Blocks, ...]]:
+def _by_size(models: Sequence[Statement]) -> Iterator[tuple[Blocks, ...]]:
     """Blocks of one name and size, of every model; those of several sizes get a group for each (:func:`name_of_size`).
 
     A model without blocks of a size has none of them, of the type that another one has.
@@ -111,7 +113,7 @@ def _by_size(models: Sequence[Model]) -> Iterator[tuple[Blocks, ...]]:
             yield same
 
 
-def unblocked(models: Sequence[Model], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
+def unblocked(models: Sequence[Statement], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
     """Return what :func:`assemble` does, but without the blocks: the least that there is to know of models."""
     instances = _Instances(models, width, Deadline())
     lower, upper = instances.bounds(bounds)
@@ -158,8 +160,7 @@ def _decomposed(
     nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
     farther = instances.own(instances.beyond).to(device) if bool(instances.beyond.any()) else None
     grid = instances.grid(device)
-    made = Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, grid, sharing=several, beyond=farther)
-    return made.in_parts()
+    return Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, grid, sharing=several, beyond=farther)
 
 
 def costs(objectives: Sequence[Expression], width: int, values: Values | None) -> tuple[Tensor, Tensor]:
@@ -174,7 +175,7 @@ def costs(objectives: Sequence[Expression], width: int, values: Values | None) -
 class _Instances:
     """The instances of models, one after the other: those of several models have a row each, those of a single one may share it."""
 
-    def __init__(self, models: Sequence[Model], width: int, deadline: Deadline) -> None:
+    def __init__(self, models: Sequence[Statement], width: int, deadline: Deadline) -> None:
         self.deadline = deadline
         self.models, self.batches, self.several = models, [m.batch for m in models], len(models) > 1
         self.batch = sum(self.batches)
@@ -288,7 +289,7 @@ class _Instances:
         return first.with_data(**joined) if joined else first
 
 
-def variable_bounds(model: Model, bounds: Bounds) -> tuple[Tensor, Tensor]:
+def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
     """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave.
 
     Raises
@@ -322,7 +323,7 @@ def variable_bounds(model: Model, bounds: Bounds) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def _named(model: Model, key: object) -> View:
+def _named(model: Statement, key: object) -> View:
     """The entries that a key of bounds speaks of."""
     if isinstance(key, str):
         if key not in model.variables:
@@ -344,14 +345,14 @@ def _check_maps(name: str, maps: tuple[Linear, Linear], copies: int, batch: int,
             raise OracleError(f"{function} of {name!r} returned {what}; for {(batch, given)} it must return a tensor {(batch, must)}")
 
 
-def _joined(model: Model, side: str) -> Tensor:
+def _joined(model: Statement, side: str) -> Tensor:
     """Bounds of all variables, ``(batch, variables)``, or ``(1, variables)`` where instances of the model agree."""
     parts = [bound.reshape(bound.shape[0], -1) for bound in (getattr(v, side) for v in model.variables.values())]
     rows = max(p.shape[0] for p in parts)
     return torch.cat([p.expand(rows, -1) for p in parts], 1)
 
 
-def _parts(model: Model, side: str) -> list[Tensor]:
+def _parts(model: Statement, side: str) -> list[Tensor]:
     """Bounds of all variables of all instances of a model, one after the other, in parts."""
     if model.batch == 1:
         return [getattr(v, side).reshape(-1) for v in model.variables.values()]

@@ -179,7 +179,7 @@ def passes(
     """So many passes of :class:`blocklp.methods.pdhg.Pdhg` after those before; all that changes is written over.
 
     A unit is a chunk of ``width`` instances.  ``by_row`` holds the rows of the matrix and ``by_copy`` those of its transpose, one for
-    each copy, with the variable that it belongs to (:attr:`blocklp.program.Layout.by_row`); other arguments are those of
+    each copy, with the variable that it belongs to (:attr:`blocklp.row_layout.Layout.by_row`); other arguments are those of
     :func:`blocklp.program_kernels.passes`.
     """
     groups, tiles = layout

@@ -27,8 +27,9 @@ from blocklp.box import Box
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.exact import Exact, rounded_down
 from blocklp.finite import FiniteVertices
+from blocklp.handles import ROWS, Blocks
 from blocklp.linear_program import Array, LinearProgram, block_rows
-from blocklp.model import ROWS, Blocks, Model
+from blocklp.model import Model
 from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import named_row, numbers, of_type
 from blocklp.row_constraint import RowConstraint

@@ -10,7 +10,8 @@ from torch import Tensor
 from blocklp import probes
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.errors import ModelError, OracleError
-from blocklp.model import Blocks, Model
+from blocklp.handles import Blocks
+from blocklp.model import Model
 from blocklp.options import of_type, whole
 
 

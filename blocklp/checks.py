@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from blocklp.block import relative_excess
-from blocklp.bounds import block_terms, charged, corrected, safe, summed
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import put, where
 from blocklp.nearest import nearest
+from blocklp.plan import Plan
+from blocklp.valid_bounds import block_terms, charged, corrected, safe, summed
 
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
@@ -29,7 +30,7 @@ MENDING = 150
 """Passes for that."""
 
 
-def improve(problem: Decomposition, duals: Tensor, primal: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, Tensor]:
+def improve(plan: Plan, duals: Tensor, primal: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, Tensor]:
     """Evaluate multipliers ``(batch, copies)`` of any precision, their residual shared where it matters; keep the best so far.
 
     They are written over the best multipliers given, as they come: :func:`certified` shares what is left in the end.  ``primal``
@@ -40,7 +41,8 @@ def improve(problem: Decomposition, duals: Tensor, primal: Tensor, best: Tensor,
     bound, best : Tensor
         ``(batch,)`` float64: the corrected bound, and the best one.
     """
-    if (loops := problem.loops) is not None and loops.only is not None:
+    problem = plan.problem
+    if (loops := plan.loops) is not None and loops.only is not None:
         only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
         table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, only.largest, only.rest)
         layout = (group.start, group.blocks, only.filled, loops.used, only.met)
@@ -74,7 +76,7 @@ def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> Tens
     return torch.where(better, bound, best)
 
 
-def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share the residual of multipliers ``(batch, copies)`` float64 among the copies, and evaluate them.
 
     Returns
@@ -82,7 +84,8 @@ def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Te
     duals, bound, safe : Tensor
         ``(batch, copies)``, ``(batch,)``, ``(batch,)`` float64: the multipliers, their corrected and their rigorous bound.
     """
-    if (loops := problem.loops) is None or loops.alone is None:
+    problem = plan.problem
+    if (loops := plan.loops) is None or loops.alone is None:
         shared = problem.recentred(duals)
         return shared, corrected(problem, shared, problem.value(shared)), safe(problem, shared)
     number, find = loops.alone
@@ -97,7 +100,7 @@ def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def offer(
-    problem: Decomposition, mean: Tensor, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    plan: Plan, mean: Tensor, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Keep the primal points that the means of copies give where they are feasible and better than the best so far.
 
@@ -108,8 +111,8 @@ def offer(
     primal, x : Tensor
         ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is feasible.
     """
-    found, made = point(problem, mean, tolerance)
-    return prefer(problem, found, None if made else points, tolerance, bound, primal, x)
+    found, made = point(plan, mean, tolerance)
+    return prefer(plan, found, None if made else points, tolerance, bound, primal, x)
 
 
 def floor(problem: Decomposition, x: Tensor) -> Tensor:
@@ -123,13 +126,14 @@ def floor(problem: Decomposition, x: Tensor) -> Tensor:
     return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest), ROUNDED * terms[0])
 
 
-def offer_mean(problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
-    """The same in compiled loops, for means of any precision.
+def offer_mean(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
+    """Keep the primal points that means of copies of any precision give where they are better, in compiled loops.
 
     The best values and points are written over those given; products are not those of the points before :func:`complete` is called.
     """
-    assert problem.loops is not None and problem.loops.only is not None
-    only, grid = problem.loops.only, problem.grid
+    problem = plan.problem
+    assert plan.loops is not None and plan.loops.only is not None
+    only, grid = plan.loops.only, problem.grid
     group, steps = problem.groups[only.group], torch.zeros_like(problem.counts) if grid is None else grid
     table = (problem.coupling.places, problem.cost, problem.offset, problem.lower, problem.upper, steps)
     layout = (group.start, group.blocks, only.filled, only.ends, only.met, only.private, only.narrow)
@@ -139,18 +143,17 @@ def offer_mean(problem: Decomposition, mean: Tensor, tolerance: float, bound: Te
     only.find("completed")(units, turns, parts, totals, found, only.live, *layout, *table, *state)
 
 
-def complete(problem: Decomposition, rows: Tensor, x: Tensor) -> None:
+def complete(plan: Plan, rows: Tensor, x: Tensor) -> None:
     """Add products to the primal points ``(batch, variables)`` that compiled loops kept of some instances ``(k,)``."""
-    assert problem.loops is not None and problem.loops.only is not None
-    only = problem.loops.only
+    problem = plan.problem
+    assert plan.loops is not None and plan.loops.only is not None
+    only = plan.loops.only
     group = problem.groups[only.group]
     layout = (group.start, group.blocks, only.filled, problem.coupling.places, problem.cost)
     only.find("products")(len(rows) * tiles(group.blocks), rows, *layout, x)
 
 
-def mend(
-    problem: Decomposition, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def mend(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Make feasible what promises a better primal point and is almost feasible, and keep it where it is better.
 
     Returns
@@ -158,18 +161,19 @@ def mend(
     primal, x, spent : Tensor
         ``(batch,)``, ``(batch, variables)`` float64, and the passes that this took ``(batch,)`` int64.
     """
+    problem = plan.problem
     spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
-    if not problem.testable or problem.deadline.over():
+    if not problem.testable or plan.deadline.over():
         return primal, x, spent
-    found, _ = point(problem, mean, tolerance)
+    found, _ = point(plan, mean, tolerance)
     due = nearer(problem.primal_value(found), primal, bound) & torch.isfinite(found).all(1)
     if bool(due.any()):
-        worst = violation(problem, found)
+        worst = violation(plan, found)
         due &= (worst > tolerance) & (worst <= ALMOST)
     rows = due.nonzero()[:, 0]
     if not len(rows):
         return primal, x, spent
-    part = problem if len(rows) == problem.batch else problem.select(rows)
+    part = plan if len(rows) == problem.batch else plan.select(rows)
     try:
         mended, passes = nearest(part, found[rows], tolerance / 2, MENDING)
     except TimeLimitError:  # no time is left to write the rows out
@@ -179,9 +183,10 @@ def mend(
 
 
 def prefer(
-    problem: Decomposition, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    plan: Plan, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The better of points found and the best so far; ``points`` are copies that must agree with what was found."""
+    problem = plan.problem
     value = problem.primal_value(found)
     better = nearer(value, primal, bound)
     if points is not None:
@@ -189,16 +194,17 @@ def prefer(
         slack = problem.coupling.spread(tolerance * problem.sizes(found))
         better &= ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
     if bool(better.any()):
-        better &= feasible(problem, found, tolerance)
+        better &= feasible(plan, found, tolerance)
     first = better | torch.isinf(primal)
     return torch.where(better, value, primal), torch.where(first[:, None], found, x)
 
 
-def point(problem: Decomposition, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
+def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
     """Means of copies ``(batch, variables)`` float64 within bounds, completed where types can, and whether they were.
 
     With a grid the rounded point is preferred where it is feasible and no worse.
     """
+    problem = plan.problem
     x = torch.minimum(torch.maximum(mean, problem.lower), problem.upper)
     made = problem.completed(x)
     if made is None:
@@ -208,13 +214,13 @@ def point(problem: Decomposition, mean: Tensor, tolerance: float) -> tuple[Tenso
         rounded = problem.completed(torch.minimum(torch.maximum(near, problem.lower), problem.upper))
         assert rounded is not None
         value, other = problem.primal_value(made), problem.primal_value(rounded)
-        made = where((other < value + NOTICED * value.abs()) & feasible(problem, rounded, tolerance), rounded, made)
+        made = where((other < value + NOTICED * value.abs()) & feasible(plan, rounded, tolerance), rounded, made)
     return made, True
 
 
-def feasible(problem: Decomposition, x: Tensor, tolerance: float) -> Tensor:
+def feasible(plan: Plan, x: Tensor, tolerance: float) -> Tensor:
     """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
-    return (violation(problem, x) <= tolerance) & torch.isfinite(x).all(1)
+    return (violation(plan, x) <= tolerance) & torch.isfinite(x).all(1)
 
 
 def nearer(value: Tensor, primal: Tensor, bound: Tensor) -> Tensor:
@@ -225,14 +231,18 @@ def nearer(value: Tensor, primal: Tensor, bound: Tensor) -> Tensor:
     return (value - bound).abs() < (primal - bound).abs() - NOTICED * value.abs()
 
 
-def violation(problem: Decomposition, x: Tensor) -> Tensor:
+def violation(plan: Plan, x: Tensor) -> Tensor:
     """Largest violation of bounds and stated constraints by points ``(batch, variables)``: ``(batch,)``.
 
     Each is relative to the side that is violated or to the terms of the row, whichever is more (:meth:`Constraints.violation`).
     """
-    size = problem.sizes(x)
-    worst = relative_excess(problem.lower - x, problem.lower.abs(), x.abs(), size)
-    worst = torch.maximum(worst, relative_excess(x - problem.upper, problem.upper.abs(), x.abs(), size)).amax(1)
+    problem = plan.problem
+    size, program = problem.sizes(x), plan.written
+    lower, upper = (problem.lower, problem.upper) if program is None else (program.box.lower, program.box.upper)
+    worst = relative_excess(lower - x, lower.abs(), x.abs(), size)
+    worst = torch.maximum(worst, relative_excess(x - upper, upper.abs(), x.abs(), size)).amax(1)
+    if program is not None:  # all rows at once
+        return torch.maximum(worst, program.violation(problem, x))
     if problem.rows is not None:
         worst = torch.maximum(worst, problem.rows.violation(x, size))
     copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)

@@ -8,27 +8,15 @@ r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, Rows, pick
-from blocklp.box import Box
 from blocklp.coupling import Coupling
-from blocklp.deadline import Deadline
 from blocklp.rows import CouplingRows
-
-DIVIDED = 300_000
-"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
-
-MOST_PARTS = 8
-
-if TYPE_CHECKING:
-    from blocklp.loops import Loops
-    from blocklp.program import Program
 
 
 @dataclass(frozen=True)
@@ -84,11 +72,6 @@ class Group:
     def shares(self) -> bool:
         """Whether its blocks have variables in common with others."""
         return bool(self.curved.any())
-
-    @cached_property
-    def looped(self) -> bool:
-        """Whether its type names compiled loops."""
-        return self.type.loops(self.curved) is not None
 
     def rows(self, copies: Tensor) -> Tensor:
         """Copies as stored: ``(batch, dim, blocks)``, a view."""
@@ -148,20 +131,12 @@ class Decomposition:
         ``(batch or 1, variables)``: number of copies :math:`N_j` (at least 1).
     grid : Tensor or None
         ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables that are not.
-    loops : Loops or None
-        Compiled loops that a solve decided to use.
     sharing : Tensor or None
         ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved` would be for each alone.
-    divided : tuple or None
-        Parts in which large instances are summed, and one past the last variable that these share (:meth:`in_parts`).
-    programs : dict
-        What :attr:`program` wrote out last, by precision; copies with other costs share it.
     rows : CouplingRows or None
         Rows beside the blocks; their prices come after the copies of the blocks.
     beyond : Tensor or None
         ``(batch or 1, variables)``: largest magnitude of each variable in blocks that do not take in its bounds, or 0.
-    deadline : Deadline
-        When a solve of it gives up; methods ask it where they take long.
     """
 
     cost: Tensor
@@ -172,13 +147,9 @@ class Decomposition:
     coupling: Coupling
     counts: Tensor
     grid: Tensor | None = None
-    loops: Loops | None = None
     sharing: Tensor | None = None
-    divided: tuple[int, int] | None = None
-    programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
     rows: CouplingRows | None = None
     beyond: Tensor | None = None
-    deadline: Deadline = field(default_factory=Deadline)
 
     @property
     def batch(self) -> int:
@@ -245,78 +216,6 @@ class Decomposition:
     def testable(self) -> bool:
         """Whether all types state their constraints, so that a point can be tested."""
         return all(group.constraints is not None for group in self.groups)
-
-    @property
-    def program(self) -> Program:
-        """The rows of all blocks, written out once, whatever the costs; raises what :meth:`Program.build` raises."""
-        from blocklp.program import Program  # which knows the decomposition
-
-        known = self.programs.get(self.cost.dtype)
-        if known is None or len(known.row) != self.batch:
-            known = self.programs[self.cost.dtype] = Program.build(self)
-        return known
-
-    @cached_property
-    def loopable(self) -> bool:
-        """Whether compiled loops may run over whole instances, for all that the types say: one group has some, others are boxes."""
-        boxes = [type(group.type) is Box for group in self.groups]
-        return self.rows is None and sum(boxes) == len(boxes) - 1 and self.groups[boxes.index(False)].looped
-
-    @cached_property
-    def met(self) -> Tensor:
-        """Variables that real blocks of types with compiled loops share: ``(batch or 1, variables)`` bool."""
-        index = self.coupling.index
-        met = torch.zeros(len(index), self.coupling.variables, dtype=torch.bool, device=index.device)
-        for group in self.groups:
-            # Blocks that only pad have a variable of their own.
-            real = met.new_ones(1, 1) if group.alive is None else group.alive > 0
-            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-                if shared and group.looped:
-                    places = index[:, first:last]
-                    met.scatter_(1, places, real.expand(places.shape))
-        return met
-
-    @cached_property
-    def used(self) -> int:
-        """One past the last of them; where instances are summed in parts, of all instances that there were."""
-        if self.divided is not None:
-            return self.divided[1]
-        columns = self.met.any(0).nonzero()
-        return int(columns[-1]) + 1 if len(columns) else 0
-
-    @property
-    def parts(self) -> int:
-        """Parts of every instance that are summed apart, whatever the number of threads."""
-        return 1 if self.divided is None else self.divided[0]
-
-    def in_parts(self) -> Decomposition:
-        """Return the decomposition with large instances in parts: as many as their blocks outweigh."""
-        whole = replace(self, divided=None)
-        if self.copies < DIVIDED or not self.loopable or self.cost.device.type != "cpu" or self.coupling.maps:
-            return whole
-        blocks = max(group.blocks for group in self.groups if group.looped)
-        return replace(whole, divided=(max(2, min(MOST_PARTS, blocks // (2 * max(whole.used, 1)))), whole.used))
-
-    @cached_property
-    def segments(self) -> list[tuple[int, int]]:
-        """First copies and one past the last of what is summed apart: coordinates that loops serve, by parts, other groups whole.
-
-        Nothing else is shared.  Where no type has loops, all copies are one segment.
-        """
-        if not any(group.looped for group in self.groups):
-            return [(0, self.copies)]
-        found: list[tuple[int, int]] = []
-        for group in self.groups:
-            if group.looped:
-                starts = [first for (first, _), shared in zip(group.spans, group.curved.tolist(), strict=True) if shared]
-                found += [(at + own.start, at + own.stop) for own in self.cuts(group.blocks) for at in starts]
-            elif group.shares:
-                found.append((group.start, group.stop))
-        return found
-
-    def cuts(self, count: int) -> list[slice]:
-        """So many blocks or variables in parts."""
-        return [slice(count * k // self.parts, count * (k + 1) // self.parts) for k in range(self.parts)]
 
     def spread(self, values: Tensor) -> Tensor:
         """Every copy gets the value of its variable, and every row its activity."""
@@ -414,12 +313,9 @@ class Decomposition:
             self.coupling.select(rows),
             own(self.counts),
             None if self.grid is None else own(self.grid),
-            None if self.loops is None else self.loops.select(rows),
             None if self.sharing is None else pick(self.sharing, rows),
-            self.divided,
             rows=None if self.rows is None else self.rows.select(rows),
             beyond=None if self.beyond is None else own(self.beyond),
-            deadline=self.deadline,
         )
 
     def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
@@ -440,7 +336,7 @@ class Decomposition:
             own = self.select(order[first : first + count])
             split = pattern.split([group.dim for group in self.groups])
             groups = tuple(replace(group, curved=curved) for group, curved in zip(own.groups, split, strict=True))
-            parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None).in_parts()))
+            parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None)))
             first += count
         return order, parts
 

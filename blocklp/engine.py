@@ -7,7 +7,6 @@ for the residual of the multipliers (:mod:`blocklp.bounds`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -16,16 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.bounds import box_maximum, box_minimum, corrected, proof, safe
-from blocklp.checks import NOTICED, certified, complete, feasible, floor, improve, keep, mend, offer, offer_mean, prefer
+from blocklp.checks import complete, feasible, floor, improve, keep, mend, offer, offer_mean, prefer
+from blocklp.closing import CACHED_COPIES, certify, chunks, workers
 from blocklp.compiled import loops_only, note, until
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
-from blocklp.loops import load
 from blocklp.methods import Method
-from blocklp.methods.base import Memory, where
-from blocklp.records import Event, Limits, Results, picked, relative_gap, reordered
+from blocklp.methods.base import Memory
+from blocklp.plan import Plan
+from blocklp.records import Event, Limits, Results, picked, reordered
 from blocklp.status import Status
+from blocklp.stopping import Checked, Stopping
+from blocklp.valid_bounds import box_maximum, box_minimum, corrected, proof
 
 MEND_SHARE, MEND_PART = 4, 2
 """An attempt to make points feasible waits for so many passes of the method for each of the last one, at most half of all so far."""
@@ -36,16 +37,10 @@ GLANCE = 0.1
 CLOSING = 3.0
 """Checks that it takes to end: one, and the final bounds."""
 
-STILL = 1e-10
-"""Relative change of a value up to which it counts as the same."""
-
 RARELY = 11
 """Checks at the method's cadence before they become rarer."""
 
 Repair = Callable[[Tensor, Tensor], Tensor]
-
-CACHED_COPIES = 320_000
-"""Copies of the instances that a CPU iterates on in turn: the tensors of a pass then stay in its cache."""
 
 KEPT_BYTES = 31 * 2**20
 """The C library gives freed blocks of this size back to the system at once, unless it has seen one as large freed before."""
@@ -55,7 +50,7 @@ LOOPED_COPIES = KEPT_BYTES // 12
 
 
 def run(
-    problem: Decomposition,
+    plan: Plan,
     method: Method,
     dtype: torch.dtype,
     limits: Limits,
@@ -66,23 +61,26 @@ def run(
     record: Callable[[Event], None] | None = None,
     memory: Memory | None = None,
 ) -> Results:
-    """Solve the instances of ``problem`` (float64) with iterates in ``dtype``, starting from ``duals`` ``(batch, copies)``, or zero.
+    """Solve the instances of a plan (float64) with iterates in ``dtype``, starting from ``duals`` ``(batch, copies)``, or zero.
 
     ``repair`` takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be
     feasible; ``callback`` may return True or a mask ``(batch,)`` of instances to stop.
     """
+    problem = plan.problem
     given = method.weights(problem.batch)
     eta = eta if given is None else given.to(problem.cost.device, dtype)
     try:
         with until(limits.deadline):
-            return _in_parts(problem, method, dtype, limits, duals, eta, repair, callback, record, memory)
+            return _in_parts(
+                replace(plan, deadline=limits.deadline), method, dtype, limits, duals, eta, repair, callback, record, memory
+            )
     except KeyboardInterrupt:  # before the first pass
         results = _nothing_yet(problem)
         return replace(results, status=torch.full_like(results.status, Status.INTERRUPTED))
 
 
 def _in_parts(
-    problem: Decomposition,
+    plan: Plan,
     method: Method,
     dtype: torch.dtype,
     limits: Limits,
@@ -94,7 +92,9 @@ def _in_parts(
     memory: Memory | None,
 ) -> Results:
     """Solve instances that share other coordinates than their neighbours in parts of their own."""
-    order, parts = problem.alike()
+    problem = plan.problem
+    order, same = problem.alike()
+    parts = [(rows, plan if part is problem else Plan.of(part, plan.deadline)) for rows, part in same]
     if len(parts) == 1:
         return _solve(problem, parts, method, dtype, limits, duals, eta, memory, repair, callback, record)
     back = order.argsort()
@@ -120,7 +120,7 @@ def _in_parts(
 
 def _solve(
     problem: Decomposition,
-    alike: list[tuple[slice, Decomposition]],
+    alike: list[tuple[slice, Plan]],
     method: Method,
     dtype: torch.dtype,
     limits: Limits,
@@ -132,27 +132,27 @@ def _solve(
     record: Callable[[Event], None] | None,
 ) -> Results:
     """Solve instances in the order of their parts, each of which share the same coordinates."""
-    results, alike = _nothing_yet(problem), [(rows, replace(part, deadline=limits.deadline)) for rows, part in alike]
+    results = _nothing_yet(problem)
     if limits.deadline.over():
         return replace(results, status=torch.full_like(results.status, Status.TIME_LIMIT))
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
     if method.looped:
-        alike = [(rows, replace(part, loops=load(part, dtype, whole=repair is None))) for rows, part in alike]
+        alike = [(rows, part.loaded(dtype, whole=repair is None)) for rows, part in alike]
     slices = []
     for rows, part in alike:
         together = part.loops is not None and part.loops.alone is not None
         if together:
-            _ = part.coupling.places  # once for all lanes, and for solves to come
-        for own in _parts(part, LOOPED_COPIES if together else CACHED_COPIES):
-            some = part if own == slice(0, part.batch) else part.select(own)
+            _ = part.problem.coupling.places  # once for all lanes, and for solves to come
+        for own in chunks(part.problem, LOOPED_COPIES if together else CACHED_COPIES):
+            some = part if own == slice(0, part.problem.batch) else part.select(own)
             slices.append((some, slice(rows.start + own.start, rows.start + own.stop)))
     rounds = max(1.0, len(slices) / torch.get_num_threads())
     lanes = [_Lane(some, results, at, method, limits, repair, rounds) for some, at in slices]
     live = [(lane, lane.work(dtype, duals, eta, memory)) for lane in lanes]
     # Lanes are independent: they run side by side, one core each, which splits better than the operations of one lane do.  Loops deal
     # the instances of a single lane out to threads themselves.
-    pool = _workers()
-    swept = len(lanes) == 1 and (lanes[0].parked or method.in_loops(lanes[0].problem))
+    pool = workers()
+    swept = len(lanes) == 1 and (lanes[0].parked or method.in_loops(lanes[0].plan))
     try:
         with loops_only() if swept else nullcontext():
             while live:
@@ -173,7 +173,7 @@ def _solve(
     results.passes += results.passes > 0
     try:
         for rows, part in alike:
-            _certify(part, results, rows.start)
+            certify(part, results, rows.start)
             for module in () if part.loops is None else part.loops.modules:
                 note(module, dtype)
     except KeyboardInterrupt:  # the bounds of the last checks are valid
@@ -207,13 +207,6 @@ def _zeros(like: Tensor, columns: int, kind: torch.dtype = torch.float64) -> Ten
     return torch.from_numpy(np.zeros(shape, np.float32 if kind == torch.float32 else np.float64))
 
 
-def _parts(problem: Decomposition, most: int) -> list[slice]:
-    """Slices of the instances, of one size: on a GPU all, on a CPU those with so many copies."""
-    lanes = 1 if problem.cost.device.type != "cpu" else max(1, round(problem.batch * problem.copies / most))
-    size = -(-problem.batch // lanes)
-    return [slice(first, min(first + size, problem.batch)) for first in range(0, problem.batch, size)]
-
-
 def _tell(
     results: Results,
     lanes: list[_Lane],
@@ -232,46 +225,6 @@ def _tell(
             lane.drop(stop)
 
 
-def _certify(problem: Decomposition, results: Results, first: int) -> None:
-    """Share the rounding residual of the multipliers among their copies and charge all rounding, for instances from ``first`` on."""
-
-    def certify(own: slice) -> None:
-        part, rows = problem.select(own), slice(first + own.start, first + own.stop)
-        made, before = results.passes[rows] > 0, results.duals[rows]
-        if not bool(made.any()):  # no time was left, or an interrupt came at once
-            return
-        sound = torch.isfinite(before.sum(1))
-        if not bool(sound.all()):  # a warm start beyond single precision, whose passes led nowhere
-            before = torch.where(sound[:, None], before, part.to_dual(part.cost))
-        duals, bound, rigorous = certified(part, before)
-        better = bound > results.bound[rows] - NOTICED * bound.abs()
-        if not bool(better.all()):  # what the method said is not the last word
-            known = corrected(part, before, part.value(before))
-            better |= bound >= known
-            bound, rigorous = torch.where(better, bound, known), torch.where(better, rigorous, safe(part, before))
-            duals = where(better, duals, before)
-        least = box_minimum(part)
-        known = torch.where(made, bound.nan_to_num(-torch.inf, torch.inf, -torch.inf), results.bound[rows])
-        results.bound[rows] = torch.where(torch.isneginf(known), least, known)
-        results.safe_bound[rows] = torch.where(made, rigorous.nan_to_num(-torch.inf, torch.inf, -torch.inf), results.safe_bound[rows])
-        results.duals[rows] = duals
-        # Loops add in another order.
-        value = part.primal_value(results.x[rows])
-        results.primal[rows] = torch.where(torch.isfinite(results.primal[rows]), value, results.primal[rows])
-
-    parts = _parts(problem, CACHED_COPIES)
-    if len(parts) == 1:
-        certify(parts[0])
-    else:
-        with _workers() as pool:
-            list(pool.map(certify, parts))
-
-
-def _workers() -> ThreadPoolExecutor:
-    """As many threads as torch has, each with one of its own."""
-    return ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
-
-
 class _Lane:
     """Some instances on their way; ``rows`` are those still at work.
 
@@ -281,7 +234,7 @@ class _Lane:
 
     def __init__(
         self,
-        problem: Decomposition,
+        plan: Plan,
         results: Results,
         part: slice,
         method: Method,
@@ -289,31 +242,32 @@ class _Lane:
         repair: Repair | None,
         rounds: float,
     ) -> None:
-        rows = torch.arange(part.start, part.stop, device=problem.cost.device)
+        rows = torch.arange(part.start, part.stop, device=plan.problem.cost.device)
         self.results, self.rows, self.method, self.limits = results, rows, method, limits
         self.repair = repair
         self.rounds, self.closing, self.longest = rounds, 0.0, 1
-        self.problem = self.iterated = problem
-        self.parked = problem.loops is not None and problem.loops.alone is not None
+        self.plan = self.iterated = plan
+        self.parked = plan.loops is not None and plan.loops.alone is not None
         self.part, self.live = part, torch.arange(len(rows), device=rows.device)
         self.passes, self.due = 0, 1
         self.state: Any = None
         self.memory: tuple[Tensor, ...] | None = None
-        full = problem.cost.new_full
+        full = plan.problem.cost.new_full
         self.best_bound = full((len(rows),), -torch.inf)
-        self.mark_bound = full((len(rows),), -torch.inf)
-        self.mark_primal = full((len(rows),), torch.inf)
-        self.mark_value = full((len(rows),), -torch.inf)
-        self.mark_pass = torch.zeros_like(rows)
+        self.stopping = Stopping(limits, rows)
         self.mend_from = torch.zeros_like(rows)
+
+    @property
+    def problem(self) -> Decomposition:
+        """The mathematics of the instances, in double precision."""
+        return self.plan.problem
 
     def work(self, dtype: torch.dtype, duals: Tensor | None, eta: Tensor | None, memory: Memory | None) -> Iterator[None]:
         """Make passes from where the whole batch starts; yields after every check, and is not resumed without instances."""
         limits = self.limits
         duals, eta = (None if t is None else t[self.part] for t in (duals, eta))
-        if (loops := self.problem.loops) is not None:
-            self.problem = replace(self.problem, loops=loops.over(self.problem))
-        self.iterated, self.box_maximum = self.problem.to(dtype), box_maximum(self.problem)
+        self.plan = self.plan.over()
+        self.iterated, self.box_maximum = self.plan.to(dtype), box_maximum(self.problem)
         self.exact = dtype == torch.float64
         self.evaluated = self.exact and self.method.evaluates
         if duals is None:
@@ -344,6 +298,8 @@ class _Lane:
                 yield
                 if not self.parked:
                     self.state = self.method.checked(self.iterated, self.state, self.results.gap()[self.rows])
+                    if self.method.due(self.state):
+                        continue
             most = 1 if self.evaluated else max(1, min(self.due - self.passes - 1, self._left()))
             began = limits.deadline.elapsed()
             self.state, passes = self.method.leap(self.iterated, self.state, min(most, self.longest))
@@ -387,45 +343,17 @@ class _Lane:
         value = self.state.value
         if not self._known():
             primal = self.results.primal[self.part if self.parked else self.rows]
-            value, self.best_bound = improve(self.problem, self.state.duals, primal, self.best_bound, self.best_duals)
+            value, self.best_bound = improve(self.plan, self.state.duals, primal, self.best_bound, self.best_duals)
             self.passes += 1
         out, rows, limits = self.results, self.rows, self.limits
         self._primal()
         value, bound, primal = value[self.live], self.best_bound[self.live], out.primal[rows]
         out.bound[rows] = bound
-        status = torch.zeros_like(rows)
-
-        def mark(mask: Tensor, why: Status) -> None:
-            status.masked_fill_(mask & (status == 0), int(why))
-
         least = floor(self.problem, out.x[self.part])[self.live] if self.parked else floor(self.problem, out.x[rows])
         out.floor[rows] = least
-        gap = relative_gap(primal, bound, least)
-        mark(gap <= limits.tol[rows], Status.OPTIMAL)
-        mark(bound - NOTICED * bound.abs() >= limits.cutoff[rows], Status.CUTOFF)
-        over = bound > self.box_maximum
-        if bool(over.any()):
-            where = over.nonzero()[:, 0]
-            at = self.live[where]
-            problem = self.problem.select(at)
-            over[where] = proof(problem, problem.recentred(self.best_duals[at].double()), bound[where]) > self.box_maximum[where]
-            mark(over, Status.INFEASIBLE)
-        mark(~torch.isfinite(value), Status.NUMERICAL_ERROR)
-        # Not stalled while anything moves: the best values, or the value of the multipliers at hand.
-        scale = STILL * torch.maximum(bound.abs(), least)
-        moved = torch.zeros_like(over)
-        for mark_now, now in ((self.mark_bound, bound), (self.mark_primal, primal), (self.mark_value, value)):
-            moved |= ((now - mark_now).abs() > scale) & (now != mark_now)
-        self.mark_bound = torch.where(moved, bound, self.mark_bound)
-        self.mark_primal = torch.where(moved, primal, self.mark_primal)
-        self.mark_value = torch.where(moved, value, self.mark_value)
-        self.mark_pass = self.mark_pass.masked_fill(moved, self.passes)
-        mark(self.passes - self.mark_pass >= limits.patience, Status.STALLED)
-        if self._left() <= 0:
-            mark(torch.ones_like(over), Status.PASS_LIMIT)
-        seconds = limits.deadline.elapsed()
-        if limits.deadline.left() <= self.closing:
-            mark(torch.ones_like(over), Status.TIME_LIMIT)
+        seconds, out_of_time = limits.deadline.elapsed(), limits.deadline.left() <= self.closing
+        infeasible = self._infeasible(bound)
+        status = self.stopping.status(Checked(bound, primal, value, least, infeasible, self.passes, self._left() <= 0, out_of_time))
         out.status[rows] = status
         out.passes[rows] = self.passes
         out.seconds[rows] = seconds
@@ -433,20 +361,30 @@ class _Lane:
         if len(done):
             self._leave(status, done)
 
+    def _infeasible(self, bound: Tensor) -> Tensor:
+        """Whether bounds ``(k,)`` prove that there is no point: ``(k,)`` bool."""
+        over = bound > self.box_maximum
+        if bool(over.any()):
+            where = over.nonzero()[:, 0]
+            at = self.live[where]
+            problem = self.problem.select(at)
+            over[where] = proof(problem, problem.recentred(self.best_duals[at].double()), bound[where]) > self.box_maximum[where]
+        return over
+
     def _primal(self) -> None:
         """Offer what a repair hook makes of the mean of the copies, and the mean completed by the types, mended, or as it is."""
         out, tolerance = self.results, self.limits.feasibility_tol
         if self.parked:
-            offer_mean(self.problem, self.state.mean, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
+            offer_mean(self.plan, self.state.mean, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
             return
-        mean = self.method.mean(self.problem, self.state)
+        mean = self.method.mean(self.plan, self.state)
         found = out.primal[self.rows], out.x[self.rows]
         due = torch.ones_like(self.rows, dtype=torch.bool)
         if self.repair is not None:
             repaired = self.repair(mean, self.rows)
             due = self._unrepaired(repaired)
-            found = prefer(self.problem, repaired, None, tolerance, self.best_bound, *found)
-        found = offer(self.problem, mean, self.state.points, tolerance, self.best_bound, *found)
+            found = prefer(self.plan, repaired, None, tolerance, self.best_bound, *found)
+        found = offer(self.plan, mean, self.state.points, tolerance, self.best_bound, *found)
         found = self._mended(mean, due, *found) if self.limits.mend else found
         out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point
         out.primal[self.rows] = found[0]
@@ -455,7 +393,7 @@ class _Lane:
         """Note who has got a feasible point from the hook, and tell who has not yet: ``(k,)`` bool."""
         done = self.results.repaired[self.rows]
         if not bool(done.all()):
-            self.results.repaired[self.rows] = done = done | feasible(self.problem, points, self.limits.feasibility_tol)
+            self.results.repaired[self.rows] = done = done | feasible(self.plan, points, self.limits.feasibility_tol)
         return ~done
 
     def _mended(self, mean: Tensor, due: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -464,9 +402,9 @@ class _Lane:
         if not len(rows):
             return primal, x
         every = len(rows) == len(self.rows)
-        problem = self.problem if every else self.problem.select(rows)
+        plan = self.plan if every else self.plan.select(rows)
         bound = self.best_bound[rows]
-        better, found, spent = mend(problem, mean[rows], self.limits.feasibility_tol, bound, primal[rows], x[rows])
+        better, found, spent = mend(plan, mean[rows], self.limits.feasibility_tol, bound, primal[rows], x[rows])
         self.mend_from[rows] = self.passes + (MEND_SHARE * spent).clamp(max=self.passes // MEND_PART)
         return primal.index_copy(0, rows, better), x.index_copy(0, rows, found)
 
@@ -475,7 +413,7 @@ class _Lane:
         rows, at, out = self.rows[done], self.live[done], self.results
         out.bound[rows] = self.best_bound[at]
         if self.parked:
-            complete(self.problem, at, out.x[self.part])
+            complete(self.plan, at, out.x[self.part])
             if len(done) == len(status):  # the last ones: to write those of all at once takes least
                 out.duals[self.part] = self.best_duals
         else:
@@ -492,18 +430,19 @@ class _Lane:
             for kept, now in zip(self.memory, known, strict=True):
                 kept[rows - self.part.start] = now[done].double()
         stay = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
-        names = ["rows", "box_maximum", "mark_bound", "mark_primal", "mark_value", "mark_pass", "mend_from"]
+        names = ["rows", "box_maximum", "mend_from"]
         left: dict[str, Any] = {}
         if self.parked:
-            loops = self.problem.loops
+            loops = self.plan.loops
             assert loops is not None
             live = self.live[stay]
             loops = loops.park(live)
-            left = {"live": live, "problem": replace(self.problem, loops=loops), "iterated": replace(self.iterated, loops=loops)}
+            left = {"live": live, "plan": replace(self.plan, loops=loops), "iterated": replace(self.iterated, loops=loops)}
         elif len(stay):
             names += ["best_bound", "best_duals"]
-            problem = self.problem.select(stay)
-            iterated = problem if self.exact else self.iterated.select(stay)
-            left = {"live": torch.arange(len(stay), device=stay.device), "problem": problem, "iterated": iterated}
+            plan = self.plan.select(stay)
+            iterated = plan if self.exact else self.iterated.select(stay)
+            left = {"live": torch.arange(len(stay), device=stay.device), "plan": plan, "iterated": iterated}
             left["state"] = self.state.select(stay)
+        left["stopping"] = self.stopping.select(stay)
         vars(self).update(left, **{name: getattr(self, name)[stay] for name in names})  # at once, whatever interrupts

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.coefficients import all_finite, coefficients, constant, laid_out, of_instances
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
 from blocklp.options import as_tensor, numbers, shown, with_gradients
+from blocklp.row_constraint import Compared, RowConstraint
+from blocklp.space import Space
 
 if TYPE_CHECKING:
-    from blocklp.model import Model
-    from blocklp.row_constraint import RowConstraint
+    from blocklp.row_expression import RowExpression
 
 
 class Parameter:
@@ -60,7 +60,7 @@ class Parameter:
     def read(self, value: object) -> Tensor:
         """Another value, checked like the one that is set, with its gradients."""
         what = f"parameter {self.name!r}"
-        return _laid_out(with_gradients(value, what), self.shape, self._batch, what)
+        return laid_out(with_gradients(value, what), self.shape, self._batch, what)
 
     def __mul__(self, other: object) -> Expression:
         if not isinstance(other, View | Expression):
@@ -84,52 +84,6 @@ Values = Mapping[Parameter, Tensor]
 """Values to use instead of those that are set."""
 
 
-def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Check coefficients for an expression of a shape and give a copy ``(batch or 1, *shape)`` float64.
-
-    Raises
-    ------
-    ModelError
-        If they are no real numbers, or require gradients.
-    ShapeError, NonFiniteError
-        If they do not broadcast, or hold NaN or infinities.
-    """
-    if isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max:
-        return _constant(shape, float(value))
-    return _laid_out(numbers(value, what), shape, batch, what).clone()
-
-
-def _laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Broadcast numbers to ``(batch or 1, *shape)``, all of them finite."""
-    rank = len(shape)
-    lead = data.shape[0] if data.dim() == rank + 1 else 1
-    if data.dim() > rank + 1 or lead not in (1, batch):
-        raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape} or to (batch={batch}, {shape})")
-    try:
-        data = data.expand((lead, *shape)) if data.dim() == rank + 1 else data.expand(shape)[None]
-    except RuntimeError as error:
-        raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape}") from error
-    if not all_finite(data):
-        where = tuple(int(i) for i in (~torch.isfinite(data)).nonzero()[0])
-        raise NonFiniteError(f"{what} holds {float(data[where])} at {where}; every coefficient must be finite")
-    return data
-
-
-def all_finite(data: Tensor) -> bool:
-    """Whether a tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
-    return math.isfinite(data.sum().item()) or bool(torch.isfinite(data).all())
-
-
-def of_instances(data: Tensor, instances: Sequence[int]) -> Tensor:
-    """The part of some instances ``(k, ...)`` of what all may share, ``(batch or 1, ...)``."""
-    return data if len(data) == 1 else data[list(instances)]
-
-
-def _constant(shape: tuple[int, ...], value: float = 0.0) -> Tensor:
-    """One number in a shape ``(1, *shape)``, which takes no memory."""
-    return torch.full((1,) * (len(shape) + 1), value, dtype=torch.float64).expand(1, *shape)
-
-
 @dataclass(frozen=True)
 class Term:
     """``factor * parameter * x[index]``, entry by entry."""
@@ -146,32 +100,22 @@ class Term:
         return self.factor * (self.parameter.value if given is None else self.parameter.read(given))
 
 
-class Compared:
-    """What comparisons with numbers or linear forms state: rows, for :meth:`blocklp.Model.add`."""
-
-    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
-
-    def __le__(self, other: object) -> RowConstraint:
-        return self._compared(other, below=False, above=True)
-
-    def __ge__(self, other: object) -> RowConstraint:
-        return self._compared(other, below=True, above=False)
-
-    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
-        return self._compared(other, below=True, above=True)
+class Entries(Compared):
+    """Entries of variables, or of linear forms in them."""
 
     def _compared(self, other: object, below: bool, above: bool) -> RowConstraint:
-        from blocklp.row_expression import compared  # which knows expressions
+        if _is_rows(other):
+            return other._compared(self, above, below)
+        rows: RowExpression = self.rows()
+        return rows._compared(other, below, above)
 
-        return compared(self, other, below, above)
 
-
-class Expression(Compared):
+class Expression(Entries):
     """A linear expression with a shape: entry-wise sums of terms plus a constant."""
 
     __array_ufunc__ = None  # numpy arrays on the left defer to our operators
 
-    def __init__(self, model: Model, shape: tuple[int, ...], terms: tuple[Term, ...], constant: Tensor) -> None:
+    def __init__(self, model: Space, shape: tuple[int, ...], terms: tuple[Term, ...], constant: Tensor) -> None:
         self.model, self.shape, self.terms, self.constant = model, shape, terms, constant
 
     def _other(self, other: object) -> Expression:
@@ -228,6 +172,32 @@ class Expression(Compared):
         return (self * other).sum()
 
     __rmatmul__ = __matmul__
+
+    def rows(self) -> RowExpression:
+        """Return the entries as rows.
+
+        Raises
+        ------
+        ModelError
+            If it holds parameters, or coefficients that differ by instance.
+        """
+        from blocklp.row_expression import RowExpression  # scipy takes long to import
+
+        row, column, entry = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
+        for term in self.terms:
+            if term.parameter is not None:
+                raise ModelError(f"a row holds parameter {term.parameter.name!r}; rows take numbers, and costs take parameters")
+            if len(term.factor) > 1:
+                raise ModelError(
+                    f"coefficients of a row differ by instance; instances share the rows, and may differ in their sides (a dense "
+                    f"({self.model.batch}, n) times variables is one cost for each instance: make it sparse, or use add_rows())"
+                )
+            index = term.index.reshape(-1).numpy()
+            entry.append(term.factor.expand(1, *term.index.shape).reshape(-1).numpy())
+            column.append(index)
+            row.append(np.arange(len(index)) if self.shape else np.zeros(len(index), np.int64))
+        constant = self.constant.reshape(len(self.constant), -1)
+        return RowExpression.of(self.model, np.concatenate(entry), np.concatenate(row), np.concatenate(column), constant)
 
     def sum(self, axis: int | None = None) -> Expression:
         """Sum of all entries, an expression of shape ``()``, or along an axis, which the shape then lacks.
@@ -306,12 +276,12 @@ class Expression(Compared):
         )
 
 
-class View(Compared):
+class View(Entries):
     """Entries of a variable, as an array: index it, add it, use it as a scope."""
 
     __array_ufunc__ = None
 
-    def __init__(self, model: Model, name: str, index: Tensor) -> None:
+    def __init__(self, model: Space, name: str, index: Tensor) -> None:
         self.model, self.name, self.index = model, name, index
 
     @property
@@ -343,12 +313,16 @@ class View(Compared):
             raise ScopeError(f"{self.name} of shape {self.shape}: index out of range or too many indices ({error})") from error
         return View(self.model, f"{self.name}[...]", picked)
 
+    def rows(self) -> RowExpression:
+        """Return the entries as rows."""
+        return self.expression().rows()
+
     def expression(self) -> Expression:
         """Return the entries as a linear expression."""
-        return self._times(self.index, _constant(self.shape, 1.0))
+        return self._times(self.index, constant(self.shape, 1.0))
 
     def _times(self, index: Tensor, factor: Tensor) -> Expression:
-        return Expression(self.model, tuple(index.shape), (Term(index, factor, None),), _constant(tuple(index.shape)))
+        return Expression(self.model, tuple(index.shape), (Term(index, factor, None),), constant(tuple(index.shape)))
 
     def sum(self, axis: int | None = None) -> Expression:
         """Sum of all entries, or along an axis: see :meth:`Expression.sum`."""
@@ -398,7 +372,7 @@ class View(Compared):
         if _is_matrix(other, self.model.batch, len(self.index)):
             from blocklp.row_expression import RowExpression
 
-            return RowExpression.product(other, self)
+            return RowExpression.product(other, self.model, self.index, repr(self))
         return (self * other).sum()
 
     def __repr__(self) -> str:
@@ -421,7 +395,7 @@ class Variable(View):
     """
 
     def __init__(
-        self, model: Model, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0, integer: bool = False
+        self, model: Space, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0, integer: bool = False
     ) -> None:
         super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
         self.columns, self._lower, self._upper, self.grid, self.integer = columns, lower, upper, grid, integer
@@ -437,9 +411,9 @@ class Variable(View):
         return self._upper
 
 
-def _is_rows(value: object) -> bool:
+def _is_rows(value: object) -> TypeGuard[RowExpression]:
     """Whether it is what a matrix times variables gives, which adds expressions to itself."""
-    return isinstance(value, Compared) and not isinstance(value, Expression | View)
+    return isinstance(value, Compared) and not isinstance(value, Entries)
 
 
 def _is_matrix(value: Any, batch: int, width: int) -> bool:

@@ -14,18 +14,20 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from blocklp.bounds import box_minimum
 from blocklp.box import BOX
 from blocklp.checks import feasible
 from blocklp.deadline import Deadline
 from blocklp.expression import Expression, Term
+from blocklp.handles import Blocks, Rows
 from blocklp.methods import Method
-from blocklp.model import Blocks, Model, Rows
+from blocklp.model import Model
+from blocklp.plan import Plan
 from blocklp.row_constraint import RowConstraint
 from blocklp.search import Expansion, Node
 from blocklp.solution import Solution
 from blocklp.state import State
 from blocklp.status import Status
+from blocklp.valid_bounds import box_minimum
 
 INTEGRAL = 1e-6
 """Distance to an integer up to which a value counts as one, and relative violation up to which a point counts as feasible."""
@@ -139,7 +141,7 @@ class IntegerProgram:
         A type that states no constraints is asked for the minimiser of 1 - 2 x: where x is a corner of the unit cube, it is the only
         one of the cube, and so the oracle's answer if and only if the block, within the cube, has it.
         """
-        if not bool(feasible(self.exact, x[None], INTEGRAL)):
+        if not bool(feasible(Plan(self.exact), x[None], INTEGRAL)):
             return False
         copies = self.exact.coupling.spread(x[None])
         silent = [(g, g.view(copies)) for g in self.exact.groups if g.type.constraints() is None]

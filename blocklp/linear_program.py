@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csc_array, csr_array, vstack
 from torch import Tensor
 
 from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import Constraints
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
-from blocklp.model import Model
 from blocklp.options import instance_number
-from blocklp.small_lp import TOLERANCE
+from blocklp.small_lp import TOLERANCE, quiet_highs
+from blocklp.statement import Statement
 
 Array = NDArray[np.float64]
 
@@ -105,8 +105,6 @@ class LinearProgram:
             import highspy
         except ImportError as error:
             raise MissingDependencyError(f"LP files are written by the package highspy: {install('highs')}") from error
-        from blocklp.reference import loaded_highs
-
         if Path(path).suffix != ".mps":
             raise FormatError(f"{path}: linear programs are written to .mps files; change the suffix")
         highs = loaded_highs(self)
@@ -137,7 +135,7 @@ class LinearProgram:
         return cvxpy.Problem(cvxpy.Maximize(value) if self.maximize else cvxpy.Minimize(value), rows)
 
 
-def export(model: Model, instance: int = 0, bounds: Bounds | None = None) -> LinearProgram:
+def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) -> LinearProgram:
     """Write out the LP of one instance, with the present values of parameters.
 
     Raises
@@ -203,3 +201,36 @@ def _row(data: Tensor, instance: int) -> Array:
     """One instance of ``(batch or 1, ...)``."""
     picked: Array = data[instance if data.shape[0] > 1 else 0].numpy()
     return picked
+
+
+def program_of(lp: Any) -> LinearProgram:
+    """The LP that a ``highspy.HighsLp`` holds; integers are relaxed."""
+    import highspy
+
+    shape = lp.num_row_, lp.num_col_
+    parts = tuple(np.array(part) for part in (lp.a_matrix_.value_, lp.a_matrix_.index_, lp.a_matrix_.start_))
+    by_rows = lp.a_matrix_.format_ == highspy.MatrixFormat.kRowwise
+    filled = csr_array(parts, shape=shape) if by_rows else csc_array(parts, shape=shape).tocsr() if shape[1] else csr_array(shape)
+    cost, above, below, low, high = (
+        np.array(side, dtype=np.float64) for side in (lp.col_cost_, lp.row_lower_, lp.row_upper_, lp.col_lower_, lp.col_upper_)
+    )
+    return LinearProgram(cost, filled, above, below, low, high, float(lp.offset_), lp.sense_ == highspy.ObjSense.kMaximize)
+
+
+def loaded_highs(program: LinearProgram, **options: Any) -> Any:
+    """Return a ``highspy.Highs`` that knows the LP, quiet and with tolerances of 1e-9; highspy must be installed."""
+    import highspy
+
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = program.A.shape
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.c, program.lower, program.upper
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+    lp.sense_ = highspy.ObjSense.kMaximize if program.maximize else highspy.ObjSense.kMinimize
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = program.A.indptr, program.A.indices, program.A.data
+    highs = quiet_highs()
+    tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"), TOLERANCE)
+    for key, value in {**{f"{k}_tolerance": v for k, v in tight.items()}, **options}.items():
+        highs.setOptionValue(key, value)
+    highs.passModel(lp)
+    return highs

@@ -16,12 +16,12 @@ import time
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
+from blocklp.plan import Plan
 from blocklp.program import added
 
 
-def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
+def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
     """Move points ``(batch, variables)`` until no row is violated by more than a tolerance, for so many passes at most.
 
     It is relative to the rows, as :meth:`Constraints.relative_violation` has it, at the points given.
@@ -33,7 +33,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
     points, passes : Tensor
         ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
     """
-    program = problem.program
+    problem, program = plan.problem, plan.program
     slack = tolerance * program.sizes(problem, x)
     if (layout := program.layout) is not None and (loops := program.loops()) is not None:
         found, passes = x.clone(), torch.zeros(len(x), dtype=torch.long)
@@ -57,7 +57,7 @@ def nearest(problem: Decomposition, x: Tensor, tolerance: float, most: int) -> t
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
     left = torch.ones(len(x), dtype=torch.bool, device=x.device)
     for _ in range(most):
-        if problem.deadline.over():
+        if plan.deadline.over():
             break
         near = x + program.column * added(program.sums(problem, ahead))
         near = program.box.clip(near)

@@ -34,6 +34,7 @@ from blocklp.methods import Method, as_method
 from blocklp.model import Model
 from blocklp.node_layout import ENOUGH, KERNELS, Layout
 from blocklp.options import numbers, of_type, per_instance, real, whole
+from blocklp.plan import Plan
 from blocklp.records import Limits, Results
 from blocklp.solver import Solver, compile
 from blocklp.state import State, fill
@@ -333,7 +334,7 @@ class Nodes:
             mend=False,  # nor are points asked for
         )
         weight = self._first_weight(ascent).expand(len(rows)) if ascent.proximal else None
-        found = run(problem, ascent, self.solver.dtype, limits, duals, weight)
+        found = run(Plan.of(problem), ascent, self.solver.dtype, limits, duals, weight)
         self._write(out, rows, problem, fixed, found, impossible)
 
     def _write(
@@ -363,7 +364,7 @@ class Nodes:
         """The weight of a first solve of the model: one that ends a solve is too stiff for what fixings change."""
         if self._weight is None:
             problem = self.problem.to(self.solver.dtype)
-            self._weight = ascent.start(problem, problem.to_dual(problem.cost), None).eta
+            self._weight = ascent.start(Plan(problem), problem.to_dual(problem.cost), None).eta
         return self._weight
 
 

@@ -10,23 +10,25 @@ by blocks: the variables of a block are gathered once for all of its rows.  On a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from blocklp.block import pick
+from blocklp.block import Rows, pick
 from blocklp.box import Box
 from blocklp.compiled import TILE, earned, spend
-from blocklp.decomposition import MOST_PARTS, Decomposition, Group, in_order
+from blocklp.deadline import Deadline
+from blocklp.decomposition import Decomposition, Group, in_order
 from blocklp.errors import OptionError
+from blocklp.row_layout import Layout
 from blocklp.rows import CouplingRows
 from blocklp.variable_box import VariableBox
 
 MODULE, BATCH_MODULE = "blocklp.program_kernels", "blocklp.batch_kernels"
-DIVIDED = 300_000
-"""Numbers that a pass over an instance reads from which on threads share it; it then has sums of its own for each of its parts."""
+DIVIDED, MOST_PARTS = 300_000, 8
+"""Numbers that a pass over an instance reads from which on threads share it; it then has sums of its own for each of its parts,
+so many at most."""
 
 CHUNK, WIDEST, CACHED = 16, 256, 100_000
 """Instances that the loops for batches take at once: at least, at most, and numbers of all of them that stay in the cache."""
@@ -40,131 +42,6 @@ WRITING = 1e-8
 LANCZOS = 16
 MARGIN = 1.02
 """Steps that find the norm of the rows, and what the estimate may lack."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The order in which blocks are taken on a CPU, and where compiled loops find things.
-
-    Attributes
-    ----------
-    groups : Tensor
-        ``(groups, 7)`` int64: first copy, variables of a block, blocks, rows of a block, first row, first entry, and whether every
-        block has entries of its own (1) or all share theirs (0); 2 for the rows beside the blocks, each a block without variables.
-    tiles : Tensor
-        ``(tiles, 3)`` int64: group, first block, blocks; the units of work.
-    sparse : tuple of Tensor
-        ``(rows + 1,)`` and ``(entries,)`` int64: where the entries of every row beside the blocks begin, and their variables.
-    parts : int
-        Sums of every variable, each over as many tiles, whatever the number of threads.
-    variables : int
-        Number of variables.
-    targets : Tensor or None
-        ``(1, copies and entries of rows beside blocks)`` int64: the variable of each, where instances agree.
-    """
-
-    groups: Tensor
-    tiles: Tensor
-    sparse: tuple[Tensor, Tensor]
-    parts: int
-    variables: int
-    targets: Tensor | None
-
-    @classmethod
-    def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], coupling: CouplingRows | None, parts: int) -> Layout:
-        """Lay the matrices of all groups out, and the rows beside them."""
-        table, tiles, row, entry = [], [], 0, 0
-        for number, (group, matrix) in enumerate(zip(problem.groups, matrices, strict=True)):
-            _, rows, dim, own = matrix.shape
-            table.append((group.start, dim, group.blocks, rows, row, entry, int(own > 1)))
-            row, entry = row + rows * group.blocks, entry + rows * dim * own
-            if rows:
-                tiles += [(number, first, min(TILE, group.blocks - first)) for first in range(0, group.blocks, TILE)]
-        starts = column = torch.zeros(0, dtype=torch.long)
-        if coupling is not None:
-            table.append((problem.in_blocks, 0, coupling.count, 1, row, entry, 2))
-            tiles += [(len(table) - 1, first, min(TILE, coupling.count - first)) for first in range(0, coupling.count, TILE)]
-            starts, column = coupling.starts, coupling.column
-        index = problem.coupling.index
-        targets = None if len(index) > 1 else torch.cat([index, column[None]], 1) if len(column) else index
-        numbered = torch.tensor(tiles, dtype=torch.long).view(-1, 3)
-        return cls(torch.tensor(table), numbered, (starts, column), parts, problem.coupling.variables, targets)
-
-    @cached_property
-    def order(self) -> list[Tensor]:
-        """What every part adds to variables, as its tiles come: numbers of copies, and after them of entries of rows beside them."""
-        copies = [torch.zeros(0, dtype=torch.long)]
-        ends = [0]
-        for number, first, count in self.tiles.tolist():
-            start, dim, blocks = self.groups[number, :3].tolist()
-            if self.groups[number, 6] == 2:
-                begin, end = self.sparse[0][[first, first + count]].tolist()
-                copies.append(start + torch.arange(begin, end))
-            else:
-                copies.append((start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)).flatten())
-            ends.append(ends[-1] + len(copies[-1]))
-        cuts = [ends[len(self.tiles) * k // self.parts] for k in range(self.parts + 1)]
-        return list(torch.cat(copies).tensor_split(cuts[1:-1]))
-
-    @cached_property
-    def by_row(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All rows as one sparse matrix: where each begins ``(rows + 1,)``, and the numbers and variables of its entries."""
-        assert self.targets is not None
-        counts, numbers, columns = [], [], []
-        for start, dim, blocks, rows, _, entry, kind in self.groups.tolist():
-            if kind == 2:
-                first, column = self.sparse
-                counts.append(first.diff())
-                numbers.append(entry + torch.arange(len(column)))
-                columns.append(column)
-                continue
-            of_row = torch.arange(rows)[:, None, None] * dim + torch.arange(dim)
-            own = of_row * blocks + torch.arange(blocks)[:, None] if kind else of_row.expand(-1, blocks, -1)
-            variables = self.targets[0, start : start + dim * blocks].view(dim, blocks).T
-            counts.append(torch.full((rows * blocks,), dim))
-            numbers.append(entry + own.flatten())
-            columns.append(variables.expand(rows, -1, -1).flatten())
-        return _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(columns)
-
-    @cached_property
-    def by_copy(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The transposed rows of every copy in the order of the tiles: its variable, and, as in :attr:`by_row`, its entries."""
-        assert self.targets is not None
-        variables, counts, numbers, duals = ([torch.zeros(0, dtype=torch.long)] for _ in range(4))
-        for number, first, count in self.tiles.tolist():
-            start, dim, blocks, rows, row, entry, kind = self.groups[number].tolist()
-            if kind == 2:
-                begin, end = self.sparse[0][[first, first + count]].tolist()
-                variables.append(self.sparse[1][begin:end])
-                counts.append(torch.ones(end - begin, dtype=torch.long))
-                numbers.append(entry + torch.arange(begin, end))
-                lengths = self.sparse[0][first : first + count + 1].diff()
-                duals.append(row + torch.arange(first, first + count).repeat_interleave(lengths))
-                continue
-            own, r = torch.arange(first, first + count)[:, None], torch.arange(rows)
-            of_row = r * dim + torch.arange(dim)[:, None, None]
-            variables.append(self.targets[0, start : start + dim * blocks].view(dim, blocks)[:, first : first + count].flatten())
-            counts.append(torch.full((dim * count,), rows))
-            numbers.append(entry + (of_row * blocks + own if kind else of_row.expand(-1, count, -1)).flatten())
-            duals.append((row + r * blocks + own).expand(dim, -1, -1).flatten())
-        return torch.cat(variables), _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(duals)
-
-    @cached_property
-    def scattered(self) -> Tensor | None:
-        """Where each number is added in sums ``(parts * variables)``, in the order of the copies: as ``targets``.
-
-        None where that is not the order of the tiles: where tiles of a group have variables in common, or instances differ in them.
-        """
-        if self.targets is None:
-            return None
-        for start, dim, blocks, _, _, _, kind in self.groups.tolist():
-            own = self.targets[0, start : start + dim * blocks]
-            if kind < 2 and blocks > TILE and int(torch.bincount(own).max()) > 1:
-                return None
-        part = torch.zeros(self.targets.shape[1], dtype=torch.long)
-        for number, own in enumerate(self.order):
-            part[own] = number
-        return self.targets + self.variables * part
 
 
 @dataclass(frozen=True)
@@ -195,7 +72,7 @@ class Program:
     layout: Layout | None  # on a CPU, without structured scopes
 
     @classmethod
-    def build(cls, problem: Decomposition) -> Program:
+    def build(cls, problem: Decomposition, deadline: Deadline) -> Program:
         """Write the LP out.
 
         Raises
@@ -203,7 +80,7 @@ class Program:
         OptionError
             If a block type states no constraints.
         TimeLimitError
-            If the deadline of the problem is over.
+            If the deadline is over.
         """
         box = VariableBox.of(problem)
         low, high = problem.spread(box.lower), problem.spread(box.upper)
@@ -221,7 +98,7 @@ class Program:
             if group.name in box.as_rows:
                 stated = stated.bounds_as_rows(box.as_rows[group.name])
             doing = f"writing out the rows of the blocks {group.name!r}"
-            problem.deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
+            deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
             matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
             least, most = (side.to(low).transpose(1, 2).expand(len(low), -1, group.blocks) for side in (stated.lower, stated.upper))
             plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
@@ -297,7 +174,7 @@ class Program:
             tuple(numbers),
             layout,
         )
-        norm = program._norm(problem, torch.cat(uses, 1), met > 0)
+        norm = program._norm(problem, torch.cat(uses, 1), met > 0, deadline)
         row, column = row / norm[:, None], column / norm[:, None]
         return replace(program, row=row, length=1 / row, column=column, norm=norm)
 
@@ -338,14 +215,18 @@ class Program:
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``."""
+        return self._times(problem, self.entries, self.coupling, x)
+
+    def _times(self, problem: Decomposition, entries: Tensor, coupling: CouplingRows | None, x: Tensor) -> Tensor:
+        """Rows with these entries times points ``(batch, variables)``: ``(batch, rows)``."""
         if (layout := self.layout) is not None and (loops := self.loops()) is not None:
             out = torch.zeros_like(self.row)
             units = len(x) * len(layout.tiles)
-            loops.activity(units, layout.groups, layout.tiles, layout.sparse, problem.coupling.places, self.entries, x, out)
+            loops.activity(units, layout.groups, layout.tiles, layout.sparse, problem.coupling.places, entries, x, out)
             return out
         copies = problem.coupling.spread(x)
-        parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)]
-        return torch.cat(parts if self.coupling is None else [*parts, self.coupling.activity(x)], 1)
+        parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, _views(entries, self.matrices), strict=True)]
+        return torch.cat(parts if coupling is None else [*parts, coupling.activity(x)], 1)
 
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
         """What every block adds to A^T y: ``(batch, rows) -> (batch, copies)``."""
@@ -402,11 +283,16 @@ class Program:
 
     def _magnitudes(self, problem: Decomposition, values: Tensor) -> Tensor:
         """Absolute values of the rows times values of the variables: ``(batch, rows)``."""
-        copies = problem.coupling.spread(values)
-        parts = [times(g, m.abs(), copies).flatten(1) for g, m in zip(problem.groups, self.matrices, strict=True)]
-        return torch.cat(parts if self.coupling is None else [*parts, self.coupling.absolute().activity(values)], 1)
+        coupling = None if self.coupling is None else self.coupling.absolute()
+        return self._times(problem, self.entries.abs(), coupling, values.contiguous())
 
-    def select(self, rows: Tensor) -> Program:
+    def violation(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """Largest violation of a row by points ``(batch, variables)``, relative to :meth:`sizes`: ``(batch,)``."""
+        reached, size = self.activity(problem, x), self.sizes(problem, x)
+        excess = torch.maximum(self.lower - reached, reached - self.upper)
+        return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
+
+    def select(self, rows: Rows) -> Program:
         """Return the program of some instances."""
         entries = self.entries if len(self.entries) == 1 else pick(self.entries, rows)
         return replace(
@@ -463,7 +349,7 @@ class Program:
         low, high = (torch.where(holds < 0, self.share, holds) for holds in (self.box.holds_lower, self.box.holds_upper))
         return torch.where(reduced > 0, low, high) * reduced
 
-    def _norm(self, problem: Decomposition, used: Tensor, met: Tensor) -> Tensor:
+    def _norm(self, problem: Decomposition, used: Tensor, met: Tensor, deadline: Deadline) -> Tensor:
         r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows used ``(batch, rows)``, by Lanczos steps: ``(batch,)``.
 
         ``met`` ``(batch, variables)`` are those with entries.
@@ -475,7 +361,7 @@ class Program:
         table = torch.zeros(len(v), LANCZOS, LANCZOS, dtype=torch.float64, device=v.device)
         v = v / in_order(v * v).sqrt()[:, None]
         for k in range(LANCZOS):
-            problem.deadline.check("estimating the norm of the rows")
+            deadline.check("estimating the norm of the rows")
             w = root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
             on = in_order(v * w)
             w = w - on[:, None] * v - off[:, None] * before
@@ -488,11 +374,6 @@ class Program:
         largest = torch.linalg.eigvalsh(table.nan_to_num(0.0, 0.0, 0.0))[:, -1].clamp(min=0)
         norm = (largest.sqrt() * MARGIN).clamp(max=1).to(root)
         return torch.where(finite & (norm > 0), norm, torch.ones_like(norm))
-
-
-def _starts(counts: Tensor) -> Tensor:
-    """Where each of some pieces begins, and where the last one ends."""
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:

@@ -25,6 +25,7 @@ from blocklp.listening import listening
 from blocklp.methods import Method, as_method
 from blocklp.options import required_hook
 from blocklp.oracle_answers import check_answer
+from blocklp.plan import Plan
 from blocklp.records import Event, Limits
 from blocklp.solution import summary
 from blocklp.status import Status
@@ -134,7 +135,7 @@ def solve_raw(
         patience=patience,
     )
     with listening(callback, verbose, problem.batch) as told:
-        results = run(problem, as_method(method, problem), torch.float64, limits, None, None, callback=told)
+        results = run(Plan.of(problem), as_method(method, problem), torch.float64, limits, None, None, callback=told)
     found = RawSolution(
         bound=results.bound,
         safe_bound=results.safe_bound,

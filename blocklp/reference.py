@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 
 from blocklp.assembly import Bounds
 from blocklp.errors import BlocklpError, MissingDependencyError, ModelError, OptionError, install
-from blocklp.linear_program import Array, LinearProgram, export
+from blocklp.linear_program import Array, LinearProgram, export, loaded_highs
 from blocklp.model import Model
 from blocklp.options import instance_number, of_type
-from blocklp.small_lp import TOLERANCE, quiet_highs
+from blocklp.small_lp import TOLERANCE
 
 __all__ = ["LinearProgram", "ReferenceResult", "export", "reference"]
 
@@ -131,39 +129,6 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
     # All variables have finite bounds, so that nothing is unbounded.
     empty = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
     return ("infeasible" if status in empty else highs.modelStatusToString(status).lower()), None
-
-
-def program_of(lp: Any) -> LinearProgram:
-    """The LP that a ``highspy.HighsLp`` holds; integers are relaxed."""
-    import highspy
-
-    shape = lp.num_row_, lp.num_col_
-    parts = tuple(np.array(part) for part in (lp.a_matrix_.value_, lp.a_matrix_.index_, lp.a_matrix_.start_))
-    by_rows = lp.a_matrix_.format_ == highspy.MatrixFormat.kRowwise
-    filled = csr_array(parts, shape=shape) if by_rows else csc_array(parts, shape=shape).tocsr() if shape[1] else csr_array(shape)
-    cost, above, below, low, high = (
-        np.array(side, dtype=np.float64) for side in (lp.col_cost_, lp.row_lower_, lp.row_upper_, lp.col_lower_, lp.col_upper_)
-    )
-    return LinearProgram(cost, filled, above, below, low, high, float(lp.offset_), lp.sense_ == highspy.ObjSense.kMaximize)
-
-
-def loaded_highs(program: LinearProgram, **options: Any) -> Any:
-    """Return a ``highspy.Highs`` that knows the LP, quiet and with tolerances of 1e-9; highspy must be installed."""
-    import highspy
-
-    lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = program.A.shape
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.c, program.lower, program.upper
-    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
-    lp.sense_ = highspy.ObjSense.kMaximize if program.maximize else highspy.ObjSense.kMinimize
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = program.A.indptr, program.A.indices, program.A.data
-    highs = quiet_highs()
-    tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"), TOLERANCE)
-    for key, value in {**{f"{k}_tolerance": v for k, v in tight.items()}, **options}.items():
-        highs.setOptionValue(key, value)
-    highs.passModel(lp)
-    return highs
 
 
 def _gurobi(program: LinearProgram) -> Answer:

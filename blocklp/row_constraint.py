@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from blocklp.errors import ModelError
+from blocklp.space import Space
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array
-
-    from blocklp.model import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +20,7 @@ class RowConstraint:
 
     Attributes
     ----------
-    model : Model
+    model : Space
         The model of the variables.
     matrix : coo_array
         ``(rows, variables of the model)``.
@@ -29,7 +28,7 @@ class RowConstraint:
         ``(batch or 1, rows)`` float64, infinite for none.
     """
 
-    model: Model
+    model: Space
     matrix: coo_array
     lower: Tensor
     upper: Tensor
@@ -39,3 +38,25 @@ class RowConstraint:
 
     def __repr__(self) -> str:
         return f"constraint of {self.matrix.shape[0]} rows with {self.matrix.nnz} entries"
+
+
+class Compared:
+    """What comparisons with numbers or linear forms state: rows, for :meth:`blocklp.Model.add`."""
+
+    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
+
+    def __le__(self, other: object) -> RowConstraint:
+        return self._compared(other, below=False, above=True)
+
+    def __ge__(self, other: object) -> RowConstraint:
+        return self._compared(other, below=True, above=False)
+
+    def __eq__(self, other: object) -> RowConstraint:  # type: ignore[override]
+        return self._compared(other, below=True, above=True)
+
+    def rows(self) -> Any:
+        """Return the linear forms, one a row: a :class:`blocklp.row_expression.RowExpression`."""
+        raise NotImplementedError
+
+    def _compared(self, other: object, below: bool, above: bool) -> RowConstraint:
+        raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, issparse
 from torch import Tensor
 
+from blocklp.coefficients import coefficients, of_instances
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.expression import Compared, Expression, View, coefficients, of_instances
 from blocklp.options import numbers, shown
-from blocklp.row_constraint import RowConstraint
+from blocklp.row_constraint import Compared, RowConstraint
+from blocklp.space import Space
 
-if TYPE_CHECKING:
-    from blocklp.model import Model
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 
 class RowExpression(Compared):
@@ -33,12 +34,23 @@ class RowExpression(Compared):
 
     __array_ufunc__ = None
 
-    def __init__(self, model: Model, matrix: coo_array, constant: Tensor) -> None:
+    def __init__(self, model: Space, matrix: coo_array, constant: Tensor) -> None:
         self.model, self.matrix, self.constant = model, matrix, constant
 
     @classmethod
-    def product(cls, matrix: object, view: View, what: str = "rows") -> RowExpression:
-        """A matrix ``(rows, n)``, dense or sparse, times ``n`` variables.
+    def product(cls, matrix: object, model: Space, index: Tensor, variables: str, what: str = "rows") -> RowExpression:
+        """Multiply a matrix with variables.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix
+            ``(rows, n)``.
+        model : Space
+            The model of the variables.
+        index : Tensor
+            ``(n,)`` int64: their columns.
+        variables, what : str
+            The names of these and of the rows in messages.
 
         Raises
         ------
@@ -46,45 +58,26 @@ class RowExpression(Compared):
             If it is no finite matrix of real numbers, or of another width.
         """
         sparse = _sparse(matrix, what)
-        if view.index.dim() != 1 or sparse.shape[1] != len(view.index):
-            raise ShapeError(f"a matrix {sparse.shape} times {view!r}: it takes {sparse.shape[1]} variables in a row")
-        columns = view.index.numpy()[sparse.coords[1]]
+        if index.dim() != 1 or sparse.shape[1] != len(index):
+            raise ShapeError(f"a matrix {sparse.shape} times {variables}: it takes {sparse.shape[1]} variables in a row")
+        columns = index.numpy()[sparse.coords[1]]
         bad: NDArray[np.int64] = np.flatnonzero(~np.isfinite(sparse.data))
         if len(bad):
-            row, entry = int(sparse.coords[0][bad[0]]), view.model.entry(int(columns[bad[0]]))
+            row, entry = int(sparse.coords[0][bad[0]]), model.entry(int(columns[bad[0]]))
             raise NonFiniteError(
                 f"the matrix of {what} holds {sparse.data[bad[0]]} in row {row} at {entry}; every entry must be finite"
             )
-        made = coo_array((sparse.data, (sparse.coords[0], columns)), shape=(sparse.shape[0], view.model.size))
-        return cls(view.model, made, torch.zeros(1, sparse.shape[0], dtype=torch.float64))
+        none = torch.zeros(1, sparse.shape[0], dtype=torch.float64)
+        return cls.of(model, sparse.data, sparse.coords[0], columns, none)
 
     @classmethod
-    def of(cls, expression: Expression) -> RowExpression:
-        """The entries of an expression, one a row.
+    def of(cls, model: Space, entry: Array, row: Numbers, column: Numbers, constant: Tensor) -> RowExpression:
+        """Make rows of entries, their rows and columns ``(entries,)``, and constants ``(batch or 1, rows)``."""
+        return cls(model, coo_array((entry, (row, column)), shape=(constant.shape[1], model.size)), constant)
 
-        Raises
-        ------
-        ModelError
-            If it holds parameters, or coefficients that differ by instance.
-        """
-        rows, columns, entries = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
-        count = max(1, int(np.prod(expression.shape)))
-        for term in expression.terms:
-            if term.parameter is not None:
-                raise ModelError(f"a row holds parameter {term.parameter.name!r}; rows take numbers, and costs take parameters")
-            if len(term.factor) > 1:
-                raise ModelError(
-                    f"coefficients of a row differ by instance; instances share the rows, and may differ in their sides (a dense "
-                    f"({expression.model.batch}, n) times variables is one cost for each instance: make it sparse, or use add_rows())"
-                )
-            index = term.index.reshape(-1).numpy()
-            entries.append(term.factor.expand(1, *term.index.shape).reshape(-1).numpy())
-            columns.append(index)
-            rows.append(np.arange(len(index)) if expression.shape else np.zeros(len(index), np.int64))
-        parts = (np.concatenate(p) for p in (entries, rows, columns))
-        data, row, column = parts
-        matrix = coo_array((data, (row, column)), shape=(count, expression.model.size))
-        return cls(expression.model, matrix, expression.constant.reshape(len(expression.constant), -1))
+    def rows(self) -> RowExpression:
+        """Return the rows themselves."""
+        return self
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,11 +85,9 @@ class RowExpression(Compared):
         return (self.matrix.shape[0],)
 
     def _other(self, other: object) -> RowExpression:
-        if isinstance(other, View):
-            other = other.expression()
-        if isinstance(other, Expression):
-            other = RowExpression.of(other)
-        if isinstance(other, RowExpression):
+        if isinstance(other, Compared):
+            other = other.rows()
+            assert isinstance(other, RowExpression)
             if other.model is not self.model:
                 raise ModelError("the rows mix variables of two models; build both parts from one model")
             if other.shape != self.shape:
@@ -137,6 +128,12 @@ class RowExpression(Compared):
         """Values at points ``(k, variables)`` of some instances of the model: ``(k, rows)``."""
         return activities(self.matrix, x) + of_instances(self.constant, instances).to(x)
 
+    def _compared(self, other: object, below: bool, above: bool) -> RowConstraint:
+        """What a comparison with anything states: sides above, below or both."""
+        moved = self - other
+        side, none = -moved.constant, torch.full_like(moved.constant, torch.inf)
+        return RowConstraint(self.model, moved.matrix, side if below else -none, side if above else none)
+
     def __repr__(self) -> str:
         return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
 
@@ -147,36 +144,32 @@ def activities(matrix: coo_array, x: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray((matrix @ points.T).T)).to(x.device)
 
 
-def compared(left: object, right: object, below: bool, above: bool) -> RowConstraint:
-    """What a comparison of variables, an expression or rows with anything states: sides above, below or both."""
-    if isinstance(right, RowExpression) and not isinstance(left, RowExpression):
-        return compared(right, left, above, below)
-    expression = left.expression() if isinstance(left, View) else left
-    rows = RowExpression.of(expression) if isinstance(expression, Expression) else expression
-    assert isinstance(rows, RowExpression)
-    moved = rows - right
-    side, none = -moved.constant, torch.full_like(moved.constant, torch.inf)
-    return RowConstraint(rows.model, moved.matrix, side if below else -none, side if above else none)
+def constraint(rows: RowExpression, lower: object, upper: object, what: str) -> RowConstraint:
+    """State two sides of rows, either of which may be infinite or None.
 
-
-def constraint(model: Model, matrix: object, view: View, lower: object, upper: object, what: str) -> RowConstraint:
-    """Rows with two sides, either of which may be infinite or None.
+    Parameters
+    ----------
+    rows : RowExpression
+        Rows without constants.
+    lower, upper : array_like or None
+        A number, ``(rows,)`` or ``(batch, rows)``.
+    what : str
+        The name of the rows in messages.
 
     Raises
     ------
     ModelError, ShapeError, NonFiniteError
         If the parts do not fit together, or hold NaN.
     """
-    rows = RowExpression.product(matrix, view, what)
-    count = rows.shape[0]
+    count, batch = rows.shape[0], rows.model.batch
     low, high = (
-        torch.full((1, count), none, dtype=torch.float64) if side is None else _sides(side, count, model.batch, name, infinite=True)
+        torch.full((1, count), none, dtype=torch.float64) if side is None else _sides(side, count, batch, name, infinite=True)
         for side, none, name in (
             (lower, -torch.inf, f"the lower sides of {what}"),
             (upper, torch.inf, f"the upper sides of {what}"),
         )
     )
-    return RowConstraint(model, rows.matrix, low, high)
+    return RowConstraint(rows.model, rows.matrix, low, high)
 
 
 def _sides(value: object, count: int, batch: int, what: str, infinite: bool = False) -> Tensor:

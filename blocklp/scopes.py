@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,12 +12,10 @@ from blocklp.block import BlockType
 from blocklp.errors import ScopeError
 from blocklp.expression import View
 from blocklp.options import shown
-
-if TYPE_CHECKING:
-    from blocklp.model import Model
+from blocklp.space import Space
 
 
-def scope_of(model: Model, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
+def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
     """Read the variables of blocks: ``(blocks, dim)`` int64, columns of an instance's row.
 
     Raises

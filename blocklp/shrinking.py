@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.bounds import charges
 from blocklp.decomposition import in_order
+from blocklp.valid_bounds import charges
 
 STEPS = 12
 """Halvings of the range of the exponent of 1 - s: to a fiftieth of a power of two."""

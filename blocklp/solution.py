@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,20 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp import saved
+from blocklp.coefficients import of_instances
 from blocklp.errors import FormatError, ModelError, UnknownNameError
-from blocklp.expression import Expression, View, of_instances
+from blocklp.expression import Expression, View
+from blocklp.handles import ROWS, Rows
 from blocklp.listening import signed
-from blocklp.model import ROWS, Blocks, Model, Rows
 from blocklp.options import instance_number, of_type, shown
 from blocklp.records import Event, Results
 from blocklp.row_expression import RowExpression, activities
 from blocklp.state import State, packed, unpacked
+from blocklp.statement import Statement
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
-
-if TYPE_CHECKING:
-    from blocklp.raw import RawSolution
-    from blocklp.solver import Solver
+from blocklp.values import Multipliers, Values, evaluated
 
 HOOK_FAILED = " None of the repair hook's points satisfied all blocks within feasibility_tol."
 
@@ -38,69 +36,68 @@ MARKS = ("passes", "hook_failed")
 """Other numbers there."""
 
 
-class Values(Mapping[str, Tensor]):
-    """Primal values by variable, view or name: ``x[y]`` is ``(batch, *shape)``, a copy."""
+@runtime_checkable
+class Compiled(Protocol):
+    """What a solution needs to know of the solver that found it (:class:`blocklp.Solver`)."""
 
-    def __init__(self, x: Tensor, models: Sequence[Model]) -> None:
-        self._x, self.models = x, models
-        self.variables = dict(models[0].variables)  # a model may get more of them
+    models: list[Statement]
+    device: torch.device
+    maximizing: bool
 
-    def __getitem__(self, key: View | str) -> Tensor:
-        view = self.variables.get(key) if isinstance(key, str) else key
-        mine = isinstance(view, View) and any(view.model is m for m in self.models)
-        if view is None or not mine or bool((view.index >= self._x.shape[1]).any()):
-            names = listed(map(repr, self.variables))
-            raise UnknownNameError(f"the solution has no values of {shown(key)}; its variables are {names}")
-        columns = [v.columns for v in self.variables.values()]
-        if any([v.columns for v in m.variables.values()][: len(columns)] != columns for m in self.models[1:]):
-            raise ModelError("the models of this batch have variables of different sizes; ask one by solution.instance(i).x")
-        return self._x[:, view.index.to(self._x.device)]
+    def owner(self, instance: int) -> tuple[Statement, int]:
+        """Return the model of an instance and the instance's number in it."""
+        ...
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.variables)
+    def own_state(self, state: State, instance: int) -> State:
+        """Cut the padding of a ragged batch off an instance's state."""
+        ...
 
-    def __len__(self) -> int:
-        return len(self.variables)
-
-    def __repr__(self) -> str:
-        found = listed(f"{v.name}{list(v.shape)}" for v in self.variables.values())
-        return f"values of {plural(len(self._x), 'instance')}: {found}"
+    def hooked(self) -> Tensor:
+        """Which instances have a repair hook: ``(batch,)`` bool."""
+        ...
 
 
-def evaluated(of: View | Expression | RowExpression | str, x: Values, raw_x: Tensor, instances: list[int]) -> Tensor:
-    """What is stated in variables at points ``(k, variables)`` of some instances of the model; see :meth:`Solution.value`."""
-    if isinstance(of, View | str):
-        return x[of]
-    of_type(of, Expression | RowExpression, "what to evaluate", "a variable, a linear expression or rows, as A @ x", ModelError)
-    if len(x.models) > 1:
-        raise ModelError("expressions have one model, and the solution has several; ask solution.instance(i)")
-    if of.model is not x.models[0]:
-        raise ModelError(f"{of!r} is of another model than the solution; build it from this model's variables")
-    if of.width > raw_x.shape[1]:
-        raise UnknownNameError(f"{of!r} holds variables that the model got after the solve; solve it again")
-    return of.at(raw_x, instances)
+@runtime_checkable
+class Compilable(Protocol):
+    """A model, which compiles to a solver."""
+
+    def compile(self) -> Compiled:
+        """Fix shapes and indices once."""
+        ...
 
 
-class Multipliers(Mapping[str, Tensor]):
-    """Multipliers by handle or name of blocks: ``duals[pairs]`` is ``(batch, blocks, dim)``, the tensor of the state."""
+class Ended(Protocol):
+    """The results of any solve, for their summary."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    @property
+    def bound(self) -> Tensor:
+        """``(batch,)``."""
+        ...
 
-    def __getitem__(self, key: Blocks | str) -> Tensor:
-        name = key.name if isinstance(key, Blocks) else key
-        if not isinstance(name, str) or name not in self._state.duals:
-            raise UnknownNameError(f"the solution has no multipliers for {shown(key)}; it has {listed(map(repr, self))}")
-        return self._state.duals[name]
+    @property
+    def primal(self) -> Tensor:
+        """``(batch,)``."""
+        ...
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._state.duals)
+    @property
+    def gap(self) -> Tensor:
+        """``(batch,)``."""
+        ...
 
-    def __len__(self) -> int:
-        return len(self._state.duals)
+    @property
+    def status(self) -> tuple[Status, ...]:
+        """Why each instance ended."""
+        ...
 
-    def __repr__(self) -> str:
-        return repr(self._state).replace("State", "multipliers", 1)
+    @property
+    def passes(self) -> Tensor:
+        """``(batch,)``."""
+        ...
+
+    @property
+    def seconds(self) -> Tensor:
+        """``(batch,)``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ class Solution:
     passes: Tensor
     seconds: Tensor
     history: tuple[Event, ...]
-    solver: Solver
+    solver: Compiled
     raw_x: Tensor
     cost: Tensor
     offset: Tensor
@@ -360,7 +357,7 @@ class Solution:
         saved.write(path, "solution", header, tensors)
 
     @staticmethod
-    def load(path: saved.File, of: Model | Solver) -> Solution:
+    def load(path: saved.File, of: Compiled | Compilable) -> Solution:
         """Read a solution of a model, or of the models of a solver; its history is empty.
 
         Parameters
@@ -379,10 +376,8 @@ class Solution:
         OSError
             If it cannot be opened.
         """
-        from blocklp.solver import Solver
-
-        of_type(of, Model | Solver, "what the solution is of", "a model, or a compiled solver", ModelError)
-        solver = of if isinstance(of, Solver) else of.compile()
+        of_type(of, Compiled | Compilable, "what the solution is of", "a model, or a compiled solver", ModelError)
+        solver = of.compile() if isinstance(of, Compilable) else of
         header, tensors = saved.read(path, ("solution",))
         state = unpacked(path, header, tensors)
         try:
@@ -418,12 +413,12 @@ def _array(values: Tensor) -> NDArray[np.generic]:
     return np.array(values.detach().cpu().numpy())
 
 
-def summary(found: Solution | RawSolution) -> str:
+def summary(found: Ended) -> str:
     """A line for each of the first instances."""
     return as_text(*_summary(found))
 
 
-def _summary(found: Solution | RawSolution) -> tuple[str, list[Table]]:
+def _summary(found: Ended) -> tuple[str, list[Table]]:
     """The title and the table of a solution."""
     count = len(found.status)
     rows = [
@@ -442,7 +437,7 @@ def _summary(found: Solution | RawSolution) -> tuple[str, list[Table]]:
     return f"{type(found).__name__} of {plural(count, 'instance')}", [Table(columns, rows, count)]
 
 
-def solution(results: Results, state: State, solver: Solver, cost: Tensor, offset: Tensor) -> Solution:
+def solution(results: Results, state: State, solver: Compiled, cost: Tensor, offset: Tensor) -> Solution:
     """Give the engine's results, and the costs ``(batch, variables)`` and constants ``(batch,)``, the sense of the model."""
     sign = -1.0 if solver.maximizing else 1.0
 

@@ -22,9 +22,9 @@ from blocklp.model import Model
 from blocklp.options import flag, hook, of_type, real, whole
 from blocklp.row_expression import RowExpression
 from blocklp.search import SearchEvent, SearchResult, branch_and_bound, relative_gap
-from blocklp.solution import Values, evaluated
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, as_html, as_text, plural
+from blocklp.values import Values, evaluated
 
 MEMORY = 2e9
 """Bytes of multipliers of open nodes from which on the search goes deep first."""

@@ -20,17 +20,21 @@ from blocklp.decomposition import Decomposition
 from blocklp.engine import Repair, run
 from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.expression import Expression, Values
+from blocklp.handles import ROWS, Blocks, name_of_size
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.model import ROWS, Blocks, Model, name_of_size
 from blocklp.options import flag, known_device, numbers, of_type, per_instance, shown, without_gradients, working_precision
+from blocklp.plan import Plan
 from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution
 from blocklp.state import Saddle, State
+from blocklp.statement import Statement
 from blocklp.tables import as_html, listed, plural
 
 
-def compile(models: Model | Sequence[Model], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64) -> Solver:
+def compile(
+    models: Statement | Sequence[Statement], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64
+) -> Solver:
     """Fix the shapes of a model, or of several models to be solved as one batch.
 
     Parameters
@@ -47,8 +51,8 @@ def compile(models: Model | Sequence[Model], *, device: str | torch.device = "cp
     ModelError, OptionError, DeviceError
         If a model has no objective, the models do not fit together, or the device is missing.
     """
-    given = [models] if isinstance(models, Model) else list(models) if isinstance(models, Sequence) else []
-    if not given or not all(isinstance(m, Model) for m in given):
+    given = [models] if isinstance(models, Statement) else list(models) if isinstance(models, Sequence) else []
+    if not given or not all(isinstance(m, Statement) for m in given):
         raise ModelError(f"compile() needs a model or a sequence of at least one, got {shown(models)}")
     return Solver(given, known_device(device), working_precision(dtype))
 
@@ -60,7 +64,7 @@ class Solver:
     variables, bounds of variables, blocks or block data were changed is compiled again: until then :meth:`solve` refuses.
     """
 
-    def __init__(self, models: list[Model], device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, models: list[Statement], device: torch.device, dtype: torch.dtype) -> None:
         first = models[0]
         for m in models:
             if m.objective is None:
@@ -79,7 +83,7 @@ class Solver:
         self.models, self.device, self.dtype = models, device, dtype
         self.maximizing = first.maximizing
         self.batch = sum(m.batch for m in models)
-        self._structure: Decomposition | None = None
+        self._structure: Plan | None = None
         self._fixed: tuple[list[Expression], Tensor, Tensor] | None = None
         self._built, self._blocks = [_built(m) for m in models], [_blocks(m) for m in models]
         self._width = max(m.size for m in models) + (len(models) > 1)
@@ -94,7 +98,7 @@ class Solver:
     def _repr_html_(self) -> str:
         return as_html(repr(self), [])
 
-    def owner(self, instance: int) -> tuple[Model, int]:
+    def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""
         for m in self.models:
             if instance < m.batch:
@@ -187,10 +191,11 @@ class Solver:
         deadline = Deadline.of(time_limit)
         built = True
         try:
-            problem = self.decomposition(bounds, deadline=deadline)
+            plan = self._planned(bounds, None, deadline)
         except TimeLimitError:
             built, given = False, {} if bounds is None else bounds
-            problem = self._priced(unblocked(self.models, given, self._width, self.device), None)
+            plan = self._priced(Plan(unblocked(self.models, given, self._width, self.device)), None)
+        problem = plan.problem
         ascent = as_method(method, problem)
         sign = -1.0 if self.maximizing else 1.0
         limits = Limits.of(
@@ -215,7 +220,7 @@ class Solver:
         log: list[Event] = []
         record = log.append if flag(history, "history") else None
         with listening(callback, verbose, self.batch, sign) as told:
-            results = run(problem, ascent, self.dtype, limits, duals, eta, self._repair(), told, record, memory)
+            results = run(plan, ascent, self.dtype, limits, duals, eta, self._repair(), told, record, memory)
         results.history = log
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
@@ -231,6 +236,10 @@ class Solver:
         self, bounds: Bounds | None = None, values: Values | None = None, deadline: Deadline | None = None
     ) -> Decomposition:
         """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
+        return self._planned(bounds, values, deadline or Deadline()).problem
+
+    def _planned(self, bounds: Bounds | None, values: Values | None, deadline: Deadline) -> Plan:
+        """The plan of a solve; what it writes out serves later ones, too."""
         blocks = [_blocks(m) for m in self.models]
         if [_built(m) for m in self.models] != self._built or not all(map(_same_places, blocks, self._blocks)):
             raise ModelError(
@@ -240,17 +249,17 @@ class Solver:
         if blocks != self._blocks:
             _check_types(self.models)
             self._structure, self._blocks = None, blocks
-        shape = self._structure
-        if bounds is not None or shape is None:
-            shape = assemble(self.models, {} if bounds is None else bounds, self._width, self.device, deadline or Deadline())
+        plan = self._structure
+        if bounds is not None or plan is None:
+            plan = Plan.of(assemble(self.models, {} if bounds is None else bounds, self._width, self.device, deadline))
             if bounds is None:
-                self._structure = shape
-        return self._priced(shape, values)
+                self._structure = plan
+        return self._priced(plan, values)
 
-    def _priced(self, shape: Decomposition, values: Values | None) -> Decomposition:
-        """A decomposition with the costs of the objective."""
+    def _priced(self, plan: Plan, values: Values | None) -> Plan:
+        """A plan with the costs of the objective."""
         cost, offset = self._objective(self._width, values)
-        return replace(shape, cost=cost, offset=offset)
+        return replace(plan, problem=replace(plan.problem, cost=cost, offset=offset))
 
     def _objective(self, width: int, values: Values | None) -> tuple[Tensor, Tensor]:
         """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation; those without parameters are evaluated once."""
@@ -308,7 +317,7 @@ def _repaired(answer: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     return found
 
 
-def _check_types(models: Sequence[Model]) -> None:
+def _check_types(models: Sequence[Statement]) -> None:
     """Refuse blocks of one name and size that differ in more than their data."""
     for same in zip(*(m.blocks for m in models), strict=True):
         for a in same:
@@ -328,7 +337,7 @@ def _same_places(now: Sequence[tuple[Blocks, list[int]]], before: Sequence[tuple
     )
 
 
-def _blocks(model: Model) -> list[tuple[Blocks, list[int]]]:
+def _blocks(model: Statement) -> list[tuple[Blocks, list[int]]]:
     """The handles, which are not changed but replaced, and how often their data were written to."""
     return [(b, _writes([b.scope, *b.type.tensors().values()])) for b in model.blocks]
 
@@ -337,7 +346,7 @@ def _writes(data: Sequence[Tensor]) -> list[int]:
     return [0 if t.is_inference() else t._version for t in data]
 
 
-def _built(model: Model) -> tuple[Any, ...]:
+def _built(model: Statement) -> tuple[Any, ...]:
     """What tells that a model is another one than was compiled, beside its blocks."""
     bounds = [t for v in model.variables.values() for t in (v.lower, v.upper)]
     return model.batch, model.size, model.maximizing, list(model.rows), _writes(bounds)

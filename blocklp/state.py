@@ -12,13 +12,14 @@ from torch import Tensor
 
 from blocklp import saved
 from blocklp.box import BOX
+from blocklp.coefficients import all_finite
 from blocklp.decomposition import Decomposition, Group
 from blocklp.errors import BlocklpError, FormatError, InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.expression import all_finite
+from blocklp.handles import ROWS
 from blocklp.methods.base import Memory
-from blocklp.model import ROWS, Model
 from blocklp.options import named_row, of_type, shown, whole
 from blocklp.program import by_groups, stated_rows
+from blocklp.statement import Statement
 from blocklp.tables import listed, plural
 
 
@@ -251,7 +252,7 @@ def state_of(given: Any, what: str) -> State:
     return found  # type: ignore[no-any-return]
 
 
-def fitted(state: State, model: Model) -> State:
+def fitted(state: State, model: Statement) -> State:
     """A state with the prices of the rows that the model has now, in its order, and without what was removed from it.
 
     Rows without prices start with zero.

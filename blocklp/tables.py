@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import islice
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from blocklp.model import Model
 
 SHOWN = 8
 """Most rows of a table."""
@@ -59,7 +54,7 @@ def as_text(title: str, tables: Sequence[Table]) -> str:
 
 
 def as_html(title: str, tables: Sequence[Table]) -> str:
-    """Return the same for a notebook; all names are escaped."""
+    """Return a title and tables below it for a notebook; all names are escaped."""
     parts = [f"<div><p>{escape(title)}</p>"]
     for table in tables:
         if not table.total:
@@ -80,25 +75,3 @@ def listed(names: Iterable[str]) -> str:
     """Return the first names of a few or of thousands."""
     known = list(names)
     return ", ".join(known[:SHOWN]) + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
-
-
-def of_model(model: Model) -> tuple[str, list[Table]]:
-    """The title and the tables of the model."""
-    sizes = model.sizes()
-    sense = "no objective" if model.objective is None else "maximize" if model.maximizing else "minimize"
-    alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
-    title = (
-        f"Model of {plural(model.batch, 'instance')}, {sense}: {plural(model.size, 'variable')}, {model.size - alone} of them "
-        f"shared by several blocks; {sizes['copies']} copies; {sizes['rows']} rows"
-    )
-    variables = [
-        (f"{v.name}{list(v.shape)}", f"{float(v.lower.min()):g}", f"{float(v.upper.max()):g}", "integer" * v.integer)
-        for v in islice(model.variables.values(), SHOWN)
-    ]
-    blocks = [(b.name, str(len(b.scope)), str(b.scope.shape[1]), repr(b.type)) for b in model.blocks[:SHOWN]]
-    rows = [(r.name, str(r.count), str(r.constraint.matrix.nnz)) for r in model.rows[:SHOWN]]
-    return title, [
-        Table(("variables", "least", "largest", ""), variables, len(model.variables)),
-        Table(("blocks", "number", "variables each", "type"), blocks, len(model.blocks)),
-        Table(("rows", "number", "entries"), rows, len(model.rows)),
-    ]

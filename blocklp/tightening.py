@@ -30,6 +30,7 @@ from blocklp.options import hook, of_type, required_hook, shown, whole
 from blocklp.records import Event, relative_gap
 from blocklp.solution import Solution
 from blocklp.state import State
+from blocklp.statement import Statement
 from blocklp.status import Status
 
 LEAST_MOVE = 0.1
@@ -255,7 +256,7 @@ def tighten(
     return Tightened(replace(best, passes=ends[0], seconds=ends[1], history=history), rounds)
 
 
-def _add(model: Model, proposed: Sequence[Clusters], most: int, room: int) -> int:
+def _add(model: Statement, proposed: Sequence[Clusters], most: int, room: int) -> int:
     """Add the best clusters, at most ``most`` of them and ``room`` copies; how many there are."""
     if not isinstance(proposed, Sequence) or not all(isinstance(c, Clusters) for c in proposed):
         raise ModelError(f"the search returned {shown(proposed)}; it must return a sequence of Clusters")
@@ -288,7 +289,7 @@ def _add(model: Model, proposed: Sequence[Clusters], most: int, room: int) -> in
     return len(order)
 
 
-def fresh(model: Model, name: str, scope: Tensor) -> Tensor:
+def fresh(model: Statement, name: str, scope: Tensor) -> Tensor:
     """Mark the blocks ``(count, dim)`` that are not yet under a handle, whatever the order of their variables, nor listed before."""
     known = next((b.scope for b in model.blocks if b.name == name), scope[:0])
     rows = torch.cat([known, scope.cpu()]).sort(1).values

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.block import pick
+from blocklp.block import Rows, pick
 from blocklp.decomposition import Decomposition, Group
 
 
@@ -90,7 +90,7 @@ class VariableBox:
         """Move points ``(batch, variables)`` into the box."""
         return torch.minimum(torch.maximum(x, self.lower), self.upper)
 
-    def select(self, rows: Tensor) -> VariableBox:
+    def select(self, rows: Rows) -> VariableBox:
         """Return the box of some instances."""
         tensors = (self.lower, self.upper, self.holds_lower, self.holds_upper)
         lower, upper, *holds = (t if t is None else pick(t, rows) for t in tensors)

@@ -9,7 +9,7 @@ from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError
 from blocklp.oracles import cut_search
-from blocklp.oracles.graphs import LARGEST_SYSTEM, by_node, graph, node_numbers, search
+from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
 
 
 class Cut(BlockType):
@@ -84,6 +84,7 @@ class Cut(BlockType):
         above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 4, terms.abs().sum(-1))
         return (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
 
+    @answered_once
     def _found(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Nodes on the side of the source ``(batch, blocks, nodes)`` bool, and values ``(batch, blocks)`` in the dtype of the cost.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -47,6 +50,29 @@ def by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
     """Where the arcs of every node begin ``(nodes + 1,)``, and the arcs node by node ``(arcs,)``."""
     starts = torch.nn.functional.pad(torch.bincount(side, minlength=nodes).cumsum(0), (1, 0))
     return starts, side.argsort(stable=True)
+
+
+Found = TypeVar("Found")
+
+
+def answered_once(find: Callable[[Any, Tensor], Found]) -> Callable[[Any, Tensor], Found]:
+    """Remember what a method of a block type found for its last costs: a check asks for values, then for their errors.
+
+    The answer stands as long as the block data are the same objects.
+    """
+
+    @functools.wraps(find)
+    def ask(kind: Any, cost: Tensor) -> Found:
+        data = tuple(kind.tensors().values())
+        known, before, answer = vars(kind).get("_answered", ((), None, None))
+        same = before is not None and len(known) == len(data) and all(a is b for a, b in zip(known, data, strict=True))
+        if same and before.dtype == cost.dtype and before.device == cost.device and torch.equal(before, cost):
+            return cast(Found, answer)
+        found = find(kind, cost)
+        vars(kind)["_answered"] = data, cost.detach().clone(), found
+        return found
+
+    return ask
 
 
 def search(kernels: str, written: ModuleType, what: str, count: int, *arguments: Tensor | tuple[Tensor, ...]) -> None:

@@ -13,7 +13,7 @@ from blocklp.errors import ModelError
 from blocklp.finite import struck_out
 from blocklp.oracles import path_search
 from blocklp.oracles.choice import join
-from blocklp.oracles.graphs import LARGEST_SYSTEM, by_node, graph, node_numbers, search
+from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
 
 KERNELS = "blocklp.oracles.path_kernels"
 
@@ -109,6 +109,7 @@ class Path(BlockType):
         error = (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
         return torch.where(value >= struck_out(cost.dtype), torch.zeros_like(error), error)
 
+    @answered_once
     def _found(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Arcs taken ``(batch, blocks, arcs)`` bool, and values ``(batch, blocks)`` in the dtype of the cost."""
         lead, device = cost.shape[:2], cost.device

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, as_block_data, common_shape
-from blocklp.bounds import NOISE, rounding, roundoff
+from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import Exact, sums_of_products
 from blocklp.finite import soft, struck_out
 from blocklp.oracles import dual_simplex
 from blocklp.oracles.dual_simplex import System
 from blocklp.small_lp import minimum, optimum
+from blocklp.valid_bounds import NOISE
 
 SYSTEMS = 20_000
 """Blocks with more candidate vertices than this are solved as LPs instead of being enumerated."""

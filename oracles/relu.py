@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, as_block_data
-from blocklp.bounds import NOISE, roundoff
+from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.factored import FactoredBlock
+from blocklp.valid_bounds import NOISE
 
 Kind = Literal["value", "relu"]
 

@@ -10,7 +10,7 @@ from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import transport_flow
 from blocklp.oracles.choice import join, strike
-from blocklp.oracles.graphs import LARGEST_SYSTEM, search
+from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, search
 
 DIGITS = 50
 """Binary digits of the total that supplies and demands are kept to."""
@@ -107,6 +107,7 @@ class Transport(BlockType):
         above = terms.sum(-1) + roundoff(self.dim + 2, terms.abs().sum(-1)) - value.double()
         return (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
 
+    @answered_once
     def _shipped(self, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Points ``(batch, blocks, dim)`` and values ``(batch, blocks)`` in the dtype of the cost, and the points in float64."""
         lead, shape = cost.shape[:2], (-1, self.n, self.k)

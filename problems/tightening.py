@@ -14,8 +14,8 @@ import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.problems.together import share, stop
 from blocklp.search import relative_gap
-from blocklp.solution import Values
 from blocklp.tightening import Budget, Round, Search, Tightened, tighten
+from blocklp.values import Values
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import torch
 import blocklp as bl
 from bench.registry import Record, case
 from blocklp.errors import FormatError, NonFiniteError
+from blocklp.linear_program import loaded_highs
 from blocklp.problems.lp import read_linear_program
-from blocklp.reference import loaded_highs
 
 FOLDER = "BLOCKLP_LP_FILES"
 """Environment variable with the folder; the files are not part of the project."""

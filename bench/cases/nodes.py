@@ -14,10 +14,9 @@ import blocklp as bl
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp.linear_program import export
+from blocklp.linear_program import export, loaded_highs
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.reference import loaded_highs
 
 SETTINGS = ((2, 0), (4, 0), (8, 0), (16, 0), (8, 40))
 """Sweeps and passes."""

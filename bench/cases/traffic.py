@@ -6,7 +6,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -15,9 +14,9 @@ import torch
 import blocklp as bl
 from bench.cases.large import preferential
 from bench.registry import Record, case
-from blocklp import compiled, loops
+from blocklp import compiled
 from blocklp.compiled import loops_only
-from blocklp.decomposition import Decomposition
+from blocklp.plan import Plan
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
 PASSES, ANCHORED = 9, 107
@@ -54,23 +53,23 @@ def run(quick: bool) -> list[Record]:
             qubo = preferential(edges)
             solver, variables = roof_duality_model(qubo).compile(dtype=dtype), qubo.n
             problem = solver.decomposition().to(dtype)
+            plan = Plan.of(problem)
             row: Record = {"edges": problem.groups[0].blocks, "dtype": str(dtype).removeprefix("torch.")}
-            method, problems = bl.Admm(), {}
+            method, plans = bl.Admm(), {}
             for name, seconds in (("loops", 0.0), ("tensors", math.inf)):
                 compiled.LOADING = compiled.COMPILING = seconds
-                found = loops.load(problem, dtype)
-                problems[name] = replace(problem, loops=found and found.over(problem))
-            state = [method.start(problem, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
+                plans[name] = plan.loaded(dtype, whole=True).over()
+            state = [method.start(plan, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
 
-            def until(last: int, problem: Decomposition, state: list[Any] = state, method: bl.Admm = method) -> None:
+            def until(last: int, plan: Plan, state: list[Any] = state, method: bl.Admm = method) -> None:
                 while state[0].passes < last:
-                    state[0], _ = method.leap(problem, state[0], last - state[0].passes)
+                    state[0], _ = method.leap(plan, state[0], last - state[0].passes)
 
-            def nine(name: str, state: list[Any] = state, problems: dict[str, Decomposition] = problems) -> None:
-                until(state[0].passes + PASSES, problems[name])
+            def nine(name: str, state: list[Any] = state, plans: dict[str, Plan] = plans) -> None:
+                until(state[0].passes + PASSES, plans[name])
 
             with loops_only():
-                until(ANCHORED, problems["loops"])
+                until(ANCHORED, plans["loops"])
             nine("tensors")
             taken: dict[str, list[float]] = {"loops": [], "tensors": [], "copies": []}
             for _ in range(4):  # in turn: other programs slow the machine down now and then
@@ -78,7 +77,7 @@ def run(quick: bool) -> list[Record]:
                     taken["loops"] += times(lambda: nine("loops"), 12)
                 taken["tensors"] += times(lambda: nine("tensors"), 1)
                 taken["copies"] += times(lambda: target.copy_(source), 3)
-            for name in problems:
+            for name in plans:
                 seconds = taken[name]
                 row[f"{name}, least"], row[f"{name}, median"] = (1000 / PASSES * of(seconds) for of in (min, median))
             row["ratio"] = row["tensors, median"] / row["loops, median"]

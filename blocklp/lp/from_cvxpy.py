@@ -14,7 +14,7 @@ from blocklp.block import BlockType
 from blocklp.errors import MissingDependencyError, ModelError, install
 from blocklp.expression import View
 from blocklp.linear_program import Array, LinearProgram, block_rows
-from blocklp.lp.cvxpy_face import CVXPY
+from blocklp.lp.faces import CVXPY
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.model import Model
 from blocklp.options import of_type, real

@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class Iterate:
     x, price : ndarray
         ``(variables,)``, ``(rows,)``.
     steps : int
-        Newton steps so far.
+        Newton steps and proximal steps so far: along a ray these take none of the former.
     ended : bool
         Whether the next step would change nothing.
     """
@@ -130,14 +131,14 @@ def proximal_points(program: LinearProgram, x: Array, price: Array, deadline: De
     newton, sigma, move = _Newton(program, deadline), 1.0, 1.0
     x = np.clip(x, program.lower, program.upper)
     activity = np.clip(program.A @ x, program.row_lower, program.row_upper)
-    while True:
+    for taken in count(1):
         before = newton.steps
         tolerance = max(EXACT, INEXACT * move)
         new, reached, price, exact = newton.solve(x, activity, price, sigma, SLOW, tolerance)
         move = float(np.linalg.norm(new - x) + np.linalg.norm(reached - activity)) / sigma
         x, activity, made = new, reached, newton.steps - before
         ended = exact and tolerance <= EXACT and move <= ENDED
-        yield Iterate(x, price, newton.steps, ended)
+        yield Iterate(x, price, newton.steps + taken, ended)
         if deadline.over() or ended or newton.stuck:
             return
         if exact and made <= QUICK:

@@ -7,8 +7,9 @@ import torch
 from scipy.sparse import csr_array
 
 from blocklp.deadline import Deadline
+from blocklp.handles import ROWS
 from blocklp.linear_program import Array
-from blocklp.model import ROWS, Model
+from blocklp.model import Model
 from blocklp.solution import Solution
 from blocklp.state import Saddle, State
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.linear_program import Array, LinearProgram
-from blocklp.reference import loaded_highs, program_of
+from blocklp.linear_program import Array, LinearProgram, loaded_highs, program_of
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.lp.closing import proved_closed
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import FEASIBLE, violation
-from blocklp.reference import loaded_highs
 from blocklp.status import Status
 
 TRACE = 1e-9

@@ -18,8 +18,8 @@ from blocklp.lp.rounds import Rounds, assume_less
 from blocklp.options import flag, of_type, real, whole
 from blocklp.status import Status
 
-LOOK = 0.5
-"""Time for rays after a round without a point, relative to all so far and a second."""
+FAR, LOOK = 0.5, 0.5
+"""Gap above which rays are looked for after a round, and time for that, relative to all so far and a second."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _search(
             # Bounds that rows imply may contradict each other, and prices that grow without end are a ray.
             if best.bound == math.inf or (math.isinf(best.primal) and proves_infeasible(least, best.last)):
                 return Status.INFEASIBLE, Status.INFEASIBLE, spent + rounds.spent
-            if rays and math.isinf(best.primal) and not deadline.over():
+            if rays and best.gap() > FAR and not deadline.over():  # no point yet, or points that go on for ever
                 ends = verdict(least, min(deadline.left(), LOOK * (1 + deadline.elapsed())))
                 if ends is not None:
                     return ends, ends, spent + rounds.spent

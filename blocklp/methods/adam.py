@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method
 from blocklp.methods.supergradient import AscentState
+from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class Adam(Method):
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
             raise OptionError(f"beta1 = {self.beta1} and beta2 = {self.beta2} must lie in [0, 1)")
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AdamState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> AdamState:
         """Ask the oracles once and set the scale."""
+        problem = plan.problem
         points, value = problem.min_oracle(duals)
         if eta is None:
             largest = duals.abs().amax(1)
@@ -55,8 +56,9 @@ class Adam(Method):
         one, zero = torch.ones_like(value), torch.zeros_like(duals)
         return AdamState(duals, value, points, eta, problem.disagreement(points), one, one, zero, zero)
 
-    def step(self, problem: Decomposition, state: AdamState) -> AdamState:
+    def step(self, plan: Plan, state: AdamState) -> AdamState:
         """One Adam step, projected."""
+        problem = plan.problem
         first = self.beta1 * state.first + (1 - self.beta1) * state.supergradient
         second = self.beta2 * state.second + (1 - self.beta2) * state.supergradient**2
         unbiased = first / (1 - self.beta1**state.steps)[:, None]

@@ -30,9 +30,10 @@ from torch import Tensor
 
 from blocklp import atoms as atom
 from blocklp.compiled import tiles
-from blocklp.decomposition import Decomposition, Group, in_order
+from blocklp.decomposition import Group, in_order
 from blocklp.fuse import compiled
 from blocklp.methods.base import Method, MethodState
+from blocklp.plan import Plan
 from blocklp.sweeps import around, cache_loops, fused_loops, renew
 from blocklp.weight import BalanceRule, Fixed, scale_free
 
@@ -98,9 +99,10 @@ class Admm(Method):
         """The weights given, which no warm start changes."""
         return None if self.eta is None else Fixed(self.eta).weights(batch)
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AdmmState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> AdmmState:
         """Every block at the oracle's answer to ``duals``, which are used up, the consensus at their mean."""
-        only = None if problem.loops is None else problem.loops.only
+        problem = plan.problem
+        only = None if plan.loops is None else plan.loops.only
         points, none = torch.zeros_like(duals), torch.zeros_like(duals[:, 0])
         atoms: list[atom.Atoms | None] = [None] * len(problem.groups)
         weights, values = [duals.new_empty(len(duals), 0)] * len(problem.groups), [none] * len(problem.groups)
@@ -129,18 +131,17 @@ class Admm(Method):
                 eta = self.balance.start(problem, duals, apart)
             governing = near.sub_(eta[:, None] * duals).sub_(apart.mul_(self.relaxation))
         else:
-            values[only.group], mean, eta, governing = self._start_in_loops(problem, duals, points, eta)
+            values[only.group], mean, eta, governing = self._start_in_loops(plan, duals, points, eta)
         age = torch.zeros_like(none, dtype=torch.long)
         nothing = torch.zeros_like(none, dtype=torch.float64)
         ready = torch.ones_like(none, dtype=torch.bool)
         known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, nothing, nothing, nothing, nothing)
         return AdmmState(duals, sum(values, none), points, eta, *known, 1, True, held, tuple(atoms), tuple(weights))
 
-    def _start_in_loops(
-        self, problem: Decomposition, duals: Tensor, points: Tensor, eta: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _start_in_loops(self, plan: Plan, duals: Tensor, points: Tensor, eta: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The start of the only group that shares in compiled loops: its values, means of all points, weight and t."""
-        loops = problem.loops
+        problem = plan.problem
+        loops = plan.loops
         assert loops is not None and loops.only is not None
         only, group = loops.only, problem.groups[loops.only.group]
         mean = problem.mean(points) if len(problem.groups) > 1 else torch.zeros_like(problem.cost)
@@ -151,34 +152,35 @@ class Admm(Method):
         only.find("start")(problem.batch, *layout, eta, mean, self.relaxation, duals, points, governing)
         return value, mean, eta, governing
 
-    def in_loops(self, problem: Decomposition) -> bool:
+    def in_loops(self, plan: Plan) -> bool:
         """Where blocks have vertex tables."""
-        return fused_loops(problem) is not None
+        return fused_loops(plan.problem) is not None
 
-    def step(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+    def step(self, plan: Plan, state: AdmmState) -> AdmmState:
         """One pass; all is written over the state given."""
-        return self.finish(problem, self.leap(problem, state, 1)[0])
+        return self.finish(plan, self.leap(plan, state, 1)[0])
 
-    def leap(self, problem: Decomposition, state: AdmmState, most: int) -> tuple[AdmmState, int]:
+    def leap(self, plan: Plan, state: AdmmState, most: int) -> tuple[AdmmState, int]:
         """Several passes in one call of the loops, where these serve all that is shared."""
-        loops = problem.loops
+        loops = plan.loops
         if loops is not None and loops.only is not None:
             passes = min(most, self.every - (state.passes + 1) % self.every)
-            state = self._loops(problem, state, passes)
+            state = self._loops(plan, state, passes)
         else:
             passes = 1
-            state = self._pass(problem, state)
+            state = self._pass(plan, state)
         late = state.ready.long()
         state = replace(state, passes=state.passes + passes, age=state.age + passes - late, ready=torch.zeros_like(state.ready))
         if (state.passes + 1) % self.every == 0:
-            state = self._settled(problem, self.finish(problem, state))
+            state = self._settled(plan, self.finish(plan, state))
         return state, passes
 
-    def finish(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+    def finish(self, plan: Plan, state: AdmmState) -> AdmmState:
         """Write the multipliers at the points."""
+        problem = plan.problem
         if state.finished:
             return state
-        mean = collect(problem, state.points).div_(problem.counts)
+        mean = collect(plan, state.points).div_(problem.counts)
         centre = mean + mean - state.target
         for group in problem.groups:
             if group.shares:
@@ -187,18 +189,20 @@ class Admm(Method):
                 dual.copy_(torch.where(held, own.div_(state.eta[:, None]).view_as(dual), dual))
         return replace(state, mean=mean, finished=True)
 
-    def mean(self, problem: Decomposition, state: AdmmState) -> Tensor:
+    def mean(self, plan: Plan, state: AdmmState) -> Tensor:
         """Where loops may run over whole instances, the mean that they keep of what is shared, whether they ran or not."""
-        mean = super().mean(problem, state)
-        return torch.where(problem.counts > 1, state.mean.double(), mean) if problem.loopable else mean
+        problem = plan.problem
+        mean = super().mean(plan, state)
+        return torch.where(problem.counts > 1, state.mean.double(), mean) if plan.loopable else mean
 
     def _speed(self, state: AdmmState) -> float:
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation
 
-    def _loops(self, problem: Decomposition, state: AdmmState, passes: int) -> AdmmState:
+    def _loops(self, plan: Plan, state: AdmmState, passes: int) -> AdmmState:
         """Passes in compiled loops, all that is in the state included."""
-        loops = problem.loops
+        problem = plan.problem
+        loops = plan.loops
         assert loops is not None and loops.only is not None
         only, group, places = loops.only, problem.groups[loops.only.group], problem.coupling.places
         apart, moved = torch.ones_like(state.apart), torch.ones_like(state.moved)
@@ -214,9 +218,10 @@ class Admm(Method):
             only.find("passes")(units, parts, only.live, *layout, *variables, *copies, apart, moved)
         return replace(state, apart=apart, moved=moved, finished=True)
 
-    def _pass(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+    def _pass(self, plan: Plan, state: AdmmState) -> AdmmState:
         """One pass by tensor operations and the loops of single types."""
-        duals, points, governing, eta, loops = state.duals, state.points, state.governing, state.eta, problem.loops
+        problem = plan.problem
+        duals, points, governing, eta, loops = state.duals, state.points, state.governing, state.eta, plan.loops
         speed = self._speed(state)
         rate = ((~state.ready).to(eta) * speed)[:, None]
         atoms, weights, slopes = list(state.atoms), list(state.weights), None
@@ -251,12 +256,12 @@ class Admm(Method):
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
             atoms[n] = answer.atoms
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
-        target = collect(problem, points + points - governing).sub_(eta[:, None] * problem.cost).div_(problem.counts)
+        target = collect(plan, points + points - governing).sub_(eta[:, None] * problem.cost).div_(problem.counts)
         return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights))
 
-    def _settled(self, problem: Decomposition, state: AdmmState) -> AdmmState:
+    def _settled(self, plan: Plan, state: AdmmState) -> AdmmState:
         """Set a new anchor where it has served, and with it a new weight."""
-        apart, moved = distances(problem, state)
+        apart, moved = distances(plan, state)
         residual, served = apart + moved, torch.ones_like(state.ready)
         if state.anchor.shape[1]:
             worse = (residual <= self.decay * state.origin) & (residual > state.last)
@@ -268,7 +273,7 @@ class Admm(Method):
         if state.passes >= self.plain:
             due = served
             anchor = anchor if anchor.shape[1] else torch.empty_like(state.governing)
-        restart(problem, state, speed, due, eta / state.eta, anchor)
+        restart(plan, state, speed, due, eta / state.eta, anchor)
         age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
         origin = torch.where(served, residual, state.origin)
         return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
@@ -281,9 +286,10 @@ def pull(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
         value.copy_(torch.where(ready[:, None], value, (value - anchor).mul_(share[:, None]).add_(anchor)))
 
 
-def restart(problem: Decomposition, state: AdmmState, speed: float, due: Tensor, ratio: Tensor, anchor: Tensor) -> None:
+def restart(plan: Plan, state: AdmmState, speed: float, due: Tensor, ratio: Tensor, anchor: Tensor) -> None:
     """Update t where due ``(batch,)``, for a weight that is ``ratio`` times as large, and set the anchor there, if there is one."""
-    loops, points, governing = problem.loops, state.points, state.governing
+    problem = plan.problem
+    loops, points, governing = plan.loops, state.points, state.governing
     if loops is not None and loops.only is not None:
         group, rows = problem.groups[loops.only.group], loops.only.live[due[loops.only.live]]
         layout = (problem.coupling.places, group.start, group.blocks)
@@ -299,31 +305,33 @@ def restart(problem: Decomposition, state: AdmmState, speed: float, due: Tensor,
         anchor.copy_(torch.where(due[:, None], governing, anchor))
 
 
-def collect(problem: Decomposition, copies: Tensor) -> Tensor:
+def collect(plan: Plan, copies: Tensor) -> Tensor:
     """Sum of the shared copies of every variable: ``(batch, variables)``, the same by tensor operations and by compiled loops."""
-    if problem.cost.device.type != "cpu" or problem.coupling.maps or len(problem.segments) == 1:
+    problem = plan.problem
+    if problem.cost.device.type != "cpu" or problem.coupling.maps or len(plan.segments) == 1:
         return problem.collect(copies)
     out = torch.zeros_like(problem.cost)
-    if (loops := problem.loops) is not None:
+    if (loops := plan.loops) is not None:
         loops.consensus.collect(problem.batch, loops.used, problem.coupling.places, loops.segments, copies, out)
         return out
-    for first, last in problem.segments:
+    for first, last in plan.segments:
         out += problem.coupling.collect_part(copies, first, last)
     return out
 
 
-def distances(problem: Decomposition, state: AdmmState) -> tuple[Tensor, Tensor]:
+def distances(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
     """Squared distances ``(batch,)`` float64 of the points from their mean, and of the mean from the consensus, a copy of each."""
-    if problem.loops is not None and problem.loops.only is not None:
+    problem = plan.problem
+    if plan.loops is not None and plan.loops.only is not None:
         return state.apart, state.moved
     apart = torch.zeros_like(state.apart)
     for group in problem.groups:
         if group.shares:
             own = state.points[:, group.start : group.stop] - problem.coupling.spread_part(state.mean, group.start, group.stop)
             squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
-            for part in problem.cuts(group.blocks):
+            for part in plan.cuts(group.blocks):
                 apart = apart + in_order(torch.stack([in_order(of_one) for of_one in squares[:, :, part].unbind(1)], 1))
-    moved = [moves(problem.counts[:, own], state.mean[:, own], state.target[:, own]) for own in problem.cuts(_shown(problem))]
+    moved = [moves(problem.counts[:, own], state.mean[:, own], state.target[:, own]) for own in plan.cuts(_shown(plan))]
     return apart, in_order(torch.stack(moved, 1))
 
 
@@ -333,9 +341,10 @@ def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
     return in_order(step.double().square() * counts)
 
 
-def _shown(problem: Decomposition) -> int:
+def _shown(plan: Plan) -> int:
     """One past the last variable that can move."""
-    return problem.used if problem.parts > 1 else problem.coupling.variables
+    problem = plan.problem
+    return plan.used if plan.parts > 1 else problem.coupling.variables
 
 
 def _closed(group: Group, duals: Tensor) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
+from blocklp.plan import Plan
 
 Memory = tuple[Tensor, Tensor, Tensor]
 """Where a primal-dual method was: point ``(batch, variables)``, duals of all stated rows ``(batch, rows)``, group after group and
@@ -67,38 +67,38 @@ class Method:
     evaluates: ClassVar[bool] = True
     cadence: ClassVar[int] = 9
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> Any:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> Any:
         """State after one pass at ``duals`` ``(batch, copies)``, which it may keep; ``eta`` is a warm start's weight, if any."""
         raise NotImplementedError
 
-    def step(self, problem: Decomposition, state: Any) -> Any:
+    def step(self, plan: Plan, state: Any) -> Any:
         """State after one more pass; the state given may be used up."""
         raise NotImplementedError
 
-    def leap(self, problem: Decomposition, state: Any, most: int) -> tuple[Any, int]:
+    def leap(self, plan: Plan, state: Any, most: int) -> tuple[Any, int]:
         """State after at least one and at most so many passes, and their number; more than one where that is quicker.
 
         Only :meth:`finish` makes it whole.
         """
-        return self.step(problem, state), 1
+        return self.step(plan, state), 1
 
     def weights(self, batch: int) -> Tensor | None:
         """Proximal weights ``(batch,)`` that the settings fix, whatever a warm start says; ``None`` where there are none."""
         return None
 
-    def in_loops(self, problem: Decomposition) -> bool:
+    def in_loops(self, plan: Plan) -> bool:
         """Whether its passes over this problem are compiled loops of another kind than ``looped`` says."""
         return False
 
-    def remember(self, problem: Decomposition, state: Any) -> Memory | None:
+    def remember(self, plan: Plan, state: Any) -> Memory | None:
         """What multipliers do not tell and a later solve may start from: :data:`Memory`."""
         return None
 
-    def resume(self, problem: Decomposition, state: Any, memory: Memory) -> Any:
+    def resume(self, plan: Plan, state: Any, memory: Memory) -> Any:
         """The first state with what was remembered."""
         return state
 
-    def checked(self, problem: Decomposition, state: Any, gap: Tensor) -> Any:
+    def checked(self, plan: Plan, state: Any, gap: Tensor) -> Any:
         """The state after a check found relative gaps ``(batch,)``, infinite where no primal point is known yet."""
         return state
 
@@ -106,11 +106,12 @@ class Method:
         """Whether the state holds what a check should see before any other pass."""
         return False
 
-    def mean(self, problem: Decomposition, state: Any) -> Tensor:
+    def mean(self, plan: Plan, state: Any) -> Tensor:
         """The mean of the points of a finished state, ``(batch, variables)`` float64: what primal points are made from."""
+        problem = plan.problem
         return problem.mean(state.points.double())
 
-    def finish(self, problem: Decomposition, state: Any) -> Any:
+    def finish(self, plan: Plan, state: Any) -> Any:
         """What passes in a leap leave out of the state, for those who want to look at it."""
         return state
 

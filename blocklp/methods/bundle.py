@@ -26,6 +26,7 @@ from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
 from blocklp.methods.base import where
 from blocklp.methods.proximal import Proximal, ProximalState
+from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,17 @@ class Bundle(Proximal):
         if not isinstance(self.inner, int) or self.inner < 1:
             raise OptionError(f"inner is {self.inner!r}; a bundle takes at least one step between oracle calls")
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> BundleState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> BundleState:
         """Every block at the oracle's answer to ``duals``."""
+        problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)
         weight, origin = self.first_weight(problem, duals, points, eta)
         begun = (origin, torch.zeros_like(value))
         return BundleState(duals, value, points, weight, duals, value, *begun, torch.full_like(value, self.inner), atoms, weights)
 
-    def step(self, problem: Decomposition, state: BundleState) -> BundleState:
+    def step(self, plan: Plan, state: BundleState) -> BundleState:
         """One pass: solve the model's problem, then ask the oracles at its solution."""
+        problem = plan.problem
         points, weights = self._solve(problem, state)
         spread = problem.disagreement(points)
         duals = state.centre + spread / state.eta[:, None]

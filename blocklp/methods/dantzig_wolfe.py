@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
 from blocklp.errors import MissingDependencyError, install
 from blocklp.methods.base import Method, MethodState, where
+from blocklp.plan import Plan
 from blocklp.restricted_master import MasterSolution, RestrictedMaster, available
 
 
@@ -83,7 +83,7 @@ class DantzigWolfe(Method):
     cadence = 1
     smoothing = 0.2
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> DantzigWolfeState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> DantzigWolfeState:
         """Ask the oracles at the first multipliers, and state the masters.
 
         Raises
@@ -91,17 +91,19 @@ class DantzigWolfe(Method):
         MissingDependencyError
             If highspy is not installed.
         """
+        problem = plan.problem
         if not available():
             raise MissingDependencyError(f"method 'dantzig-wolfe' needs the package highspy: {install('highs')}")
         answers, value = problem.min_oracle(duals)
         columns = Columns(tuple(Column(RestrictedMaster(problem, i), self.smoothing) for i in range(problem.batch)))
         return DantzigWolfeState(duals, value, answers, torch.ones_like(value), answers, duals, value, columns)
 
-    def step(self, problem: Decomposition, state: DantzigWolfeState) -> DantzigWolfeState:
+    def step(self, plan: Plan, state: DantzigWolfeState) -> DantzigWolfeState:
         """Add points to the masters, solve these, and ask the oracles near their duals."""
+        problem = plan.problem
         points, duals = state.points.clone(), state.duals.clone()
         for i, own in enumerate(state.columns.own):
-            found = self._advanced(problem, own, state, i)
+            found = self._advanced(plan, own, state, i)
             if found is not None:
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
                 alpha = 0.0 if own.direct else own.smoothing
@@ -122,8 +124,9 @@ class DantzigWolfe(Method):
         """Whether a check should see that a master is solved."""
         return any(own.ended for own in state.columns.own)
 
-    def _advanced(self, problem: Decomposition, own: Column, state: DantzigWolfeState, i: int) -> MasterSolution | None:
+    def _advanced(self, plan: Plan, own: Column, state: DantzigWolfeState, i: int) -> MasterSolution | None:
         """The solution of an instance's master with the points of the last answers."""
+        problem = plan.problem
         answers = state.answers[i, : problem.in_blocks].double().cpu().numpy()
         blocks = np.arange(own.master.layout.blocks)
         if (last := own.solution) is not None:
@@ -138,7 +141,7 @@ class DantzigWolfe(Method):
             elif not own.direct:
                 self._smooth(own, state, i)
         own.master.add(answers, blocks)
-        own.solution = own.master.solve(problem.deadline.left()) or own.solution
+        own.solution = own.master.solve(plan.deadline.left()) or own.solution
         own.direct = own.solution is None or not own.master.layout.blocks or own.solution.violation > 0
         return own.solution
 

@@ -24,9 +24,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition, Group
+from blocklp.decomposition import Group
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method, MethodState
+from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class MinMarginals(Method):
 
     evaluates = False
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> MinMarginalState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> MinMarginalState:
         """Ask the oracles once and find out which copies take part.
 
         Raises
@@ -51,6 +52,7 @@ class MinMarginals(Method):
         OptionError
             If blocks share variables and none of their types has min-marginals.
         """
+        problem = plan.problem
         points, value = problem.min_oracle(duals)
         free, fixed = torch.zeros_like(duals), torch.zeros_like(duals)
         overlaps = []
@@ -71,8 +73,9 @@ class MinMarginals(Method):
         takes = takers / problem.spread(problem.collect(takers)).clamp(min=1)
         return MinMarginalState(duals, value, points, torch.ones_like(value) if eta is None else eta, takes, tuple(overlaps))
 
-    def step(self, problem: Decomposition, state: MinMarginalState) -> MinMarginalState:
+    def step(self, plan: Plan, state: MinMarginalState) -> MinMarginalState:
         """Take from all copies at once, and deal out what is missing to the cost."""
+        problem = plan.problem
         left, points = state.duals.clone(), torch.empty_like(state.duals)
         for group, overlap in zip(problem.groups, state.overlaps, strict=True):
             cost = group.view(state.duals)

@@ -40,6 +40,7 @@ from blocklp.compiled import TURNS, note, tiles
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import Memory, Method, MethodState, where
+from blocklp.plan import Plan
 from blocklp.program import Program, added, summed
 from blocklp.shrinking import shrinking
 
@@ -75,9 +76,10 @@ class Pdhg(Method):
     reach = 1e6
     resumed = 250  # passes that count as made: epochs of a few passes would throw the weight about where all is nearly settled
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> PdhgState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> PdhgState:
         """Write the LP out and ask the oracles once: x at the mean of their answers within bounds and reach of rows, y at zero."""
-        program = problem.program
+        problem = plan.problem
+        program = plan.program
         points, value = problem.min_oracle(duals)
         x = program.box.clip(torch.minimum(torch.maximum(problem.mean(points), -program.reach), program.reach))
         now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
@@ -88,12 +90,14 @@ class Pdhg(Method):
         pulled = x.new_zeros(len(x), program.parts, x.shape[1])
         return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, residual, residual.clone(), weight, 0)
 
-    def remember(self, problem: Decomposition, state: PdhgState) -> Memory:
+    def remember(self, plan: Plan, state: PdhgState) -> Memory:
         """The last step and the weight."""
+        problem = plan.problem
         return state.bar[0], state.program.whole(problem, state.bar[1]), state.eta
 
-    def resume(self, problem: Decomposition, state: PdhgState, memory: Memory) -> PdhgState:
+    def resume(self, plan: Plan, state: PdhgState, memory: Memory) -> PdhgState:
         """The first state from there; what is new keeps the point that the oracles gave it, and has no duals."""
+        problem = plan.problem
         program, (x, y, weight) = state.program, memory
         x = torch.where(x.isnan(), state.now[0], x.to(state.now[0]))
         x, y = program.box.clip(x), program.part(problem, y)
@@ -103,16 +107,17 @@ class Pdhg(Method):
         eta, pulled = self._within(state.weight, eta), program.sums(problem, y)
         return replace(state, now=now, first=first, bar=bar, pulled=pulled, eta=eta, passes=self.resumed)
 
-    def step(self, problem: Decomposition, state: PdhgState) -> PdhgState:
+    def step(self, plan: Plan, state: PdhgState) -> PdhgState:
         """One pass; the state given is used up."""
-        return self.finish(problem, self.leap(problem, state, 1)[0])
+        return self.finish(plan, self.leap(plan, state, 1)[0])
 
-    def leap(self, problem: Decomposition, state: PdhgState, most: int) -> tuple[PdhgState, int]:
+    def leap(self, plan: Plan, state: PdhgState, most: int) -> tuple[PdhgState, int]:
         """Some passes; :meth:`finish` forms multipliers and points."""
+        problem = plan.problem
         program = state.program
         if (loops := program.loops()) is not None:
             most = min(most, self.longest_looped, max(1, self.most_read // max(1, len(state.eta) * program.work)))
-            state = self._loops(problem, state, most, loops)
+            state = self._loops(plan, state, most, loops)
             note(loops, state.eta.dtype)
         else:
             most, began = min(most, self.longest), time.thread_time()
@@ -121,8 +126,9 @@ class Pdhg(Method):
             program.spend(time.thread_time() - began)
         return state, most
 
-    def finish(self, problem: Decomposition, state: PdhgState) -> PdhgState:
+    def finish(self, plan: Plan, state: PdhgState) -> PdhgState:
         """The multipliers and points of the last step."""
+        problem = plan.problem
         if not state.passes:
             return state
         x, y, _ = state.bar
@@ -133,15 +139,16 @@ class Pdhg(Method):
         duals = duals * factor.to(duals)[:, None]
         return replace(state, duals=duals + state.program.reduced(problem, duals), points=problem.spread(x))
 
-    def in_loops(self, problem: Decomposition) -> bool:
+    def in_loops(self, plan: Plan) -> bool:
         """Where the rows are."""
         try:
-            return problem.program.loops() is not None
+            return plan.program.loops() is not None
         except TimeLimitError:  # as :meth:`start` will say
             return False
 
-    def _loops(self, problem: Decomposition, state: PdhgState, many: int, loops: ModuleType) -> PdhgState:
+    def _loops(self, plan: Plan, state: PdhgState, many: int, loops: ModuleType) -> PdhgState:
         """Passes in compiled loops, which write over the state."""
+        problem = plan.problem
         program = state.program
         layout, batch = program.layout, len(state.eta)
         assert layout is not None

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition import dot
 from blocklp.methods.base import Method, MethodState, where
 from blocklp.methods.supergradient import scale
+from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,9 @@ class Polyak(Method):
     enough = 0.25
     steep = 0.4
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> PolyakState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> PolyakState:
         """Ask the oracles once and set the scale; a warm start's ``eta`` sets the first level."""
+        problem = plan.problem
         points, value = problem.min_oracle(duals)
         direction = problem.disagreement(points)
         size, length, zero = dot(direction, direction), scale(duals, direction), torch.zeros_like(value)
@@ -59,8 +61,9 @@ class Polyak(Method):
         longest = self.reach * length * size.sqrt()
         return PolyakState(duals, value, points, eta, direction, value, duals, value, eta * size, length * size, zero, longest, zero)
 
-    def step(self, problem: Decomposition, state: PolyakState) -> PolyakState:
+    def step(self, plan: Plan, state: PolyakState) -> PolyakState:
         """One step towards the level, and another level where the path has become too long or has led up."""
+        problem = plan.problem
         size = dot(state.direction, state.direction)
         longest = state.longest * (state.rise / state.first_rise).sqrt().sqrt()
         step = torch.minimum((state.record + state.rise - state.value) / size, longest / size.sqrt())

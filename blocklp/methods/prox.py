@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.decomposition import Decomposition
 from blocklp.methods.base import where
 from blocklp.methods.proximal import Proximal, ProximalState
+from blocklp.plan import Plan
 from blocklp.sweeps import advance, ask, fused_loops
 
 
@@ -52,8 +52,9 @@ class Prox(Proximal):
     repeats = 2
     most_inner = 20
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> ProxStepState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> ProxStepState:
         """Every block at the oracle's answer to ``duals``."""
+        problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)
         weight, origin = self.first_weight(problem, duals, points, eta)
         zero, one = torch.zeros_like(value), torch.ones_like(value)
@@ -61,12 +62,13 @@ class Prox(Proximal):
         begun = (origin, zero, zero, one, one)
         return ProxStepState(duals, value, points, weight, duals, value, *begun, atoms, weights, earlier)
 
-    def in_loops(self, problem: Decomposition) -> bool:
+    def in_loops(self, plan: Plan) -> bool:
         """Where blocks have vertex tables."""
-        return fused_loops(problem) is not None
+        return fused_loops(plan.problem) is not None
 
-    def step(self, problem: Decomposition, state: ProxStepState) -> ProxStepState:
+    def step(self, plan: Plan, state: ProxStepState) -> ProxStepState:
         """One pass: the oracles at the current multipliers, then a block step or a new proximal centre; the state is used up."""
+        problem = plan.problem
         eta = state.eta
         asked = ask(problem, state.points, state.centre, eta, state.atoms, state.weights, state.earlier)
         duals, value, model, gap = asked.duals, asked.value, asked.model / eta, asked.cost - asked.value

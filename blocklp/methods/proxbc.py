@@ -25,6 +25,7 @@ from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
 from blocklp.methods.base import where
 from blocklp.methods.proximal import Proximal, ProximalState
+from blocklp.plan import Plan
 from blocklp.weight import InexactRule
 
 
@@ -67,15 +68,17 @@ class ProxBC(Proximal):
                 "a point that steps once steps on a problem that has been left"
             )
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> ProxState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> ProxState:
         """Lines 1 and 2: any valid multipliers, and the oracle's answer to them."""
+        problem = plan.problem
         x, value = problem.min_oracle(duals)
         weight, origin = self.first_weight(problem, duals, x, eta)
         none = torch.zeros_like(value)
         return ProxState(duals, value, x, weight, duals, value, origin, none, none)
 
-    def step(self, problem: Decomposition, state: ProxState) -> ProxState:
+    def step(self, plan: Plan, state: ProxState) -> ProxState:
         """Lines 6 to 13: one Frank-Wolfe step, and line 4 where the inner loop is left."""
+        problem = plan.problem
         x, eta = state.points, state.eta
         spread = problem.disagreement(x)
         duals = state.centre + spread / eta[:, None]

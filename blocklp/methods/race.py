@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.dantzig_wolfe import Column, Columns
 from blocklp.methods.pdhg import Pdhg, PdhgState
+from blocklp.plan import Plan
 from blocklp.program import Program
 from blocklp.restricted_master import RestrictedMaster
 
@@ -55,61 +55,62 @@ class Race(Method):
     usual = 1.5  # iterations that the simplex method takes for each row, as a rule
     least = 10_000  # numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> RaceState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> RaceState:
         """PDHG's start."""
-        return self._around(Pdhg().start(problem, duals, eta))
+        return self._around(Pdhg().start(plan, duals, eta))
 
-    def resume(self, problem: Decomposition, state: RaceState, memory: Memory) -> RaceState:
+    def resume(self, plan: Plan, state: RaceState, memory: Memory) -> RaceState:
         """PDHG's, from where it was."""
-        return self._around(Pdhg().resume(problem, state.inner, memory))
+        return self._around(Pdhg().resume(plan, state.inner, memory))
 
-    def remember(self, problem: Decomposition, state: RaceState) -> Memory:
+    def remember(self, plan: Plan, state: RaceState) -> Memory:
         """The point and duals of PDHG."""
-        return Pdhg().remember(problem, state.inner)
+        return Pdhg().remember(plan, state.inner)
 
-    def step(self, problem: Decomposition, state: RaceState) -> RaceState:
+    def step(self, plan: Plan, state: RaceState) -> RaceState:
         """One pass of PDHG."""
-        return self.finish(problem, self.leap(problem, state, 1)[0])
+        return self.finish(plan, self.leap(plan, state, 1)[0])
 
-    def leap(self, problem: Decomposition, state: RaceState, most: int) -> tuple[RaceState, int]:
+    def leap(self, plan: Plan, state: RaceState, most: int) -> tuple[RaceState, int]:
         """Some passes of PDHG."""
-        inner, passes = Pdhg().leap(problem, state.inner, most)
+        inner, passes = Pdhg().leap(plan, state.inner, most)
         return replace(state, inner=inner, eta=inner.eta), passes
 
-    def finish(self, problem: Decomposition, state: RaceState) -> RaceState:
+    def finish(self, plan: Plan, state: RaceState) -> RaceState:
         """The multipliers and points of whoever has an answer."""
-        inner = Pdhg().finish(problem, state.inner)
+        inner = Pdhg().finish(plan, state.inner)
         duals, points = (where(state.solved, own, t) for own, t in zip(state.answer, (inner.duals, inner.points), strict=True))
         return replace(state, inner=inner, duals=duals, points=points, value=inner.value, eta=inner.eta, fresh=False)
 
-    def in_loops(self, problem: Decomposition) -> bool:
+    def in_loops(self, plan: Plan) -> bool:
         """Whether PDHG's passes are."""
-        return Pdhg().in_loops(problem)
+        return Pdhg().in_loops(plan)
 
     def due(self, state: Any) -> bool:
         """Whether the simplex method has ended since the last check."""
         return bool(state.fresh)
 
-    def checked(self, problem: Decomposition, state: RaceState, gap: Tensor) -> RaceState:
+    def checked(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
         """Give slow instances to the simplex method, when it is its turn."""
-        passes, work = state.inner.passes, problem.program.work
+        problem = plan.problem
+        passes, work = state.inner.passes, plan.program.work
         if bool(state.solved.any()):  # an answer that was not good enough: PDHG goes on
             state = replace(state, solved=torch.zeros_like(state.solved))
         if passes < state.turn or work > self.largest:
             return state
         share = min(self.most, self.level / max(1, work))
-        iterations = int(share * passes * (10 + 1e-2 * work) / _iteration(problem.program))
-        enough = work >= self.least and iterations >= self.usual * problem.program.row.shape[1]
+        iterations = int(share * passes * (10 + 1e-2 * work) / _iteration(plan.program))
+        enough = work >= self.least and iterations >= self.usual * plan.program.row.shape[1]
         given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
         state = replace(state, turn=self.growth * passes)
-        if not bool(given.any()) or problem.deadline.over():
+        if not bool(given.any()) or plan.deadline.over():
             return state
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i), 0.0) for i in range(problem.batch)))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
         for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
-            found = master.solve(problem.deadline.left(), iterations)
+            found = master.solve(plan.deadline.left(), iterations)
             if found is not None:
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)

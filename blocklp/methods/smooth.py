@@ -26,6 +26,7 @@ from torch import Tensor
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method, MethodState
+from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Smooth(Method):
     growth = 1.25
     longest = 100.0
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> SmoothState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> SmoothState:
         """Set the temperature by how far the costs of a block's vertices are apart; a known one is used within a hundredth of that.
 
         Raises
@@ -60,6 +61,7 @@ class Smooth(Method):
         OptionError
             If a type that shares variables has no soft minimum.
         """
+        problem = plan.problem
         warm = self.warmth * width(problem, duals)
         temperature = warm if eta is None else torch.minimum(torch.maximum(eta, warm / 100), warm)
         points, value, excess = soften(problem, duals, temperature)
@@ -69,8 +71,9 @@ class Smooth(Method):
         scales = (zero, curvature, 1 / curvature, coldest)
         return SmoothState(duals, value, points, temperature, excess, problem.disagreement(points), duals, duals, *scales)
 
-    def step(self, problem: Decomposition, state: SmoothState) -> SmoothState:
+    def step(self, plan: Plan, state: SmoothState) -> SmoothState:
         """One accelerated step, then the soft minima there."""
+        problem = plan.problem
         end = state.duals + (state.length * state.eta)[:, None] * state.ascent
         momentum = end - state.behind
         # Against the gradient: stop and begin anew.

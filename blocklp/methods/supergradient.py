@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition import dot
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method, MethodState
+from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,17 @@ class Supergradient(Method):
         if not 0 < self.rate < float("inf"):
             raise OptionError(f"rate is {self.rate}; the step length must be positive and finite")
 
-    def start(self, problem: Decomposition, duals: Tensor, eta: Tensor | None) -> AscentState:
+    def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> AscentState:
         """Ask the oracles once and set the scale."""
+        problem = plan.problem
         points, value = problem.min_oracle(duals)
         direction = problem.disagreement(points)
         length = self.rate * scale(duals, direction) if eta is None else eta
         return AscentState(duals, value, points, length, direction, torch.ones_like(value), torch.ones_like(value))
 
-    def step(self, problem: Decomposition, state: AscentState) -> AscentState:
+    def step(self, plan: Plan, state: AscentState) -> AscentState:
         """One step along the projected supergradient."""
+        problem = plan.problem
         length = 1 / state.steps.sqrt()
         duals = state.duals + (state.eta * length)[:, None] * state.supergradient
         x, value = problem.min_oracle(duals)

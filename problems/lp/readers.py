@@ -9,9 +9,8 @@ from pathlib import Path
 
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, MissingDependencyError, install
-from blocklp.linear_program import LinearProgram
+from blocklp.linear_program import LinearProgram, program_of
 from blocklp.problems.files import MAX_BYTES, format_suffix, read_bytes
-from blocklp.reference import program_of
 from blocklp.small_lp import quiet_highs
 
 SUFFIXES = (".mps", ".lp")

@@ -27,12 +27,12 @@ from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.model import Model
 from blocklp.oracles.products import FourClique, FourCycle, Triangle, pentagonal
 from blocklp.problems.exact import affordable_loops
 from blocklp.problems.qpbo.heuristics import Adjacency
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.solution import Solution
+from blocklp.statement import Statement
 from blocklp.tightening import Clusters, fresh
 
 TRIANGLES, FOUR_CYCLES, FOUR_CLIQUES = "triangles", "four-cycles", "four-cliques"
@@ -170,7 +170,7 @@ def violated_cycles(qubo: Qubo, solution: Solution, most: int, *, time_limit: fl
     return found
 
 
-def _triangles(model: Model, pairs: Pairs, cut: Tensor, most: int) -> Clusters:
+def _triangles(model: Statement, pairs: Pairs, cut: Tensor, most: int) -> Clusters:
     nodes, numbers = pairs.triangles
     s = cut[numbers]
     total = s.sum(1)
@@ -180,7 +180,7 @@ def _triangles(model: Model, pairs: Pairs, cut: Tensor, most: int) -> Clusters:
     return _new(model, Clusters(TRIANGLES, Triangle(), scope, violation[best]), most)
 
 
-def _four_cliques(model: Model, pairs: Pairs, x: Tensor, cut: Tensor, most: int) -> Clusters:
+def _four_cliques(model: Statement, pairs: Pairs, x: Tensor, cut: Tensor, most: int) -> Clusters:
     """Triangles that are tight or violated with a common neighbour, where they violate a pentagonal inequality."""
     nodes, numbers = pairs.triangles
     nothing = Clusters(FOUR_CLIQUES, FourClique(), torch.zeros(0, 10, dtype=torch.long), torch.zeros(0, dtype=torch.float64))
@@ -209,7 +209,7 @@ def _four_cliques(model: Model, pairs: Pairs, x: Tensor, cut: Tensor, most: int)
     return _new(model, Clusters(FOUR_CLIQUES, FourClique(), scope[best], violation[best]), most)
 
 
-def _four_cycles(model: Model, pairs: Pairs, cut: Tensor, most: int, deadline: Deadline) -> Clusters:
+def _four_cycles(model: Statement, pairs: Pairs, cut: Tensor, most: int, deadline: Deadline) -> Clusters:
     """4-cycles without a chord: the shortest even path a-b-c with the shortest odd path a-d-c."""
     near = pairs.adjacency
     nothing = Clusters(FOUR_CYCLES, FourCycle(), torch.zeros(0, 8, dtype=torch.long), torch.zeros(0, dtype=torch.float64))
@@ -247,7 +247,7 @@ def _four_cycles(model: Model, pairs: Pairs, cut: Tensor, most: int, deadline: D
     return _new(model, Clusters(FOUR_CYCLES, FourCycle(), torch.cat([nodes, pairs.column[numbers]], 1), violation), most)
 
 
-def _new(model: Model, clusters: Clusters, most: int) -> Clusters:
+def _new(model: Statement, clusters: Clusters, most: int) -> Clusters:
     """The first clusters that the model has not got; of those listed several times only one."""
     known = sum(len(b.scope) for b in model.blocks if b.name == clusters.name)
     ahead, chosen = AHEAD * (known + most), torch.zeros(0, dtype=torch.long)

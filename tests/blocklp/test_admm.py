@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import decomposition, engine, sweeps
+from blocklp import engine, plan, sweeps
 from blocklp.errors import OptionError
 from blocklp.methods import as_method
 from blocklp.methods.admm import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
+from blocklp.plan import Plan
 from blocklp.reference import reference
 
 from .random_models import polytopes
@@ -213,7 +214,7 @@ def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pyt
         return bl.compile(models, dtype=dtype).solve(tol=0, passes=250)
 
     whole = tensors_and_loops(solve)[1]
-    monkeypatch.setattr(decomposition, "DIVIDED", 0)
+    monkeypatch.setattr(plan, "DIVIDED", 0)
     threads = torch.get_num_threads()
     found = []
     try:
@@ -236,7 +237,7 @@ def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pyt
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_parts_stay_as_they_are_while_instances_leave(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     """Graphs of many and of few nodes, in lanes that tensor operations cut otherwise than loops; with a repair hook as without."""
-    monkeypatch.setattr(decomposition, "DIVIDED", 0)
+    monkeypatch.setattr(plan, "DIVIDED", 0)
     monkeypatch.setattr(engine, "CACHED_COPIES", 100)
     for seed, hooked in itertools.product(range(3), (False, True)):
         models = [dense(seed + n, n) for n in (4, 30, 12)]
@@ -279,7 +280,7 @@ def test_fixings_keep_the_closed_form() -> None:
 @pytest.mark.parametrize("divided", [0, 10**12])
 def test_primal_points_of_loops_obey_bounds_of_products(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, divided: int) -> None:
     """Products that may not be a half, so that rounding to halves leaves the bounds, and the mean does not."""
-    monkeypatch.setattr(decomposition, "DIVIDED", divided)
+    monkeypatch.setattr(plan, "DIVIDED", divided)
     for seed in range(4):
         m = qpbo(seed, 14, 0.4)
         z = m.variables["z"]
@@ -522,10 +523,10 @@ def test_anchors_move_up_and_close_the_gap() -> None:
     assert errors[1] <= 1e-9 * abs(float(truth)) or errors[1] < 0.1 * errors[0]
     problem = m.compile().decomposition()
     method = bl.Admm()
-    state = method.start(problem, problem.recentred(problem.cost.new_zeros(1, problem.copies)), None)
+    state = method.start(Plan(problem), problem.recentred(problem.cost.new_zeros(1, problem.copies)), None)
     ages = []
     for _ in range(300):
-        state = method.step(problem, state)
+        state = method.step(Plan(problem), state)
         ages.append(int(state.age))
     assert state.anchor.shape == state.duals.shape
     assert any(later < before for before, later in itertools.pairwise(ages[110:]))

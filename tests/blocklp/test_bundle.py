@@ -9,6 +9,7 @@ import torch
 import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.oracles import Edge, Polytope
+from blocklp.plan import Plan
 from blocklp.reference import reference
 
 from .random_models import polytopes
@@ -56,9 +57,9 @@ def test_the_centre_moves_only_where_the_dual_rises() -> None:
     solver = pairs(1).compile()
     problem = solver.decomposition()
     method = bl.Bundle()
-    state = method.start(problem, problem.recentred(torch.zeros(1, problem.copies, dtype=torch.float64)), None)
+    state = method.start(Plan(problem), problem.recentred(torch.zeros(1, problem.copies, dtype=torch.float64)), None)
     for _ in range(15):
-        after = method.step(problem, state)
+        after = method.step(Plan(problem), state)
         torch.testing.assert_close(after.value, problem.min_oracle(after.duals)[1])
         assert bool((after.centre_value >= state.centre_value).all())
         torch.testing.assert_close(problem.collect(after.duals), problem.cost)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 import torch
 
 import blocklp as bl
-from blocklp import decomposition, engine, loops
+from blocklp import engine, plan
 from blocklp.checks import certified, improve
+from blocklp.closing import certify
 from blocklp.decomposition import Decomposition
 from blocklp.oracles import Edge
+from blocklp.plan import Plan
 from blocklp.reference import reference
 
 from .test_admm import qpbo
@@ -72,10 +73,10 @@ def exact_value(problem: Decomposition, duals: torch.Tensor, row: int) -> Fracti
 def test_loops_certify_the_bits_of_tensor_operations(seed: int, scale: float) -> None:
     for models in (ragged(seed), [qpbo(seed)], [qpbo(k, 25, 70) for k in range(37)]):
         problem = bl.compile(models).decomposition()
-        swept = replace(problem, loops=loops.load(problem, torch.float64))
+        swept = Plan(problem).loaded(torch.float64, whole=True)
         assert swept.loops is not None and swept.loops.alone is not None
         duals = multipliers(problem, seed, scale)
-        for one, other in zip(certified(problem, duals), certified(swept, duals), strict=True):
+        for one, other in zip(certified(Plan(problem), duals), certified(swept, duals), strict=True):
             assert torch.equal(one, other)
 
 
@@ -85,8 +86,8 @@ def test_loops_certify_the_bits_of_tensor_operations(seed: int, scale: float) ->
 def test_rigorous_bounds_are_below_the_exact_value(seed: int, scale: float) -> None:
     """Of the very multipliers that are returned; and not far below, in units of what is added up."""
     problem = bl.compile(ragged(seed)).decomposition()
-    problem = replace(problem, loops=loops.load(problem, torch.float64))
-    duals, bound, rigorous = certified(problem, multipliers(problem, seed, scale))
+    loaded = Plan(problem).loaded(torch.float64, whole=True)
+    duals, bound, rigorous = certified(loaded, multipliers(problem, seed, scale))
     for row in range(problem.batch):
         exact = exact_value(problem, duals, row)
         size = 1 + float(duals[row].abs().sum())
@@ -104,13 +105,14 @@ def test_residuals_are_shared_where_they_matter(
     best: float, gap: float, shares: bool, divided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
-    monkeypatch.setattr(decomposition, "DIVIDED", 0 if divided else 10**12)
+    monkeypatch.setattr(plan, "DIVIDED", 0 if divided else 10**12)
     problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
-    found = loops.load(problem, torch.float64)
-    assert found is not None
+    planned = Plan.of(problem)
+    loaded = planned.loaded(torch.float64, whole=True)
+    assert loaded.loops is not None
     alone, price = problem.spread(problem.counts) == 1, problem.spread(problem.cost)
     duals = torch.where(alone, price, multipliers(problem, 0, 1.0))
-    for known in (problem, replace(problem, loops=found.over(problem))):
+    for known in (planned, loaded.over()):
         bounds, kept = torch.full((problem.batch,), best, dtype=torch.float64), torch.zeros_like(duals)
         bound, improved = improve(known, duals, bounds + gap, bounds, kept)
         looked = problem.recentred(duals) if shares else duals
@@ -139,11 +141,11 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
     """With claims above what the multipliers prove, the better of them and of the shared ones stay, without loops too."""
     problem = bl.compile(ragged(0)).decomposition()
     found = []
-    for known in (problem, replace(problem, loops=loops.load(problem, torch.float64))):
-        results = engine._nothing_yet(known)
+    for known in (Plan(problem), Plan(problem).loaded(torch.float64, whole=True)):
+        results = engine._nothing_yet(problem)
         results.passes += 1
         results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
-        engine._certify(known, results, 0)
+        certify(known, results, 0)
         found.append(results)
     one, other = found
     for name in ("bound", "safe_bound", "duals"):

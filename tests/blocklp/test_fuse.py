@@ -14,6 +14,7 @@ import blocklp as bl
 from blocklp import atoms, fuse, sweeps
 from blocklp.methods.admm import Admm
 from blocklp.oracles import AtMostOne
+from blocklp.plan import Plan
 from blocklp.reference import reference
 
 # What torch warns of while it compiles is not ours.
@@ -190,9 +191,9 @@ def test_loops_keep_answers_as_tensor_operations_do(batch: int, dtype: torch.dty
     pytest.importorskip("numba")
     problem = model(batch).compile().decomposition().to(dtype)
     monkeypatch.setattr(sweeps, "LARGE", 10**9)
-    state = Admm().start(problem, problem.to_dual(problem.cost), None)
+    state = Admm().start(Plan(problem), problem.to_dual(problem.cost), None)
     for _ in range(4):
-        state = Admm().step(problem, state)
+        state = Admm().step(Plan(problem), state)
     group, cache = problem.groups[0], state.atoms[0]
     assert isinstance(cache, atoms.VertexCache)
     draw = torch.Generator().manual_seed(0)

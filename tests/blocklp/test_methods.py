@@ -13,6 +13,7 @@ import blocklp as bl
 from blocklp import atoms
 from blocklp.decomposition import Decomposition, dot
 from blocklp.oracles import AtMostOne
+from blocklp.plan import Plan
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
@@ -72,11 +73,11 @@ def test_disagreement_is_an_orthogonal_projector_and_the_maps_are_adjoint() -> N
 @pytest.mark.parametrize("method", [bl.ProxBC(0.3, inner=50), bl.ProxFW(0.3, inner=50)])
 def test_exact_line_searches_descend_and_do_not_stay_at_zero(method: Any) -> None:
     p = problem()
-    state = method.start(p, p.to_dual(p.cost), None)
+    state = method.start(Plan(p), p.to_dual(p.cost), None)
     centre, values = state.centre, []
     while torch.equal(state.centre, centre):
         values.append(proximal_objective(p, centre, state.points, state.eta).item())
-        state = method.step(p, state)
+        state = method.step(Plan(p), state)
     drops = -np.diff(values)
     assert (drops >= -1e-12).all()
     # As printed, with the opposite sign in the step size, nothing would ever move.
@@ -86,9 +87,9 @@ def test_exact_line_searches_descend_and_do_not_stay_at_zero(method: Any) -> Non
 def test_proxfw_takes_the_exact_minimum_on_its_segment() -> None:
     p = problem()
     method = bl.ProxFW(0.3, inner=50)
-    state = method.start(p, p.to_dual(p.cost), None)
+    state = method.start(Plan(p), p.to_dual(p.cost), None)
     for _ in range(5):
-        after = method.step(p, state)
+        after = method.step(Plan(p), state)
         vertex, _ = p.min_oracle(after.duals)
         best = proximal_objective(p, state.centre, after.points, state.eta).item()
         for gamma in np.linspace(0, 1, 41):

@@ -13,6 +13,7 @@ import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.methods.min_marginals import MinMarginalState
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.plan import Plan
 from blocklp.reference import reference
 
 from .random_models import pair_vertices, random_model
@@ -114,13 +115,13 @@ def test_bounds_never_fall_and_multipliers_stay_feasible(dtype: torch.dtype) -> 
         draw = torch.Generator().manual_seed(seed)
         duals = problem.recentred(torch.randn(problem.batch, problem.copies, generator=draw, dtype=torch.float64))
         try:
-            state: MinMarginalState = METHOD.start(rough, duals.to(dtype), None)
+            state: MinMarginalState = METHOD.start(Plan(rough), duals.to(dtype), None)
         except OptionError:
             continue
         tried += 1
         before = problem.value(problem.recentred(state.duals.double()))
         for _ in range(25):
-            state = METHOD.step(rough, state)
+            state = METHOD.step(Plan(rough), state)
             value = problem.value(problem.recentred(state.duals.double()))
             # Values of infeasible blocks are huge.
             scale = 1 + before.abs() + problem.cost.abs().sum(1) + duals.abs().sum(1)
@@ -133,9 +134,9 @@ def test_bounds_never_fall_and_multipliers_stay_feasible(dtype: torch.dtype) -> 
 
 def test_multipliers_of_one_block_alone_are_the_cost() -> None:
     problem = chain(0).compile().decomposition()
-    state = METHOD.start(problem, problem.to_dual(problem.cost), None)
+    state = METHOD.start(Plan(problem), problem.to_dual(problem.cost), None)
     for _ in range(10):
-        state = METHOD.step(problem, state)
+        state = METHOD.step(Plan(problem), state)
     (group,) = problem.groups
     private = group.curved == 0
     assert int(private.sum()) == 9
@@ -165,8 +166,8 @@ def test_types_without_them_keep_their_multipliers_and_are_refused_alone() -> No
     with pytest.raises(OptionError, match="none of Knapsack states min_marginals"):
         model(False).solve(method="min-marginals")
     problem = model(True).compile().decomposition()
-    start = METHOD.start(problem, problem.to_dual(problem.cost), None)
-    later = METHOD.step(problem, METHOD.step(problem, start))
+    start = METHOD.start(Plan(problem), problem.to_dual(problem.cost), None)
+    later = METHOD.step(Plan(problem), METHOD.step(Plan(problem), start))
     sack, clique = problem.groups
     assert torch.equal(sack.rows(later.duals), sack.rows(start.duals))
     assert not torch.equal(clique.rows(later.duals), clique.rows(start.duals))

@@ -1,7 +1,5 @@
 """Points that are almost feasible: their projection, and the certificates that it gives."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,6 +11,7 @@ from blocklp.deadline import Deadline
 from blocklp.methods import as_method
 from blocklp.nearest import nearest
 from blocklp.oracles import Polytope, Simplex
+from blocklp.plan import Plan
 from blocklp.program import Program
 from blocklp.reference import reference
 
@@ -36,10 +35,10 @@ def model(seed: int, dim: int = 4, blocks: int = 25, equalities: int = 0) -> bl.
 def test_the_projection_is_the_nearest_point() -> None:
     """Against a general solver of quadratic programs, in the metric of the method."""
     problem = model(0, blocks=6, equalities=2).compile().decomposition()
-    program = Program.build(problem)
+    program = Program.build(problem, Deadline())
     start = torch.rand(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    found, passes = nearest(problem, start, 1e-10, 20_000)
-    assert int(passes) < 20_000 and float(violation(problem, found)) <= 1e-9
+    found, passes = nearest(Plan(problem), start, 1e-10, 20_000)
+    assert int(passes) < 20_000 and float(violation(Plan(problem), found)) <= 1e-9
 
     def rows(x: np.ndarray) -> np.ndarray:
         reached = program.activity(problem, torch.tensor(x)[None])
@@ -65,11 +64,11 @@ def test_feasible_points_stay_and_instances_do_not_mix() -> None:
     noise = 1e-3 * torch.randn(optima.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     start = torch.zeros_like(problem.cost)  # instances that differ in their scopes are padded
     start[:, : optima.shape[1]] = torch.stack([optima[0], optima[1] + noise[1]])
-    found, passes = nearest(problem, start, 1e-6, 500)
+    found, passes = nearest(Plan(problem), start, 1e-6, 500)
     assert passes[0] == 1 and torch.allclose(found[0], start[0].clamp(0, 1), atol=1e-9)
-    assert bool((violation(problem, found) <= 1e-6).all()) and 1 < passes[1] < 500
+    assert bool((violation(Plan(problem), found) <= 1e-6).all()) and 1 < passes[1] < 500
     for i in range(2):
-        alone = nearest(problem.select(torch.tensor([i])), start[i : i + 1], 1e-6, 500)
+        alone = nearest(Plan(problem.select(torch.tensor([i]))), start[i : i + 1], 1e-6, 500)
         assert torch.equal(alone[0][0], found[i]) and alone[1][0] == passes[i]
 
 
@@ -85,7 +84,7 @@ def test_polytopes_are_certified(method: str, dtype: torch.dtype) -> None:
         assert found.status[0] is bl.Status.OPTIMAL
         assert truth - 1.1e-3 * max(1, abs(truth)) <= found.bound.item() <= truth + 1e-7
         assert abs(found.primal.item() - truth) <= 1.1e-3 * max(1, abs(truth))
-        assert bool(feasible(solver.decomposition(), found.x["x"].double(), 1e-6).all())
+        assert bool(feasible(Plan(solver.decomposition()), found.x["x"].double(), 1e-6).all())
 
 
 def test_auto_takes_rows_where_all_types_state_them() -> None:
@@ -120,8 +119,8 @@ def test_points_stay_as_they_are_where_no_time_is_left_to_mend_them(limit: float
     x = m.variable("x", 4, lower=0, upper=1)
     m.add(Simplex(4), x)
     m.minimize((torch.arange(4.0) * x).sum())
-    problem = replace(m.compile().decomposition(), deadline=Deadline(limit))
+    plan = Plan(m.compile().decomposition(), Deadline(limit))
     almost = torch.tensor([[0.52, 0.49, 0.0, 0.0]], dtype=torch.float64)
     nothing = torch.full((1,), torch.inf, dtype=torch.float64)
-    primal, _, spent = mend(problem, almost, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
+    primal, _, spent = mend(plan, almost, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
     assert bool(torch.isfinite(primal)) == bool(spent > 0) == np.isinf(limit)

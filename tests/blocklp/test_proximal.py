@@ -16,6 +16,7 @@ from bench.instances import ba, er
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
 from blocklp.oracles import AtMostOne
+from blocklp.plan import Plan
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.reference import reference
 from blocklp.weight import Fixed, InexactRule, RatioRule
@@ -73,14 +74,14 @@ def test_default_weights_stay_in_reach(method: Any, dtype: torch.dtype) -> None:
 
 def pass_by_pass(problem: Decomposition, method: bl.ProxBC, passes: int) -> list[tuple[bool, bool, int]]:
     """For each pass and instance: whether the centre moved, whether the criterion held, steps on the problem so far."""
-    state, seen = method.start(problem, problem.to_dual(problem.cost), None), []
+    state, seen = method.start(Plan(problem), problem.to_dual(problem.cost), None), []
     for _ in range(passes):
         apart = problem.disagreement(state.points)
         duals = state.centre + apart / state.eta[:, None]
         answer, _ = problem.min_oracle(duals)
         holds = dot(duals, state.points - answer) <= dot(apart, apart) / state.eta
         steps, earlier = state.inner + 1, state.centre.clone()
-        state = method.step(problem, state)
+        state = method.step(Plan(problem), state)
         moved = (state.centre != earlier).any(1)
         assert torch.equal(state.centre[moved], state.duals[moved])
         seen += list(zip(moved.tolist(), holds.tolist(), steps.long().tolist(), strict=True))
@@ -104,9 +105,9 @@ def test_the_inner_loop_is_left_exactly_where_the_criterion_holds(method: Any, e
 def test_without_a_cap_every_centre_raises_the_dual_value(method: Any) -> None:
     problem = bl.compile(graphs()).decomposition()
     algorithm = method(0.5, inner=None)
-    state, values = algorithm.start(problem, problem.to_dual(problem.cost), None), []
+    state, values = algorithm.start(Plan(problem), problem.to_dual(problem.cost), None), []
     for _ in range(300):
-        state = algorithm.step(problem, state)
+        state = algorithm.step(Plan(problem), state)
         values.append(state.centre_value)
     assert bool((torch.stack(values).diff(dim=0) >= -1e-12).all())
     assert bool((values[-1] > values[0] + 0.1).all())

@@ -14,6 +14,7 @@ from blocklp.decomposition import dot
 from blocklp.errors import OptionError, ShapeError
 from blocklp.methods.smooth import SmoothState, soften, steepest
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
+from blocklp.plan import Plan
 from blocklp.reference import reference
 
 from .random_models import pair_vertices
@@ -110,12 +111,12 @@ def test_bounds_reach_the_optimum(dtype: torch.dtype) -> None:
 def test_the_value_is_that_of_the_multipliers_and_they_sum_to_the_cost() -> None:
     for model in solvable(range(8)):
         p = model.compile().decomposition()
-        state: SmoothState = METHOD.start(p, p.to_dual(p.cost), None)
+        state: SmoothState = METHOD.start(Plan(p), p.to_dual(p.cost), None)
         for _ in range(60):
             assert torch.allclose(state.value, p.value(state.duals), rtol=1e-12)
             assert torch.allclose(p.collect(state.duals), p.cost, atol=1e-10)
             assert bool((state.excess >= 0).all())
-            before, state = state.eta, METHOD.step(p, state)
+            before, state = state.eta, METHOD.step(Plan(p), state)
             assert bool((state.eta <= before).all())
 
 
@@ -158,9 +159,9 @@ def test_a_warm_start_keeps_its_bound_and_a_temperature_within_reason() -> None:
     assert bool((again.bound >= first.bound - 1e-9).all())
     p = model.compile().decomposition()
     duals = p.to_dual(p.cost)
-    fresh = METHOD.start(p, duals, None).eta
+    fresh = METHOD.start(Plan(p), duals, None).eta
     for given in (1e-30, 1e30):
-        warm = METHOD.start(p, duals, torch.full_like(fresh, given)).eta
+        warm = METHOD.start(Plan(p), duals, torch.full_like(fresh, given)).eta
         assert bool((warm <= fresh).all() and (warm >= fresh / 101).all())
 
 

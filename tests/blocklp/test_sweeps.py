@@ -15,6 +15,7 @@ from blocklp import sweeps
 from blocklp.decomposition import Decomposition
 from blocklp.methods.prox import Prox, ProxStepState
 from blocklp.oracles import Edge, Simplex, Triangle
+from blocklp.plan import Plan
 from blocklp.reference import reference
 
 from .random_models import random_model
@@ -45,9 +46,9 @@ def model(batch: int, fixed: bool) -> bl.Model:
 
 def state(problem: Decomposition) -> ProxStepState:
     """A state in the middle of a run, its weights scattered so that no two atoms tie."""
-    found = Prox().start(problem, problem.to_dual(problem.cost), None)
+    found = Prox().start(Plan(problem), problem.to_dual(problem.cost), None)
     for _ in range(3):
-        found = Prox().step(problem, found)
+        found = Prox().step(Plan(problem), found)
     draw = torch.Generator().manual_seed(0)
     duals = found.centre + torch.randn(found.centre.shape, generator=draw, dtype=torch.float64).to(found.centre)
 

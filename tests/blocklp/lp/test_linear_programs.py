@@ -10,10 +10,9 @@ import scipy.sparse as sp
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.linear_program import LinearProgram
+from blocklp.linear_program import LinearProgram, loaded_highs
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import proved, violation
-from blocklp.reference import loaded_highs
 
 pytest.importorskip("highspy")
 

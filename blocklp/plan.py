@@ -1,4 +1,4 @@
-"""Which compiled loops of the CPU a problem can use, and whether they pay.
+r"""How a decomposition is executed: what of it runs in compiled loops, in how many parts, and by when.
 
 A block type names its loops (:meth:`BlockType.loops`).  Passes give the bits of the tensor operations that they stand for, so that
 the choice may depend on the batch and on what ran before, and the iterates of an instance do not.  Bounds of checks are summed in
@@ -8,7 +8,8 @@ another order; improvements that this could explain do not count (:data:`blocklp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import ModuleType
 
 import numpy as np
@@ -17,18 +18,146 @@ from torch import Tensor
 
 from blocklp import compiled
 from blocklp.block import Rows, pick
-from blocklp.bounds import NOISE, with_offset
 from blocklp.box import Box
 from blocklp.compiled import TURNS
+from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
+from blocklp.program import MOST_PARTS, Program
+from blocklp.valid_bounds import NOISE, with_offset
 
 MODULE = "blocklp.consensus_kernels"
 PER_COPY, LEAST = 1 / 300_000, 10_000
 """Seconds that a hundred passes by tensor operations take for each copy, and for how many copies a smaller problem counts."""
 
+DIVIDED = 300_000
+"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
+
 _NO_TURNS = torch.zeros(0, dtype=torch.long)
 _NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
 _NO_SUMS = {kind: torch.zeros(0, 4, 0, dtype=kind) for kind in (torch.float32, torch.float64)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A decomposition, and how it is executed on the machine at hand.
+
+    Attributes
+    ----------
+    problem : Decomposition
+        The mathematics.
+    deadline : Deadline
+        When a solve of it gives up; methods ask it where they take long.
+    divided : tuple or None
+        Parts in which large instances are summed, and one past the last variable that these share.
+    loops : Loops or None
+        Compiled loops that a solve decided to use.
+    programs : dict
+        What :attr:`program` wrote out last, by precision; problems that differ in costs alone share it.
+    """
+
+    problem: Decomposition
+    deadline: Deadline = field(default_factory=Deadline)
+    divided: tuple[int, int] | None = None
+    loops: Loops | None = None
+    programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, problem: Decomposition, deadline: Deadline | None = None) -> Plan:
+        """Plan a solve, large instances in parts: as many as their blocks outweigh."""
+        plan = cls(problem, deadline or Deadline())
+        if problem.copies < DIVIDED or not plan.loopable or problem.cost.device.type != "cpu" or problem.coupling.maps:
+            return plan
+        blocks = max(group.blocks for group in problem.groups if looped(group))
+        return replace(plan, divided=(max(2, min(MOST_PARTS, blocks // (2 * max(plan.used, 1)))), plan.used))
+
+    @property
+    def program(self) -> Program:
+        """The rows of all blocks, written out once, whatever the costs; raises what :meth:`Program.build` raises."""
+        known = self.programs.get(self.problem.cost.dtype)
+        if known is None:
+            known = self.programs[self.problem.cost.dtype] = Program.build(self.problem, self.deadline)
+        return known
+
+    @property
+    def written(self) -> Program | None:
+        """The rows of all blocks, where some method has written them out."""
+        return self.programs.get(self.problem.cost.dtype)
+
+    @cached_property
+    def loopable(self) -> bool:
+        """Whether compiled loops may run over whole instances, for all that the types say: one group has some, others are boxes."""
+        groups = self.problem.groups
+        boxes = [type(group.type) is Box for group in groups]
+        return self.problem.rows is None and sum(boxes) == len(boxes) - 1 and looped(groups[boxes.index(False)])
+
+    @cached_property
+    def met(self) -> Tensor:
+        """Variables that real blocks of types with compiled loops share: ``(batch or 1, variables)`` bool."""
+        coupling = self.problem.coupling
+        met = torch.zeros(len(coupling.index), coupling.variables, dtype=torch.bool, device=coupling.index.device)
+        for group in self.problem.groups:
+            # Blocks that only pad have a variable of their own.
+            real = met.new_ones(1, 1) if group.alive is None else group.alive > 0
+            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+                if shared and looped(group):
+                    places = coupling.index[:, first:last]
+                    met.scatter_(1, places, real.expand(places.shape))
+        return met
+
+    @cached_property
+    def used(self) -> int:
+        """One past the last of them; where instances are summed in parts, of all instances that there were."""
+        if self.divided is not None:
+            return self.divided[1]
+        columns = self.met.any(0).nonzero()
+        return int(columns[-1]) + 1 if len(columns) else 0
+
+    @property
+    def parts(self) -> int:
+        """Parts of every instance that are summed apart, whatever the number of threads."""
+        return 1 if self.divided is None else self.divided[0]
+
+    @cached_property
+    def segments(self) -> list[tuple[int, int]]:
+        """First copies and one past the last of what is summed apart: coordinates that loops serve, by parts, other groups whole.
+
+        Nothing else is shared.  Where no type has loops, all copies are one segment.
+        """
+        if not any(map(looped, self.problem.groups)):
+            return [(0, self.problem.copies)]
+        found: list[tuple[int, int]] = []
+        for group in self.problem.groups:
+            if looped(group):
+                starts = [first for (first, _), shared in zip(group.spans, group.curved.tolist(), strict=True) if shared]
+                found += [(at + own.start, at + own.stop) for own in self.cuts(group.blocks) for at in starts]
+            elif group.shares:
+                found.append((group.start, group.stop))
+        return found
+
+    def cuts(self, count: int) -> list[slice]:
+        """So many blocks or variables in parts."""
+        return [slice(count * k // self.parts, count * (k + 1) // self.parts) for k in range(self.parts)]
+
+    def select(self, rows: Rows) -> Plan:
+        """Return the plan of some instances: numbers ``(k,)`` int64, or a slice."""
+        programs = {kind: program.select(rows) for kind, program in self.programs.items()}
+        loops = None if self.loops is None else self.loops.select(rows)
+        return replace(self, problem=self.problem.select(rows), loops=loops, programs=programs)
+
+    def to(self, dtype: torch.dtype) -> Plan:
+        """Return the plan of the same problem in another precision."""
+        return replace(self, problem=self.problem.to(dtype))
+
+    def loaded(self, kind: torch.dtype, whole: bool) -> Plan:
+        """Return the plan with the loops, where some group has them and enough was solved in a precision to pay for them.
+
+        Those over whole instances, if asked for, show the means of points, but not the points themselves.
+        """
+        return replace(self, loops=_load(self, kind, whole))
+
+    def over(self) -> Plan:
+        """Return the plan with what the loops, if there are any, need to know of the instances."""
+        return self if self.loops is None else replace(self, loops=self.loops.over(self))
 
 
 @dataclass(frozen=True)
@@ -42,7 +171,7 @@ class Loops:
     passes : tuple
         A pass over each group's blocks, None where tensor operations do it.
     segments : numpy.ndarray
-        ``(k, 2)``: :attr:`Decomposition.segments`.
+        ``(k, 2)``: :attr:`Plan.segments`.
     used : int
         One past the last variable that the segments hold a copy of; without padding, where only one group shares.
     modules : tuple
@@ -62,11 +191,11 @@ class Loops:
     alone: tuple[int, Callable[[str], Callable[..., None]]] | None
     only: Only | None = None
 
-    def over(self, problem: Decomposition) -> Loops:
+    def over(self, plan: Plan) -> Loops:
         """Return the loops for some instances, with what they need to know of them."""
         if self.alone is None:
             return self
-        only, used = Only.over(problem, *self.alone)
+        only, used = Only.over(plan, *self.alone)
         return replace(self, only=only, used=used)
 
     def select(self, rows: Rows) -> Loops:
@@ -138,10 +267,11 @@ class Only:
         return replace(self, live=live, filled=filled, met=met, private=private, narrow=narrow, rest=rest, largest=largest, size=size)
 
     @classmethod
-    def over(cls, problem: Decomposition, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
-        """What the loops need to know of a problem, and one past the last variable that the group shares."""
+    def over(cls, plan: Plan, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
+        """Return what the loops need to know of a problem, and one past the last variable that the group shares."""
+        problem = plan.problem
         group, index, rest = problem.groups[number], problem.coupling.index, torch.zeros_like(problem.offset)
-        met, private = problem.met, torch.zeros_like(problem.met)
+        met, private = plan.met, torch.zeros_like(plan.met)
         tight, narrow = (problem.lower > 0) | (problem.upper < 1), torch.zeros(1, dtype=torch.bool)
         for other in problem.groups:
             # Blocks that only pad have a variable of their own.
@@ -159,18 +289,21 @@ class Only:
                 doubt = NOISE * (own.abs() * extent).sum(1)
                 rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - doubt)
         largest = problem.extent.masked_fill(private & ~met, 0.0).amax(1)
-        columns, used = private.any(0).nonzero(), problem.used
+        columns, used = private.any(0).nonzero(), plan.used
         ends = max(used, int(columns[-1]) + 1 if len(columns) else 0)
-        room = problem.cost.new_empty(problem.parts, 4, used) if problem.parts > 1 else None
+        room = problem.cost.new_empty(plan.parts, 4, used) if plan.parts > 1 else None
         tables = (torch.arange(problem.batch), met, private, narrow.expand(problem.batch), ends, with_offset(rest, problem.offset))
         return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
 
 
-def load(problem: Decomposition, kind: torch.dtype, whole: bool = True) -> Loops | None:
-    """The loops, where some group has them and enough was solved in a precision to pay for them; :meth:`Loops.over` completes them.
+def looped(group: Group) -> bool:
+    """Whether the type of a group names compiled loops."""
+    return group.type.loops(group.curved) is not None
 
-    Those over whole instances, if asked for, show the means of points, but not the points themselves.
-    """
+
+def _load(plan: Plan, kind: torch.dtype, whole: bool) -> Loops | None:
+    """Find the loops; :meth:`Loops.over` completes them."""
+    problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
         return None
     named = [group.type.loops(group.curved) for group in problem.groups]
@@ -192,11 +325,11 @@ def load(problem: Decomposition, kind: torch.dtype, whole: bool = True) -> Loops
             sharing.append(None if find is None else n)
         elif not _bounds_only(problem, group):
             sharing.append(None)
-    segments, alone, used = np.array(problem.segments).reshape(-1, 2), None, 0
+    segments, alone, used = np.array(plan.segments).reshape(-1, 2), None, 0
     if whole and len(sharing) == 1 and (number := sharing[0]) is not None and (find := _finder(named[number])) is not None:
         alone = number, find
     else:
-        used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in problem.segments), default=0)
+        used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in plan.segments), default=0)
     return Loops(consensus, tuple(passes), segments, used, found, alone)
 
 

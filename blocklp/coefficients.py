@@ -1,0 +1,59 @@
+"""Numbers that users give for the entries of variables, checked and laid out."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from blocklp.errors import NonFiniteError, ShapeError
+from blocklp.options import numbers
+
+
+def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
+    """Check coefficients for an expression of a shape and give a copy ``(batch or 1, *shape)`` float64.
+
+    Raises
+    ------
+    ModelError
+        If they are no real numbers, or require gradients.
+    ShapeError, NonFiniteError
+        If they do not broadcast, or hold NaN or infinities.
+    """
+    if isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max:
+        return constant(shape, float(value))
+    return laid_out(numbers(value, what), shape, batch, what).clone()
+
+
+def laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
+    """Broadcast numbers to ``(batch or 1, *shape)``, all of them finite."""
+    rank = len(shape)
+    lead = data.shape[0] if data.dim() == rank + 1 else 1
+    if data.dim() > rank + 1 or lead not in (1, batch):
+        raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape} or to (batch={batch}, {shape})")
+    try:
+        data = data.expand((lead, *shape)) if data.dim() == rank + 1 else data.expand(shape)[None]
+    except RuntimeError as error:
+        raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape}") from error
+    if not all_finite(data):
+        where = tuple(int(i) for i in (~torch.isfinite(data)).nonzero()[0])
+        raise NonFiniteError(f"{what} holds {float(data[where])} at {where}; every coefficient must be finite")
+    return data
+
+
+def all_finite(data: Tensor) -> bool:
+    """Whether a tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
+    return math.isfinite(data.sum().item()) or bool(torch.isfinite(data).all())
+
+
+def of_instances(data: Tensor, instances: Sequence[int]) -> Tensor:
+    """The part of some instances ``(k, ...)`` of what all may share, ``(batch or 1, ...)``."""
+    return data if len(data) == 1 else data[list(instances)]
+
+
+def constant(shape: tuple[int, ...], value: float = 0.0) -> Tensor:
+    """One number in a shape ``(1, *shape)``, which takes no memory."""
+    return torch.full((1,) * (len(shape) + 1), value, dtype=torch.float64).expand(1, *shape)

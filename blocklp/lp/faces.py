@@ -1,0 +1,52 @@
+"""The solver of linear programs as CVXPY and PuLP want it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocklp.errors import MissingDependencyError, install
+
+
+def CVXPY() -> Any:
+    """Return a solver for CVXPY: ``problem.solve(solver=blocklp.CVXPY(), tol=1e-6)``.
+
+    It solves linear programs.  Options are those of :func:`blocklp.solve_linear_program`, with a ``tol`` of 1e-6.
+    ``problem.solver_stats.extra_stats`` is the :class:`blocklp.LinearSolution`, with the bound that is proved.  Duals have
+    CVXPY's signs.
+
+    Raises
+    ------
+    MissingDependencyError
+        If cvxpy is not installed.
+    """
+    try:
+        from blocklp.lp.cvxpy_solver import LinearProgramSolver
+    except ImportError as error:
+        raise MissingDependencyError(f"blocklp.CVXPY needs the package cvxpy: {install('cvxpy')}") from error
+    return LinearProgramSolver()
+
+
+def PuLP(time_limit: float | None = None, **options: Any) -> Any:
+    """Return a solver for PuLP: ``problem.solve(blocklp.PuLP())``.
+
+    It solves linear programs.  Values, reduced costs, prices (``pi``) and slacks are written into the problem, in PuLP's signs.
+
+    Parameters
+    ----------
+    time_limit : float, optional
+        Seconds for a solve.
+    options
+        ``tol`` (relative gap, 1e-6), ``passes`` and ``presolve`` of :func:`blocklp.solve_linear_program`.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pulp is not installed.
+    OptionError
+        If there is no such option.
+    """
+    try:
+        from blocklp.lp.pulp_solver import LinearProgramSolver
+    except ImportError as error:
+        raise MissingDependencyError(f"blocklp.PuLP needs the package pulp: {install('pulp')}") from error
+    return LinearProgramSolver(time_limit, **options)

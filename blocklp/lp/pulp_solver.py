@@ -1,0 +1,104 @@
+"""The solver of linear programs as PuLP wants it; :func:`blocklp.PuLP` gives it, so that only who asks for it needs PuLP."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pulp
+from scipy.sparse import csr_array
+
+from blocklp.errors import ModelError, OptionError
+from blocklp.linear_program import LinearProgram
+from blocklp.lp.solve import LinearSolution, solve_linear_program
+from blocklp.status import Status
+
+OPTIONS = ("tol", "passes", "presolve")
+
+STATUSES = {
+    Status.OPTIMAL: (pulp.LpStatusOptimal, pulp.LpSolutionOptimal),
+    Status.INFEASIBLE: (pulp.LpStatusInfeasible, pulp.LpSolutionInfeasible),
+    Status.UNBOUNDED: (pulp.LpStatusUnbounded, pulp.LpSolutionUnbounded),
+}
+
+
+class LinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
+    """A solver of linear programs for PuLP; parameters are those of :func:`blocklp.PuLP`."""
+
+    name = "BLOCKLP"
+
+    def __init__(self, time_limit: float | None, **options: Any) -> None:
+        if unknown := set(options) - set(OPTIONS):
+            raise OptionError(f"unknown options {', '.join(map(repr, sorted(unknown)))}; there are time_limit, {', '.join(OPTIONS)}")
+        super().__init__(mip=False, msg=False, timeLimit=time_limit)
+        self.chosen = {"tol": 1e-6, **options}
+
+    def available(self) -> bool:
+        """Whether it can be used: wherever it is imported."""
+        return True
+
+    def actualSolve(self, lp: Any, **options: Any) -> int:
+        """Solve a problem, and write values, reduced costs, prices and slacks into it.
+
+        Parameters
+        ----------
+        lp : pulp.LpProblem
+            The problem.
+        options : dict
+            Options for this solve alone.
+
+        Returns
+        -------
+        int
+            PuLP's status.
+
+        Raises
+        ------
+        ModelError
+            If it has integer variables.
+        """
+        variables, rows = lp.variables(), lp.constraints() if callable(lp.constraints) else list(lp.constraints.values())
+        whole = [v.name for v in variables if v.cat == pulp.LpInteger]
+        if whole:
+            raise ModelError(f"variable {whole[0]!r} is an integer; declare it as continuous, or give the problem to another solver")
+        program = _program(lp, variables, rows)
+        limit = math.inf if self.timeLimit is None else float(self.timeLimit)
+        found = solve_linear_program(program, time_limit=limit, **{**self.chosen, **options})
+        known = math.isfinite(found.primal)
+        other = pulp.LpStatusNotSolved, pulp.LpSolutionIntegerFeasible if known else pulp.LpSolutionNoSolutionFound
+        status, solution = STATUSES.get(found.status, other)
+        if known:
+            _write(program, found, variables, rows)
+        lp.assignStatus(status, solution)
+        return int(status)
+
+
+def _program(lp: Any, variables: list[Any], rows: list[Any]) -> LinearProgram:
+    """The LP that a problem states."""
+    place = {id(v): j for j, v in enumerate(variables)}
+    entries = [(value, i, place[id(v)]) for i, row in enumerate(rows) for v, value in row.items()]
+    data, at, column = (np.array(part) for part in zip(*entries, strict=True)) if entries else (np.zeros(0),) * 3
+    shape = len(rows), len(variables)
+    matrix = csr_array((data.astype(np.float64), (at.astype(np.int64), column.astype(np.int64))), shape=shape)
+    side = np.array([-row.constant for row in rows], dtype=np.float64)
+    sense = np.array([row.sense for row in rows])
+    cost = np.zeros(len(variables))
+    for v, value in lp.objective.items():
+        cost[place[id(v)]] = value
+    lower, upper = (
+        np.array([none if end is None else end for end in ends], dtype=np.float64)
+        for none, ends in ((-np.inf, [v.lowBound for v in variables]), (np.inf, [v.upBound for v in variables]))
+    )
+    least = np.where(sense == pulp.LpConstraintLE, -np.inf, side)
+    most = np.where(sense == pulp.LpConstraintGE, np.inf, side)
+    return LinearProgram(cost, matrix, least, most, lower, upper, float(lp.objective.constant), lp.sense == pulp.LpMaximize)
+
+
+def _write(program: LinearProgram, found: LinearSolution, variables: list[Any], rows: list[Any]) -> None:
+    """Write a solution into a problem's variables and constraints."""
+    reduced, activity = program.c - program.A.T @ found.row_price, program.A @ found.x
+    for v, value, cost in zip(variables, found.x, reduced, strict=True):
+        v.varValue, v.dj = float(value), float(cost)
+    for row, price, reached in zip(rows, found.row_price, activity, strict=True):
+        row.pi, row.slack = float(price), float(-row.constant - reached)

@@ -1,0 +1,143 @@
+"""Where compiled loops find the rows of all blocks (:class:`blocklp.program.Program`), and in which order they take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from blocklp.compiled import TILE
+from blocklp.decomposition import Decomposition
+from blocklp.rows import CouplingRows
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order in which blocks are taken on a CPU, and where compiled loops find things.
+
+    Attributes
+    ----------
+    groups : Tensor
+        ``(groups, 7)`` int64: first copy, variables of a block, blocks, rows of a block, first row, first entry, and whether every
+        block has entries of its own (1) or all share theirs (0); 2 for the rows beside the blocks, each a block without variables.
+    tiles : Tensor
+        ``(tiles, 3)`` int64: group, first block, blocks; the units of work.
+    sparse : tuple of Tensor
+        ``(rows + 1,)`` and ``(entries,)`` int64: where the entries of every row beside the blocks begin, and their variables.
+    parts : int
+        Sums of every variable, each over as many tiles, whatever the number of threads.
+    variables : int
+        Number of variables.
+    targets : Tensor or None
+        ``(1, copies and entries of rows beside blocks)`` int64: the variable of each, where instances agree.
+    """
+
+    groups: Tensor
+    tiles: Tensor
+    sparse: tuple[Tensor, Tensor]
+    parts: int
+    variables: int
+    targets: Tensor | None
+
+    @classmethod
+    def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], coupling: CouplingRows | None, parts: int) -> Layout:
+        """Lay the matrices of all groups out, and the rows beside them."""
+        table, tiles, row, entry = [], [], 0, 0
+        for number, (group, matrix) in enumerate(zip(problem.groups, matrices, strict=True)):
+            _, rows, dim, own = matrix.shape
+            table.append((group.start, dim, group.blocks, rows, row, entry, int(own > 1)))
+            row, entry = row + rows * group.blocks, entry + rows * dim * own
+            if rows:
+                tiles += [(number, first, min(TILE, group.blocks - first)) for first in range(0, group.blocks, TILE)]
+        starts = column = torch.zeros(0, dtype=torch.long)
+        if coupling is not None:
+            table.append((problem.in_blocks, 0, coupling.count, 1, row, entry, 2))
+            tiles += [(len(table) - 1, first, min(TILE, coupling.count - first)) for first in range(0, coupling.count, TILE)]
+            starts, column = coupling.starts, coupling.column
+        index = problem.coupling.index
+        targets = None if len(index) > 1 else torch.cat([index, column[None]], 1) if len(column) else index
+        numbered = torch.tensor(tiles, dtype=torch.long).view(-1, 3)
+        return cls(torch.tensor(table), numbered, (starts, column), parts, problem.coupling.variables, targets)
+
+    @cached_property
+    def order(self) -> list[Tensor]:
+        """What every part adds to variables, as its tiles come: numbers of copies, and after them of entries of rows beside them."""
+        copies = [torch.zeros(0, dtype=torch.long)]
+        ends = [0]
+        for number, first, count in self.tiles.tolist():
+            start, dim, blocks = self.groups[number, :3].tolist()
+            if self.groups[number, 6] == 2:
+                begin, end = self.sparse[0][[first, first + count]].tolist()
+                copies.append(start + torch.arange(begin, end))
+            else:
+                copies.append((start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)).flatten())
+            ends.append(ends[-1] + len(copies[-1]))
+        cuts = [ends[len(self.tiles) * k // self.parts] for k in range(self.parts + 1)]
+        return list(torch.cat(copies).tensor_split(cuts[1:-1]))
+
+    @cached_property
+    def by_row(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All rows as one sparse matrix: where each begins ``(rows + 1,)``, and the numbers and variables of its entries."""
+        assert self.targets is not None
+        counts, numbers, columns = [], [], []
+        for start, dim, blocks, rows, _, entry, kind in self.groups.tolist():
+            if kind == 2:
+                first, column = self.sparse
+                counts.append(first.diff())
+                numbers.append(entry + torch.arange(len(column)))
+                columns.append(column)
+                continue
+            of_row = torch.arange(rows)[:, None, None] * dim + torch.arange(dim)
+            own = of_row * blocks + torch.arange(blocks)[:, None] if kind else of_row.expand(-1, blocks, -1)
+            variables = self.targets[0, start : start + dim * blocks].view(dim, blocks).T
+            counts.append(torch.full((rows * blocks,), dim))
+            numbers.append(entry + own.flatten())
+            columns.append(variables.expand(rows, -1, -1).flatten())
+        return _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(columns)
+
+    @cached_property
+    def by_copy(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The transposed rows of every copy in the order of the tiles: its variable, and, as in :attr:`by_row`, its entries."""
+        assert self.targets is not None
+        variables, counts, numbers, duals = ([torch.zeros(0, dtype=torch.long)] for _ in range(4))
+        for number, first, count in self.tiles.tolist():
+            start, dim, blocks, rows, row, entry, kind = self.groups[number].tolist()
+            if kind == 2:
+                begin, end = self.sparse[0][[first, first + count]].tolist()
+                variables.append(self.sparse[1][begin:end])
+                counts.append(torch.ones(end - begin, dtype=torch.long))
+                numbers.append(entry + torch.arange(begin, end))
+                lengths = self.sparse[0][first : first + count + 1].diff()
+                duals.append(row + torch.arange(first, first + count).repeat_interleave(lengths))
+                continue
+            own, r = torch.arange(first, first + count)[:, None], torch.arange(rows)
+            of_row = r * dim + torch.arange(dim)[:, None, None]
+            variables.append(self.targets[0, start : start + dim * blocks].view(dim, blocks)[:, first : first + count].flatten())
+            counts.append(torch.full((dim * count,), rows))
+            numbers.append(entry + (of_row * blocks + own if kind else of_row.expand(-1, count, -1)).flatten())
+            duals.append((row + r * blocks + own).expand(dim, -1, -1).flatten())
+        return torch.cat(variables), _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(duals)
+
+    @cached_property
+    def scattered(self) -> Tensor | None:
+        """Where each number is added in sums ``(parts * variables)``, in the order of the copies: as ``targets``.
+
+        None where that is not the order of the tiles: where tiles of a group have variables in common, or instances differ in them.
+        """
+        if self.targets is None:
+            return None
+        for start, dim, blocks, _, _, _, kind in self.groups.tolist():
+            own = self.targets[0, start : start + dim * blocks]
+            if kind < 2 and blocks > TILE and int(torch.bincount(own).max()) > 1:
+                return None
+        part = torch.zeros(self.targets.shape[1], dtype=torch.long)
+        for number, own in enumerate(self.order):
+            part[own] = number
+        return self.targets + self.variables * part
+
+
+def _starts(counts: Tensor) -> Tensor:
+    """Where each of some pieces begins, and where the last one ends."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

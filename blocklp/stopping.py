@@ -1,0 +1,99 @@
+"""When an instance is done: the rules that a check goes through, in order of what they say."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.checks import NOTICED
+from blocklp.records import Limits, relative_gap
+from blocklp.status import Status
+
+STILL = 1e-10
+"""Relative change of a value up to which it counts as the same."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check knows of the instances at work.
+
+    Attributes
+    ----------
+    bound, primal : Tensor
+        ``(k,)`` float64: the best so far.
+    value : Tensor
+        ``(k,)``: that of the multipliers at hand.
+    floor : Tensor
+        ``(k,)`` float64: what gaps are relative to at least.
+    infeasible : Tensor
+        ``(k,)`` bool: whether the bound proves that there is no point.
+    passes : int
+        Passes so far.
+    out_of_passes, out_of_time : bool
+        Whether there are none left.
+    """
+
+    bound: Tensor
+    primal: Tensor
+    value: Tensor
+    floor: Tensor
+    infeasible: Tensor
+    passes: int
+    out_of_passes: bool
+    out_of_time: bool
+
+
+class Stopping:
+    """The rules, and what they remember of the instances: where their values last moved.
+
+    Parameters
+    ----------
+    limits : Limits
+        What the caller asked for, by instance.
+    rows : Tensor
+        ``(k,)`` int64: numbers of the instances.
+    """
+
+    def __init__(self, limits: Limits, rows: Tensor) -> None:
+        unknown = torch.full_like(rows, -torch.inf, dtype=torch.float64)
+        self.tol, self.cutoff, self.patience = limits.tol[rows], limits.cutoff[rows], limits.patience
+        self.bound, self.primal, self.value, self.passes = unknown, -unknown, unknown, torch.zeros_like(rows)
+
+    def status(self, now: Checked) -> Tensor:
+        """Return why instances end, ``(k,)`` int64, and 0 for those that go on."""
+        status = torch.zeros_like(self.passes)
+
+        def mark(mask: Tensor, why: Status) -> None:
+            status.masked_fill_(mask & (status == 0), int(why))
+
+        mark(relative_gap(now.primal, now.bound, now.floor) <= self.tol, Status.OPTIMAL)
+        mark(now.bound - NOTICED * now.bound.abs() >= self.cutoff, Status.CUTOFF)
+        mark(now.infeasible, Status.INFEASIBLE)
+        mark(~torch.isfinite(now.value), Status.NUMERICAL_ERROR)
+        self._note(now)
+        mark(now.passes - self.passes >= self.patience, Status.STALLED)
+        for over, why in ((now.out_of_passes, Status.PASS_LIMIT), (now.out_of_time, Status.TIME_LIMIT)):
+            if over:
+                mark(torch.ones_like(now.infeasible), why)
+        return status
+
+    def _note(self, now: Checked) -> None:
+        """Remember who moves: the best values, or the value of the multipliers at hand."""
+        scale = STILL * torch.maximum(now.bound.abs(), now.floor)
+        moved = torch.zeros_like(now.infeasible)
+        for before, value in ((self.bound, now.bound), (self.primal, now.primal), (self.value, now.value)):
+            moved |= ((value - before).abs() > scale) & (value != before)
+        self.bound = torch.where(moved, now.bound, self.bound)
+        self.primal = torch.where(moved, now.primal, self.primal)
+        self.value = torch.where(moved, now.value, self.value.to(now.value))
+        self.passes = self.passes.masked_fill(moved, now.passes)
+
+    def select(self, rows: Tensor) -> Stopping:
+        """Return the rules of some of the instances: their positions ``(m,)`` int64."""
+        other = copy.copy(self)
+        for name in ("tol", "cutoff", "bound", "primal", "value", "passes"):
+            setattr(other, name, getattr(self, name)[rows])
+        return other
