@@ -191,7 +191,7 @@ def _basis(program: Program) -> tuple[list[int], list[int]] | None:
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
     solver = quiet_highs()
     tight = dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
-    for key, value in {"presolve": "off", "solver": "simplex", "threads": 1, **tight}.items():
+    for key, value in {"presolve": "off", "solver": "simplex", **tight}.items():
         solver.setOptionValue(key, value)
     solver.passModel(lp)
     solver.run()
