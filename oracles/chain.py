@@ -12,7 +12,7 @@ from blocklp.block import BlockType, Constraints
 from blocklp.bounds import rounding
 from blocklp.errors import ModelError
 from blocklp.finite import struck_out
-from blocklp.oracles.choice import against_others, fixings_only, join, positive, struck_choices
+from blocklp.oracles.choice import against_others, fixings_only, masked_choices, merge_masks, positive
 
 LARGEST_SYSTEM = 4_000_000
 """Entries of a dense system of constraints beyond which none is stated."""
@@ -21,9 +21,10 @@ LARGEST_SYSTEM = 4_000_000
 class Chain(BlockType):
     r"""Labels of a few variables in a row, and the pairs of neighbours.
 
-    The scope is one part a variable, its one-hot vector, then one part a pair of neighbours, the one-hot vector of their labels
-    (those of the second fastest).  Vertices are the joint labels; the polytope is the local one, since a chain is a tree.  Minimum:
-    dynamic programming (A. J. Viterbi 1967), the first labels from the end on ties.
+    The scope is one part a variable, its one-hot vector, then one part a pair of neighbours, the one-hot
+    vector of their labels (those of the second fastest).  Vertices are the joint labels; the polytope is the
+    local one, since a chain is a tree.  Minimum: dynamic programming (A. J. Viterbi 1967), the first labels
+    from the end on ties.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ class Chain(BlockType):
     """
 
     block_data = ("excluded",)
-    #: ``(batch or 1, blocks, dim)`` bool, or None: labels and pairs that the bounds of the variables rule out.
+    #: ``(batch or 1, blocks, dim)`` bool, or None: mask of the labels and pairs that violate bounds.
     excluded: Tensor | None = None
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -50,7 +51,7 @@ class Chain(BlockType):
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best labels in each block."""
-        nodes, pairs = self._parts(self._struck(cost, struck_out(cost.dtype)))
+        nodes, pairs = self._parts(self._masked(cost, struck_out(cost.dtype)))
         message, choices = nodes[0], []
         for node, pair in zip(nodes[1:], pairs, strict=True):
             best, choice = (message[..., :, None] + pair).min(-2)
@@ -63,32 +64,37 @@ class Chain(BlockType):
         return self._point(labels[::-1]).to(cost.dtype), value
 
     def min_value(self, cost: Tensor) -> Tensor:
-        """The least cost, by the same sums."""
-        nodes, pairs = self._parts(self._struck(cost, struck_out(cost.dtype)))
+        """Least cost of each block, by the forward recursion of :meth:`min_oracle`."""
+        nodes, pairs = self._parts(self._masked(cost, struck_out(cost.dtype)))
         return self._forward(nodes, pairs)[-1].amin(-1)
 
     def min_marginals(self, cost: Tensor) -> Tensor:
-        """Each label of a variable, and of a pair, against all others."""
-        nodes, pairs = self._parts(self._struck(cost, torch.inf))
+        """Least cost with each label of a variable or pair, less the least cost without it."""
+        nodes, pairs = self._parts(self._masked(cost, torch.inf))
         before = self._forward(nodes, pairs)
-        # The same from the other end.
+        # The backward recursion is the forward one of the reversed chain.
         after = self._forward(nodes[::-1], [pair.transpose(-1, -2) for pair in pairs[::-1]])[::-1]
-        found = [a + (b - node).where(node < torch.inf, torch.inf) for a, b, node in zip(before, after, nodes, strict=True)]
+        marginals = []
+        for a, b, node in zip(before, after, nodes, strict=True):
+            marginals.append(a + (b - node).where(node < torch.inf, torch.inf))
         for a, pair, b in zip(before, pairs, after[1:], strict=False):
-            found.append((a[..., :, None] + pair + b[..., None, :]).flatten(-2))
-        return torch.cat([against_others(m) for m in found], -1)
+            marginals.append((a[..., :, None] + pair + b[..., None, :]).flatten(-2))
+        return torch.cat([against_others(m) for m in marginals], -1)
 
     def overlap(self, shared: Tensor) -> int:
-        """Two vertices differ in at most two coordinates of each part."""
+        """At most two coordinates of each part, since two one-hot vectors differ in two."""
         return max(1, sum(min(2, int(part.sum())) for part in torch.split(shared, self.lengths)))
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """Two additions a pair, on the costliest chain."""
+        """Rounding error of two additions a pair, on the costliest chain."""
         nodes, pairs = self._parts(-cost.abs())
         return rounding(2 * len(pairs), cost.dtype) * -self._forward(nodes, pairs)[-1].amin(-1)
 
     def constraints(self) -> Constraints | None:
-        """The local polytope: normalisation, marginalisation to both ends of each pair, and signs; ``None`` for large ones."""
+        """The local polytope: normalisation, marginalisation to both ends of each pair, and signs.
+
+        ``None`` where the dense matrix would have more than :data:`LARGEST_SYSTEM` entries.
+        """
         signs = sum(self.lengths[len(self.sizes) :])
         count = 1 + signs + sum(a + b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
         if count * self.dim > LARGEST_SYSTEM:
@@ -112,28 +118,29 @@ class Chain(BlockType):
         return Constraints.rows(matrix, lower, upper)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Chain | None:
-        """Rule out labels and pairs by 0/1 fixings; other bounds are not of this kind."""
+        """Mask labels and pairs by 0/1 fixings; None for bounds that are no fixings."""
         if not fixings_only(lower, upper):
             return None
         sides = zip(torch.split(lower, self.lengths, -1), torch.split(upper, self.lengths, -1), strict=True)
-        struck = torch.cat([struck_choices(lo, up)[0] for lo, up in sides], -1)
-        return self if not bool(struck.any()) else self.with_data(excluded=join(self.excluded, struck))
+        mask = torch.cat([masked_choices(lo, up)[0] for lo, up in sides], -1)
+        return self if not bool(mask.any()) else self.with_data(excluded=merge_masks(self.excluded, mask))
 
-    def _struck(self, cost: Tensor, value: float) -> Tensor:
+    def _masked(self, cost: Tensor, value: float) -> Tensor:
         return cost if self.excluded is None else cost.masked_fill(self.excluded, value)
 
     def _parts(self, cost: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Costs of labels and tables of pairs."""
         parts = torch.split(cost, self.lengths, -1)
         count = len(self.sizes)
-        return list(parts[:count]), [part.reshape(*part.shape[:-1], *self.sizes[k : k + 2]) for k, part in enumerate(parts[count:])]
+        pairs = enumerate(parts[count:])
+        return list(parts[:count]), [p.reshape(*p.shape[:-1], *self.sizes[k : k + 2]) for k, p in pairs]
 
     def _forward(self, nodes: list[Tensor], pairs: list[Tensor]) -> list[Tensor]:
         """Least costs of the chain up to each label of each variable, included."""
-        found = [nodes[0]]
+        messages = [nodes[0]]
         for node, pair in zip(nodes[1:], pairs, strict=True):
-            found.append((found[-1][..., :, None] + pair).amin(-2) + node)
-        return found
+            messages.append((messages[-1][..., :, None] + pair).amin(-2) + node)
+        return messages
 
     def _point(self, labels: list[Tensor]) -> Tensor:
         """One-hot vectors of labels and their pairs."""

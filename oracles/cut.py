@@ -15,16 +15,17 @@ from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph
 class Cut(BlockType):
     r"""Two sides of a directed graph, and the arcs between them.
 
-    With a variable :math:`z_v` for every node, 1 on the side of the source, and after them :math:`y_a` for every arc, 1 where it
-    leaves that side:
+    With a variable :math:`z_v` for every node, 1 on the side of the source, and after them :math:`y_a` for
+    every arc, 1 where it leaves that side:
 
-    .. math:: \{0 \le z, y \le 1 : y_a \ge z_u - z_v \text{ for } a = (u, v), \; z_{source} = 1, \; z_{sink} = 0\}.
+    .. math:: \{0 \le z, y \le 1 : y_a \ge z_u - z_v \text{ for } a = (u, v), z_{source} = 1, z_{sink} = 0\}.
 
-    Vertices are 0/1.  Blocks share the graph and may differ in source and sink, without which nodes choose by their costs.
+    Vertices are 0/1.  Blocks share the graph and may differ in source and sink, without which nodes choose by
+    their costs.
 
-    Minimum: arcs of negative cost are cut in any case; the others are capacities of a flow, the largest of which is found by blocking
-    flows (Dinic 1970).  The value is that which the flow proves, whatever its rounding.  Compiled loops do the work where numba is
-    installed.
+    Minimum: arcs of negative cost are cut in any case; the others are capacities of a flow, the largest of
+    which is found by blocking flows (Dinic 1970).  The value is that which the flow proves, whatever its
+    rounding.  Compiled loops do the work where numba is installed.
 
     Parameters
     ----------
@@ -51,7 +52,8 @@ class Cut(BlockType):
     """
 
     block_data = ("fixed",)
-    #: ``(batch or 1, blocks or 1, nodes)`` float: 1 where a node must be on the side of the source, 0 where it must not, else 1/2.
+    #: ``(batch or 1, blocks or 1, nodes)`` float: 1 where a node must be on the side of the source, 0 where
+    #: it must not, else 1/2.
     fixed: Tensor
 
     def __init__(self, tails: object, heads: object, source: object = None, sink: object = None) -> None:
@@ -66,68 +68,75 @@ class Cut(BlockType):
         self.dim: int = self.nodes + self.ends.shape[1]
         if len(ends) == 2 and bool((same := (ends["source"] == ends["sink"]).expand(shape)).any()):
             i, b = same.nonzero()[0].tolist()
-            raise ModelError(f"Cut: the source of block {b} of instance {i} is its sink")
+            raise ModelError(f"Cut: the source of block {b} of instance {i} is its sink; give two nodes")
         self.fixed = torch.full((*shape, self.nodes), 0.5, dtype=torch.float64)
         for name, node in ends.items():
             self.fixed.scatter_(-1, node.expand(shape)[..., None], float(name == "source"))
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Find the cheapest cuts."""
-        side, value = self._found(cost)
+        side, value = self._minimum_cuts(cost)
         across = (side[..., self.ends[0]] & ~side[..., self.ends[1]]) | (cost[..., self.nodes :] < 0)
         return torch.cat([side, across], -1).to(cost), value
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """The point is exact, so that no more than the difference of its cost to the value is missing."""
+        """Cost of the point, which is exact, less the value: the minimum is between them."""
         point, value = self.min_oracle(cost)
         terms = cost.double() * point.double()
         above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 4, terms.abs().sum(-1))
         return (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
 
     @answered_once
-    def _found(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Nodes on the side of the source ``(batch, blocks, nodes)`` bool, and values ``(batch, blocks)`` in the dtype of the cost.
+    def _minimum_cuts(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Nodes on the side of the source, and values in the dtype of the cost.
 
-        With a flow :math:`0 \le f \le c` and what it takes out of every node, :math:`d_v = \sum_{a \text{ leaves } v} f_a -
-        \sum_{a \text{ enters } v} f_a`, no cut costs less than :math:`\sum_v \min_{z_v} (c_v + d_v) z_v`.
+        They are ``(batch, blocks, nodes)`` bool and ``(batch, blocks)``.
+
+        With a flow :math:`0 \le f \le c` and what it takes out of every node, :math:`d_v = \sum_{a \text{
+        leaves } v} f_a - \sum_{a \text{ enters } v} f_a`, no cut costs less than :math:`\sum_v \min_{z_v}
+        (c_v + d_v) z_v`.
         """
         lead, device = cost.shape[:2], cost.device
         fixed = self.fixed.to(cost.device).expand(*lead, -1).reshape(-1, self.nodes).cpu()
         whole = cost.detach().double().reshape(-1, self.dim).cpu()
-        own, arcs = whole[:, : self.nodes].contiguous(), whole[:, self.nodes :].contiguous()
-        must = torch.where(fixed == 1, -torch.inf, torch.where(fixed == 0, torch.inf, own))
-        flow, side, ends = torch.zeros_like(arcs), torch.zeros(own.shape, dtype=torch.bool), self.ends.cpu()
-        out, into = (by_node(nodes, self.nodes) for nodes in ends)
-        search("blocklp.oracles.cut_kernels", cut_search, "separate", len(own), ends, out, into, must, arcs.clamp(min=0), flow, side)
+        nodes, arcs = whole[:, : self.nodes].contiguous(), whole[:, self.nodes :].contiguous()
+        must = torch.where(fixed == 1, -torch.inf, torch.where(fixed == 0, torch.inf, nodes))
+        flow, side, ends = torch.zeros_like(arcs), torch.zeros(nodes.shape, dtype=torch.bool), self.ends.cpu()
+        out, into = (by_node(end, self.nodes) for end in ends)
+        arguments = (ends, out, into, must, arcs.clamp(min=0), flow, side)
+        search("blocklp.oracles.cut_kernels", cut_search, "separate", len(nodes), *arguments)
         flow = torch.minimum(flow, arcs.clamp(min=0))
-        sums = [torch.zeros_like(own).index_add(1, nodes, flow) for nodes in ends]
-        turned = own + (sums[0] - sums[1])
-        least = torch.where(fixed == 1, turned, torch.where(fixed == 0, 0.0, turned.clamp(max=0)))
+        sums = [torch.zeros_like(nodes).index_add(1, end, flow) for end in ends]
+        reduced = nodes + (sums[0] - sums[1])
+        least = torch.where(fixed == 1, reduced, torch.where(fixed == 0, 0.0, reduced.clamp(max=0)))
         value = least.sum(1) + arcs.clamp(max=0).sum(1)
-        # What each node adds up is rounded as often as it has arcs, and all of it once more for every number.
+        # The sum of a node is rounded as often as it has arcs, and the total once more for every number.
         degree = torch.bincount(self.ends.cpu().flatten()).max().item()
-        size = (own.abs() + sums[0] + sums[1]).sum(1)
-        doubt = rounding(int(degree) + 4, torch.float64) * size
-        doubt = doubt + rounding(self.dim + 4, torch.float64) * (least.abs().sum(1) + arcs.clamp(max=0).abs().sum(1))
-        value = (value - doubt - torch.finfo(torch.float64).tiny).view(lead)
-        value = value if cost.dtype == torch.float64 else value - 2 * torch.finfo(cost.dtype).eps * value.abs()
+        size = (nodes.abs() + sums[0] + sums[1]).sum(1)
+        terms = least.abs().sum(1) + arcs.clamp(max=0).abs().sum(1)
+        error = rounding(int(degree) + 4, torch.float64) * size
+        error = error + rounding(self.dim + 4, torch.float64) * terms
+        value = (value - error - torch.finfo(torch.float64).tiny).view(lead)
+        if cost.dtype != torch.float64:
+            value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
         return side.view(*lead, -1).to(device), value.to(device, cost.dtype)
 
     def constraints(self) -> Constraints | None:
-        """A row for each arc; bounds of nodes and arcs."""
+        """A row for each arc, bounds of nodes and arcs; None for large dense systems."""
         count = self.ends.shape[1]
         if count * self.dim > LARGEST_SYSTEM:
             return None
         matrix, arc = torch.zeros(count, self.dim, dtype=torch.float64), torch.arange(count)
         matrix[arc, self.ends[0]], matrix[arc, self.ends[1]], matrix[arc, self.nodes + arc] = 1.0, -1.0, -1.0
-        none, zero = torch.full((1, 1, count), -torch.inf, dtype=torch.float64), torch.zeros(1, 1, count, dtype=torch.float64)
+        zero = torch.zeros(1, 1, count, dtype=torch.float64)
         fixed = self.fixed.double()
         arcs = torch.zeros(*fixed.shape[:2], count, dtype=torch.float64)
-        below, above = torch.cat([(fixed == 1).double(), arcs], -1), torch.cat([(fixed != 0).double(), arcs + 1], -1)
-        return Constraints(matrix[None, None], none, zero, below, above)
+        below = torch.cat([(fixed == 1).double(), arcs], -1)
+        above = torch.cat([(fixed != 0).double(), arcs + 1], -1)
+        return Constraints(matrix[None, None], torch.full_like(zero, -torch.inf), zero, below, above)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Cut | None:
-        """Fixings of nodes to 0 or 1; other bounds are not of this kind."""
+        """Fix nodes to 0 or 1; None for other bounds."""
         low, high = lower[..., : self.nodes], upper[..., : self.nodes]
         between = ((low > 0) & (low < 1)) | ((high > 0) & (high < 1)) | (low > 1) | (high < 0)
         if bool(between.any() | (lower[..., self.nodes :] > 0).any() | (upper[..., self.nodes :] < 1).any()):

@@ -1,4 +1,4 @@
-"""The cuts of :mod:`blocklp.oracles.cut_search`, compiled on first use and cached."""
+"""Compiled minimum cuts: :mod:`blocklp.oracles.cut_search`, compiled on first use and cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cheapest cuts, block after block: what :mod:`blocklp.oracles.cut_kernels` compiles."""
+"""Minimum cuts, block after block; :mod:`blocklp.oracles.cut_kernels` compiles them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,33 @@ from typing import Any
 import numpy as np
 
 
-def separate(first: int, last: int, ends: Any, out: Any, into: Any, cost: Any, left: Any, flow: Any, side: Any) -> None:
-    """Largest flows and smallest cuts by blocking flows (Dinic 1970), for blocks from ``first`` to before ``last``.
+def separate(
+    first: int,
+    last: int,
+    ends: Any,
+    out: Any,
+    into: Any,
+    cost: Any,
+    capacity: Any,
+    flow: Any,
+    side: Any,
+) -> None:
+    """Largest flows and smallest cuts by blocking flows (Dinic 1970).
 
     Parameters
     ----------
+    first, last : int
+        The blocks, from ``first`` to before ``last``.
     ends : ndarray
         ``(2, arcs)`` int64: tails and heads.
     out, into : tuple of ndarray
         ``(nodes + 1,)`` and ``(arcs,)`` int64: where the arcs of every node begin, by tail and by head.
     cost : ndarray
-        ``(blocks, nodes)`` float64: what a node costs on the side of the sources; infinite where it must not be there, minus infinity
-        where it must.
-    left, flow : ndarray
-        ``(blocks, arcs)`` float64: capacities, nonnegative, of which what is left is written over them; zeros, which become the flow.
+        ``(blocks, nodes)`` float64: what a node costs on the side of the sources; infinite where it must not
+        be there, minus infinity where it must.
+    capacity, flow : ndarray
+        ``(blocks, arcs)`` float64: nonnegative capacities, which become the residual ones, and zeros, which
+        become the flow.
     side : ndarray
         ``(blocks, nodes)`` bool: becomes True on the side of the sources.
     """
@@ -29,12 +42,12 @@ def separate(first: int, last: int, ends: Any, out: Any, into: Any, cost: Any, l
     level, at, queue = np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     rest, path, ahead = np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.bool_)
     for b in range(first, last):
-        room, back = left[b], flow[b]
+        room, back = capacity[b], flow[b]
         for v in range(nodes):
             rest[v] = -cost[b, v]
         while True:
-            # Levels of all that can be reached from nodes with something to send.
-            found, many = False, 0
+            # Levels of the nodes that can be reached from those with something to send.
+            to_sink, many = False, 0
             for v in range(nodes):
                 level[v], at[v] = -1, 0
                 if rest[v] > 0:
@@ -44,7 +57,7 @@ def separate(first: int, last: int, ends: Any, out: Any, into: Any, cost: Any, l
             while done < many:
                 v = queue[done]
                 done += 1
-                found = found or rest[v] < 0
+                to_sink = to_sink or rest[v] < 0
                 for i in range(out[0][v], out[0][v + 1]):
                     a = out[1][i]
                     if room[a] > 0 and level[heads[a]] < 0:
@@ -55,11 +68,12 @@ def separate(first: int, last: int, ends: Any, out: Any, into: Any, cost: Any, l
                     if back[a] > 0 and level[tails[a]] < 0:
                         level[tails[a]], queue[many] = level[v] + 1, tails[a]
                         many += 1
-            if not found:
+            if not to_sink:
                 break
             for start in range(nodes):
                 while rest[start] > 0:
-                    # A path to a node that takes something, one level after the other; ``path`` holds its arcs.
+                    # A path to a node that takes something, one level after the other; ``path`` holds its
+                    # arcs.
                     v, depth = start, 0
                     while rest[v] >= 0:
                         forward = out[0][v + 1] - out[0][v]

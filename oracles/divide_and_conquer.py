@@ -1,12 +1,14 @@
-r"""The ordered filter by divide and conquer (thesis, 2.1.7 and A.1.5): the exact order of all scores, without levels.
+r"""The ordered filter by divide and conquer (thesis, 2.1.7 and A.1.5): the exact order, without levels.
 
 .. math:: g_{a:i} = \sum_b k(f_a, f_b) \, \mathrm{sign}(y_{a:i} - y_{b:i}) \, v_{b:i}
 
-The points are split into those of lower and of higher scores.  Between the halves the order is known, and one filter of each half's
-values gives what it counts for the other; within the halves it is the same problem again.
+The points are split into those of lower and of higher scores.  Between the halves the order is known, and one
+filter of each half's values gives what it counts for the other; within the halves it is the same problem
+again.
 
-The thesis builds a lattice for every half anew.  That lattice lacks vertices through which the whole one blurs, so its kernel is
-another one; here every half keeps the vertices on the paths between its points, and all filters are blocks of one kernel matrix.
+The thesis builds a lattice for every half anew.  That lattice lacks vertices through which the whole one
+blurs, so its kernel is another one; here every half keeps the vertices on the paths between its points, and
+all filters are blocks of one kernel matrix.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError, ShapeError
+from blocklp.oracles.ordered import check_scores
 from blocklp.oracles.permutohedral import Lattice
 
 LEAF = 256
@@ -22,7 +24,7 @@ LEAF = 256
 
 
 def divide_and_conquer(lattice: Lattice, scores: Tensor, values: Tensor | None = None) -> Tensor:
-    """Points below less points above, for every label: the exact :func:`~blocklp.oracles.ordered.ordered_filter`.
+    """Points below less points above: the exact :func:`~blocklp.oracles.ordered.ordered_filter`.
 
     Parameters
     ----------
@@ -43,16 +45,14 @@ def divide_and_conquer(lattice: Lattice, scores: Tensor, values: Tensor | None =
     ShapeError, ModelError
         If scores or values do not fit, or the lattice is not symmetric.
     """
-    if scores.dim() != 2 or scores.shape[0] != lattice.points or (values is not None and values.shape != scores.shape):
-        raise ShapeError(f"scores have shape {tuple(scores.shape)}; the lattice has {lattice.points} points, give (points, labels)")
-    if not lattice.symmetric:
-        raise ModelError("an ordered filter needs a symmetric kernel; build the lattice with symmetric=True")
+    check_scores(lattice, scores, values)
     values = torch.ones_like(scores) if values is None else values
     images, first = [], 0
     for part in lattice.images:
         here = slice(first, first + part.points)
         ranks = [score.unique(return_inverse=True)[1] for score in scores[here].T]
-        images.append(torch.stack([_within(part, rank, value) for rank, value in zip(ranks, values[here].T, strict=True)], 1))
+        columns = zip(ranks, values[here].T, strict=True)
+        images.append(torch.stack([_within(part, rank, value) for rank, value in columns], 1))
         first += part.points
     return torch.cat(images)
 

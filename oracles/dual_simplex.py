@@ -1,12 +1,16 @@
-r"""The dual simplex method on many small LPs at once, :math:`\min \langle c, x \rangle, \; l \le A x \le u, \; lo \le x \le hi`.
+r"""The dual simplex method on many small LPs at once.
 
-The finite box makes the vertex of cheapest bounds dual feasible, so that there is no first phase.  A row that its neighbours violate
-leaves the basis, the one of the largest violation over the length of its row of the tableau (dual steepest edge, Forrest and
-Goldfarb 1992), and the ratio test passes all breakpoints up to the one where the dual objective turns (Maros 2003, "long steps").
-All LPs pivot together on dense tableaus ``(blocks, rows, dim)``, and those that are done leave; on a CPU with numba compiled
-loops make the same pivots, up to rounding, block by block.
+.. math:: \min \langle c, x \rangle, \; l \le A x \le u, \; lo \le x \le hi
 
-What the last basis says is computed again from the data, and the value is what its row duals prove.
+The finite box makes the vertex of cheapest bounds dual feasible, so that there is no first phase.  A row that
+its neighbours violate leaves the basis, the one of the largest violation over the length of its row of the
+tableau (dual steepest edge, Forrest and Goldfarb 1992), and the ratio test passes all breakpoints up to the
+one where the dual objective turns (Maros 2003, "long steps").  All LPs pivot together on dense tableaus
+``(blocks, rows, dim)``, and those that are done leave; on a CPU with numba compiled loops make these pivots,
+up to rounding, block by block.
+
+Point and duals of the last basis are refined once with the data, and the value is the one that these row
+duals prove.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ PATIENCE = 6
 
 @dataclass(frozen=True)
 class System:
-    """Rows and boxes, one a block: ``lower <= matrix @ x <= upper``, ``x_lower <= x <= x_upper``, all float64."""
+    """Rows and boxes, one a block, float64: ``lower <= matrix @ x <= upper``, ``x_lower <= x <= x_upper``."""
 
     matrix: Tensor  # (blocks, rows, dim)
     lower: Tensor  # (blocks, rows), may be infinite
@@ -44,11 +48,12 @@ class System:
 
     def __getitem__(self, some: slice) -> System:
         """The systems of some blocks."""
-        return System(self.matrix[some], self.lower[some], self.upper[some], self.x_lower[some], self.x_upper[some])
+        data = (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
+        return System(*(t[some] for t in data))
 
     @cached_property
-    def scaled(self) -> Scaled:
-        """What pivots work on."""
+    def scaled(self) -> ScaledSystem:
+        """The systems in the units in which pivots are made."""
         column, row = _scales(self)
         matrix = self.matrix * row[..., None] * column[:, None]
         # Rows without a side get one that the box implies.
@@ -58,7 +63,7 @@ class System:
         most = (plus * box[1][:, None] + minus * box[0][:, None]).sum(-1) + 1
         low = torch.cat([box[0], torch.where(self.lower.isinf(), least, self.lower * row)], 1)
         high = torch.cat([box[1], torch.where(self.upper.isinf(), most, self.upper * row)], 1)
-        return Scaled(matrix, column, row, low, high)
+        return ScaledSystem(matrix, column, row, low, high)
 
     @property
     def reach(self) -> Tensor:
@@ -66,9 +71,10 @@ class System:
         return torch.maximum(self.x_lower.abs(), self.x_upper.abs())
 
     def proven(self, cost: Tensor, duals: Tensor) -> tuple[Tensor, Tensor]:
-        """The lower bound that row duals of any size prove, and the magnitudes that it sums: two tensors ``(blocks,)``.
+        """The bound that row duals prove, and the magnitude of its terms (Neumaier and Shcherbina 2004).
 
-        Duals whose row has no side to pay for them must be zero (Neumaier and Shcherbina 2004).
+        Costs are ``(blocks, dim)``, duals ``(blocks, rows)`` of any size, but zero for infinite sides; bound
+        and magnitude are ``(blocks,)``.
         """
         reduced = cost - (self.matrix * duals[..., None]).sum(1)
         sides = torch.where(duals > 0, self.lower, self.upper)
@@ -79,18 +85,18 @@ class System:
 
     @property
     def terms(self) -> int:
-        """Most roundings of a term in what is proven."""
+        """Largest number of roundings of a term in the bound of :meth:`proven`."""
         return sum(self.matrix.shape[1:]) + 6
 
     def violation(self, x: Tensor) -> Tensor:
-        """By how much points ``(blocks, dim)`` of the box violate each row: ``(blocks, rows)``."""
+        """Violation of each row ``(blocks, rows)`` at points ``(blocks, dim)`` of the box."""
         activity = (self.matrix * x[:, None]).sum(-1)
         return torch.maximum(self.lower - activity, activity - self.upper).clamp(min=0)
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """Systems in units of their own, which costs do not change: ``low <= (x, A x) <= high``, all about as large as 1."""
+class ScaledSystem:
+    """Scaled systems, which do not depend on costs: ``low <= (x, A x) <= high``, all about as large as 1."""
 
     matrix: Tensor  # (blocks, rows, dim)
     column: Tensor  # (blocks, dim): units of the variables
@@ -98,22 +104,22 @@ class Scaled:
     low: Tensor  # (blocks, dim + rows)
     high: Tensor
 
-    def __getitem__(self, some: slice) -> Scaled:
+    def __getitem__(self, some: slice) -> ScaledSystem:
         """The systems of some blocks."""
-        return Scaled(*(t[some] for t in vars(self).values()))
+        return ScaledSystem(*(t[some] for t in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class Basis:
-    """Where a dual simplex method is, one row a block; variables are numbered before rows."""
+    """The state of the method, one row a block; variables are numbered before rows."""
 
-    tableau: Tensor  # (blocks, rows, dim): what is basic, by what is not
+    tableau: Tensor  # (blocks, rows, dim): basic variables, by nonbasic ones
     reduced: Tensor  # (blocks, dim): reduced costs
     low: Tensor  # (blocks, dim + rows): bounds of variables and rows
     high: Tensor
-    outside: Tensor  # (blocks, dim): numbers of what is not basic
-    inside: Tensor  # (blocks, rows): of what is
-    above: Tensor  # (blocks, dim): whether what is not basic is at its upper bound
+    outside: Tensor  # (blocks, dim): numbers of the nonbasic variables
+    inside: Tensor  # (blocks, rows): numbers of the basic variables
+    above: Tensor  # (blocks, dim): whether a nonbasic variable is at its upper bound
 
     def __getitem__(self, some: Tensor) -> Basis:
         """The bases of some blocks."""
@@ -121,7 +127,7 @@ class Basis:
 
     @property
     def at(self) -> Tensor:
-        """Values of what is not basic."""
+        """Values of the nonbasic variables: ``(blocks, dim)``."""
         return torch.where(self.above, self.high.gather(1, self.outside), self.low.gather(1, self.outside))
 
 
@@ -131,35 +137,41 @@ def minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Returns
     -------
     point, duals, empty : Tensor
-        ``(blocks, dim)``, ``(blocks, rows)`` and ``(blocks,)``: a point of the box, near to a vertex; row duals; and whether the
-        block was found to have no point.  Where the method did not end, point and duals are no optimum: test them.
+        ``(blocks, dim)``, ``(blocks, rows)`` and ``(blocks,)``: a point of the box, near to a vertex; row
+        duals; and whether the block was found to have no point.  Where the method did not end, point and
+        duals are no optimum: test them.
     """
     each = max(1, system.matrix[:1].numel())
     size = max(1, CACHED // each) if cost.device.type == "cpu" else max(1, len(cost))
     cuts = [slice(first, first + size) for first in range(0, len(cost), size)]
-    known = vars(system).get("scaled")
-    parts = [_minimum(part := system[cut], part.scaled if known is None else known[cut], cost[cut]) for cut in cuts]
+    cached = vars(system).get("scaled")
+    parts = []
+    for cut in cuts:
+        part = system[cut]
+        parts.append(_minimum(part, part.scaled if cached is None else cached[cut], cost[cut]))
     point, duals, empty = zip(*parts, strict=True)
     return torch.cat(point), torch.cat(duals), torch.cat(empty)
 
 
-def _minimum(system: System, scaled: Scaled, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _minimum(system: System, scaled: ScaledSystem, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     matrix, column, row, low, high = vars(scaled).values()
     blocks, rows, dim = matrix.shape
     numbers = torch.arange(dim + rows, device=cost.device).expand(blocks, -1)
     basis = Basis(matrix, cost * column, low, high, numbers[:, :dim], numbers[:, dim:], cost < 0)
     done, empty = _pivoted(basis)
-    # Values of variables and rows, duals of rows and reduced costs of variables, both zero where they are basic or not.
+    # Values of variables and rows; reduced costs of variables and duals of rows, zero where basic.
     values, prices = torch.zeros_like(low), torch.zeros_like(low)
     values.scatter_(1, done.outside, done.at)
     values.scatter_(1, done.inside, (done.tableau * done.at[:, None]).sum(-1))
     prices.scatter_(1, done.outside, done.reduced)
-    # One step of refinement: what rows and costs are off in the data moves the basic ones through the tableau.
+    # One step of refinement: what rows and costs are off in the data moves the basic ones through the
+    # tableau.
     x, y = values[:, :dim], prices[:, dim:]
     off = torch.cat([torch.zeros_like(x), values[:, dim:] - (matrix * x[:, None]).sum(-1)], 1)
     move = (done.tableau * off.gather(1, done.outside)[:, None]).sum(-1)
     x = x + torch.zeros_like(low).scatter_(1, done.inside, move)[:, :dim]
-    off = torch.cat([cost * column - (matrix * y[..., None]).sum(1) - prices[:, :dim], torch.zeros_like(y)], 1)
+    left = cost * column - (matrix * y[..., None]).sum(1) - prices[:, :dim]
+    off = torch.cat([left, torch.zeros_like(y)], 1)
     move = (done.tableau * off.gather(1, done.inside)[..., None]).sum(1)
     y = y + torch.zeros_like(low).scatter_(1, done.outside, move)[:, dim:]
     y = torch.where(torch.where(y > 0, system.lower, system.upper).isinf(), 0.0, y)
@@ -175,66 +187,80 @@ def _scales(system: System) -> tuple[Tensor, Tensor]:
 
 
 def _pivoted(basis: Basis) -> tuple[Basis, Tensor]:
-    """The last bases, and which blocks have no point."""
+    """The last bases, and the blocks that have no point."""
     blocks, rows, dim = basis.tableau.shape
     empty = (basis.low > basis.high).any(1)
     slack = VIOLATED * (1 + torch.maximum(basis.low.abs(), basis.high.abs()).amax(1, keepdim=True))
-    turns, stall = PATIENCE * (rows + dim) if rows else 0, 2 * (rows + dim)
+    limit, stall = PATIENCE * (rows + dim) if rows else 0, 2 * (rows + dim)
     last = Basis(*(t.clone(memory_format=torch.contiguous_format) for t in vars(basis).values()))
-    if empty.device.type == "cpu" and (compiled := in_time("blocklp.oracles.dual_simplex_kernels", last.tableau.dtype)) is not None:
-        compiled.pivoted(blocks, turns, stall, PIVOT, slack, *vars(last).values(), empty)
-        return last, empty
+    if empty.device.type == "cpu":
+        compiled = in_time("blocklp.oracles.dual_simplex_kernels", last.tableau.dtype)
+        if compiled is not None:
+            compiled.pivoted(blocks, limit, stall, PIVOT, slack, *vars(last).values(), empty)
+            return last, empty
     left = torch.arange(blocks, device=empty.device)
-    for turn in range(turns):
+    for pivot in range(limit):
         value = (basis.tableau * basis.at[:, None]).sum(-1)
         low, high = basis.low.gather(1, basis.inside), basis.high.gather(1, basis.inside)
         excess = torch.maximum(low - value, value - high)
         violated = excess > slack[left]
         score = torch.where(violated, excess.square() / (1 + basis.tableau.square().sum(-1)), -1.0)
-        if turn > stall:  # ties may go round in circles: prefer other rows every time
-            score = score * (1 + (basis.inside * 7919 + turn * 104729) % 61)
+        if pivot > stall:  # degenerate pivots may cycle: prefer other rows every time
+            score = score * (1 + (basis.inside * 7919 + pivot * 104729) % 61)
         row = score.argmax(1, keepdim=True)
         entries = basis.tableau.gather(1, row[..., None].expand(-1, -1, dim))[:, 0]
         too_low = value.gather(1, row) < low.gather(1, row)
-        column, passed = _breakpoint(basis, torch.where(too_low, entries, -entries), excess.gather(1, row) - slack[left])
-        hopeless = violated.any(1) & (column[:, 0] < 0)
-        empty[left[hopeless]] = True
-        going = violated.any(1) & (column[:, 0] >= 0) & ~empty[left]
-        if not bool(going.all()):
-            for kept, now in zip(vars(last).values(), vars(basis).values(), strict=True):
-                kept[left[~going]] = now[~going]
-            basis, left = basis[going], left[going]
-            row, entries, too_low, column, passed = (t[going] for t in (row, entries, too_low, column, passed))
+        slope, needed = torch.where(too_low, entries, -entries), excess.gather(1, row) - slack[left]
+        column, passed = _breakpoint(basis, slope, needed)
+        infeasible = violated.any(1) & (column[:, 0] < 0)
+        empty[left[infeasible]] = True
+        active = violated.any(1) & (column[:, 0] >= 0) & ~empty[left]
+        if not bool(active.all()):
+            for stored, current in zip(vars(last).values(), vars(basis).values(), strict=True):
+                stored[left[~active]] = current[~active]
+            basis, left = basis[active], left[active]
+            chosen = (row, entries, too_low, column, passed)
+            row, entries, too_low, column, passed = (t[active] for t in chosen)
         if not len(left):
             return last, empty
         basis = _exchanged(basis, row, column, entries, passed, too_low)
-    for kept, now in zip(vars(last).values(), vars(basis).values(), strict=True):
-        kept[left] = now
+    for stored, current in zip(vars(last).values(), vars(basis).values(), strict=True):
+        stored[left] = current
     return last, empty
 
 
 def _breakpoint(basis: Basis, slope: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
-    """The column to enter ``(blocks, 1)``, -1 where the row cannot be met, and those that change sides before ``(blocks, dim)``.
+    """The entering column ``(blocks, 1)``, and those that change sides before it ``(blocks, dim)`` bool.
 
-    ``slope`` is how much a column adds to the row, which must rise by ``excess``.
+    ``slope`` is how much a column adds to the row, which must rise by ``excess``; the column is -1 where it
+    cannot.
     """
     size = slope.abs()
     able = torch.where(basis.above, slope < 0, slope > 0) & (size > PIVOT)
     ratio = torch.where(able, basis.reduced.abs() / size, torch.inf)
-    most = torch.where(able, size * (basis.high.gather(1, basis.outside) - basis.low.gather(1, basis.outside)), 0.0)
-    # Sorting short rows takes longer than to compare all pairs.  Larger pivots first among ties, then smaller numbers.
+    width = basis.high.gather(1, basis.outside) - basis.low.gather(1, basis.outside)
+    most = torch.where(able, size * width, 0.0)
+    # Sorting short rows takes longer than to compare all pairs.  Larger pivots first among ties, then smaller
+    # numbers.
     other, number = ratio[:, None], torch.arange(size.shape[1], device=size.device)
     larger, same = size[:, None] > size[..., None], size[:, None] == size[..., None]
     tied = (other == ratio[..., None]) & (larger | (same & (number < number[:, None])))
     before = ((other < ratio[..., None]) | tied).to(size)
-    met = (before * most[:, None]).sum(-1)
-    place = torch.where(able & (met + most >= excess), before.sum(-1), torch.inf)
+    sum_before = (before * most[:, None]).sum(-1)
+    place = torch.where(able & (sum_before + most >= excess), before.sum(-1), torch.inf)
     first, column = place.min(1, keepdim=True)
     column = torch.where(first < torch.inf, column, -1)
     return column, able & (before.sum(-1) < first)
 
 
-def _exchanged(basis: Basis, row: Tensor, column: Tensor, entries: Tensor, passed: Tensor, too_low: Tensor) -> Basis:
+def _exchanged(
+    basis: Basis,
+    row: Tensor,
+    column: Tensor,
+    entries: Tensor,
+    passed: Tensor,
+    too_low: Tensor,
+) -> Basis:
     """Make the row of each block leave the basis and the column enter it."""
     pivot = entries.gather(1, column)
     down = basis.tableau.gather(2, column[:, None].expand(-1, basis.tableau.shape[1], -1))[..., 0]
@@ -242,7 +268,8 @@ def _exchanged(basis: Basis, row: Tensor, column: Tensor, entries: Tensor, passe
     step = basis.reduced.gather(1, column) / pivot
     tableau = basis.tableau - down[..., None] * across[:, None]
     tableau.scatter_(2, column[:, None].expand(-1, tableau.shape[1], -1), (down / pivot)[..., None])
-    tableau.scatter_(1, row[..., None].expand(-1, -1, tableau.shape[2]), (-across).scatter(1, column, 1 / pivot)[:, None])
+    new_row = (-across).scatter(1, column, 1 / pivot)[:, None]
+    tableau.scatter_(1, row[..., None].expand(-1, -1, tableau.shape[2]), new_row)
     return Basis(
         tableau,
         (basis.reduced - step * entries).scatter(1, column, step),

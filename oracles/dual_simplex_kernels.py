@@ -1,4 +1,4 @@
-"""The pivots of :mod:`blocklp.oracles.dual_simplex` on a CPU, one block after the other; compiled on first use and cached."""
+"""Compiled pivots of :mod:`blocklp.oracles.dual_simplex` on a CPU, one block after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from blocklp.compiled import compile, kernel
 
 @compile(nogil=True)
 def _leaving(t: Any, at: Any, low: Any, high: Any, inside: Any, slack: float, late: int) -> Any:
-    """The row of the largest violation over its length, -1 if none is violated; its violation, and whether its value is too low."""
+    """The row of the largest violation over its length, its violation, and whether its value is too low.
+
+    The row is -1 if none is violated.
+    """
     best, row, excess, too_low = -1.0, -1, 0.0, False
     for i in range(t.shape[0]):
         value, length, k = 0.0, 1.0, inside[i]
@@ -29,24 +32,36 @@ def _leaving(t: Any, at: Any, low: Any, high: Any, inside: Any, slack: float, la
 
 
 @compile(nogil=True)
-def _entering(entries: Any, sign: float, reduced: Any, width: Any, above: Any, need: float, least: float, ratio: Any) -> int:
-    """The column where breakpoints add up to what the row needs, -1 if they do not; those before it change sides."""
+def _entering(
+    entries: Any,
+    sign: float,
+    reduced: Any,
+    width: Any,
+    above: Any,
+    need: float,
+    least: float,
+    ratio: Any,
+) -> int:
+    """The column where breakpoints add up to ``need``, -1 if they do not; those before it change sides."""
     for j in range(len(entries)):
         slope = sign * entries[j]
         able = abs(slope) > least and (slope < 0 if above[j] else slope > 0)
         ratio[j] = abs(reduced[j]) / abs(slope) if able else np.inf
-    met = 0.0
+    total = 0.0
     while True:
         column = -1
         for j in range(len(entries)):
             if ratio[j] < np.inf and (
-                column < 0 or ratio[j] < ratio[column] or (ratio[j] == ratio[column] and abs(entries[j]) > abs(entries[column]))
+                column < 0
+                or ratio[j] < ratio[column]
+                # Among ties the larger pivot is the more accurate one.
+                or (ratio[j] == ratio[column] and abs(entries[j]) > abs(entries[column]))
             ):
                 column = j
         if column < 0:
             return -1
-        met += abs(entries[column]) * width[column]
-        if met >= need:
+        total += abs(entries[column]) * width[column]
+        if total >= need:
             return column
         above[column] = not above[column]
         ratio[column] = np.inf
@@ -77,7 +92,7 @@ def _exchange(t: Any, reduced: Any, row: int, column: int) -> None:
 def pivoted(
     first: int,
     last: int,
-    turns: int,
+    limit: int,
     stall: int,
     least: float,
     slack: Any,
@@ -90,26 +105,43 @@ def pivoted(
     above: Any,
     empty: Any,
 ) -> None:
-    """Pivot the blocks from ``first`` to before ``last`` that are not marked empty to their last bases, in place; mark what is."""
+    """Pivot blocks to their last bases, in place.
+
+    Parameters
+    ----------
+    first, last : int
+        The blocks, from ``first`` to before ``last``.
+    limit, stall : int
+        Most pivots of a block, and pivots after which rows are preferred in turn, against cycling.
+    least : float
+        Magnitude up to which entries of the tableau are taken for rounding.
+    slack : ndarray
+        ``(blocks, 1)`` float64: violation up to which a row counts as satisfied.
+    tableau, reduced, low, high, outside, inside, above : ndarray
+        The tensors of :class:`blocklp.oracles.dual_simplex.Basis`, written over.
+    empty : ndarray
+        ``(blocks,)`` bool: blocks that have no point, which are left out; becomes True for more of them.
+    """
     dim = tableau.shape[2]
     at, width, ratio = np.empty(dim), np.empty(dim), np.empty(dim)
     for b in range(first, last):
-        turn = 0
-        while turn < turns and not empty[b]:
+        pivots = 0
+        while pivots < limit and not empty[b]:
             for j in range(dim):
                 k = outside[b, j]
                 at[j] = high[b, k] if above[b, j] else low[b, k]
                 width[j] = high[b, k] - low[b, k]
-            late = turn if turn > stall else 0
+            late = pivots if pivots > stall else 0
             row, excess, too_low = _leaving(tableau[b], at, low[b], high[b], inside[b], slack[b, 0], late)
             if row < 0:
                 break
             sign = 1.0 if too_low else -1.0
-            column = _entering(tableau[b, row], sign, reduced[b], width, above[b], excess - slack[b, 0], least, ratio)
+            need = excess - slack[b, 0]
+            column = _entering(tableau[b, row], sign, reduced[b], width, above[b], need, least, ratio)
             if column < 0:
                 empty[b] = True
                 break
             _exchange(tableau[b], reduced[b], row, column)
             inside[b, row], outside[b, column] = outside[b, column], inside[b, row]
             above[b, column] = not too_low
-            turn += 1
+            pivots += 1

@@ -1,4 +1,4 @@
-r"""The Gaussian kernel by its definition, in chunks: the truth for lattices, and usable for up to some 10^4 points."""
+r"""The Gaussian kernel by its definition, in chunks: a reference for lattices, up to some 10^4 points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, ShapeError
 
 CHUNK = 500_000
-"""Entries of the matrix that exist at a time: few enough for the cache of a CPU; other devices take 100 times as many."""
+"""Entries of the matrix formed at a time on a CPU, which stay in its cache; elsewhere 100 times as many."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Gaussian:
     features : Tensor
         ``(points, d)`` floating point, finite: positions in units of the kernel's standard deviations.
     image : Tensor or None
-        ``(points,)`` int64: points of different images do not see each other.
+        ``(points,)`` int64: the kernel is zero between points of different images.
     factors : Tensor or None
-        ``(points, 1)`` floating point: what rows and columns are multiplied by.
+        ``(points, 1)`` floating point: factors of rows and columns.
 
     Raises
     ------
@@ -53,7 +53,7 @@ class Gaussian:
 
     @property
     def diagonal(self) -> Tensor:
-        """What every point counts for itself: ``(points,)`` float64."""
+        """Diagonal of the kernel matrix: ``(points,)`` float64."""
         ones = torch.ones(self.points, dtype=torch.float64, device=self.device)
         return ones if self.factors is None else self.factors[:, 0].square()
 
@@ -89,10 +89,11 @@ class Gaussian:
     def filter(self, values: Tensor, deadline: Deadline | None = None) -> Tensor:
         """Apply the kernel to values ``(points, channels)``, until the deadline; see :meth:`rows`."""
         factors = self.factors.to(values) if self.factors is not None else 1
-        return factors * torch.cat([matrix @ (factors * values) for _, matrix in self.rows(values.dtype, deadline)])
+        chunks = self.rows(values.dtype, deadline)
+        return factors * torch.cat([matrix @ (factors * values) for _, matrix in chunks])
 
     def ordered(self, scores: Tensor, deadline: Deadline | None = None) -> Tensor:
-        r"""Points below less points above: :math:`\sum_b k(f_a, f_b) \, \mathrm{sign}(y_a - y_b)` for every label.
+        r"""Points below less points above, by label: :math:`\sum_b k(f_a, f_b) \, \mathrm{sign}(y_a - y_b)`.
 
         Parameters
         ----------
@@ -102,19 +103,28 @@ class Gaussian:
             When to give up; see :meth:`rows`.
         """
         factors = torch.ones_like(scores[:, :1]) if self.factors is None else self.factors.to(scores)
-        found = []
+        chunks = []
         for here, matrix in self.rows(scores.dtype, deadline):
             columns = [(matrix * (s[here, None] - s).sign()) @ factors for s in scores.T]
-            found.append(factors[here] * torch.cat(columns, 1))
-        return torch.cat(found)
+            chunks.append(factors[here] * torch.cat(columns, 1))
+        return torch.cat(chunks)
 
 
 def check_features(features: Tensor, image: Tensor | None) -> None:
-    """Raise unless features are ``(points, d)``, floating point and finite, and ``image`` has one number for each."""
-    if features.dim() != 2 or 0 in features.shape or not features.is_floating_point():
-        raise ShapeError(f"features are {features.dtype} {tuple(features.shape)}; give floating-point numbers (points, d)")
+    """Check features ``(points, d)``, floating point, and their images ``(points,)``.
+
+    Raises
+    ------
+    ShapeError
+        If they have other shapes, or features are no floating-point numbers.
+    NonFiniteError
+        If features hold NaN or infinities.
+    """
+    shape = tuple(features.shape)
+    if features.dim() != 2 or 0 in shape or not features.is_floating_point():
+        raise ShapeError(f"features are {features.dtype} {shape}; give floating-point numbers (points, d)")
     if image is not None and image.shape != features.shape[:1]:
-        raise ShapeError(f"image has shape {tuple(image.shape)}; {features.shape[0]} points need one number each")
+        raise ShapeError(f"image has shape {tuple(image.shape)}; {shape[0]} points need one number each")
     if not all_finite(features):
         raise NonFiniteError("features hold NaN or infinite numbers; a kernel width of zero makes them")
 

@@ -1,4 +1,4 @@
-"""What block types on graphs share: numbers of nodes, arcs by node, and searches in compiled loops or as they are written."""
+"""Common parts of block types on graphs: numbers of nodes, arcs by node, calls of compiled searches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,19 @@ LARGEST_SYSTEM = 4_000_000
 
 
 def graph(tails: object, heads: object, name: str) -> Tensor:
-    """Tails and heads of arcs ``(2, arcs)`` int64.
+    """Tails and heads of arcs as one tensor.
+
+    Parameters
+    ----------
+    tails, heads : array_like
+        ``(arcs,)`` integers from 0 on.
+    name : str
+        Name of the block type, for messages.
+
+    Returns
+    -------
+    Tensor
+        ``(2, arcs)`` int64.
 
     Raises
     ------
@@ -28,7 +40,8 @@ def graph(tails: object, heads: object, name: str) -> Tensor:
     ModelError
         If a node is no integer from 0 on, or an arc enters the node that it leaves.
     """
-    ends = [node_numbers(numbers(side, f"{name} {what}"), f"{name} {what}") for what, side in (("tails", tails), ("heads", heads))]
+    sides = ((f"{name} tails", tails), (f"{name} heads", heads))
+    ends = [node_numbers(numbers(side, what), what) for what, side in sides]
     if ends[0].dim() != 1 or ends[0].shape != ends[1].shape or not len(ends[0]):
         shapes = f"{tuple(ends[0].shape)} and {tuple(ends[1].shape)}"
         raise ShapeError(f"{name} tails and heads have shapes {shapes}; give (arcs,) of each")
@@ -39,7 +52,13 @@ def graph(tails: object, heads: object, name: str) -> Tensor:
 
 
 def node_numbers(values: Tensor, what: str) -> Tensor:
-    """Numbers of nodes, int64."""
+    """Numbers of nodes as int64.
+
+    Raises
+    ------
+    ModelError
+        If one is no integer from 0 on.
+    """
     wrong = (values < 0) | (values != values.round())
     if bool(wrong.any()):
         raise ModelError(f"{what} holds {float(values[wrong][0]):g}; nodes are integers from 0 on")
@@ -75,10 +94,30 @@ def answered_once(find: Callable[[Any, Tensor], Found]) -> Callable[[Any, Tensor
     return ask
 
 
-def search(kernels: str, written: ModuleType, what: str, count: int, *arguments: Tensor | tuple[Tensor, ...]) -> None:
-    """Call a function of ``(first, last, ...)`` for all blocks: that of a module of compiled loops, or the one that it compiles."""
-    if (loops := in_time(kernels, torch.float64)) is not None:
-        getattr(loops, what)(count, *arguments)
+def search(
+    kernels: str,
+    module: ModuleType,
+    name: str,
+    blocks: int,
+    *arguments: Tensor | tuple[Tensor, ...],
+) -> None:
+    """Call a function ``(first, last, ...)`` for all blocks: compiled with numba, else in Python.
+
+    Parameters
+    ----------
+    kernels : str
+        Name of the module of compiled functions.
+    module : module
+        The module of the functions that it compiles.
+    name : str
+        Name of the function in both.
+    blocks : int
+        Number of blocks.
+    *arguments : Tensor or tuple of Tensor
+        The further arguments, on the CPU; results are written into them.
+    """
+    if (compiled := in_time(kernels, torch.float64)) is not None:
+        getattr(compiled, name)(blocks, *arguments)
     else:
-        arrays = (tuple(t.numpy() for t in value) if isinstance(value, tuple) else value.numpy() for value in arguments)
-        getattr(written, what)(0, count, *arrays)
+        arrays = (tuple(t.numpy() for t in a) if isinstance(a, tuple) else a.numpy() for a in arguments)
+        getattr(module, name)(0, blocks, *arrays)

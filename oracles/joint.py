@@ -1,4 +1,4 @@
-"""Blocks over all joint labels of a few variables: higher-order factors and clusters of Markov random fields."""
+"""Blocks over the joint labels of a few variables: higher-order factors and clusters of random fields."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from blocklp.bounds import rounding
 from blocklp.errors import ModelError
 from blocklp.finite import FiniteVertices, soft
 from blocklp.oracles.chain import LARGEST_SYSTEM
-from blocklp.oracles.choice import against_others, fixings_only, join, positive, strike, struck_choices
+from blocklp.oracles.choice import (
+    against_others,
+    fixings_only,
+    mask_costs,
+    masked_choices,
+    merge_masks,
+    positive,
+)
 
 
 class Joint(FiniteVertices):
     r"""Joint labels of a few variables, and marginals of them.
 
-    The scope is one part a marginal, the one-hot vector of the labels of its variables (the last one fastest), then the one of all
-    variables.  Vertices are the joint labels: :class:`Pairwise` is the case of two variables with marginals ``[(0,), (1,)]``.  Of
-    three variables with all pairs as marginals it is the triplet cluster of D. Sontag et al., Tightening LP relaxations for MAP using
-    message passing, UAI 2008.
+    The scope is one part a marginal, the one-hot vector of the labels of its variables (the last one
+    fastest), then the one of all variables.  Vertices are the joint labels: :class:`Pairwise` is the case of
+    two variables with marginals ``[(0,), (1,)]``.  Of three variables with all pairs as marginals it is the
+    triplet cluster of D. Sontag et al., Tightening LP relaxations for MAP using message passing, UAI 2008.
 
     Parameters
     ----------
@@ -45,7 +52,8 @@ class Joint(FiniteVertices):
         self.parts = (*(tuple(part) for part in marginals), everyone)
         for part in self.parts[:-1]:
             if not part or part == everyone or list(part) != sorted(set(part) & set(everyone)):
-                raise ModelError(f"Joint has a marginal {part}; name some of the positions {everyone}, ascending, and not all")
+                rule = f"name some of the positions {everyone}, ascending, and not all"
+                raise ModelError(f"Joint has a marginal {part}; {rule}")
         self.lengths = [math.prod(self.sizes[i] for i in part) for part in self.parts]
         self.dim: int = sum(self.lengths)
 
@@ -58,11 +66,11 @@ class Joint(FiniteVertices):
     def members(self) -> list[Tensor]:
         """For each part the entry that every joint label belongs to: ``(vertices,)`` int64."""
         joint = torch.arange(self.vertex_count).reshape(self.sizes)
-        found = []
+        entries = []
         for part, length in zip(self.parts, self.lengths, strict=True):
             shape = [self.sizes[i] if i in part else 1 for i in range(len(self.sizes))]
-            found.append(torch.arange(length).reshape(shape).expand_as(joint).flatten())
-        return found
+            entries.append(torch.arange(length).reshape(shape).expand_as(joint).flatten())
+        return entries
 
     @cached_property
     def table(self) -> Tensor:  # type: ignore[override]
@@ -71,7 +79,7 @@ class Joint(FiniteVertices):
 
     def vertex_values(self, cost: Tensor) -> Tensor:
         """Cost of every joint label: ``(batch, blocks, vertices)``."""
-        return strike(self._sums(cost), self.excluded)
+        return mask_costs(self._sums(cost), self.excluded)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best joint label in each block, the first one on ties."""
@@ -80,7 +88,7 @@ class Joint(FiniteVertices):
         return self._points(best).to(cost.dtype), values.gather(-1, best[..., None])[..., 0]
 
     def min_marginals(self, cost: Tensor) -> Tensor:
-        """Each entry of each part against all others of the part."""
+        """Least cost with each entry of each part, less the least cost without it."""
         sums = self._sums(cost)
         if self.excluded is not None:
             sums = sums.masked_fill(self.excluded, torch.inf)
@@ -89,7 +97,7 @@ class Joint(FiniteVertices):
         return torch.cat([against_others(m.flatten(cost.dim() - 1)) for m in least], -1)
 
     def overlap(self, shared: Tensor) -> int:
-        """Two vertices differ in at most two coordinates of each part."""
+        """At most two coordinates of each part, since two one-hot vectors differ in two."""
         return max(1, sum(min(2, int(part.sum())) for part in self._split(shared)))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,35 +106,39 @@ class Joint(FiniteVertices):
         return self._marginals(weights), value, excess
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """One addition a part."""
+        """Rounding error of one addition a part."""
         return rounding(len(self.parts), cost.dtype) * self._sums(cost.abs()).amax(-1)
 
     def constraints(self) -> Constraints | None:
-        """Normalisation and signs of the joint labels, and marginalisation to every other part; ``None`` for large ones."""
+        """Normalisation and signs of the joint labels, and marginalisation to every other part.
+
+        ``None`` where the dense matrix would have more than :data:`LARGEST_SYSTEM` entries.
+        """
         count = self.vertex_count
         if self.dim**2 > LARGEST_SYSTEM:
             return None
         eye = torch.eye(count, dtype=torch.float64)
         sums = self._marginals(eye).T  # (dim, vertices): which joint labels belong to each entry
-        own = torch.eye(self.dim, dtype=torch.float64)
-        own[: self.dim - count, self.dim - count :] -= sums[: self.dim - count]
+        rows = torch.eye(self.dim, dtype=torch.float64)
+        rows[: self.dim - count, self.dim - count :] -= sums[: self.dim - count]
         total = torch.zeros(1, self.dim, dtype=torch.float64)
         total[0, self.dim - count :] = 1
         lower = torch.zeros(self.dim + 1, dtype=torch.float64)
         upper = torch.zeros(self.dim + 1, dtype=torch.float64)
         upper[self.dim - count : self.dim] = torch.inf
         lower[-1] = upper[-1] = 1
-        return Constraints.rows(torch.cat([own, total]), lower, upper)
+        return Constraints.rows(torch.cat([rows, total]), lower, upper)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Joint | None:
-        """Rule out joint labels by 0/1 fixings; other bounds are not of this kind."""
+        """Mask joint labels by 0/1 fixings; None for bounds that are no fixings."""
         if not fixings_only(lower, upper):
             return None
-        struck = [struck_choices(lo, up)[0] for lo, up in zip(self._split(lower), self._split(upper), strict=True)]
-        joint = struck[-1]
-        for some, member in zip(struck[:-1], self.members[:-1], strict=True):
-            joint = joint | some[..., member]
-        return self.with_data(excluded=join(self.excluded, joint))
+        sides = zip(self._split(lower), self._split(upper), strict=True)
+        masks = [masked_choices(lo, up)[0] for lo, up in sides]
+        joint = masks[-1]
+        for mask, member in zip(masks[:-1], self.members[:-1], strict=True):
+            joint = joint | mask[..., member]
+        return self.with_data(excluded=merge_masks(self.excluded, joint))
 
     def _split(self, row: Tensor) -> tuple[Tensor, ...]:
         return torch.split(row, self.lengths, -1)
@@ -145,15 +157,15 @@ class Joint(FiniteVertices):
         return total.flatten(cost.dim() - 1)
 
     def _marginals(self, weights: Tensor) -> Tensor:
-        """Sums of weights of joint labels over the entries of all parts: ``(..., vertices) -> (..., dim)``."""
+        """Marginals of all parts of weights of joint labels: ``(..., vertices) -> (..., dim)``."""
         joint = weights.reshape(*weights.shape[:-1], *self.sizes)
         sums = [joint.sum(self._others(part)) if part != self.parts[-1] else joint for part in self.parts]
         return torch.cat([s.flatten(weights.dim() - 1) for s in sums], -1)
 
     def _points(self, joint: Tensor) -> Tensor:
         """One-hot vectors of numbered joint labels: ``(...) -> (..., dim)`` int64."""
-        entries = [one_hot(m.to(joint.device)[joint], length) for m, length in zip(self.members, self.lengths, strict=True)]
-        return torch.cat(entries, -1)
+        parts = zip(self.members, self.lengths, strict=True)
+        return torch.cat([one_hot(m.to(joint.device)[joint], length) for m, length in parts], -1)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.sizes}, {self.parts[:-1]})"

@@ -18,12 +18,15 @@ from blocklp.ragged import Ragged, of_blocks, of_entries
 
 
 class Knapsack(BlockType):
-    r"""The fractional knapsack :math:`\{x : lower \le x \le upper, \; least \le \langle w, x \rangle \le capacity\}`.
+    r"""The fractional knapsack.
 
-    Weights have any sign; there is a capacity, a least load, or both, which may be equal.  Exact greedy minimum (Dantzig 1957):
-    from the corner of the box where the load is least, move the variables that gain by it in the order of :math:`c_i / w_i` until
-    the capacity is used; the last one stops in between.  Where the least load would not be met, the same from the corner where the
-    load is largest.  Ties go to the first variable.
+    .. math:: \{x : lower \le x \le upper, \; least \le \langle w, x \rangle \le capacity\}
+
+    Weights have any sign; there is a capacity, a least load, or both, which may be equal.  Exact greedy
+    minimum (Dantzig 1957): from the corner of the box where the load is least, move the variables that gain
+    by it in the order of :math:`c_i / w_i` until the capacity is used; the last one stops in between.  Where
+    that leaves less than the least load, start from the corner where the load is largest instead.  Ties go to
+    the first variable.
 
     Parameters
     ----------
@@ -34,15 +37,15 @@ class Knapsack(BlockType):
     lower, upper : array_like
         As ``weights`` or a number, finite, ``lower <= upper``.
     least : array_like, optional
-        As ``capacity``: what the load is at least.
+        As ``capacity``: the least load.
 
     Raises
     ------
     ShapeError
         If the shapes do not fit together.
     ModelError
-        If there is neither side, an entry is not finite, a lower bound is above its upper bound, a least load above its capacity, or
-        no point within the bounds has such a load.
+        If there is neither side, an entry is not finite, a lower bound is above its upper bound, a least load
+        above its capacity, or no point within the bounds has such a load.
 
     Examples
     --------
@@ -55,21 +58,40 @@ class Knapsack(BlockType):
     """
 
     by_rows = True
-    block_data = ("weights", "capacity", "least", "lower", "upper", "turned", "load", "room", "fall", "excess")
+    block_data = (
+        "weights",
+        "capacity",
+        "least",
+        "lower",
+        "upper",
+        "turned",
+        "load",
+        "room",
+        "fall",
+        "excess",
+    )
     capacity: Tensor | None = None
     least: Tensor | None = None
     #: ``(batch or 1, blocks or 1, dim)`` bool: where weights are negative; None where none is.
     turned: Tensor | None = None
-    #: What moving each variable from one bound to the other changes the load by, ``(batch or 1, blocks or 1, dim)``, and the room
-    #: that the corner where it is least leaves below the capacity, ``(batch or 1, blocks or 1)``, both in units of the block's own.
+    #: Change of the load by moving each variable from one bound to the other, ``(batch or 1, blocks or 1,
+    #: dim)``, and the capacity less the load of the corner where that is least, ``(batch or 1, blocks or
+    #: 1)``; both in a unit of each block.
     load: Tensor | None = None
     room: Tensor | None = None
-    #: The same for the corner where the load is largest, and what it has in excess of ``least``.
+    #: As ``load``, and the load of the corner where that is largest less ``least``, as ``room``; in another
+    #: unit of each block.
     fall: Tensor | None = None
     excess: Tensor | None = None
 
     def __init__(
-        self, weights: object, capacity: object = None, lower: object = 0.0, upper: object = 1.0, *, least: object = None
+        self,
+        weights: object,
+        capacity: object = None,
+        lower: object = 0.0,
+        upper: object = 1.0,
+        *,
+        least: object = None,
     ) -> None:
         w = as_block_data(weights, 1, "Knapsack weights")
         cap, need = (
@@ -78,14 +100,17 @@ class Knapsack(BlockType):
         )
         if cap is None and need is None:
             raise ModelError("Knapsack has neither a capacity nor a least load; give one of them, or use Box")
-        low, high = (as_block_data(side, 1, f"Knapsack {name}", scalar=True) for side, name in ((lower, "lower"), (upper, "upper")))
-        shape = common_shape("Knapsack", w.shape, low.shape, high.shape, *((*t.shape, 1) for t in (cap, need) if t is not None))
+        low = as_block_data(lower, 1, "Knapsack lower", scalar=True)
+        high = as_block_data(upper, 1, "Knapsack upper", scalar=True)
+        sides = [(*t.shape, 1) for t in (cap, need) if t is not None]
+        shape = common_shape("Knapsack", w.shape, low.shape, high.shape, *sides)
         if 0 in shape:
-            raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; a block needs at least one variable")
+            rule = "a block needs at least one variable"
+            raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; {rule}")
         if bool((low > high).any()):
             raise ModelError("Knapsack: a lower bound is above its upper bound")
         if not bool(torch.isfinite(high - low).all()):
-            raise ModelError("Knapsack: a lower and an upper bound are so far apart that their difference is infinite")
+            raise ModelError("Knapsack: the difference of two bounds is infinite; bring them closer together")
         if cap is not None and need is not None and bool((need > cap).any()):
             where = tuple((need > cap).nonzero()[0].tolist())
             raise ModelError(f"Knapsack: the least load of (instance, block) {where} is above its capacity")
@@ -97,8 +122,8 @@ class Knapsack(BlockType):
         if len(over):
             i, b = over[0].tolist()
             raise ModelError(
-                f"Knapsack: no point within the bounds of block {b} of instance {i} has a load within its capacity and least load; "
-                f"raise the capacity, lower the least load, or widen the bounds"
+                f"Knapsack: no point within the bounds of block {b} of instance {i} has a load within its "
+                f"capacity and least load; raise the capacity, lower the least load, or widen the bounds"
             )
         vars(self).update(loads)
 
@@ -113,7 +138,7 @@ class Knapsack(BlockType):
         *,
         least: object = None,
     ) -> Ragged:
-        """Knapsacks of different sizes, which lie one after the other in the scope; see :class:`blocklp.Ragged`.
+        """Knapsacks of different sizes, one after the other in the scope; see :class:`blocklp.Ragged`.
 
         Parameters
         ----------
@@ -127,28 +152,31 @@ class Knapsack(BlockType):
             A number, or as ``weights``.
         """
         entries = int(numbers(sizes, "Knapsack sizes").sum())
-        own = [of_entries(v, entries, f"Knapsack {k}") for k, v in (("weights", weights), ("lower", lower), ("upper", upper))]
+        rows = (("weights", weights), ("lower", lower), ("upper", upper))
+        of_places = [of_entries(value, entries, f"Knapsack {name}") for name, value in rows]
         sides = [
             None if side is None else as_block_data(side, 0, f"Knapsack {name}")
             for side, name in ((capacity, "capacity"), (least, "least"))
         ]
 
-        def some(blocks: Tensor, places: Tensor) -> Knapsack:
-            w, low, high = (data(places) for data in own)
+        def of_one_size(blocks: Tensor, places: Tensor) -> Knapsack:
+            w, low, high = (data(places) for data in of_places)
             most, need = (None if side is None else of_blocks(side, blocks) for side in sides)
             return cls(w, most, low, high, least=need)
 
-        return Ragged.of(sizes, cls.__name__, some)
+        return Ragged.of(sizes, cls.__name__, of_one_size)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Fill by ratio of cost to weight.
 
-        The value is the one that the multiplier t of the capacity proves, the ratio of the variable that stops in between: with
-        :math:`l_i \ge 0` the load and :math:`g_i` the cost of moving a variable from its start :math:`s_i`,
+        The value is the one that the multiplier t of the capacity proves, the ratio of the variable that
+        stops in between: with :math:`l_i \ge 0` the load and :math:`g_i` the cost of moving a variable from
+        its start :math:`s_i`,
 
         .. math:: \langle c, s \rangle - t \cdot room + \sum_i \min(0, g_i + t l_i)
 
-        is no more than the minimum for any t, so that the rounding of loads and of their order does not raise it.
+        is no more than the minimum for any t, so that the rounding of loads and of their order does not raise
+        it.
         """
         down, load, room, heavy = self._binding(cost)
         start, end = self.lower, self.upper
@@ -157,12 +185,13 @@ class Knapsack(BlockType):
         way = end - start
         gain = cost * way
         wanted = (cost if down is None else torch.where(down, -cost, cost)) < 0
-        if heavy is not None:  # what costs nothing moves last, and only where the room is used up
+        if heavy is not None:  # variables without cost move last, and only to use up the room
             wanted |= heavy & (cost == 0) & (load > 0)
-        # Variables without weight have ratio -inf and come first; those not wanted come last and load nothing.
+        # Variables without weight have ratio -inf and come first; those not wanted come last and load
+        # nothing.
         order = torch.where(wanted, -(cost / self.weights).abs(), torch.inf).argsort(dim=-1, stable=True)
-        own, room = torch.where(wanted, load, 0.0), room[..., None]
-        load = own.gather(-1, order)
+        wanted_load, room = torch.where(wanted, load, 0.0), room[..., None]
+        load = wanted_load.gather(-1, order)
         full = load.cumsum(-1)
         # The load before each variable is summed without it: subtracting it again would cancel.
         before = torch.nn.functional.pad(full, (1, 0))[..., :-1]
@@ -170,15 +199,16 @@ class Knapsack(BlockType):
         share = torch.zeros_like(cost).scatter_(-1, order, share)
         # A variable at its other bound gets that number itself, not the sum.
         moved = torch.where(share == 1, end, start + share * way)
-        price = torch.where((own > 0) & (share < 1), -gain / own, 0.0).amax(-1, keepdim=True)
+        price = torch.where((wanted_load > 0) & (share < 1), -gain / wanted_load, 0.0).amax(-1, keepdim=True)
         price = price.clamp(max=torch.finfo(cost.dtype).max)
-        value = (cost * start + (gain + price * own).clamp(max=0)).sum(-1) - (price * room)[..., 0]
+        value = (cost * start + (gain + price * wanted_load).clamp(max=0)).sum(-1) - (price * room)[..., 0]
         return torch.where(wanted, moved, start), value
 
     def _binding(self, cost: Tensor) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
-        """The side that may bind at a cost: which variables start at their upper bounds, loads, room, and where it is the least load.
+        """The side of the load that may bind at a cost; never both, which leave room for all loads together.
 
-        Both sides never bind: together they leave no less than all loads.  The last is None where there is one side only.
+        Returns the mask of the variables that start at their upper bounds, loads, room, and the mask of the
+        blocks where that side is the least load, None where there is one side only.
         """
         if self.fall is None or self.excess is None:
             assert self.load is not None and self.room is not None
@@ -193,11 +223,26 @@ class Knapsack(BlockType):
         return start, torch.where(heavy, self.fall, self.load), room, heavy
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
-        r"""The multiplier t of the load solves a piecewise linear equation (Brucker 1984; here by sorting its kinks).
+        r"""Project onto the knapsack by the multiplier t of the load (Brucker 1984; here by sorting kinks).
 
-        The point is :math:`x(t) = clip(y - t w)` with :math:`y = z - step \cdot c`; t = 0 if that fits.  The load
-        :math:`\langle w, x(t) \rangle` falls by :math:`w_i^2` where :math:`x_i` is between its bounds.  Where the load is too small,
-        that of the weights with the other sign is too large.
+        The point is :math:`x(t) = clip(y - t w)` with :math:`y = z - step \cdot c`; t = 0 if that fits.  The
+        load :math:`\langle w, x(t) \rangle` is piecewise linear and falls by :math:`w_i^2` where :math:`x_i`
+        is between its bounds.  Where the load is too small, that of the weights with the other sign is too
+        large.
+
+        Parameters
+        ----------
+        cost, centre : Tensor
+            ``(batch, blocks, dim)``: c and z.
+        step : Tensor
+            ``(batch, 1, 1)``, positive.
+        shared : Tensor
+            ``(dim,)`` float64: 1 for coupled coordinates.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, dim)``; None unless all coordinates are coupled.
         """
         if not bool(shared.all()):
             return None
@@ -207,7 +252,8 @@ class Knapsack(BlockType):
         if self.least is not None:
             least = self.least[..., None]
             light = load < least
-            w, load, capacity = (torch.where(light, -a, b) for a, b in ((w, w), (load, load), (least, capacity)))
+            flips = ((w, w), (load, load), (least, capacity))
+            w, load, capacity = (torch.where(light, -a, b) for a, b in flips)
         weighs = w != 0
         begin, end = (torch.where(weighs, (y - side) / w, 0.0) for side in (self.upper, self.lower))
         if self.least is not None or self.turned is not None:
@@ -220,22 +266,25 @@ class Knapsack(BlockType):
         loads = load - torch.nn.functional.pad((slopes * lengths).cumsum(-1), (1, 0))[..., :-1]
         over = loads - capacity
         piece = ((over > 0).sum(-1, keepdim=True) - 1).clamp(min=0)
-        # Load and slope there are summed anew: what the sums along the kinks have lost counts where weights differ in size.
+        # Load and slope there are summed anew: rounding in the sums along the kinks counts where weights
+        # differ in size.
         t, room = kinks.gather(-1, piece), lengths.gather(-1, piece)
         there = torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
         slope = torch.where((begin <= t) & (t < end), w.square(), 0.0).sum(-1, keepdim=True)
-        rest = ((w * there).sum(-1, keepdim=True) - capacity).clamp(min=0) / slope.clamp(min=torch.finfo(cost.dtype).tiny)
+        excess = ((w * there).sum(-1, keepdim=True) - capacity).clamp(min=0)
+        rest = excess / slope.clamp(min=torch.finfo(cost.dtype).tiny)
         t = t + torch.where(piece + 1 < kinks.shape[-1], torch.minimum(rest, room), 0.0)
         t = torch.where(load > capacity, t, 0.0)
         return torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
 
     def value_error(self, cost: Tensor) -> Tensor:
-        r"""Backward analysis of the greedy, with :math:`n` variables and :math:`M_i = \max(|lower_i|, |upper_i|)`.
+        r"""Backward analysis of the greedy with n variables, where :math:`M_i = \max(|lower_i|, |upper_i|)`.
 
         The computed order is that of costs perturbed by one rounding each; the computed loads are off by
-        :math:`\gamma_n` times the room used, which moves the value by as much times the least ratio in use, at most
-        :math:`2 \sum_i |c_i| M_i`.  The room is rounded once, whatever cancels in it.  Loads that leave the range of the dtype count
-        as none or as too small, which lowers the value by what moving the variable gains.
+        :math:`\gamma_n` times the room used, which moves the value by as much times the least ratio in use,
+        at most :math:`2 \sum_i |c_i| M_i`.  The room is rounded once, whatever cancels in it.  Loads that
+        leave the range of the dtype count as none or as too small, which lowers the value by what moving the
+        variable gains.
         """
         size, kind = self.weights.shape[-1], torch.finfo(cost.dtype)
         largest = torch.maximum(self.lower.abs(), self.upper.abs())
@@ -244,30 +293,36 @@ class Knapsack(BlockType):
             if load is not None:
                 usual = (load >= kind.tiny) & (load < kind.max)
                 ratio = torch.where(usual, gain / load, 0.0).amax(-1).clamp(max=kind.max)
-                rest = torch.maximum(rest, torch.where(usual | (self.weights == 0), 0.0, gain).sum(-1) + kind.tiny * ratio)
+                lost = torch.where(usual | (self.weights == 0), 0.0, gain).sum(-1)
+                rest = torch.maximum(rest, lost + kind.tiny * ratio)
         return roundoff(8 * (size + 4), (cost.abs() * largest).sum(-1)) + rest
 
     def constraints(self) -> Constraints:
-        r"""The sides of the load, and the bounds that they leave: no variable moves by more than :math:`room / |w_i|` from its start.
+        r"""The sides of the load, and bounds.
 
-        A capacity of zero fixes what has weight; its row alone would let a variable of small weight pass beside large weights.
+        No variable moves by more than :math:`room / |w_i|` from its start, which tightens its bounds.  A
+        capacity of zero fixes the variables with weight; its row alone would let a variable of small weight
+        pass beside large weights.
         """
         below, above = self.lower, self.upper
-        for load, room, down in ((self.load, self.room, self.turned), (self.fall, self.excess, self.weights > 0)):
+        starts = ((self.load, self.room, self.turned), (self.fall, self.excess, self.weights > 0))
+        for load, room, down in starts:
             if load is None or room is None:
                 continue
             kind, room = torch.finfo(load.dtype), room[..., None]
             normal = (load >= kind.tiny) & (load < kind.max) & ((room >= kind.tiny) | (room == 0))
             share = torch.where(normal, room / load, 1.0)
             way = (1 + 8 * kind.eps) * share * (self.upper - self.lower)
-            least, most = self.upper - way - 8 * kind.eps * self.upper.abs(), self.lower + way + 8 * kind.eps * self.lower.abs()
+            least = self.upper - way - 8 * kind.eps * self.upper.abs()
+            most = self.lower + way + 8 * kind.eps * self.lower.abs()
             tight = share < 1
             if down is not None:
                 below = torch.where(tight & down, torch.maximum(below, least), below)
                 tight &= ~down
             above = torch.where(tight, torch.minimum(above, most), above)
         none = torch.full_like(self.weights[..., 0], torch.inf)
-        least, most = -none if self.least is None else self.least, none if self.capacity is None else self.capacity
+        least = -none if self.least is None else self.least
+        most = none if self.capacity is None else self.capacity
         return Constraints(self.weights[..., None, :], least[..., None], most[..., None], below, above)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Knapsack | None:
@@ -282,32 +337,37 @@ class Knapsack(BlockType):
 
     @classmethod
     def alike(cls, kinds: Sequence[Self]) -> list[Self]:
-        """Where some have a side of the load, all get one, which does not bind."""
-        found = list(kinds)
-        for side, load, room, beyond in (("capacity", "load", "room", torch.inf), ("least", "fall", "excess", -torch.inf)):
+        """Make types stackable: where some have a side of the load, all get one, which does not bind."""
+        same = list(kinds)
+        sides = (("capacity", "load", "room", torch.inf), ("least", "fall", "excess", -torch.inf))
+        for side, load, room, beyond in sides:
             if all(getattr(kind, side) is None for kind in kinds):
                 continue
-            for i, kind in enumerate(found):
+            for i, kind in enumerate(same):
                 if getattr(kind, side) is None:
-                    own = kind.load if kind.fall is None else kind.fall
-                    assert own is not None
-                    none = torch.full_like(own[..., 0], beyond)
-                    found[i] = kind.with_data(**{side: none, load: own, room: 2 * own.sum(-1)})
-        return found
+                    other = kind.load if kind.fall is None else kind.fall
+                    assert other is not None
+                    none = torch.full_like(other[..., 0], beyond)
+                    same[i] = kind.with_data(**{side: none, load: other, room: 2 * other.sum(-1)})
+        return same
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
-        """As for every type.
+        """A copy with its block data on a device; floating-point data in ``dtype``.
 
-        In a dtype of less range, loads and room are in the unit of the room, or of the largest load if that is less (of the least one
-        where there is no room): what leaves the range then hardly counts beside the room, or has no part in it.
+        In a dtype of less range, loads and room are in the unit of the room, or of the largest load if that
+        is less (of the least one where there is no room): loads that leave the range are then tiny beside the
+        room, or do not fit into it.
         """
         moved = super().to(dtype, device)
         if dtype == self.weights.dtype:
             return moved
-        sides = [(self.load, self.room), (self.fall, self.excess)]
-        scaled = [None if load is None or room is None else _in_range(load, room, moved.weights) for load, room in sides]
-        (load, room), (fall, excess) = ((None, None) if pair is None else pair for pair in scaled)
-        return moved.with_data(load=load, room=room, fall=fall, excess=excess)
+        if self.load is not None and self.room is not None:
+            load, room = _in_range(self.load, self.room, moved.weights)
+            moved = moved.with_data(load=load, room=room)
+        if self.fall is not None and self.excess is not None:
+            fall, excess = _in_range(self.fall, self.excess, moved.weights)
+            moved = moved.with_data(fall=fall, excess=excess)
+        return moved
 
     def __repr__(self) -> str:
         return f"{self.name}(dim={self.dim})"
@@ -320,31 +380,31 @@ def _in_range(load: Tensor, room: Tensor, like: Tensor) -> tuple[Tensor, Tensor]
     most, least = (torch.where(load > 0, exponents, none) for none in (-2000, 2000))
     unit = torch.where(room > 0, torch.minimum(torch.frexp(room).exponent, most.amax(-1)), least.amin(-1))
     unit = torch.where((load > 0).any(-1), unit, 0)
-    scaled = (torch.ldexp(t, -e).clamp(max=limit).to(like) for t, e in ((load, unit[..., None]), (room, unit)))
-    load, room = scaled
+    load = torch.ldexp(load, -unit[..., None]).clamp(max=limit).to(like)
+    room = torch.ldexp(room, -unit).clamp(max=limit).to(like)
     return load, room
 
 
 def _loads(
     weights: Tensor, capacity: Tensor | None, least: Tensor | None, lower: Tensor, upper: Tensor
 ) -> tuple[dict[str, Tensor | None], Tensor]:
-    """Loads and rooms of both sides as attributes, and which blocks no load fits."""
-    names: dict[str, Tensor | None] = {"load": None, "room": None, "fall": None, "excess": None}
+    """Loads and rooms of both sides as attributes, and the mask of blocks without a point."""
+    data: dict[str, Tensor | None] = {"load": None, "room": None, "fall": None, "excess": None}
     empty = torch.zeros(1, 1, dtype=torch.bool)
     if capacity is not None:
-        names["load"], names["room"], empty = _loaded(weights, capacity, lower, upper)
+        data["load"], data["room"], empty = _loaded(weights, capacity, lower, upper)
     if least is not None:
-        names["fall"], names["excess"], short = _loaded(-weights, -least, lower, upper)
+        data["fall"], data["excess"], short = _loaded(-weights, -least, lower, upper)
         empty = empty | short
-    return names, empty
+    return data, empty
 
 
 def _loaded(weights: Tensor, capacity: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Load of each variable, the room that the corner of the least load leaves, and whether it exceeds the capacity.
+    """Load of each variable, the room of the corner of the least load, and whether that exceeds the capacity.
 
-    Loads and room are in a unit of each block, the power of two for which the largest load is as far above 1 as the smallest is
-    below.  The room is rounded once, and up: it may cancel, and what it is off by would count at the largest ratio of cost to
-    weight.
+    Loads and room are in a unit of each block, the power of two for which the largest load is as far above 1
+    as the smallest is below.  The room is rounded once, and up: it may cancel, and its error would count at
+    the largest ratio of cost to weight.
     """
     w, cap, low, high = (t.numpy() for t in (weights, capacity, lower, upper))
     (share, power), (width, widths) = np.frexp(np.abs(w)), np.frexp(high - low)

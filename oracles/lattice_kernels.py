@@ -1,6 +1,10 @@
-"""Splat, blur and slice on a CPU, compiled by numba on first use and cached: the loops of :mod:`blocklp.oracles.permutohedral`.
+"""Splat, blur and slice on a CPU, compiled by numba on first use and cached.
 
-Every result is written by one thread in a fixed order, so runs repeat bit for bit whatever the number of threads.
+Kernels of :mod:`blocklp.oracles.permutohedral`; arrays of points have a row for each point, those of vertices
+a row for each vertex.  Each computes the entries from ``begin`` to before ``stop`` of its outputs.
+
+Every result is written by one thread in a fixed order, so runs repeat bit for bit whatever the number of
+threads.
 """
 
 from __future__ import annotations
@@ -16,18 +20,46 @@ CHUNK = 128
 
 
 @kernel(fastmath=FAST)
-def embed(begin: int, stop: int, features: Any, scales: Any, steps: Any, start: int, offsets: Any, keys: Any, weights: Any) -> None:
-    """Simplices of points ``(points, d)``: keys of their vertices and barycentric weights, ``(points, d + 1)``.
+def embed(
+    begin: int,
+    stop: int,
+    features: Any,
+    scales: Any,
+    steps: Any,
+    start: int,
+    offsets: Any,
+    keys: Any,
+    weights: Any,
+) -> None:
+    """Simplices of points: keys of their vertices, and barycentric weights.
 
-    That is the tensor code of :func:`blocklp.oracles.permutohedral._embed`; the elevation goes by a running sum.
+    The algorithm of :func:`blocklp.oracles.lattice_geometry.embed`, with the elevation by a running sum.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Chunks of :data:`CHUNK` points.
+    features : ndarray
+        ``(points, d)`` floating point.
+    scales : ndarray
+        ``(d,)``: factors of the features.
+    steps : ndarray
+        ``(d + 1,)`` int64: change of a key by a step up each axis.
+    start : int
+        Key of the origin.
+    offsets : ndarray
+        ``(points,)`` int64: change of the keys by the image of each point.
+    keys, weights : ndarray
+        ``(points, d + 1)`` int64 and floating point, written over.
     """
     points, d = features.shape
     real = features.dtype.type
     zero, one, last, inverse = real(0), real(1), real(d), real(1 / (d + 1))
     lifted, whole = np.empty((d + 1, CHUNK), features.dtype), np.empty((d + 1, CHUNK), features.dtype)
     residual, rank = np.empty((d + 1, CHUNK), features.dtype), np.empty((d + 1, CHUNK), features.dtype)
-    below, excess, first = np.empty(CHUNK, features.dtype), np.empty(CHUNK, features.dtype), np.empty(CHUNK, np.int64)
-    turns, ordered = np.empty(d + 1, np.int64), np.empty(d + 1, features.dtype)
+    below, excess = np.empty(CHUNK, features.dtype), np.empty(CHUNK, features.dtype)
+    first = np.empty(CHUNK, np.int64)
+    axes, ordered = np.empty(d + 1, np.int64), np.empty(d + 1, features.dtype)
     for chunk in range(begin, stop):
         origin = chunk * CHUNK
         count = min(CHUNK, points - origin)
@@ -48,7 +80,8 @@ def embed(begin: int, stop: int, features: Any, scales: Any, steps: Any, start: 
             rank[i] = excess
         for i in range(d + 1):
             for j in range(i + 1, d + 1):
-                one_rank, other_rank, one_residual, other_residual = rank[i], rank[j], residual[i], residual[j]
+                one_rank, other_rank = rank[i], rank[j]
+                one_residual, other_residual = residual[i], residual[j]
                 for t in range(count):
                     # Equal residuals keep their order.
                     less = one if one_residual[t] < other_residual[t] else zero
@@ -65,18 +98,18 @@ def embed(begin: int, stop: int, features: Any, scales: Any, steps: Any, start: 
         for t in range(count):
             n = origin + t
             for i in range(d + 1):
-                turn = d - np.int64(rank[i, t])
-                turns[turn], ordered[turn] = i, lifted[i, t]
+                place = d - np.int64(rank[i, t])
+                axes[place], ordered[place] = i, lifted[i, t]
             key = first[t] + offsets[n]
             keys[n, 0], weights[n, 0] = key, one + ordered[0] - ordered[d]
             for k in range(1, d + 1):
-                key -= steps[turns[k - 1]]
+                key -= steps[axes[k - 1]]
                 keys[n, k], weights[n, k] = key, ordered[k] - ordered[k - 1]
 
 
 @compile(inline="always")
 def _slot(table: Any, key: Any) -> Any:
-    """Where a key is in a table of keys and numbers, or could be."""
+    """Position of a key in a table of keys and numbers, or the free one where it belongs."""
     mask = np.uint64(len(table) - 1)
     mixed = np.uint64(key) ^ (np.uint64(key) >> np.uint64(32))  # keys may be far apart by powers of two
     at = (mixed * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)
@@ -87,7 +120,7 @@ def _slot(table: Any, key: Any) -> Any:
 
 @compile(nogil=True)
 def _double(table: Any) -> Any:
-    """The same table with twice the room."""
+    """A copy of the table of twice its size."""
     larger = np.full((2 * len(table), 2), -1)
     for at in range(len(table)):
         if table[at, 1] >= 0:
@@ -97,27 +130,29 @@ def _double(table: Any) -> Any:
 
 @compile(nogil=True)
 def number(vertices: Any, steps: Any) -> Any:
-    """Put numbers for keys, in the order of the vertices' first points; return the neighbours ``(d + 1, 2, size)``.
+    """Number the vertices in the order of their first points, and find their neighbours.
 
-    A step up each axis adds ``steps`` to a key.
+    Keys ``(points, d + 1)`` int64 are replaced by numbers; a step up each axis adds ``steps`` ``(d + 1,)`` to
+    a key.  The neighbours up and down each axis are ``(d + 1, 2, size)`` int64, ``size`` for none.
     """
     points, corners = vertices.shape
     table = np.full((1 << 14, 2), -1)
     count = 0
-    before, known = np.full(corners, -1), np.full(corners, -1)  # a point often is in the simplex of the one before it
+    # A point often is in the simplex of the one before it.
+    before, last_number = np.full(corners, -1), np.full(corners, -1)
     for n in range(points):
         for k in range(corners):
             key = vertices[n, k]
             if key == before[k]:
-                vertices[n, k] = known[k]
+                vertices[n, k] = last_number[k]
             else:
                 before[k] = key
                 at = _slot(table, key)
                 if table[at, 1] >= 0:
-                    vertices[n, k] = known[k] = table[at, 1]
+                    vertices[n, k] = last_number[k] = table[at, 1]
                 else:
                     table[at, 0], table[at, 1] = key, count
-                    vertices[n, k] = known[k] = count
+                    vertices[n, k] = last_number[k] = count
                     count += 1
                     if 2 * count == len(table):
                         table = _double(table)
@@ -134,7 +169,21 @@ def number(vertices: Any, steps: Any) -> Any:
 
 @kernel(fastmath=FAST)
 def splat(begin: int, stop: int, values: Any, weights: Any, vertices: Any, shares: int, out: Any) -> None:
-    """``out[vertices] += weights * values``, point by point; every share has some of the channels."""
+    """Splat ``out[vertices] += weights * values``, point by point.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Shares of the channels.
+    values : ndarray
+        ``(points, channels)`` floating point.
+    weights, vertices : ndarray
+        ``(points, d + 1)`` floating point and int64.
+    shares : int
+        Number of parts that the channels are divided into.
+    out : ndarray
+        ``(size, channels)``, zeros that become the sums.
+    """
     points, corners, channels = len(weights), np.uint64(weights.shape[1]), values.shape[1]
     source, target, row = values.reshape(-1), out.reshape(-1), np.uint64(channels)
     for share in range(begin, stop):
@@ -149,7 +198,19 @@ def splat(begin: int, stop: int, values: Any, weights: Any, vertices: Any, share
 
 @kernel(fastmath=FAST)
 def blur(begin: int, stop: int, values: Any, before: Any, after: Any, out: Any) -> None:
-    """``out = values + half of both neighbours``."""
+    """Blur ``out = values + half of both neighbours`` along one axis.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Vertices.
+    values : ndarray
+        ``(size, channels)`` floating point.
+    before, after : ndarray
+        ``(size,)`` int64: neighbours, ``size`` for none.
+    out : ndarray
+        ``(size, channels)``, written over.
+    """
     size, channels = values.shape
     half = values.dtype.type(0.5)
     for m in range(begin, stop):
@@ -168,7 +229,21 @@ def blur(begin: int, stop: int, values: Any, before: Any, after: Any, out: Any) 
 
 @kernel(fastmath=FAST)
 def slice_(begin: int, stop: int, values: Any, weights: Any, vertices: Any, out: Any) -> None:
-    """``out[n] = sum of weights[n] * values[vertices[n]]``, by threes where that is possible: six for colours and places."""
+    """Slice ``out[n] = sum of weights[n] * values[vertices[n]]``.
+
+    In sums of three terms where that is possible: colours and places have six.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Points.
+    values : ndarray
+        ``(size, channels)`` floating point.
+    weights, vertices : ndarray
+        ``(points, d + 1)`` floating point and int64.
+    out : ndarray
+        ``(points, channels)``, written over.
+    """
     corners, channels = weights.shape[1], np.uint64(values.shape[1])
     source, target = values.reshape(-1), out.reshape(-1)
     for n in range(begin, stop):
@@ -199,7 +274,19 @@ def slice_(begin: int, stop: int, values: Any, weights: Any, vertices: Any, out:
 
 @kernel(fastmath=FAST)
 def products(begin: int, stop: int, values: Any, others: Any, vertices: Any, out: Any) -> None:
-    """``out[n, k] = <values[vertices[n, k]], others[n]>``."""
+    """Inner products ``out[n, k] = <values[vertices[n, k]], others[n]>``.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Points.
+    values, others : ndarray
+        ``(size, channels)`` and ``(points, channels)`` floating point.
+    vertices : ndarray
+        ``(points, d + 1)`` int64.
+    out : ndarray
+        ``(points, d + 1)``, written over.
+    """
     for n in range(begin, stop):
         for k in range(out.shape[1]):
             total = values.dtype.type(0)
@@ -210,7 +297,7 @@ def products(begin: int, stop: int, values: Any, others: Any, vertices: Any, out
 
 @compile(inline="always")
 def _walk(neighbours: Any, at: Any, axes: Any, chosen: bool, side: int) -> Any:
-    """Where steps along the axes that are (not) chosen lead."""
+    """The vertex that steps along the axes that are (not) chosen lead to, ``size`` for none."""
     size = neighbours.shape[2]
     for axis in range(len(axes)):
         if axes[axis] == chosen and at < size:
@@ -219,8 +306,30 @@ def _walk(neighbours: Any, at: Any, axes: Any, chosen: bool, side: int) -> Any:
 
 
 @kernel()
-def diagonal(begin: int, stop: int, weights: Any, vertices: Any, neighbours: Any, scale: float, out: Any) -> None:
-    """What every point counts for itself, by the walks that :attr:`Lattice.diagonal` explains."""
+def diagonal(
+    begin: int,
+    stop: int,
+    weights: Any,
+    vertices: Any,
+    neighbours: Any,
+    scale: float,
+    out: Any,
+) -> None:
+    """Diagonal of the kernel matrix, by the walks that :attr:`Lattice.diagonal` explains.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Points.
+    weights, vertices : ndarray
+        ``(points, d + 1)`` floating point and int64.
+    neighbours : ndarray
+        ``(d + 1, 2, size)`` int64.
+    scale : float
+        Factor of the filter.
+    out : ndarray
+        ``(points,)`` float64, written over.
+    """
     corners = neighbours.shape[0]
     for n in range(begin, stop):
         at, weight = vertices[n], weights[n]
@@ -231,11 +340,11 @@ def diagonal(begin: int, stop: int, weights: Any, vertices: Any, neighbours: Any
         around = 0.5**corners
         total = 0.0
         for first in range(corners):
-            own = 1.0
+            stay = 1.0
             for side in range(2):
                 if _walk(neighbours, at[first], between, False, side) == at[first]:
-                    own += around
-            total += weight[first] * weight[first] * own
+                    stay += around
+            total += weight[first] * weight[first] * stay
             straight, about = 1.0, around
             for last in range(first + 1, corners):
                 between[axis[last - 1]] = True
@@ -254,31 +363,31 @@ def diagonal(begin: int, stop: int, weights: Any, vertices: Any, neighbours: Any
 
 @compile(nogil=True)
 def stencil(neighbours: Any) -> Any:
-    """The blur as a sparse matrix: where its rows start, their columns and entries."""
+    """The blur as a sparse matrix by rows: starts, columns and entries."""
     axes, _, size = neighbours.shape
     starts = np.zeros(size + 1, np.int64)
     columns, entries = np.empty(32 * size, np.int32), np.empty(32 * size, np.float32)
-    found, row = np.empty(size, np.int32), np.empty(size, np.int32)
+    reached, row = np.empty(size, np.int32), np.empty(size, np.int32)
     value, before, total = np.zeros(size), np.empty(size), np.zeros(size)
     for m in range(size):
         width = 0
         for way in range(2):
-            found[0], value[m], count = m, 1.0, 1
+            reached[0], value[m], count = m, 1.0, 1
             for step in range(axes):
                 axis = step if way == 0 else axes - 1 - step
-                known = count
-                for j in range(known):
-                    before[j] = 0.5 * value[found[j]]
-                for j in range(known):
+                previous = count
+                for j in range(previous):
+                    before[j] = 0.5 * value[reached[j]]
+                for j in range(previous):
                     for side in range(2):
-                        to = neighbours[axis, side, found[j]]
+                        to = neighbours[axis, side, reached[j]]
                         if to < size:
                             if value[to] == 0:
-                                found[count] = to
+                                reached[count] = to
                                 count += 1
                             value[to] += before[j]
             for j in range(count):
-                to = found[j]
+                to = reached[j]
                 if total[to] == 0:
                     row[width] = to
                     width += 1

@@ -1,19 +1,22 @@
-r"""The ordered filter: what lies below each point less what lies above it (thesis, 2.2.5 and A.2.3).
+r"""The ordered filter: the points below each point less the points above it (thesis, 2.2.5 and A.2.3).
 
 .. math:: g_{a:i} = \sum_b k(f_a, f_b) \, \mathrm{sign}(y_{a:i} - y_{b:i}) \, v_{b:i}
 
-This is the subgradient of the dense CRF's LP and the conditional gradient of its dual.  There are two ways to it:
+This is the subgradient of the dense CRF's LP and the conditional gradient of its dual.  There are two ways to
+it:
 
-- **Levels**: every point splats to the two levels next to its score, in proportion; one blur of all levels and a prefix sum over them
-  give both sides at once (the thesis splats to all levels above, then to all levels below), and the point reads the same two levels.
-- **The sweep**, exact: points join in the order of their scores; each reads the blurred vertices before and after it joins.
+- **Levels**: every point splats to the two levels next to its score, in proportion; one blur of all levels
+  and a prefix sum over them give both sides at once (the thesis splats to all levels above, then to all
+  levels below), and the point slices those two levels.
+- **The sweep**, exact: points join in the order of their scores; each reads the blurred vertices before and
+  after it joins.
 
-What levels lose averages out over the points that a point sees: where it sees few, there are more levels, and where the sweep is
-less work than those, as for labels with most scores at 0 or 1, the sweep.
+The error of levels averages out over the neighbours of a point: where these are few, there are more levels,
+and where the sweep is less work than those, as for labels with most scores at 0 or 1, the sweep.
 
-On levels, g stands for weights :math:`\alpha_{ab} = K_{ab} \sum_{pq} h_p(a) \, h_q(b) \, \mathrm{sign}(p - q)`, the h of a point
-not negative and of sum 1: for :math:`v = 1` antisymmetric and within :math:`\pm K_{ab}` whatever the levels.  So bounds that are
-built on g hold, and lose only tightness by coarse levels.
+On levels, g stands for weights :math:`\alpha_{ab} = K_{ab} \sum_{pq} h_p(a) \, h_q(b) \, \mathrm{sign}(p -
+q)`, the h of a point not negative and of sum 1: for :math:`v = 1` antisymmetric and within :math:`\pm K_{ab}`
+whatever the levels.  So bounds that are built on g hold, and lose only tightness by coarse levels.
 """
 
 from __future__ import annotations
@@ -27,16 +30,19 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError
-from blocklp.oracles import permutohedral
+from blocklp.oracles import lattice_operations
 from blocklp.oracles.permutohedral import Lattice
 
 LEVELS = 64
 MANY = 23_000
-"""Levels times points seen at which levels lose 1 % of spread scores: the square of what they lose is 2.2 over their product."""
+"""Levels times neighbours of a point at which the error is 1 % for scores spread evenly.
+
+The square of the relative error is 2.2 over that product.
+"""
 CHUNK = 64
 """Levels that the tensor operations hold at a time."""
 STEP, STENCIL = 3e-9, 5e-6
-"""Seconds that an entry of the work on a label takes about, and one of a vertex and axis of the stencil, before they are measured."""
+"""Estimated seconds for an entry of the work on a label, and for a vertex and axis of the stencil."""
 SORTING = 200
 """Entries that take as long as to sort a point's score."""
 PIECE = 0.1
@@ -62,8 +68,9 @@ def ordered_filter(
     values : Tensor, optional
         ``(points, labels)``; 1 by default.
     levels : int or None
-        Levels of a label in an image where a point sees many others, at least 2 (for 1 % there are more where it sees few); None for
-        the exact order.  Exact for labels with at most so many distinct scores.
+        Levels of a label in an image where points have many neighbours, at least 2 (there are more where they
+        have few, for an error of 1 %); None for the exact order.  Exact for labels with at most so many
+        distinct scores.
     deadline : Deadline, optional
         When to give up; it is asked before every few labels, with the time that the last ones took.
 
@@ -81,51 +88,103 @@ def ordered_filter(
 
     Notes
     -----
-    Of N points and M vertices a label costs, besides sorting, :math:`O(N d + H M d)` on H levels and :math:`O(N d s)` in the sweep,
-    where the blur of a vertex reaches s others: 19 for many points in two dimensions, some hundreds in five.
+    Of N points and M vertices a label costs, besides sorting, :math:`O(N d + H M d)` on H levels and
+    :math:`O(N d s)` in the sweep, where the blur of a vertex reaches s others: 19 for many points in two
+    dimensions, some hundreds in five.
     """
-    if scores.dim() != 2 or scores.shape[0] != lattice.points or (values is not None and values.shape != scores.shape):
-        raise ShapeError(f"scores have shape {tuple(scores.shape)}; the lattice has {lattice.points} points, give (points, labels)")
+    check_scores(lattice, scores, values)
     if levels is not None and levels < 2:
         raise OptionError(f"levels is {levels}; an order needs at least 2")
-    if not lattice.symmetric:
-        raise ModelError("an ordered filter needs a symmetric kernel; build the lattice with symmetric=True")
     values = torch.ones_like(scores) if values is None else values
     sizes = [part.points for part in lattice.images]
     parts = zip(lattice.images, torch.split(scores, sizes), torch.split(values, sizes), strict=True)
     return torch.cat([_of_image(part, s, v, levels, deadline) for part, s, v in parts])
 
 
-def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Tensor:
-    """What levels lose: the error of the ordered filter for every label, over the size of the exact answer: ``(labels,)``.
+def check_scores(lattice: Lattice, scores: Tensor, values: Tensor | None) -> None:
+    """Check the arguments of an ordered filter.
 
-    It takes the exact filter, so measure some labels of some iterates.  Labels whose scores are all equal have none.
+    Parameters
+    ----------
+    lattice : Lattice
+        The kernel.
+    scores : Tensor
+        ``(points, labels)``.
+    values : Tensor or None
+        ``(points, labels)``.
+
+    Raises
+    ------
+    ShapeError, ModelError
+        If scores or values have other shapes, or the lattice is not symmetric.
+    """
+    fits = scores.dim() == 2 and scores.shape[0] == lattice.points
+    if not fits or (values is not None and values.shape != scores.shape):
+        raise ShapeError(
+            f"scores have shape {tuple(scores.shape)}; the lattice has {lattice.points} points, "
+            f"give (points, labels), and values of the same shape"
+        )
+    if not lattice.symmetric:
+        raise ModelError("an ordered filter needs a symmetric kernel; build the lattice with symmetric=True")
+
+
+def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Tensor:
+    """Relative error of the ordered filter on levels, for every label.
+
+    It takes the exact filter, so measure some labels of some iterates.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        The kernel.
+    scores : Tensor
+        ``(points, labels)`` floating point.
+    levels : int
+        Levels of a label, at least 2.
+
+    Returns
+    -------
+    Tensor
+        ``(labels,)`` float64: length of the error over that of the exact answer, zero for equal scores.
+
+    Raises
+    ------
+    ShapeError, OptionError, ModelError
+        If scores do not fit, levels are fewer than 2, or the lattice is not symmetric.
     """
     exact = ordered_filter(lattice, scores.double(), levels=None)
     error = ordered_filter(lattice, scores.double(), levels=levels) - exact
-    lost: Tensor = error.norm(dim=0) / exact.norm(dim=0).clamp(min=torch.finfo(torch.float64).tiny)
-    return lost
+    relative: Tensor = error.norm(dim=0) / exact.norm(dim=0).clamp(min=torch.finfo(torch.float64).tiny)
+    return relative
 
 
-def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | None, deadline: Deadline | None) -> Tensor:
+def _of_image(
+    lattice: Lattice,
+    scores: Tensor,
+    values: Tensor,
+    levels: int | None,
+    deadline: Deadline | None,
+) -> Tensor:
+    """The ordered filter of the points of one image."""
     most = lattice.points if levels is None else max(levels, math.ceil(MANY / lattice.seen))
-    loops = permutohedral.kernels(values, "ordered")
+    loops = lattice_operations.kernels(values, "ordered")
     if not loops:
         return _on_levels(lattice, scores, values, most, deadline)
     weights, vertices = lattice.weights.to(values), lattice.vertices.int()
-    turned = values.T.contiguous()  # label by label
-    out, threads = torch.empty_like(turned), torch.get_num_threads()
+    by_label = values.T.contiguous()
+    out, threads = torch.empty_like(by_label), torch.get_num_threads()
 
-    def sweep(turn: Tensor) -> None:
+    def sweep(labels: Tensor) -> None:
         if deadline is not None and "stencil" not in vars(lattice):
             deadline.check("finding the blur of every vertex", STENCIL * lattice.size * lattice.features)
         starts = lattice.stencil[0]
         rows = starts.diff().double()
         reached = float(rows[lattice.vertices[:: max(1, lattice.points // 1000)]].sum(1).mean())
         bits = _bits(scores)
+        rest = (by_label, weights, vertices, *lattice.stencil, lattice.scale, threads, out)
         _in_groups(
-            lambda part: loops.swept(threads, bits, part, turned, weights, vertices, *lattice.stencil, lattice.scale, threads, out),
-            turn,
+            lambda part: loops.swept(threads, bits, part, *rest),
+            labels,
             threads,
             STEP * lattice.points * (reached + SORTING),
             deadline,
@@ -135,17 +194,18 @@ def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | No
         sweep(torch.arange(scores.shape[1]))
         return out.T.contiguous()
     at, counts, light = assign_levels(scores, most)
-    turn = counts.argsort(descending=True)  # labels of the same size to every thread
-    # A point joins at about as many vertices as are among the points that it sees; on levels the work is that of their number.
+    order = counts.argsort(descending=True)  # labels of one size to every thread
+    # A point joins at about as many vertices as are among its neighbours; on levels the work is in proportion
+    # to their number.
     quick = (light > 0) & (light * lattice.seen < lattice.points * (most / 4 + lattice.points / lattice.size))
     if bool(quick.any()):
-        sweep(turn[quick[turn]])
+        sweep(order[quick[order]])
     if not bool(quick.all()):
-        rest = (weights, vertices, lattice.neighbours, lattice.scale, threads, out)
+        rest = (by_label, weights, vertices, lattice.neighbours, lattice.scale, threads, out)
         corners = lattice.features + 1
         _in_groups(
-            lambda part: loops.ordered(threads, at.T, counts, part, turned, *rest),
-            turn[~quick[turn]],
+            lambda part: loops.ordered(threads, at.T, counts, part, *rest),
+            order[~quick[order]],
             threads,
             STEP * corners * (2 * lattice.points + lattice.size * float(counts.max())),
             deadline,
@@ -153,7 +213,13 @@ def _of_image(lattice: Lattice, scores: Tensor, values: Tensor, levels: int | No
     return out.T.contiguous()
 
 
-def _in_groups(work: Callable[[Tensor], object], labels: Tensor, threads: int, seconds: float, deadline: Deadline | None) -> None:
+def _in_groups(
+    work: Callable[[Tensor], object],
+    labels: Tensor,
+    threads: int,
+    seconds: float,
+    deadline: Deadline | None,
+) -> None:
     """Do the work of labels; with a deadline, of a few at a time, as long as they end in time.
 
     Parameters
@@ -173,17 +239,23 @@ def _in_groups(work: Callable[[Tensor], object], labels: Tensor, threads: int, s
         work(labels)
         return
     while len(labels):
-        turns = max(1, int(PIECE / seconds)) if seconds > 0 else len(labels)
-        part, labels = labels[: turns * threads], labels[turns * threads :]
-        turns = -(-len(part) // threads)
-        deadline.check("ordering scores", seconds * turns)
+        rounds = max(1, int(PIECE / seconds)) if seconds > 0 else len(labels)
+        part, labels = labels[: rounds * threads], labels[rounds * threads :]
+        rounds = -(-len(part) // threads)
+        deadline.check("ordering scores", seconds * rounds)
         began = time.perf_counter()
         work(part)
-        seconds = (time.perf_counter() - began) / turns
+        seconds = (time.perf_counter() - began) / rounds
 
 
-def _on_levels(lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None) -> Tensor:
-    """The same in tensor operations, on levels always."""
+def _on_levels(
+    lattice: Lattice,
+    scores: Tensor,
+    values: Tensor,
+    most: int,
+    deadline: Deadline | None,
+) -> Tensor:
+    """The ordered filter on levels by tensor operations, on any device."""
     at, counts, _ = assign_levels(scores, most)
     columns = []
     for place, value, count in zip(at.T, values.T, counts.tolist(), strict=True):
@@ -194,9 +266,9 @@ def _on_levels(lattice: Lattice, scores: Tensor, values: Tensor, most: int, dead
                 deadline.check("ordering scores")
             level = torch.arange(first, min(first + CHUNK, count), device=place.device)
             share = (1 - (place[:, None] - level).abs()).clamp(min=0).to(values)
-            own = lattice.blur(lattice.splat(share * value[:, None]))
-            upto = below + own.cumsum(1)
-            column += (lattice.slice(2 * upto - own - whole) * share).sum(1)
+            tile = lattice.blur(lattice.splat(share * value[:, None]))
+            upto = below + tile.cumsum(1)
+            column += (lattice.slice(2 * upto - tile - whole) * share).sum(1)
             below = upto[:, -1:]
         columns.append(column * lattice.scale)
     return torch.stack(columns, 1)
@@ -205,50 +277,60 @@ def _on_levels(lattice: Lattice, scores: Tensor, values: Tensor, most: int, dead
 def assign_levels(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     """Place the scores of every label on at most ``most`` levels.
 
-    Where there are more distinct scores than levels, a score that many points have gets a level of its own, and each run of others
-    between those shares its levels evenly among its points: a score that lies between two levels counts on both.
+    Where there are more distinct scores than levels, a score that many points have gets a level to itself,
+    and each run of others between those shares its levels evenly among its points: a score that lies between
+    two levels counts on both.
+
+    Parameters
+    ----------
+    scores : Tensor
+        ``(points, labels)`` floating point.
+    most : int
+        Most levels of a label, at least 2.
 
     Returns
     -------
     at : Tensor
-        ``(points, labels)`` float32: positions from 0 to the number of levels - 1, the same for equal scores.
+        ``(points, labels)`` float32: positions from 0 to the number of levels - 1, equal for equal scores.
     counts : Tensor
         ``(labels,)`` int64: numbers of levels.
     light : Tensor
-        ``(labels,)`` int64: how many points have scores that do not have a level of their own for certain; 0 if all have.
+        ``(labels,)`` int64: numbers of points whose scores may share a level with others; 0 if every score
+        has a level to itself.
     """
-    if loops := permutohedral.kernels(scores, "ordered"):
+    if loops := lattice_operations.kernels(scores, "ordered"):
         at = torch.empty(scores.shape[::-1], dtype=torch.float32)
         counts, light = torch.empty(2, scores.shape[1], dtype=torch.int64)
         loops.levels(len(counts), _bits(scores), most, at, counts, light)
         return at.T, counts, light
-    found = [_place(column, most) for column in scores.T]
-    places, numbers, light_points = zip(*found, strict=True)
+    places, numbers, light_points = zip(*(_place(column, most) for column in scores.T), strict=True)
     return torch.stack(places, 1), torch.tensor(numbers), torch.tensor(light_points)
 
 
 def _bits(scores: Tensor) -> Tensor:
-    """The scores as whole numbers with their bits, label by label: ``(labels, points)``."""
-    turned = scores.T.to(torch.promote_types(scores.dtype, torch.float32)).contiguous()
-    return turned.view(torch.uint32 if turned.dtype == torch.float32 else torch.uint64)
+    """The bits of the scores as unsigned integers, label by label: ``(labels, points)``."""
+    by_label = scores.T.to(torch.promote_types(scores.dtype, torch.float32)).contiguous()
+    return by_label.view(torch.uint32 if by_label.dtype == torch.float32 else torch.uint64)
 
 
 def _place(scores: Tensor, most: int) -> tuple[Tensor, int, int]:
+    """Positions of one label's scores, number of levels, and of light points; see :func:`assign_levels`."""
     distinct, inverse, count = torch.unique(scores, return_inverse=True, return_counts=True)
     if len(distinct) <= most:
         return inverse.float(), len(distinct), 0
     heavy = count > 4 * len(scores) // most
     light = int(count[~heavy].sum())
     # Runs of light scores, and each heavy one.
-    apart = torch.nn.functional.pad(heavy[1:] | heavy[:-1], (1, 0)).cumsum(0)
-    members = torch.bincount(apart)
-    points = torch.zeros_like(members).index_add(0, apart, count)
-    alone = torch.zeros_like(members, dtype=torch.bool).index_fill(0, apart[heavy], True)
-    shared = torch.where(alone, 1, 1 + points * (most - len(members)) // light)
-    first = (points.cumsum(0) - points)[apart]
-    rate = ((shared - 1).double() / (2 * points))[apart]
-    index = torch.arange(len(distinct), device=scores.device) - (members.cumsum(0) - members)[apart]
-    place = torch.where(members[apart] > shared[apart], rate * (2 * count.cumsum(0) - count - 2 * first), index.double())
-    used = torch.minimum(members, shared)
-    base = (used.cumsum(0) - used)[apart]
+    run = torch.nn.functional.pad(heavy[1:] | heavy[:-1], (1, 0)).cumsum(0)
+    members = torch.bincount(run)
+    points = torch.zeros_like(members).index_add(0, run, count)
+    alone = torch.zeros_like(members, dtype=torch.bool).index_fill(0, run[heavy], True)
+    levels = torch.where(alone, 1, 1 + points * (most - len(members)) // light)
+    first = (points.cumsum(0) - points)[run]
+    rate = ((levels - 1).double() / (2 * points))[run]
+    index = torch.arange(len(distinct), device=scores.device) - (members.cumsum(0) - members)[run]
+    middle = rate * (2 * count.cumsum(0) - count - 2 * first)
+    place = torch.where(members[run] > levels[run], middle, index.double())
+    used = torch.minimum(members, levels)
+    base = (used.cumsum(0) - used)[run]
     return (base + place).float()[inverse], int(used.sum()), light

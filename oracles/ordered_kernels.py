@@ -1,4 +1,7 @@
-"""Levels, their blur and the exact sweep on a CPU: the loops of :mod:`blocklp.oracles.ordered`, compiled on first use and cached."""
+"""Levels, their blur and the exact sweep on a CPU, compiled by numba on first use and cached.
+
+Kernels of :mod:`blocklp.oracles.ordered`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ DIGIT = 11
 
 @compile(nogil=True)
 def _sort(bits: Any) -> Any:
-    """Sort floating-point numbers, given as their bits, by radix: keys in rising order, and the positions of the numbers."""
+    """Sort floating-point numbers, given as their bits, by radix: ascending keys, and the permutation."""
     count = len(bits)
     width = 8 * bits.itemsize
     digits = (width + DIGIT - 1) // DIGIT
@@ -27,7 +30,10 @@ def _sort(bits: Any) -> Any:
     tally = np.zeros((digits, 2**DIGIT), np.int32)
     for n in range(count):
         # Negative numbers rise as their bits fall; the two zeros are one number.
-        keys[n] = bits[n] | sign if bits[n] <= sign and bits[n] != sign else (sign if bits[n] == sign else ~bits[n])
+        if bits[n] < sign:
+            keys[n] = bits[n] | sign
+        else:
+            keys[n] = sign if bits[n] == sign else ~bits[n]
         order[n] = n
         for d in range(digits):
             tally[d, (keys[n] >> bits.dtype.type(DIGIT * d)) & mask] += 1
@@ -52,7 +58,7 @@ def _sort(bits: Any) -> Any:
 
 @compile(inline="always")
 def _end(keys: Any, first: int) -> int:
-    """Where the keys equal to the one at ``first`` end."""
+    """The end of the run of keys that are equal to the one at ``first``."""
     last = first + 1
     while last < len(keys) and keys[last] == keys[first]:
         last += 1
@@ -77,14 +83,14 @@ def _place(keys: Any, order: Any, most: int, at: Any) -> Any:
             runs += after_heavy
             after_heavy = False
     if distinct <= most:
-        limit = 0  # every score has a level of its own
+        limit = 0  # every score has a level to itself
     base, end = 0, 0
     while end < count:
         first, end = end, _end(keys, end)
         scores = 1
         if end - first > limit:
             levels = 1
-        else:  # a run of scores that few points have: as many levels as its share of the points, or one for each score
+        else:  # a run of scores that few points have: levels in proportion to its points, or one a score
             while end < count:
                 following = _end(keys, end)
                 if following - end > limit:
@@ -104,7 +110,21 @@ def _place(keys: Any, order: Any, most: int, at: Any) -> Any:
 
 @kernel()
 def levels(begin: int, stop: int, bits: Any, most: int, at: Any, counts: Any, light: Any) -> None:
-    """Positions of scores ``(labels, points)``, given as their bits, on at most so many levels."""
+    """Positions of scores on levels: :func:`blocklp.oracles.ordered.assign_levels`.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Labels.
+    bits : ndarray
+        ``(labels, points)`` uint32 or uint64: the bits of the scores.
+    most : int
+        Most levels of a label.
+    at : ndarray
+        ``(labels, points)`` float32, written over by positions.
+    counts, light : ndarray
+        ``(labels,)`` int64, written over by numbers of levels and of light points.
+    """
     for label in range(begin, stop):
         keys, order = _sort(bits[label])
         counts[label], light[label] = _place(keys, order, most, at[label])
@@ -112,7 +132,7 @@ def levels(begin: int, stop: int, bits: Any, most: int, at: Any, counts: Any, li
 
 @compile(inline="always")
 def _next_levels(place: Any, tiles: Any) -> Any:
-    """The two levels next to a position: tile and column of the lower and of the higher one, and the share of the higher one."""
+    """The two levels next to a position: tile and column of the lower and the higher one, and its share."""
     low = np.uint32(place)
     share = place - np.float32(low)
     high = low + np.uint32(share > 0)
@@ -121,8 +141,9 @@ def _next_levels(place: Any, tiles: Any) -> Any:
 
 @compile(fastmath=FAST, nogil=True)
 def _splat_levels(at: Any, values: Any, weights: Any, vertices: Any, total: Any) -> None:
-    """Every point to the two levels next to its position."""
-    flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
+    """Splat every point to the two levels next to its position."""
+    flat, row = total.reshape(-1), np.uint64(total.shape[2])
+    tile, tiles = np.uint64(total[0].size), np.uint32(len(total))
     for n in range(len(at)):
         low_tile, low, high_tile, high, share = _next_levels(at[n], tiles)
         low_at, high_at = low_tile * tile + low, high_tile * tile + high
@@ -135,9 +156,18 @@ def _splat_levels(at: Any, values: Any, weights: Any, vertices: Any, total: Any)
 
 
 @compile(fastmath=FAST, nogil=True)
-def _slice_levels(at: Any, weights: Any, vertices: Any, total: Any, columns: Any, scale: float, out: Any) -> None:
-    """Every point from the two levels next to its position: from their tiles, and from the columns before theirs."""
-    flat, row, tile, tiles = total.reshape(-1), np.uint64(total.shape[2]), np.uint64(total[0].size), np.uint32(len(total))
+def _slice_levels(
+    at: Any,
+    weights: Any,
+    vertices: Any,
+    total: Any,
+    columns: Any,
+    scale: float,
+    out: Any,
+) -> None:
+    """Slice every point off the two levels next to its position: their tiles and the columns before."""
+    flat, row = total.reshape(-1), np.uint64(total.shape[2])
+    tile, tiles = np.uint64(total[0].size), np.uint32(len(total))
     other = columns.reshape(-1)
     for n in range(len(at)):
         low_tile, low, high_tile, high, share = _next_levels(at[n], tiles)
@@ -152,7 +182,7 @@ def _slice_levels(at: Any, weights: Any, vertices: Any, total: Any, columns: Any
 
 @compile(fastmath=FAST, nogil=True)
 def _blur_tile(values: Any, before: Any, after: Any, out: Any) -> None:
-    """Blur along one axis; the last vertex is the one that does not exist, and zero."""
+    """Blur along one axis; the last row, zero, stands for missing neighbours."""
     half = values.dtype.type(0.5)
     for m in range(len(before)):
         a, b = before[m], after[m]
@@ -162,7 +192,7 @@ def _blur_tile(values: Any, before: Any, after: Any, out: Any) -> None:
 
 @compile(fastmath=FAST, nogil=True)
 def _pile(there: Any, back: Any, upto: Any, tile: Any) -> None:
-    """Add the mean of both blurs to ``upto``; the tile becomes the sum of what that was and what it is."""
+    """Add the mean of both blurs to ``upto``; the tile becomes the sum of ``upto`` before and after."""
     half = tile.dtype.type(0.5)
     for i in range(len(tile)):
         before = upto[i]
@@ -172,7 +202,10 @@ def _pile(there: Any, back: Any, upto: Any, tile: Any) -> None:
 
 @compile(fastmath=FAST, nogil=True)
 def _blur_levels(total: Any, upto: Any, neighbours: Any, buffers: Any) -> None:
-    """Blur all tiles by both orders of the axes; each becomes the sum of those before it and of those up to it; add up all."""
+    """Blur all tiles by both orders of the axes, and sum them in ``upto``.
+
+    Each tile becomes the sum of all before it plus the sum of all up to it.
+    """
     for number in range(len(total)):
         tile = total[number]
         there, back, spare = buffers[0], buffers[1], buffers[2]
@@ -189,15 +222,15 @@ def _blur_levels(total: Any, upto: Any, neighbours: Any, buffers: Any) -> None:
 
 @compile(fastmath=FAST, nogil=True)
 def _sign_columns(upto: Any) -> None:
-    """Turn the columns' sums into what is in the columns before each less what is in it and in those after it."""
+    """Replace the sum of each column by the sum of those before it, less its own and of those after it."""
     for m in range(len(upto)):
         below = upto.dtype.type(0)
         for q in range(upto.shape[1]):
             below -= upto[m, q]
         for q in range(upto.shape[1]):
-            own = upto[m, q]
+            column = upto[m, q]
             upto[m, q] = below
-            below += 2 * own
+            below += 2 * column
 
 
 @kernel()
@@ -206,7 +239,7 @@ def ordered(
     stop: int,
     at: Any,
     counts: Any,
-    turn: Any,
+    order: Any,
     values: Any,
     weights: Any,
     vertices: Any,
@@ -215,21 +248,42 @@ def ordered(
     threads: int,
     out: Any,
 ) -> None:
-    """The ordered filter of values ``(labels, points)`` at positions on levels, for the labels that ``turn`` deals out to threads.
+    """The ordered filter on levels.
 
-    Levels are blurred in tiles that fit into the cache.  A tile holds every
-    ``tiles``-th level, so that the prefix sum adds whole tiles; then each column of the tiles lacks the columns before it.
+    Levels are blurred in tiles that fit into the cache.  A tile holds every ``tiles``-th level, so that the
+    prefix sum adds whole tiles; then each column of the tiles lacks the columns before it.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Threads.
+    at, counts : ndarray
+        ``(labels, points)`` float32 and ``(labels,)`` int64: positions on levels, and numbers of levels.
+    order : ndarray
+        ``(k,)`` int64: the labels to filter, dealt out to threads in turn.
+    values : ndarray
+        ``(labels, points)`` floating point.
+    weights, vertices : ndarray
+        ``(points, d + 1)`` floating point and int32.
+    neighbours : ndarray
+        ``(d + 1, 2, size)`` int64.
+    scale : float
+        Factor of the filter.
+    threads : int
+        Number of threads.
+    out : ndarray
+        ``(labels, points)``, written over.
     """
-    rows = neighbours.shape[2] + 1  # the last is the vertex that does not exist: it stays zero
+    rows = neighbours.shape[2] + 1  # the last row stands for missing neighbours: it stays zero
     most = (counts.max() + TILE - 1) // TILE
-    labels = len(turn)
+    labels = len(order)
     for thread in range(begin, stop):
         # Fresh memory is slow: once for all labels.
         memory, upto = np.empty((most, rows, TILE), values.dtype), np.empty((rows, TILE), values.dtype)
         buffers = np.zeros((3, rows, TILE), values.dtype)
         for i in range(thread, labels, threads):
-            label = turn[i]
-            if counts[label] < 2:  # all points are level
+            label = order[i]
+            if counts[label] < 2:  # all scores are equal
                 out[label] = 0
                 continue
             total = memory[: (counts[label] + TILE - 1) // TILE]
@@ -242,7 +296,7 @@ def ordered(
 
 @compile(inline="always")
 def _read(seen: Any, weights: Any, vertices: Any, n: Any) -> Any:
-    """What a point slices off the vertices."""
+    """Slice a point off the vertices."""
     total = 0.0
     for k in range(weights.shape[1]):
         total += weights[n, k] * seen[vertices[n, k]]
@@ -254,7 +308,7 @@ def swept(
     begin: int,
     stop: int,
     bits: Any,
-    turn: Any,
+    labels: Any,
     values: Any,
     weights: Any,
     vertices: Any,
@@ -265,17 +319,37 @@ def swept(
     threads: int,
     out: Any,
 ) -> None:
-    """The exact ordered filter of values ``(labels, points)``, for the labels that ``turn`` deals out to threads.
+    """The exact ordered filter.
 
-    Points in the order of their scores join those that are seen.  Every point reads what is below it, and what is below it or level
-    with it, off the blurred vertices of the points so far.
+    Points join in the order of their scores.  Every point slices the sums over points below it, and over
+    points below it or equal to it, off the blurred vertices of the points that have joined.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Threads.
+    bits : ndarray
+        ``(all labels, points)`` uint32 or uint64: the bits of the scores.
+    labels : ndarray
+        ``(k,)`` int64: the labels to filter, dealt out to threads in turn.
+    values : ndarray
+        ``(all labels, points)`` floating point.
+    weights, vertices : ndarray
+        ``(points, d + 1)`` floating point and int32.
+    starts, columns, entries : ndarray
+        ``(size + 1,)``, ``(entries,)`` and ``(entries,)``: the blur as a sparse matrix by rows.
+    scale : float
+        Factor of the filter.
+    threads : int
+        Number of threads.
+    out : ndarray
+        ``(all labels, points)``, written over.
     """
     points, corners, size = bits.shape[1], weights.shape[1], len(starts) - 1
-    labels = len(turn)
     for thread in range(begin, stop):
         seen, splat, sums = np.empty(size), np.empty(size), np.empty(points)
-        for i in range(thread, labels, threads):
-            label = turn[i]
+        for i in range(thread, len(labels), threads):
+            label = labels[i]
             keys, order = _sort(bits[label])
             seen[:] = 0
             end = 0

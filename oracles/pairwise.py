@@ -11,7 +11,14 @@ from torch.nn.functional import one_hot
 from blocklp.block import Constraints
 from blocklp.bounds import rounding
 from blocklp.finite import FiniteVertices
-from blocklp.oracles.choice import against_others, fixings_only, join, positive, strike, struck_choices
+from blocklp.oracles.choice import (
+    against_others,
+    fixings_only,
+    mask_costs,
+    masked_choices,
+    merge_masks,
+    positive,
+)
 
 
 class Pairwise(FiniteVertices):
@@ -48,7 +55,7 @@ class Pairwise(FiniteVertices):
 
     def vertex_values(self, cost: Tensor) -> Tensor:
         """Cost of every pair of labels: ``(batch, blocks, first * second)``."""
-        return strike(self._sums(cost), self.excluded)
+        return mask_costs(self._sums(cost), self.excluded)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best pair of labels in each block."""
@@ -57,22 +64,22 @@ class Pairwise(FiniteVertices):
         return self._points(pair).to(cost.dtype), values.gather(-1, pair[..., None])[..., 0]
 
     def min_marginals(self, cost: Tensor) -> Tensor:
-        """Each label and each pair of labels against all others."""
+        """Least cost with each label and each pair of labels, less the least cost without it."""
         sums = self._sums(cost)
         if self.excluded is not None:
             sums = sums.masked_fill(self.excluded, torch.inf)
         pairs = sums.reshape(*sums.shape[:-1], self.first, self.second)
-        return torch.cat([against_others(pairs.amin(-1)), against_others(pairs.amin(-2)), against_others(sums)], -1)
+        return torch.cat([against_others(m) for m in (pairs.amin(-1), pairs.amin(-2), sums)], -1)
 
     def overlap(self, shared: Tensor) -> int:
-        """Two vertices differ in at most two coordinates of each part."""
+        """At most two coordinates of each part, since two one-hot vectors differ in two."""
         return max(1, sum(min(2, int(part.sum())) for part in self._parts(shared)))
 
     soft_min = FiniteVertices.soft_min
     vertex_table = FiniteVertices.vertex_table
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """Two additions for every pair."""
+        """Rounding error of two additions for every pair."""
         return rounding(2, cost.dtype) * self._sums(cost.abs()).amax(-1)
 
     def constraints(self) -> Constraints:
@@ -91,12 +98,13 @@ class Pairwise(FiniteVertices):
         return Constraints.rows(matrix, equal, equal, nonnegative=True)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Pairwise | None:
-        """Rule out pairs of labels by 0/1 fixings; other bounds are not of this kind."""
+        """Mask pairs of labels by 0/1 fixings; None for bounds that are no fixings."""
         if not fixings_only(lower, upper):
             return None
-        struck = [struck_choices(lo, up)[0] for lo, up in zip(self._parts(lower), self._parts(upper), strict=True)]
-        pairs = (struck[0][..., :, None] | struck[1][..., None, :]).flatten(-2) | struck[2]
-        return self.with_data(excluded=join(self.excluded, pairs))
+        sides = zip(self._parts(lower), self._parts(upper), strict=True)
+        masks = [masked_choices(lo, up)[0] for lo, up in sides]
+        pairs = (masks[0][..., :, None] | masks[1][..., None, :]).flatten(-2) | masks[2]
+        return self.with_data(excluded=merge_masks(self.excluded, pairs))
 
     def _parts(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Positions of the first label, of the second and of the pairs."""
@@ -106,7 +114,8 @@ class Pairwise(FiniteVertices):
     def _sums(self, cost: Tensor) -> Tensor:
         """Cost of every pair with its ends: ``(..., dim) -> (..., first * second)``."""
         c_i, c_j, c_ij = self._parts(cost)
-        return (c_i[..., :, None] + c_j[..., None, :] + c_ij.reshape(*c_ij.shape[:-1], self.first, self.second)).flatten(-2)
+        pairs = c_ij.reshape(*c_ij.shape[:-1], self.first, self.second)
+        return (c_i[..., :, None] + c_j[..., None, :] + pairs).flatten(-2)
 
     def _points(self, pair: Tensor) -> Tensor:
         """One-hot vectors of numbered pairs: ``(...) -> (..., dim)`` int64."""

@@ -12,26 +12,27 @@ from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError
 from blocklp.finite import struck_out
 from blocklp.oracles import path_search
-from blocklp.oracles.choice import join
+from blocklp.oracles.choice import merge_masks
 from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
 
 KERNELS = "blocklp.oracles.path_kernels"
 
 
 class Path(BlockType):
-    r"""Paths of a directed graph from a source to a target, or what flows along them.
+    r"""Paths of a directed graph from a source to a target, or flows of a demand along them.
 
     With a variable for every arc,
 
     .. math:: \{0 \le x \le demand : \sum_{a \text{ leaves } v} x_a - \sum_{a \text{ enters } v} x_a = b_v\},
 
-    where b is the demand at the source, minus the demand at the target, and 0 elsewhere.  Blocks share the graph and may differ in
-    source, target and demand.
+    where b is the demand at the source, minus the demand at the target, and 0 elsewhere.  Blocks share the
+    graph and may differ in source, target and demand.
 
-    Minimum: in a graph without cycles, dynamic programming.  Otherwise costs may be negative around a cycle, as multipliers are even
-    where the costs of a model are not, and what the block may send around it is limited by its demand: the
-    arcs of negative cost are filled, and the flow is made whole along shortest augmenting paths.  Where all costs are nonnegative
-    that is Dijkstra's algorithm.  Compiled loops do the work where numba is installed.
+    Minimum: in a graph without cycles, dynamic programming.  Otherwise costs may be negative around a cycle,
+    as multipliers are even where the costs of a model are not, and what the block may send around it is
+    limited by its demand: the arcs of negative cost are filled, and the flow is made whole along shortest
+    augmenting paths.  Where all costs are nonnegative that is Dijkstra's algorithm.  Compiled loops do the
+    work where numba is installed.
 
     Parameters
     ----------
@@ -40,15 +41,15 @@ class Path(BlockType):
     source, target : array_like
         A number, ``(blocks,)`` or ``(batch, blocks)``: nodes.
     demand : array_like
-        The same, positive and finite.
+        A number, ``(blocks,)`` or ``(batch, blocks)``, positive and finite.
 
     Raises
     ------
     ShapeError
         If the shapes do not fit together.
     ModelError
-        If a node is no integer from 0 on, an arc enters the node that it leaves, a demand is not positive, a source is its target, or
-        no path leads there.
+        If a node is no integer from 0 on, an arc enters the node that it leaves, a demand is not positive, a
+        source is its target, or no path leads there.
 
     Examples
     --------
@@ -65,10 +66,17 @@ class Path(BlockType):
     source: Tensor
     target: Tensor
     demand: Tensor
-    #: ``(batch or 1, blocks, arcs)`` bool, or None: arcs that the bounds of the variables rule out.
+    #: ``(batch or 1, blocks, arcs)`` bool, or None: mask of the arcs that must not be used.
     excluded: Tensor | None = None
 
-    def __init__(self, tails: object, heads: object, source: object, target: object, demand: object = 1.0) -> None:
+    def __init__(
+        self,
+        tails: object,
+        heads: object,
+        source: object,
+        target: object,
+        demand: object = 1.0,
+    ) -> None:
         self.ends = graph(tails, heads, "Path")
         start, end = (
             node_numbers(as_block_data(side, 0, f"Path {name}"), f"Path {name}")
@@ -81,83 +89,94 @@ class Path(BlockType):
         self.nodes = 1 + int(max(self.ends.max(), start.max(), end.max()))
         self.source, self.target = start.expand(shape), end.expand(shape)
         self.dim: int = self.ends.shape[1]
-        # Of an acyclic graph the arcs by the order of their tails, and the arcs of its longest path; else None.
+        # Arcs of an acyclic graph by the order of their tails, None for others, and the arcs of the longest
+        # path.
         self.order, self.longest = _topological(self.ends, self.nodes)
         value = self.min_oracle(torch.ones(*shape, self.dim, dtype=torch.float64))[1]
-        lost = value >= struck_out(value.dtype)
-        for what, wrong in (("is its target", self.source == self.target), ("has no path to its target", lost)):
-            if bool(wrong.any()):
-                i, b = wrong.nonzero()[0].tolist()
-                raise ModelError(f"Path: the source {int(self.source[i, b])} of block {b} of instance {i} {what}")
+        wrong = {
+            "is its target": self.source == self.target,
+            "has no path to its target": value >= struck_out(value.dtype),
+        }
+        for what, blocks in wrong.items():
+            if bool(blocks.any()):
+                i, b = blocks.nonzero()[0].tolist()
+                node = int(self.source[i, b])
+                raise ModelError(f"Path: the source {node} of block {b} of instance {i} {what}")
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Find the cheapest paths, or flows."""
-        taken, value = self._found(cost)
+        taken, value = self._cheapest(cost)
         return taken.to(cost) * self.demand[..., None].to(cost), value
 
     def value_error(self, cost: Tensor) -> Tensor:
-        r"""Of the sum along a path: no more than that of the largest costs, as many as the longest path has arcs.
+        r"""Rounding error of the sum along a path, at most that of the largest costs along the longest path.
 
-        In graphs with cycles the value is a proved one, which the cost of the flow is above by no more than what is proved.
+        In graphs with cycles the value is a valid bound, and the error at most the cost of the flow less the
+        value.
         """
         demand = self.demand.to(cost)
         if self.order is not None:
             return roundoff(self.longest + 4, cost.abs().topk(self.longest, -1).values.sum(-1) * demand)
-        taken, value = self._found(cost)
+        taken, value = self._cheapest(cost)
         terms = torch.where(taken, cost.double(), 0.0) * self.demand.double()[..., None]
         above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 4, terms.abs().sum(-1))
         error = (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
         return torch.where(value >= struck_out(cost.dtype), torch.zeros_like(error), error)
 
     @answered_once
-    def _found(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """Arcs taken ``(batch, blocks, arcs)`` bool, and values ``(batch, blocks)`` in the dtype of the cost."""
+    def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Arcs in use ``(batch, blocks, arcs)`` bool, and values ``(batch, blocks)`` in the cost's dtype."""
         lead, device = cost.shape[:2], cost.device
         c = cost.detach().double()
-        c = (c if self.excluded is None else c.masked_fill(self.excluded, torch.inf)).cpu().reshape(-1, self.dim).contiguous()
+        c = c if self.excluded is None else c.masked_fill(self.excluded, torch.inf)
+        c = c.cpu().reshape(-1, self.dim).contiguous()
         source, target = (t.expand(lead).reshape(-1).cpu().contiguous() for t in (self.source, self.target))
-        taken, price = torch.zeros(c.shape, dtype=torch.bool), torch.zeros(len(c), self.nodes, dtype=torch.float64)
-        met, ends = torch.ones(len(c), dtype=torch.bool), self.ends.cpu()
+        taken = torch.zeros(c.shape, dtype=torch.bool)
+        price = torch.zeros(len(c), self.nodes, dtype=torch.float64)
+        feasible, ends = torch.ones(len(c), dtype=torch.bool), self.ends.cpu()
+        rest = (c, (source, target), taken, price)
         if self.order is not None:
-            search(KERNELS, path_search, "walk", len(c), ends, self.order, c, source, target, taken, price)
+            search(KERNELS, path_search, "walk", len(c), ends, self.order, *rest)
             value = price.gather(1, target[:, None])[:, 0]
-            met = torch.isfinite(value)
+            feasible = torch.isfinite(value)
         else:
             out, into = (by_node(side, self.nodes) for side in ends)
-            search(KERNELS, path_search, "send", len(c), ends, out, into, c, source, target, taken, price, met)
+            search(KERNELS, path_search, "send", len(c), ends, out, into, *rest, feasible)
             value = _proved(ends, c, price, source, target)
         demand = self.demand.expand(lead).double()
-        value, met = value.view(lead).to(device), met.view(lead).to(device)
+        value, feasible = value.view(lead).to(device), feasible.view(lead).to(device)
         value = value * demand
         if cost.dtype != torch.float64 and self.order is None:
             value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
-        value = torch.where(met, value.to(cost.dtype), struck_out(cost.dtype))
+        value = torch.where(feasible, value.to(cost.dtype), struck_out(cost.dtype))
         return taken.view(cost.shape).to(device), value
 
     def constraints(self) -> Constraints | None:
-        """A row for each node; signs and the demand are bounds."""
+        """A row for each node, with zero and the demand as bounds; None for large dense systems."""
         if self.nodes * self.dim > LARGEST_SYSTEM:
             return None
         matrix, arc = torch.zeros(self.nodes, self.dim, dtype=torch.float64), torch.arange(self.dim)
         matrix[self.ends[0], arc], matrix[self.ends[1], arc] = 1.0, -1.0
         demand = self.demand.expand(self.source.shape)[..., None]
         supply = torch.zeros(*self.source.shape, self.nodes, dtype=torch.float64)
-        supply = supply.scatter(-1, self.source[..., None], demand).scatter(-1, self.target[..., None], -demand)
+        supply = supply.scatter(-1, self.source[..., None], demand)
+        supply = supply.scatter(-1, self.target[..., None], -demand)
         above = self.demand[..., None].expand(*self.demand.shape, self.dim)
         return Constraints(matrix[None, None], supply, supply, torch.zeros_like(above), above)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Path | None:
-        """Rule out arcs by fixings to zero; other bounds are not of this kind."""
-        if bool((lower > 0).any() | (upper < 0).any() | ((upper > 0) & (upper < self.demand[..., None])).any()):
+        """Mask arcs by fixings to zero; None for other bounds."""
+        partial = (upper > 0) & (upper < self.demand[..., None])
+        if bool((lower > 0).any() | (upper < 0).any() | partial.any()):
             return None
-        return self.with_data(excluded=join(self.excluded, upper <= 0))
+        return self.with_data(excluded=merge_masks(self.excluded, upper <= 0))
 
     def __repr__(self) -> str:
         return f"{self.name}(nodes={self.nodes}, arcs={self.dim})"
 
 
 def _topological(ends: Tensor, nodes: int) -> tuple[Tensor | None, int]:
-    """Arcs by the order of their tails, None where there is a cycle, and how many arcs a path has at most."""
+    """Arcs by the order of their tails, None where there is a cycle, and most arcs of a path."""
     graph: dict[int, list[int]] = {v: [] for v in range(nodes)}
     for tail, head in ends.T.tolist():
         graph[head].append(tail)
@@ -173,7 +192,7 @@ def _topological(ends: Tensor, nodes: int) -> tuple[Tensor | None, int]:
 
 
 def _proved(ends: Tensor, cost: Tensor, price: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    r"""What potentials prove of unit flows, less its rounding: ``(blocks,)``.
+    r"""The bound that potentials prove for unit flows, less its rounding error: ``(blocks,)``.
 
     .. math:: p_t - p_s + \sum_{a = (u, v)} \min(0, c_a + p_u - p_v)
     """

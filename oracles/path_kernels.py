@@ -1,4 +1,4 @@
-"""The searches of :mod:`blocklp.oracles.path_search`, compiled on first use and cached."""
+"""Compiled paths and flows: :mod:`blocklp.oracles.path_search`, compiled on first use and cached."""
 
 from __future__ import annotations
 

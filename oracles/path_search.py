@@ -1,4 +1,4 @@
-"""Cheapest paths and unit flows, block after block: what :mod:`blocklp.oracles.path_kernels` compiles."""
+"""Cheapest paths and unit flows, block after block; :mod:`blocklp.oracles.path_kernels` compiles them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,36 @@ from typing import Any
 import numpy as np
 
 
-def walk(first: int, last: int, ends: Any, order: Any, cost: Any, source: Any, target: Any, taken: Any, price: Any) -> None:
-    """Shortest paths of acyclic graphs by dynamic programming, for blocks from ``first`` to before ``last``.
+def walk(
+    first: int,
+    last: int,
+    ends: Any,
+    order: Any,
+    cost: Any,
+    terminals: Any,
+    taken: Any,
+    price: Any,
+) -> None:
+    """Shortest paths of acyclic graphs by dynamic programming.
 
     Parameters
     ----------
+    first, last : int
+        The blocks, from ``first`` to before ``last``.
     ends : ndarray
         ``(2, arcs)`` int64: tails and heads.
     order : ndarray
         ``(arcs,)`` int64: arcs in a topological order of their tails.
     cost : ndarray
-        ``(blocks, arcs)`` float64, infinite for arcs that may not be used.
-    source, target : ndarray
-        ``(blocks,)`` int64.
+        ``(blocks, arcs)`` float64, infinite for masked arcs.
+    terminals : tuple of ndarray
+        ``(blocks,)`` int64 each: sources and targets.
     taken, price : ndarray
-        ``(blocks, arcs)`` bool, all False, and ``(blocks, nodes)`` float64: written over by the arcs of the path and by the distances
-        of the nodes from the source, infinite where there is no path.
+        ``(blocks, arcs)`` bool, all False, and ``(blocks, nodes)`` float64: written over by the arcs of the
+        path and by the distances of the nodes from the source, infinite where there is no path.
     """
     tails, heads = ends[0], ends[1]
+    source, target = terminals
     via = np.empty(price.shape[1], np.int64)
     for b in range(first, last):
         distance, c = price[b], cost[b]
@@ -43,30 +55,46 @@ def walk(first: int, last: int, ends: Any, order: Any, cost: Any, source: Any, t
 
 
 def send(
-    first: int, last: int, ends: Any, out: Any, into: Any, cost: Any, source: Any, target: Any, taken: Any, price: Any, met: Any
+    first: int,
+    last: int,
+    ends: Any,
+    out: Any,
+    into: Any,
+    cost: Any,
+    terminals: Any,
+    taken: Any,
+    price: Any,
+    feasible: Any,
 ) -> None:
-    """Cheapest unit flows with a capacity of one on every arc, for blocks from ``first`` to before ``last``.
+    """Cheapest unit flows with a capacity of one on every arc.
 
-    Arcs of negative cost are filled; what is then too much in some nodes and too little in others goes along shortest augmenting
-    paths, by Dijkstra's algorithm with potentials (Edmonds and Karp 1972).
+    Arcs of negative cost are filled; the imbalance of nodes is then sent along shortest augmenting paths, by
+    Dijkstra's algorithm with potentials (Edmonds and Karp 1972).
 
     Parameters
     ----------
-    ends, cost, source, target : ndarray
-        As of :func:`walk`.
+    first, last : int
+        The blocks, from ``first`` to before ``last``.
+    ends : ndarray
+        ``(2, arcs)`` int64: tails and heads.
     out, into : tuple of ndarray
         ``(nodes + 1,)`` and ``(arcs,)`` int64: where the arcs of every node begin, by tail and by head.
-    taken, price, met : ndarray
-        ``(blocks, arcs)`` bool, ``(blocks, nodes)`` float64 and ``(blocks,)`` bool: written over by the flow, potentials of the
-        nodes, and whether there is such a flow.
+    cost : ndarray
+        ``(blocks, arcs)`` float64, infinite for masked arcs.
+    terminals : tuple of ndarray
+        ``(blocks,)`` int64 each: sources and targets.
+    taken, price, feasible : ndarray
+        ``(blocks, arcs)`` bool, ``(blocks, nodes)`` float64 and ``(blocks,)`` bool: written over by the flow,
+        potentials of the nodes, and whether there is such a flow.
     """
     tails, heads = ends[0], ends[1]
+    source, target = terminals
     nodes, arcs = price.shape[1], cost.shape[1]
     rest, distance = np.empty(nodes, np.int64), np.empty(nodes)
     via, done = np.empty(nodes, np.int64), np.empty(nodes, np.bool_)
     for b in range(first, last):
         c, x, p = cost[b], taken[b], price[b]
-        p[:], rest[:], met[b] = 0.0, 0, True
+        p[:], rest[:], feasible[b] = 0.0, 0, True
         rest[source[b]] += 1
         rest[target[b]] -= 1
         for a in range(arcs):
@@ -75,7 +103,7 @@ def send(
                 rest[tails[a]] -= 1
                 rest[heads[a]] += 1
         for start in range(nodes):
-            while rest[start] > 0 and met[b]:
+            while rest[start] > 0 and feasible[b]:
                 distance[:], done[:] = np.inf, False
                 distance[start], end = 0.0, -1
                 heap = [(0.0, start)]
@@ -102,7 +130,7 @@ def send(
                                 distance[tails[a]], via[tails[a]] = through, a
                                 heappush(heap, (through, tails[a]))
                 if end < 0:
-                    met[b] = False
+                    feasible[b] = False
                     break
                 for node in range(nodes):
                     if done[node]:

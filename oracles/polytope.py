@@ -25,7 +25,7 @@ SYSTEMS = 20_000
 """Blocks with more candidate vertices than this are solved as LPs instead of being enumerated."""
 
 ENUMERATED_DIM = 6
-"""So are blocks with more variables."""
+"""Blocks with more variables are solved as LPs too."""
 
 REGULAR = 1e-6
 """Least singular value of rows of length 1 that are solved for a vertex."""
@@ -34,25 +34,27 @@ ROUGH = 1e-7
 """Violation up to which a point may be a vertex before it is refined, relative to its size."""
 
 REFINEMENTS = 4
-"""Times that it is refined; each makes the error about a billionth of what it was."""
+"""Number of refinements of a vertex; each makes the error about a billionth of the last one."""
 
-SEEN = 1e-28
-"""Part of the largest entry of a vertex that is left of its error then, at most."""
+REMAINDER = 1e-28
+"""Largest error of an entry of a vertex after refinement, relative to the largest entry."""
 
-MET = 1e-9
+TOLERANCE = 1e-9
 """Largest violations and differences of values of an answer, relative to the sizes."""
 
 
 class Polytope(BlockType):
-    r"""The polytope :math:`\{x : lower \le A x \le upper, \; x_{lower} \le x \le x_{upper}\}`, with a finite box.
+    r"""A polytope given by rows and a finite box.
 
-    Small systems are enumerated once: every choice of ``dim`` tight rows and bounds that is regular and feasible is a
-    vertex, and the min-oracle takes the best one, the lexicographically first on ties.  Larger ones are solved by a dual simplex
-    method in every call, all blocks at once and in float64 (:mod:`blocklp.oracles.dual_simplex`); a block where it does not end
-    within 1e-9 is left to HiGHS.
+    .. math:: \{x : lower \le A x \le upper, \; x_{lower} \le x \le x_{upper}\}
 
-    The value of an LP is the one that its row duals prove, less some rounding; ``value_error`` charges all rounding, and what the
-    value of listed vertices exceeds the one that row duals prove.
+    Small systems are enumerated once: every choice of ``dim`` tight rows and bounds that is regular and
+    feasible is a vertex, and the min-oracle takes the best one, the lexicographically first on ties.  Larger
+    ones are solved by a dual simplex method in every call, all blocks at once and in float64
+    (:mod:`blocklp.oracles.dual_simplex`); a block where it does not end within 1e-9 is left to HiGHS.
+
+    The value of an LP is the one that its row duals prove, less some rounding; ``value_error`` charges all
+    rounding, and what the value of listed vertices exceeds the one that row duals prove.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ class Polytope(BlockType):
     lower, upper : array_like
         ``(rows,)``, with the leading dimensions of ``matrix`` or none; may be infinite.
     x_lower, x_upper : array_like
-        ``(dim,)``, likewise, finite.
+        ``(dim,)``, with the leading dimensions of ``matrix`` or none; finite.
 
     Raises
     ------
@@ -73,31 +75,43 @@ class Polytope(BlockType):
 
     by_rows = True
     block_data = ("matrix", "lower", "upper", "x_lower", "x_upper", "vertices")
-    #: ``(batch or 1, blocks or 1, vertices, dim)``, short lists filled up by their first vertex; None if solved as LPs.
+    #: ``(batch or 1, blocks or 1, vertices, dim)``, short lists filled up by their first vertex; None if
+    #: solved as LPs.
     vertices: Tensor | None = None
 
     #: Shape, data and system of the last call.
     _last: tuple[tuple[int, ...], tuple[Tensor, ...], System] | None = None
 
-    def __init__(self, matrix: object, lower: object, upper: object, x_lower: object, x_upper: object) -> None:
+    def __init__(
+        self,
+        matrix: object,
+        lower: object,
+        upper: object,
+        x_lower: object,
+        x_upper: object,
+    ) -> None:
         a = as_block_data(matrix, 2, "Polytope matrix")
-        low, high = (as_block_data(t, 1, f"Polytope {side}", infinite=True) for t, side in ((lower, "lower"), (upper, "upper")))
-        x_low, x_high = (as_block_data(t, 1, f"Polytope {side}") for t, side in ((x_lower, "x_lower"), (x_upper, "x_upper")))
+        low = as_block_data(lower, 1, "Polytope lower", infinite=True)
+        high = as_block_data(upper, 1, "Polytope upper", infinite=True)
+        x_low = as_block_data(x_lower, 1, "Polytope x_lower")
+        x_high = as_block_data(x_upper, 1, "Polytope x_upper")
         rows, dim = a.shape[2:]
         if {low.shape[2], high.shape[2]} != {rows} or {x_low.shape[2], x_high.shape[2]} != {dim} or not dim:
             raise ShapeError(
-                f"Polytope: matrix has {rows} rows of {dim} variables; lower and upper need {rows} entries, got {low.shape[2]} "
-                f"and {high.shape[2]}, x_lower and x_upper {dim}, got {x_low.shape[2]} and {x_high.shape[2]}"
+                f"Polytope: matrix has {rows} rows of {dim} variables; lower and upper need {rows} entries, "
+                f"got {low.shape[2]} and {high.shape[2]}, x_lower and x_upper {dim}, got {x_low.shape[2]} "
+                f"and {x_high.shape[2]}"
             )
         lead = common_shape("Polytope", *(t.shape[:2] for t in (a, low, high, x_low, x_high)))
         self.matrix = a.expand(*lead, -1, -1)
-        self.lower, self.upper, self.x_lower, self.x_upper = (t.expand(*lead, -1) for t in (low, high, x_low, x_high))
+        self.lower, self.upper = low.expand(*lead, -1), high.expand(*lead, -1)
+        self.x_lower, self.x_upper = x_low.expand(*lead, -1), x_high.expand(*lead, -1)
         self.dim = dim
         self._refuse_empty(lead)
-        found = {(i, b): self._vertices(i, b) for i, b in itertools.product(*map(range, lead))}
-        if all(found.values()):
-            longest = max(map(len, found.values()))
-            filled = [p + p[:1] * (longest - len(p)) for p in found.values()]
+        lists = [self._vertices(i, b) for i, b in itertools.product(*map(range, lead))]
+        if all(lists):
+            longest = max(map(len, lists))
+            filled = [p + p[:1] * (longest - len(p)) for p in lists]
             self.vertices = torch.tensor(filled, dtype=torch.float64).view(*lead, longest, dim)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,18 +124,18 @@ class Polytope(BlockType):
         exact = cost.double()
         point, duals, _ = self._minimum(exact)
         (value, magnitude), system = self._proven(exact, duals), self._system(cost.shape[:2])
-        # Where the value and the point do not meet, HiGHS decides.
+        # Where the point is infeasible or its cost above the value, HiGHS solves the LP.
         size = (exact.abs() * (1 + point.abs())).sum(-1)
         length = 1 + (system.matrix.abs() * point.abs().flatten(0, 1)[:, None]).sum(-1)
-        outside = (system.violation(point.flatten(0, 1)) > MET * length).any(-1).view(value.shape)
-        apart = (exact * point).sum(-1) - value > MET * size + NOISE * magnitude
-        for i, b in (apart | outside).nonzero().tolist():
+        infeasible = (system.violation(point.flatten(0, 1)) > TOLERANCE * length).any(-1).view(value.shape)
+        gap = (exact * point).sum(-1) - value > TOLERANCE * size + NOISE * magnitude
+        for i, b in (gap | infeasible).nonzero().tolist():
             point[i, b], duals[i, b] = self._by_highs(i, b, exact[i, b])
             value, magnitude = self._proven(exact, duals)
         return point.to(cost), (value - NOISE * magnitude).to(cost)
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """What the value differs from the one that row duals prove, the cost of the point above that, and all rounding."""
+        """Difference of value and bound of row duals, cost of the point above that, and rounding error."""
         exact, value = cost.double(), self.min_value(cost).double()
         point, duals, _ = self._minimum(exact)
         (proven, magnitude), system = self._proven(exact, duals), self._system(cost.shape[:2])
@@ -130,25 +144,25 @@ class Polytope(BlockType):
         return 2 * roundoff(system.terms, magnitude) + error * (1 + rounding(8, exact.dtype))
 
     def _minimum(self, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Points, row duals and whether there is none, of costs ``(batch, blocks, dim)`` float64."""
-        found = dual_simplex.minimum(self._system(cost.shape[:2]), cost.flatten(0, 1))
-        point, duals, empty = (t.view(*cost.shape[:2], *t.shape[1:]) for t in found)
+        """Points, row duals and the mask of empty blocks, for costs ``(batch, blocks, dim)`` float64."""
+        flat = dual_simplex.minimum(self._system(cost.shape[:2]), cost.flatten(0, 1))
+        point, duals, empty = (t.view(*cost.shape[:2], *t.shape[1:]) for t in flat)
         return point, duals, empty
 
     def _proven(self, cost: Tensor, duals: Tensor) -> tuple[Tensor, Tensor]:
-        """What row duals prove, and the magnitudes in it: ``(batch, blocks)``."""
+        """The bound that row duals prove, and the magnitude of its terms: ``(batch, blocks)``."""
         value, magnitude = self._system(cost.shape[:2]).proven(cost.flatten(0, 1), duals.flatten(0, 1))
         return value.view(cost.shape[:2]), magnitude.view(cost.shape[:2])
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Weights of the vertices, where they are listed, without those that fill up short lists."""
+        """Weights of the vertices where they are listed; padding has none."""
         if self.vertices is None:
             return None
         vertices = self.vertices.to(cost)
-        repeated = (vertices == vertices[:, :, :1]).all(-1)
-        repeated[..., 0] = False
+        padding = (vertices == vertices[:, :, :1]).all(-1)
+        padding[..., 0] = False
         values = (vertices @ cost[..., None])[..., 0]
-        weights, value, excess = soft(values.masked_fill(repeated, struck_out(values.dtype)), temperature)
+        weights, value, excess = soft(values.masked_fill(padding, struck_out(values.dtype)), temperature)
         return (weights[..., None] * vertices).sum(2), value, excess
 
     def constraints(self) -> Constraints:
@@ -165,27 +179,37 @@ class Polytope(BlockType):
 
     @classmethod
     def alike(cls, kinds: Sequence[Self]) -> list[Self]:
-        """Lists of vertices of one length; without one of a type all are solved as LPs."""
-        lists = [kind.vertices for kind in kinds]
-        longest = max((v.shape[2] for v in lists if v is not None), default=0)
-        filled = [torch.cat([v, v[:, :, :1].expand(-1, -1, longest - v.shape[2], -1)], 2) if v is not None else None for v in lists]
-        return [kind.with_data(vertices=None if any(w is None for w in filled) else v) for kind, v in zip(kinds, filled, strict=True)]
+        """Make types stackable: vertex lists of one length, or LPs for all where a type has none."""
+        lists = [kind.vertices for kind in kinds if kind.vertices is not None]
+        if len(lists) < len(kinds):
+            return [kind.with_data(vertices=None) for kind in kinds]
+        longest = max((v.shape[2] for v in lists), default=0)
+        padded = [torch.cat([v, v[:, :, :1].expand(-1, -1, longest - v.shape[2], -1)], 2) for v in lists]
+        return [kind.with_data(vertices=v) for kind, v in zip(kinds, padded, strict=True)]
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Polytope:
-        """As for every type; the rows stay float64, since rounding them could leave a system without a point."""
+        """A copy with its block data on a device, vertices in ``dtype``.
+
+        Rows and box stay float64, since rounding them could leave a system without a point.
+        """
         moved = super().to(torch.float64, device)
         return moved if moved.vertices is None else moved.with_data(vertices=moved.vertices.to(dtype))
 
     def _system(self, lead: Sequence[int]) -> System:
-        """Rows and boxes of all blocks ``(batch, blocks)``, one after the other; the last ones are kept, unless blocks share data."""
+        """Rows and boxes of all blocks ``(batch, blocks)``, one after the other.
+
+        The system of the last call is kept, unless blocks share data.
+        """
         data = (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
-        known = self._last
-        if known is None or known[0] != tuple(lead) or any(a is not b for a, b in zip(known[1], data, strict=True)):
-            known = tuple(lead), data, System(*(t.expand(*lead, *t.shape[2:]).flatten(0, 1) for t in data))
-            if self.matrix.shape[:2] == tuple(lead):
-                _ = known[2].scaled  # scaled once for all costs
-                self._last = known
-        return known[2]
+        if self._last is not None:
+            shape, tensors, system = self._last
+            if shape == tuple(lead) and all(a is b for a, b in zip(tensors, data, strict=True)):
+                return system
+        system = System(*(t.expand(*lead, *t.shape[2:]).flatten(0, 1) for t in data))
+        if self.matrix.shape[:2] == tuple(lead):
+            _ = system.scaled  # scaled once for all costs
+            self._last = tuple(lead), data, system
+        return system
 
     def _block(self, i: int, b: int) -> tuple[np.ndarray, ...]:
         """Rows and box of a block: matrix, lower, upper, x_lower, x_upper."""
@@ -194,22 +218,22 @@ class Polytope(BlockType):
 
     def _by_highs(self, i: int, b: int, cost: Tensor) -> tuple[Tensor, Tensor]:
         """A minimiser and row duals by HiGHS."""
-        found = optimum(cost.cpu().numpy(), *self._block(i, b))
-        if found is None:
-            raise ModelError(f"Polytope: HiGHS finds no point in block {b} of instance {i}, which had one; rescale its rows")
-        return torch.from_numpy(found[0]).to(cost), torch.from_numpy(found[1]).to(cost)
+        solution = optimum(cost.cpu().numpy(), *self._block(i, b))
+        if solution is None:
+            block = f"block {b} of instance {i}"
+            raise ModelError(f"Polytope: HiGHS finds no point in {block}, which had one; rescale its rows")
+        return torch.from_numpy(solution[0]).to(cost), torch.from_numpy(solution[1]).to(cost)
 
     def _refuse_empty(self, lead: Sequence[int]) -> None:
-        """HiGHS has the last word where the dual simplex method finds no point or does not find one."""
+        """Raise if a block has no point; HiGHS decides where the dual simplex method found none."""
         system = self._system(lead)
         point, _, empty = dual_simplex.minimum(system, system.x_lower * 0)
         length = 1 + (system.matrix.abs() * point.abs()[:, None]).sum(-1)
-        doubted = empty | (system.violation(point) > MET * length).any(-1)
-        for i, b in doubted.view(*lead).nonzero().tolist():
+        without_point = empty | (system.violation(point) > TOLERANCE * length).any(-1)
+        for i, b in without_point.view(*lead).nonzero().tolist():
             if minimum(np.zeros(self.matrix.shape[-1]), *self._block(i, b)) is None:
-                raise ModelError(
-                    f"Polytope: block {b} of instance {i} is infeasible: no point satisfies its rows and bounds; relax one"
-                )
+                rule = "no point satisfies its rows and bounds; relax one"
+                raise ModelError(f"Polytope: block {b} of instance {i} is infeasible: {rule}")
 
     def _vertices(self, i: int, b: int) -> list[list[float]]:
         return enumerate_vertices(*self._block(i, b))
@@ -219,11 +243,28 @@ class Polytope(BlockType):
 
 
 def enumerate_vertices(
-    matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray, x_lower: np.ndarray, x_upper: np.ndarray
+    matrix: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    x_lower: np.ndarray,
+    x_upper: np.ndarray,
 ) -> list[list[float]]:
-    """List the vertices of a small polytope in lexicographic order, every entry right to a few roundings, however wide the box.
+    """List the vertices of a small polytope, every entry right to a few roundings, however wide the box.
 
-    Returns an empty list if the system is too large, so ill-conditioned that vertices could be missed, or has no point.
+    Parameters
+    ----------
+    matrix : ndarray
+        ``(rows, dim)`` float64.
+    lower, upper : ndarray
+        ``(rows,)`` float64, may be infinite.
+    x_lower, x_upper : ndarray
+        ``(dim,)`` float64, finite.
+
+    Returns
+    -------
+    list of list of float
+        Vertices in lexicographic order; none if the system is too large, so ill-conditioned that vertices
+        could be missed, or has no point.
     """
     dim = len(x_lower)
     if dim > ENUMERATED_DIM or math.comb(len(matrix) + dim, dim) * 2**dim > SYSTEMS:
@@ -238,10 +279,10 @@ def enumerate_vertices(
         return []
     picks = np.array([p for p in itertools.combinations(np.flatnonzero(length), dim)])
     smallest = np.linalg.svd(rows[picks] / length[picks][..., None], compute_uv=False)[:, -1]
-    doubtful = smallest < REGULAR
-    if not all(map(dependent, Exact.of(rows).integers[picks[doubtful]].tolist())):
+    singular = smallest < REGULAR
+    if not all(map(dependent, Exact.of(rows).integers[picks[singular]].tolist())):
         return []
-    picks = picks[~doubtful]
+    picks = picks[~singular]
     sides = np.array(list(itertools.product((0, 1), repeat=dim)))
     # right[s, t, k]: the side t picks for the k-th tight row of choice s.
     right = np.stack([low, high])[sides[None], picks[:, None]]
@@ -249,35 +290,42 @@ def enumerate_vertices(
     tight = np.broadcast_to(rows[picks][:, None], (*usable.shape, dim, dim))[usable]
     right = right[usable]
     points = np.linalg.solve(tight, right[..., None])[..., 0]
-    points, lost = _refined(tight, right, low, high, rows)
+    points, error = _refined(tight, right, low, high, rows)
     unit = float(np.finfo(np.float64).eps)
-    sizes = np.maximum(np.where(np.isfinite(low), np.abs(low), 0), np.where(np.isfinite(high), np.abs(high), 0))
-    room = 8 * (dim + 2) * unit * (np.abs(points) @ np.abs(rows).T + sizes) + lost
+    sizes = np.maximum(*(np.where(np.isfinite(side), np.abs(side), 0) for side in (low, high)))
+    slack = 8 * (dim + 2) * unit * (np.abs(points) @ np.abs(rows).T + sizes) + error
     activity = points @ rows.T
-    points = points[((activity >= low - room) & (activity <= high + room)).all(1)]
+    points = points[((activity >= low - slack) & (activity <= high + slack)).all(1)]
     if not len(points):
         return []
-    # Bounds are met exactly, and what differs by rounding alone is one vertex.
-    grid = 4 * unit * np.abs(points).max(0)
-    _, first = np.unique(np.round(points / np.where(grid > 0, grid, 1)), axis=0, return_index=True)
-    listed: list[list[float]] = (np.clip(points[first], x_lower, x_upper) + 0.0).tolist()
-    return listed
+    # Bounds hold exactly, and points that differ by rounding alone are one vertex.
+    spacing = 4 * unit * np.abs(points).max(0)
+    _, first = np.unique(np.round(points / np.where(spacing > 0, spacing, 1)), axis=0, return_index=True)
+    vertices: list[list[float]] = (np.clip(points[first], x_lower, x_upper) + 0.0).tolist()
+    return vertices
 
 
 def _refined(
-    tight: np.ndarray, right: np.ndarray, low: np.ndarray, high: np.ndarray, rows: np.ndarray
+    tight: np.ndarray,
+    right: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    rows: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solutions ``(systems, dim)`` that may satisfy the rows, every entry right to a rounding of its own, and what is not seen.
+    """Solutions of systems that may satisfy the rows, each entry right to its rounding, and the error left.
 
-    That is the error ``(solutions, 1)`` of activities that is left where entries are far smaller than others, or zero.
+    Solutions are ``(k, dim)``; the error ``(k, 1)`` of activities is left where entries are far smaller than
+    others, or zero.
     """
     points = np.linalg.solve(tight, right[..., None])[..., 0]
     reach = np.abs(rows).sum(1)
     activity, size = points @ rows.T, np.abs(points).max(1, keepdims=True)
-    room = ROUGH * (reach * size + np.where(np.isfinite(low), np.abs(low), 0) + np.where(np.isfinite(high), np.abs(high), 0))
-    some = ((activity >= low - room) & (activity <= high + room)).all(1)
+    below, above = (np.where(np.isfinite(side), np.abs(side), 0) for side in (low, high))
+    slack = ROUGH * (reach * size + below + above)
+    some = ((activity >= low - slack) & (activity <= high + slack)).all(1)
     points, tight, right, size = points[some], tight[some], right[some], size[some]
-    # Refinement in twice the precision: residuals in which nothing cancels, and points that are sums of two floats.
+    # Refinement in twice the precision: residuals in which nothing cancels, and points that are sums of two
+    # floats.
     rest = np.zeros_like(points)
     factors = np.concatenate([-tight, -tight, right[..., None]], -1)
     for _ in range(REFINEMENTS):
@@ -285,7 +333,7 @@ def _refined(
         residual = np.ldexp(*sums_of_products(factors, np.broadcast_to(both[:, None], factors.shape)))
         rest = rest + np.linalg.solve(tight, residual[..., None])[..., 0]
         points, rest = points + rest, rest - ((points + rest) - points)
-    return points, SEEN * size * reach.max()
+    return points, REMAINDER * size * reach.max()
 
 
 def dependent(rows: list[list[int]]) -> bool:
@@ -296,7 +344,8 @@ def dependent(rows: list[list[int]]) -> bool:
         if pivot is None:
             return True
         rows[k], rows[pivot] = rows[pivot], rows[k]
+        top = rows[k]
         for line in rows[k + 1 :]:
-            line[k + 1 :] = [(rows[k][k] * line[j] - line[k] * rows[k][j]) // before for j in range(k + 1, len(rows))]
-        before = rows[k][k]
+            line[k + 1 :] = [(top[k] * line[j] - line[k] * top[j]) // before for j in range(k + 1, len(rows))]
+        before = top[k]
     return False

@@ -9,7 +9,7 @@ from blocklp.block import BlockType, Constraints, as_block_data, common_shape
 from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import transport_flow
-from blocklp.oracles.choice import join, strike
+from blocklp.oracles.choice import mask_costs, merge_masks
 from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, search
 
 DIGITS = 50
@@ -20,23 +20,27 @@ UNBALANCED = 1e-9
 
 
 class Transport(BlockType):
-    r"""Shipments :math:`\{x \ge 0 : \sum_j x_{ij} \le supply_i, \; \sum_i x_{ij} = demand_j\}` from n sources to k sinks.
+    r"""Shipments from n sources to k sinks.
 
-    Where supplies and demands have one sum, all is shipped: :math:`\sum_j x_{ij} = supply_i`.  With ones these are the assignments.
-    Variables are those of the first source, then of the second, and so on.  Minimum: shortest augmenting paths, of whole multiples of
-    a unit, so that the point is exact; the value is that of their potentials less its rounding, which no shipment is below.
+    .. math:: \{x \ge 0 : \sum_j x_{ij} \le supply_i, \; \sum_i x_{ij} = demand_j\}
 
-    Masses are kept as multiples of :math:`2^{-50}` of the power of two of the total, as numbers of similar size are already.  Sums
-    that differ by less than a billionth are taken for equal: the largest mass of the larger one is lowered by the difference.
-    Fixings of a shipment to zero or to all that its source or sink has are kept as a mask.  Compiled loops do the work where numba
-    is installed.
+    Where supplies and demands have one sum, all is shipped: :math:`\sum_j x_{ij} = supply_i`.  With ones
+    these are the assignments.  Variables are those of the first source, then of the second, and so on.
+    Minimum: shortest augmenting paths, of whole multiples of a unit, so that the point is exact; the value is
+    that of their potentials less its rounding, which no shipment is below.
+
+    Masses are kept as multiples of :math:`2^{-50}` of the power of two of the total, as numbers of similar
+    size are already.  Sums that differ by less than a billionth are taken for equal: the largest mass of the
+    larger one is lowered by the difference.  Fixings of a shipment to zero or to all that its source or sink
+    has are kept as a mask.  Compiled loops do the work where numba is installed.
 
     Parameters
     ----------
     supply : array_like
         ``(n,)``, ``(blocks, n)`` or ``(batch, blocks, n)``, finite, nonnegative.
     demand : array_like
-        The same with k; no more in sum than the supplies.
+        ``(k,)``, ``(blocks, k)`` or ``(batch, blocks, k)``, finite, nonnegative; no more in sum than the
+        supplies.
 
     Raises
     ------
@@ -56,12 +60,12 @@ class Transport(BlockType):
     """
 
     block_data = ("sources", "sinks", "power", "excluded")
-    #: ``(batch or 1, blocks or 1, n)`` and ``(batch or 1, blocks or 1, k + 1)`` int64: masses, after those of the sinks what is left
-    #: over, in units of :math:`2^{power}`, ``(batch or 1, blocks or 1)`` int64.
+    #: ``(batch or 1, blocks or 1, n)`` and ``(batch or 1, blocks or 1, k + 1)`` int64: masses, after those of
+    #: the sinks what is left over, in units of :math:`2^{power}`, ``(batch or 1, blocks or 1)`` int64.
     sources: Tensor
     sinks: Tensor
     power: Tensor
-    #: ``(batch or 1, blocks, n * k)`` bool, or None: shipments that the bounds of the variables rule out.
+    #: ``(batch or 1, blocks, n * k)`` bool, or None: mask of the shipments that violate bounds.
     excluded: Tensor | None = None
 
     def __init__(self, supply: object, demand: object) -> None:
@@ -69,10 +73,10 @@ class Transport(BlockType):
         lead = common_shape("Transport", s.shape[:2], d.shape[:2])
         for what, masses in (("supply", s), ("demand", d)):
             if not masses.shape[2]:
-                raise ShapeError(f"Transport {what} has shape {tuple(masses.shape)}; give one number at least")
+                raise ShapeError(f"Transport {what} has shape {tuple(masses.shape)}; give a number at least")
             if bool((masses < 0).any()):
-                where = tuple(int(i) for i in (masses < 0).nonzero()[0])
-                raise ModelError(f"Transport: the {what} at (instance, block, number) {where} is negative; masses must be >= 0")
+                place = f"(instance, block, number) {tuple((masses < 0).nonzero()[0].tolist())}"
+                raise ModelError(f"Transport: the {what} at {place} is negative; masses must be >= 0")
         total = s.sum(-1)
         self.power = torch.frexp(total).exponent.long().expand(lead) - DIGITS
         self.sources, sinks = (_whole(masses.expand(*lead, -1), self.power) for masses in (s, d))
@@ -82,15 +86,14 @@ class Transport(BlockType):
             i, b = short[0].tolist()
             asked, given = float(d.expand(*lead, -1)[i, b].sum()), float(total.expand(lead)[i, b])
             raise ModelError(
-                f"Transport: the demands of block {b} of instance {i} add up to {asked!r}, its supplies to {given!r}; "
-                f"raise supplies or lower demands"
+                f"Transport: the demands of block {b} of instance {i} add up to {asked!r}, its supplies to "
+                f"{given!r}; raise supplies or lower demands"
             )
         # A difference that rounding makes is less than the largest mass, unless there are millions of them.
         near = spare.abs() <= UNBALANCED * self.sources.sum(-1)
-        self.sources, sinks = (
-            masses.scatter_add(-1, masses.argmax(-1, keepdim=True), -(sign * spare).clamp(min=0).where(near, 0)[..., None])
-            for masses, sign in ((self.sources, 1), (sinks, -1))
-        )
+        excess, deficit = (part.clamp(min=0).where(near, 0)[..., None] for part in (spare, -spare))
+        self.sources = self.sources.scatter_add(-1, self.sources.argmax(-1, keepdim=True), -excess)
+        sinks = sinks.scatter_add(-1, sinks.argmax(-1, keepdim=True), -deficit)
         self.sinks = torch.cat([sinks, spare.where(~near, 0)[..., None]], -1)
         self.n, self.k = s.shape[2], d.shape[2]
         self.dim: int = self.n * self.k
@@ -101,7 +104,7 @@ class Transport(BlockType):
         return point, value
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """The point is exact, so that no more than the difference of its cost to the value is missing."""
+        """Cost of the point, which is exact, less the value: the minimum is between them."""
         point, value, exact = self._shipped(cost)
         terms = cost.double() * exact
         above = terms.sum(-1) + roundoff(self.dim + 2, terms.abs().sum(-1)) - value.double()
@@ -109,52 +112,65 @@ class Transport(BlockType):
 
     @answered_once
     def _shipped(self, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Points ``(batch, blocks, dim)`` and values ``(batch, blocks)`` in the dtype of the cost, and the points in float64."""
+        """Points and values in the dtype of the cost, and points in float64.
+
+        Points are ``(batch, blocks, dim)``, values ``(batch, blocks)``.
+        """
         lead, shape = cost.shape[:2], (-1, self.n, self.k)
         left_over = bool((self.sinks[..., -1] > 0).any())
-        sources, sinks = (t.expand(*lead, -1).reshape(-1, t.shape[-1]).cpu() for t in (self.sources, self.sinks))
+        masses = (self.sources, self.sinks)
+        sources, sinks = (t.expand(*lead, -1).reshape(-1, t.shape[-1]).cpu() for t in masses)
         sinks = sinks.contiguous() if left_over else sinks[:, :-1].contiguous()
-        c = strike(cost.detach().double(), self.excluded).cpu().reshape(shape)
+        c = mask_costs(cost.detach().double(), self.excluded).cpu().reshape(shape)
         c = torch.nn.functional.pad(c, (0, 1)) if left_over else c
-        c, flow, price = c.contiguous(), torch.zeros(c.shape, dtype=torch.long), torch.zeros(sources.shape, dtype=torch.float64)
+        c, flow = c.contiguous(), torch.zeros(c.shape, dtype=torch.long)
+        price = torch.zeros(sources.shape, dtype=torch.float64)
         arguments = (c, sources.contiguous(), sinks, flow, price)
         search("blocklp.oracles.transport_kernels", transport_flow, "send", len(c), *arguments)
         power = self.power.expand(lead).cpu()
-        ends, masses = (c + price[..., None]).amin(1), (sinks.double(), sources.double())
-        value = (ends * masses[0]).sum(-1) - (price * masses[1]).sum(-1)
-        size = (ends.abs() * masses[0]).sum(-1) + (price.abs() * masses[1]).sum(-1)
+        ends, demand, supply = (c + price[..., None]).amin(1), sinks.double(), sources.double()
+        value = (ends * demand).sum(-1) - (price * supply).sum(-1)
+        size = (ends.abs() * demand).sum(-1) + (price.abs() * supply).sum(-1)
         value = torch.ldexp((value - rounding(self.n + self.k + 6, torch.float64) * size).view(lead), power)
         tiny = torch.finfo(torch.float64).tiny
-        value = torch.where((value.abs() < tiny) & (value != 0), value - tiny, value)  # the only product that may underflow
+        # The only product that may underflow is this one with a power of two.
+        value = torch.where((value.abs() < tiny) & (value != 0), value - tiny, value)
         exact = torch.ldexp(flow[..., : self.k].double().reshape(*lead, self.dim), power[..., None])
-        value = value if cost.dtype == torch.float64 else value - 2 * torch.finfo(cost.dtype).eps * value.abs()
+        if cost.dtype != torch.float64:
+            value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
         return exact.to(cost), value.to(cost), exact.to(cost.device)
 
     def constraints(self) -> Constraints | None:
-        """A row for each source and each sink; signs, and no more than either has, are bounds."""
+        """A row for each source and each sink; bounds zero and the lesser mass of source and sink."""
         if (self.n + self.k) * self.dim > LARGEST_SYSTEM:
             return None
-        one, n, k = torch.ones(1, 1, dtype=torch.float64), torch.eye(self.n).double(), torch.eye(self.k).double()
+        one, n, k = torch.ones(1, 1).double(), torch.eye(self.n).double(), torch.eye(self.k).double()
         matrix = torch.cat([torch.kron(n, one.expand(1, self.k)), torch.kron(one.expand(1, self.n), k)])
-        supply, demand = (torch.ldexp(t.double(), self.power[..., None]) for t in (self.sources, self.sinks[..., :-1]))
+        supply, demand = self._masses()
         least = torch.where(self.sinks[..., -1:] > 0, -torch.inf, supply)
         above = torch.minimum(supply[..., :, None], demand[..., None, :]).flatten(2)
         lower, upper = torch.cat([least, demand], -1), torch.cat([supply, demand], -1)
         return Constraints(matrix.to(supply)[None, None], lower, upper, torch.zeros_like(above), above)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Transport | None:
-        """Rule out shipments by fixings to zero, or to all that a source or a sink has; other bounds are not of this kind."""
-        supply, demand = (torch.ldexp(t.double(), self.power[..., None]) for t in (self.sources, self.sinks[..., :-1]))
+        """Mask shipments by fixings to zero, or to the mass of a source or a sink; None for other bounds."""
+        supply, demand = self._masses()
         most = torch.minimum(supply[..., :, None], demand[..., None, :])
         low, high = (side.reshape(*side.shape[:2], self.n, self.k) for side in (lower, upper))
         if bool(((high > 0) & (high < most)).any() | ((low > 0) & (low < most)).any() | (low > high).any()):
             return None
-        # All of a source goes to one sink: then none of it to others; and all of a sink comes from one source.
+        # All of a source goes to one sink: then none of it to others; and all of a sink comes from one
+        # source.
         every = (low > 0) & (low >= most)
         row, column = every & (most == supply[..., :, None]), every & (most == demand[..., None, :])
-        struck = ((high <= 0) & (most > 0)) | ((high < 0) | (low > most)).flatten(2).any(-1)[..., None, None]
-        struck = struck | (row.any(-1, keepdim=True) & ~row) | (column.any(-2, keepdim=True) & ~column)
-        return self.with_data(excluded=join(self.excluded, struck.flatten(2)))
+        mask = ((high <= 0) & (most > 0)) | ((high < 0) | (low > most)).flatten(2).any(-1)[..., None, None]
+        mask = mask | (row.any(-1, keepdim=True) & ~row) | (column.any(-2, keepdim=True) & ~column)
+        return self.with_data(excluded=merge_masks(self.excluded, mask.flatten(2)))
+
+    def _masses(self) -> tuple[Tensor, Tensor]:
+        """Supplies ``(batch or 1, blocks or 1, n)`` and demands ``(batch or 1, blocks or 1, k)``, float64."""
+        supply, demand = (t.double() for t in (self.sources, self.sinks[..., :-1]))
+        return torch.ldexp(supply, self.power[..., None]), torch.ldexp(demand, self.power[..., None])
 
     def __repr__(self) -> str:
         return f"{self.name}({self.n} x {self.k})"

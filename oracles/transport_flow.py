@@ -1,4 +1,4 @@
-"""Cheapest flows of transport polytopes, block after block: what :mod:`blocklp.oracles.transport_kernels` compiles."""
+"""Cheapest transports, block after block; :mod:`blocklp.oracles.transport_kernels` compiles them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import numpy as np
 
 
 def send(first: int, last: int, cost: Any, sources: Any, sinks: Any, flow: Any, price: Any) -> None:
-    r"""Send all of every source to sinks by shortest augmenting paths, for blocks from ``first`` to before ``last``.
+    r"""Send all of every source to sinks by shortest augmenting paths.
 
-    Paths are found by Dijkstra's algorithm with potentials (Tomizawa 1971; Edmonds and Karp 1972), on dense costs.
+    Paths are found by Dijkstra's algorithm with potentials (Tomizawa 1971; Edmonds and Karp 1972), on dense
+    costs.
 
     Parameters
     ----------
+    first, last : int
+        The blocks, from ``first`` to before ``last``.
     cost : ndarray
         ``(blocks, n, k)`` float64.
     sources, sinks : ndarray
         ``(blocks, n)`` and ``(blocks, k)`` int64, nonnegative, with one sum.
     flow, price : ndarray
-        ``(blocks, n, k)`` int64, zero, and ``(blocks, n)`` float64: written over by the flow and the potentials of the sources, with
-        :math:`\min_i c_{ij} + p_i` those of the sinks.
+        ``(blocks, n, k)`` int64, zero, and ``(blocks, n)`` float64: written over by the flow and the
+        potentials of the sources, with :math:`\min_i c_{ij} + p_i` those of the sinks.
     """
     n, k = cost.shape[1], cost.shape[2]
     high, distance, reached = np.empty(k), np.empty(k), np.empty(n)

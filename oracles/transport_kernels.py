@@ -1,4 +1,4 @@
-"""The flows of :mod:`blocklp.oracles.transport_flow`, compiled on first use and cached."""
+"""Compiled transports: :mod:`blocklp.oracles.transport_flow`, compiled on first use and cached."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""General linear programs: from files and matrices, with or without bounds of variables, to a certified answer."""
+"""General linear programs, with or without bounds of variables, to a certified answer."""

@@ -1,4 +1,4 @@
-"""Linear programs that share a matrix, together: one call of the engine, and what is then still open one by one."""
+"""Linear programs that share a matrix: one call of the engine for all, then those still open one by one."""
 
 from __future__ import annotations
 
@@ -16,35 +16,95 @@ from blocklp.lp.solve import LinearSolution, solve_linear_program
 from blocklp.status import Status
 
 PASSES = 2000
-"""Most passes of PDHG for all: what is open then needs another method more than passes."""
+"""Most passes of PDHG for all LPs together; those still open are left to :func:`solve_linear_program`."""
 
 
 def solve_linear_programs(
-    programs: Sequence[LinearProgram], *, tol: float, time_limit: float | Deadline = math.inf, passes: int, presolve: bool
+    programs: Sequence[LinearProgram],
+    *,
+    tol: float,
+    time_limit: float | Deadline = math.inf,
+    passes: int,
+    presolve: bool,
 ) -> list[LinearSolution]:
-    """Solve LPs of minimisation with one matrix; parameters and answers are those of :func:`solve_linear_program`."""
-    deadline, first = Deadline.of(time_limit), programs[0]
+    """Solve LPs of minimisation that share a matrix.
+
+    Parameters
+    ----------
+    programs : sequence of LinearProgram
+        LPs of minimisation, at least one, with equal ``A``.
+    tol : float
+        Relative gap to be certified.
+    time_limit : float or Deadline
+        Seconds for all.
+    passes : int
+        Most passes over the rows, and Newton steps, of each LP.
+    presolve : bool
+        Whether HiGHS reduces LPs that are solved one by one, where highspy is installed.
+
+    Returns
+    -------
+    list of LinearSolution
+        One a program.
+
+    Raises
+    ------
+    OptionError, NonFiniteError
+        Those of :func:`blocklp.solve_linear_program`.
+    """
+    deadline, matrix = Deadline.of(time_limit), programs[0].A
     bests = [Best(program, tol, deadline) for program in programs]
-    made = np.zeros(len(programs), dtype=np.int64)
-    sound = all((p.lower <= p.upper).all() and (p.row_lower <= p.row_upper).all() and np.isfinite(p.c).all() for p in programs)
-    if first.A.nnz and sound and len(programs) > 1:
+    counts = np.zeros(len(programs), dtype=np.int64)
+    if len(programs) > 1 and matrix.nnz and all(map(_consistent, programs)):
         scaled = [Scaled.of(program) for program in programs]
         boxes = [best.box(program, None) for best, program in zip(bests, programs, strict=True)]
-        units = [own.column * own.sides for own in scaled]
-        low, high = (np.stack([box[k] / unit for box, unit in zip(boxes, units, strict=True)]) for k in (0, 1))
-        least, most = (np.stack([getattr(own.program, name) for own in scaled]) for name in ("row_lower", "row_upper"))
-        cost = np.stack([own.program.c for own in scaled])
-        found = passing.solved(scaled[0].program.A, cost, (least, most), (low, high), tol, deadline, min(passes, PASSES), None)
-        made = found.passes.numpy()
-        for best, own, x, price in zip(bests, scaled, *passing.points(found), strict=True):
-            best.offer(*own.restore(x, price))
-    return [_rest(best, int(count), tol, deadline, passes, presolve) for best, count in zip(bests, made, strict=True)]
+        units = [scaling.column * scaling.sides for scaling in scaled]
+        low = np.stack([box[0] / unit for box, unit in zip(boxes, units, strict=True)])
+        high = np.stack([box[1] / unit for box, unit in zip(boxes, units, strict=True)])
+        sides = (
+            np.stack([scaling.program.row_lower for scaling in scaled]),
+            np.stack([scaling.program.row_upper for scaling in scaled]),
+        )
+        cost, count = np.stack([scaling.program.c for scaling in scaled]), min(passes, PASSES)
+        matrix = scaled[0].program.A
+        solution = passing.solved(matrix, cost, sides, (low, high), tol, deadline, count, None)
+        counts = solution.passes.numpy()
+        for best, scaling, x, price in zip(bests, scaled, *passing.points(solution), strict=True):
+            best.offer(*scaling.restore(x, price))
+    results = []
+    for best, count in zip(bests, counts.tolist(), strict=True):
+        if best.gap() > tol:
+            result = solve_linear_program(
+                best.program,
+                tol=tol,
+                time_limit=deadline,
+                passes=max(1, passes - count),
+                presolve=presolve,
+            )
+        else:
+            result = _optimal(best, count, deadline)
+        results.append(result)
+    return results
 
 
-def _rest(best: Best, made: int, tol: float, deadline: Deadline, passes: int, presolve: bool) -> LinearSolution:
-    """The answer of an LP after so many passes; where it is not near enough, the method for one goes on."""
-    if best.gap() > tol:
-        return solve_linear_program(best.program, tol=tol, time_limit=deadline, passes=max(1, passes - made), presolve=presolve)
+def _consistent(program: LinearProgram) -> bool:
+    """Whether no lower side or bound is above its upper one, and costs are finite."""
+    sides = (program.row_lower <= program.row_upper).all() and (program.lower <= program.upper).all()
+    return bool(sides and np.isfinite(program.c).all())
+
+
+def _optimal(best: Best, passes: int, deadline: Deadline) -> LinearSolution:
+    """The answer for an LP whose gap is within the tolerance."""
     proof = best.proof
-    values = proof.value, best.primal, best.gap(), best.x, proof.price, proof.declared, proof.reach, made, deadline.elapsed()
-    return LinearSolution(Status.OPTIMAL, *values)
+    return LinearSolution(
+        Status.OPTIMAL,
+        bound=proof.value,
+        primal=best.primal,
+        gap=best.gap(),
+        x=best.x,
+        row_price=proof.price,
+        declared=proof.declared,
+        reach=proof.reach,
+        passes=passes,
+        seconds=deadline.elapsed(),
+    )

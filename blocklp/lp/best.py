@@ -16,22 +16,25 @@ from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import EPS, FEASIBLE, of_sides, proved, violation
 
 DECLARED, BEYOND = 1e6, 1e3
-"""Bounds that are declared for variables without any: while no point is known in the largest number that a row asks of a variable,
-then in the largest entry of the point."""
+"""Declared bounds of variables that have none.
+
+In units of the largest number that a row asks of a variable while no point is known, then of the largest
+entry of the point.
+"""
 
 CANCELLED = 1e-3
 """Part of the terms of an objective below which its value counts as zero."""
 
 ROUNDED = 1e-9
-"""Part of the costs, every variable at the largest number that a row asks of any, below which a value counts as zero."""
+"""Magnitude up to which a value counts as zero, relative to the costs of variables of size :func:`needed`."""
 
 WORSE = 0.01
-"""Points whose value is worse than the best one by more, relative to its size, need not be bounded from below again."""
+"""Excess of a value over the best one, relative to its size, beyond which points are cut off."""
 
 
 @dataclass(frozen=True)
 class _Bound:
-    """A value that is proved, the prices that do it, and which variables are assumed to be within ``reach`` of zero for it."""
+    """A valid bound, the prices that prove it, and variables assumed to be within ``reach`` of zero."""
 
     value: float = -math.inf
     price: Array = field(default_factory=lambda: np.zeros(0))
@@ -45,6 +48,15 @@ class _Bound:
 
 class Best:
     """The best point and bound of an LP of minimisation so far.
+
+    Parameters
+    ----------
+    program : LinearProgram
+        An LP of minimisation.
+    tol : float
+        Relative gap to be certified.
+    deadline : Deadline
+        End of all work on bounds.
 
     Attributes
     ----------
@@ -68,17 +80,20 @@ class Best:
 
     @property
     def proof(self) -> _Bound:
-        """What is proved: without assumptions where that is near enough, or as good."""
+        """The bound with its prices: without assumptions where that is within the tolerance, or as good."""
         enough = self._gap(self._always.value) <= self.tol or self._always.value >= self._assuming.value
         return self._always if enough else self._assuming
 
     @property
     def bound(self) -> float:
-        """The value that is proved."""
+        """The best valid bound."""
         return self.proof.value
 
     def gap(self) -> float:
-        """Relative to the values or, where their terms cancel, to a small part of these; infinite without a point or a bound."""
+        """Gap between value and bound, relative to the larger or, where their terms cancel, to part of these.
+
+        Infinite without a point or a bound.
+        """
         return self._gap(self.bound)
 
     def _gap(self, bound: float) -> float:
@@ -88,25 +103,33 @@ class Best:
         return abs(self.primal - bound) / size if size > 0 else 0.0
 
     def cut(self) -> float:
-        """A value that the least one does not exceed by much: the best one known and a little more, as points satisfy rows nearly."""
+        """An upper bound on the least value: the best value and a margin, as points satisfy rows nearly."""
         return self.primal + WORSE * max(abs(self.primal), CANCELLED * self.terms)
 
-    def known(self) -> tuple[Array, Array]:
-        """Bounds of the variables at all points whose value is below :meth:`cut`; lower ones above upper ones where there is none."""
+    def implied(self) -> tuple[Array, Array]:
+        """Bounds of the variables ``(variables,)`` at all points whose value is below :meth:`cut`.
+
+        A lower bound above its upper one proves that there is no such point.
+        """
         return implied_bounds(below(self.program, self.cut()), self.deadline)
 
     def box(self, inner: LinearProgram, x: Array | None) -> tuple[Array, Array]:
-        """Bounds for a solve: those that rows imply, and declared ones where they imply none.
+        """Finite bounds for a solve: those that rows imply, and declared ones where they imply none.
 
         Parameters
         ----------
         inner : LinearProgram
-            What presolve left of the LP, or the LP.
+            The presolved LP, or the LP.
         x : ndarray or None
-            A point of that which is feasible, or nearly so.
+            ``(variables,)``: a point of that LP, feasible or nearly so.
+
+        Returns
+        -------
+        lower, upper : ndarray
+            ``(variables,)``.
         """
         low, high = implied_bounds(below(inner, self.cut()), self.deadline)
-        if (low > high).any():  # what is known of the best value contradicts the rows within rounding
+        if (low > high).any():  # the best value contradicts the rows within rounding
             low, high = implied_bounds(inner, self.deadline)
         far = DECLARED * needed(inner) if x is None or not x.any() else BEYOND * float(np.abs(x).max())
         low, high = (
@@ -116,9 +139,10 @@ class Best:
         return np.minimum(low, high), high
 
     def offer(self, x: Array, price: Array) -> None:
-        """Judge a point and multipliers.
+        """Judge a point ``(variables,)`` and multipliers ``(rows,)``, and keep them if they are better.
 
-        Bounds of variables may be those of points whose value is below :meth:`cut`: all others have a larger one.
+        The bound may use bounds of variables at points whose value is below :meth:`cut`: other points have a
+        larger value.
         """
         x, self.last = np.clip(x, self.program.lower, self.program.upper), price
         if not (np.isfinite(x).all() and np.isfinite(price).all()):
@@ -127,30 +151,33 @@ class Best:
         feasible = violation(self.program, x) <= FEASIBLE
         if feasible and math.isinf(self.primal):
             self.primal, self.x = value, x
-        sides = np.maximum(*(np.where(np.isfinite(s), np.abs(s), 0.0) for s in (self.program.row_lower, self.program.row_upper)))
+        ends = (self.program.row_lower, self.program.row_upper)
+        sides = np.maximum(*(np.where(np.isfinite(end), np.abs(end), 0.0) for end in ends))
         self.terms = float(np.abs(self.program.c) @ np.abs(x) + np.abs(price) @ sides)
         cut = self.cut()
-        low, high = self.known()
+        low, high = self.implied()
         if (low > high).any():
             self._always = self._always.better(_Bound(cut, price))
         else:
             self._prove(x, of_sides(self.program, price), cut, low, high)
-        # A point may be below the bound by what its violation of rows is worth: the better one is nearer to it, not lower.
+        # A point that violates rows a little may be below the bound: the better one is nearer to it, not
+        # lower.
         bound = self.bound
-        if feasible and (abs(value - bound) < abs(self.primal - bound) or (math.isinf(bound) and value < self.primal)):
+        better = abs(value - bound) < abs(self.primal - bound) or (math.isinf(bound) and value < self.primal)
+        if feasible and better:
             self.primal, self.x = value, x
 
     def _prove(self, x: Array, price: Array, cut: float, low: Array, high: Array) -> None:
-        """Take what prices prove within bounds of the variables, of which some may be open or far beyond the point."""
+        """Improve the bounds by prices and bounds of variables, some of them open or far beyond the point."""
         far = BEYOND * float(np.abs(x).max(initial=0.0)) or DECLARED * needed(self.program)
         open_ = np.isinf(low) | np.isinf(high)
         self._always = self._always.better(_Bound(min(cut, proved(self.program, price, low, high)), price))
         beyond = np.where(low < -far, -np.inf, low), np.where(high > far, np.inf, high)
         if not (np.isinf(beyond[0]) | np.isinf(beyond[1])).any() or self._gap(self._always.value) <= self.tol:
             return
-        if (made := closed(self.program, price, *beyond)) is not None:
-            value = proved(self.program, made.price, low, high, made.slack, made.zero)
-            self._always = self._always.better(_Bound(min(cut, value), made.price))
+        if (corrected := closed(self.program, price, *beyond)) is not None:
+            value = proved(self.program, corrected.price, low, high, corrected.slack, corrected.zero)
+            self._always = self._always.better(_Bound(min(cut, value), corrected.price))
         if open_.any() and self._gap(self._always.value) > self.tol:
             box = np.where(np.isinf(low), -far, low), np.where(np.isinf(high), far, high)
             value = min(cut, proved(self.program, price, *box))
@@ -158,7 +185,7 @@ class Best:
 
 
 def below(program: LinearProgram, value: float) -> LinearProgram:
-    """The LP with a row more: no point that is worse than one that is known."""
+    """The LP with a further row: the value is at most ``value``, with rounding error."""
     if math.isinf(value):
         return program
     matrix = csr_array(vstack([program.A, csr_array(program.c[None])], format="csr"))
@@ -173,8 +200,8 @@ def needed(program: LinearProgram) -> float:
     largest = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         for side in (program.row_lower, program.row_upper):
-            own = np.abs(side[rows] / program.A.data)
-            largest = max(largest, own[np.isfinite(own)].max(initial=0.0))
+            ratio = np.abs(side[rows] / program.A.data)
+            largest = max(largest, ratio[np.isfinite(ratio)].max(initial=0.0))
     for side in (program.lower, program.upper):
         largest = max(largest, np.abs(side[np.isfinite(side)]).max(initial=0.0))
     return largest or 1.0

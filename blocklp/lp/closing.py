@@ -1,11 +1,12 @@
-r"""Prices changed by so little that reduced costs pay for no open side of a variable: the bound then assumes nothing.
+r"""Correction of prices for a bound without assumptions on variables that lack bounds.
 
-A variable without an upper bound costs the bound everything unless its reduced cost is at least zero, and one without any unless it
-is zero exactly.  At the optimum many are zero, and rounding decides.  So prices move by the least squares that make reduced costs
-of the first kind a little positive.  For the second kind no prices in floating point need exist, but real ones do, near those at
-hand: with a matrix G that nearly inverts the columns F of free variables, :math:`|I - A_F^\top G| \le \rho < 1` in the
-maximum norm, :math:`d = G z` solves :math:`A_F^\top d = r_F` for a z with :math:`|z| \le |r_F| / (1 - \rho)`.  The bound is then the
-least one over all prices that near (after Jansson 2004, Rigorous lower and upper bounds in linear programming).
+A variable without an upper bound costs the bound everything unless its reduced cost is at least zero, and one
+without any unless it is zero exactly.  At the optimum many are zero, and rounding decides.  So prices move by
+the least squares that make reduced costs of the first kind a little positive.  For the second kind no prices
+in floating point need exist, but real ones do, near those at hand: with a matrix G that nearly inverts the
+columns F of free variables, :math:`|I - A_F^\top G| \le \rho < 1` in the maximum norm, :math:`d = G z` solves
+:math:`A_F^\top d = r_F` for a z with :math:`|z| \le |r_F| / (1 - \rho)`.  The bound is then the least one
+over all prices that near (after Jansson 2004, Rigorous lower and upper bounds in linear programming).
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from scipy.sparse.linalg import splu
 
 from blocklp.linear_program import Array, LinearProgram
 from blocklp.lp.judge import EPS, of_sides, proved, reduced_costs
+from blocklp.lp.newton import symmetric_factor
 
 ROUNDS = 6
 """Corrections; each may spoil other columns, which the next one takes too."""
 
 MARGIN = 1e-10
-"""What reduced costs become, relative to their terms."""
+"""Reduced costs after a correction, relative to their terms."""
 
 TRACE = 1e-9
-"""Part of the largest price up to which one counts as zero: its row stays out, since its sign may not change."""
+"""Part of the largest price up to which one counts as zero and stays, since its sign must not change."""
 
 RIDGE = 1e-12
-"""What is added to the diagonal of the normal equations, relative to it."""
+"""Multiple of the identity in the normal equations, relative to the largest entry of the diagonal."""
 
 LARGEST = 2000
-"""Free variables up to which the inverse is written out."""
+"""Most free variables for which the inverse is formed."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,26 @@ class Closed:
 
 
 def proved_closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> tuple[float, Array]:
-    """The best bound of prices as they are and changed, without assumptions; and those."""
-    value, changed = proved(program, price, lower, upper), closed(program, of_sides(program, price), lower, upper)
+    """The better bound of prices as given and corrected, without assumptions.
+
+    Parameters
+    ----------
+    program : LinearProgram
+        An LP of minimisation.
+    price : ndarray
+        ``(rows,)``.
+    lower, upper : ndarray
+        ``(variables,)``: bounds of the variables, infinite where a side is open.
+
+    Returns
+    -------
+    value : float
+        The bound.
+    price : ndarray
+        ``(rows,)``: the prices that prove it.
+    """
+    value = proved(program, price, lower, upper)
+    changed = closed(program, of_sides(program, price), lower, upper)
     if changed is not None:
         better = proved(program, changed.price, lower, upper, changed.slack, changed.zero)
         if better > value:
@@ -64,42 +84,48 @@ def proved_closed(program: LinearProgram, price: Array, lower: Array, upper: Arr
 
 
 def closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> Closed | None:
-    """Change prices of an LP of minimisation so that no open side is paid for; None where that does not succeed.
+    """Correct prices until no reduced cost has the sign of an open side.
 
     Parameters
     ----------
     program : LinearProgram
-        The LP.
+        An LP of minimisation.
     price : ndarray
         ``(rows,)``, zero for sides that rows do not have.
     lower, upper : ndarray
-        ``(variables,)``: what is known of the variables, infinite where a side is open.
+        ``(variables,)``: bounds of the variables, infinite where a side is open.
+
+    Returns
+    -------
+    Closed or None
+        None where that does not succeed.
     """
     below, above, matrix = np.isinf(lower), np.isinf(upper), csc_array(program.A)
-    sign = np.where(above, 1.0, -1.0)  # which reduced costs must have where they are not free
-    reduced, doubt = reduced_costs(program, price, below | above)
-    zero, basis = _free(program, matrix, below, above, (below | above) & (sign * reduced < doubt))
-    moving = np.flatnonzero(
-        np.isfinite(program.row_lower) & np.isfinite(program.row_upper) | (np.abs(price) > TRACE * np.abs(price).max(initial=0.0))
-    )
+    sign = np.where(above, 1.0, -1.0)  # of reduced costs of variables with one open side
+    reduced, error = reduced_costs(program, price, below | above)
+    zero, basis = _free(program, matrix, below, above, (below | above) & (sign * reduced < error))
+    two_sided = np.isfinite(program.row_lower) & np.isfinite(program.row_upper)
+    moving = np.flatnonzero(two_sided | (np.abs(price) > TRACE * np.abs(price).max(initial=0.0)))
     largest = abs(program.A).max(axis=1).toarray().ravel()[moving]
     weight = 1 / np.where(largest > 0, largest, 1.0) ** 2
-    taken = basis
+    corrected = basis
+    count = np.maximum(1, np.diff(matrix.indptr))
     for _ in range(ROUNDS):
-        margin = MARGIN / EPS * np.maximum(doubt, EPS * np.abs(program.c)) / np.maximum(1, np.diff(matrix.indptr))
-        wrong = (below | above) & ~zero & (sign * reduced < np.where(basis.any(), margin / 2, doubt))
-        if not wrong.any() and (np.abs(reduced[basis]) <= 4 * doubt[basis]).all():
+        margin = MARGIN / EPS * np.maximum(error, EPS * np.abs(program.c)) / count
+        wrong = (below | above) & ~zero & (sign * reduced < np.where(basis.any(), margin / 2, error))
+        if not wrong.any() and (np.abs(reduced[basis]) <= 4 * error[basis]).all():
             break
-        taken = taken | wrong
-        missing = (reduced - np.where(zero, 0.0, sign * margin))[taken]
-        moved = _least(csc_array(matrix[:, np.flatnonzero(taken)][moving]), weight, missing)
-        if moved is None:
+        corrected = corrected | wrong
+        missing = (reduced - np.where(zero, 0.0, sign * margin))[corrected]
+        change = _least(csc_array(matrix[:, np.flatnonzero(corrected)][moving]), weight, missing)
+        if change is None:
             return None
         price = price.copy()
-        price[moving] += moved
+        price[moving] += change
         price = of_sides(program, price)
-        reduced, doubt = reduced_costs(program, price, below | above)
-    slack = _slack(csc_array(matrix[:, np.flatnonzero(basis)][moving]), weight, np.abs(reduced[basis]) + doubt[basis])
+        reduced, error = reduced_costs(program, price, below | above)
+    residual = np.abs(reduced[basis]) + error[basis]
+    slack = _slack(csc_array(matrix[:, np.flatnonzero(basis)][moving]), weight, residual)
     if slack is None:
         return None
     whole = np.zeros_like(price)
@@ -108,46 +134,53 @@ def closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> 
 
 
 def _free(
-    program: LinearProgram, matrix: csc_array, below: NDArray[np.bool_], above: NDArray[np.bool_], wrong: NDArray[np.bool_]
+    program: LinearProgram,
+    matrix: csc_array,
+    below: NDArray[np.bool_],
+    above: NDArray[np.bool_],
+    wrong: NDArray[np.bool_],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which reduced costs must be zero, and of which of them the others then are.
+    """Masks of the reduced costs that must be zero, and of those of them that make the others zero.
 
-    Those are of free variables and of two columns that are the negatives of each other, where one has the ``wrong`` sign: a free
-    variable in two parts.
+    Those are of free variables and of two columns that are the negatives of each other, where one has the
+    ``wrong`` sign: a free variable in two parts.
     """
     zero, basis, seen = below & above, below & above, dict[tuple[bytes, ...], int]()
     for j in np.flatnonzero((below ^ above) & wrong.any()):
-        own = slice(matrix.indptr[j], matrix.indptr[j + 1])
-        where, entries = matrix.indices[own].tobytes(), np.append(matrix.data[own], program.c[j]) + 0.0
-        other = seen.pop((where, (0.0 - entries).tobytes()), None)
+        column = slice(matrix.indptr[j], matrix.indptr[j + 1])
+        rows, entries = matrix.indices[column].tobytes(), np.append(matrix.data[column], program.c[j]) + 0.0
+        other = seen.pop((rows, (0.0 - entries).tobytes()), None)
         if other is None or not (wrong[j] or wrong[other]):
-            seen[where, entries.tobytes()] = int(j)
+            seen[rows, entries.tobytes()] = int(j)
         else:
             zero[j] = zero[other] = basis[j] = True
     return zero, basis
 
 
 def _normal(part: csc_array, weight: Array) -> csc_array:
-    """The matrix of the normal equations."""
+    """The regularised matrix of the normal equations."""
     normal = csc_array(part.T @ (diags_array(weight) @ part))
-    return csc_array(normal + RIDGE * float(normal.diagonal().max(initial=0.0) or 1.0) * eye_array(normal.shape[0]))
+    ridge = RIDGE * float(normal.diagonal().max(initial=0.0) or 1.0)
+    return csc_array(normal + ridge * eye_array(normal.shape[0]))
 
 
 def _least(part: csc_array, weight: Array, missing: Array) -> Array | None:
-    """The least change of prices that changes reduced costs by as much; None where there is none."""
-    normal = _normal(part, weight)
+    """The least change of prices that changes reduced costs by ``missing``; None where there is none."""
     try:
-        solve = splu(normal, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}).solve
+        solve = symmetric_factor(_normal(part, weight)).solve
     except RuntimeError:  # singular
         return None
-    moved = np.zeros(part.shape[0])
+    change = np.zeros(part.shape[0])
     for _ in range(3):
-        moved = moved + weight * (part @ solve(missing - part.T @ moved))
-    return moved if np.isfinite(moved).all() else None
+        change = change + weight * (part @ solve(missing - part.T @ change))
+    return change if np.isfinite(change).all() else None
 
 
 def _slack(part: csc_array, weight: Array, residual: Array) -> Array | None:
-    """How far from prices others are at most that leave no residual ``(free variables,)``; None where they may not exist."""
+    """Largest distance ``(rows,)`` to prices without residual; None where there may be none.
+
+    Residuals of the given prices are ``(free variables,)``.
+    """
     rows, count = part.shape
     if not count:
         return np.zeros(rows)
@@ -164,4 +197,5 @@ def _slack(part: csc_array, weight: Array, residual: Array) -> Array | None:
     rho = float(size.sum(1).max()) * (1 + count * EPS)
     if not rho < 0.5:
         return None
-    return np.asarray(np.abs(inverse).sum(1) * (float(residual.max()) / (1 - rho)) * (1 + 4 * (count + 4) * EPS))
+    rounded_up = 1 + 4 * (count + 4) * EPS
+    return np.asarray(np.abs(inverse).sum(1) * (float(residual.max()) / (1 - rho)) * rounded_up)

@@ -1,4 +1,4 @@
-"""The solver of linear programs as CVXPY wants it; :func:`blocklp.CVXPY` gives it, so that only who asks for it needs CVXPY."""
+"""The solver of linear programs in CVXPY's interface; :func:`blocklp.CVXPY` returns it."""
 
 from __future__ import annotations
 
@@ -21,43 +21,67 @@ OPTIONS = ("tol", "time_limit", "passes", "presolve")
 STATUSES = {Status.OPTIMAL: s.OPTIMAL, Status.INFEASIBLE: s.INFEASIBLE, Status.UNBOUNDED: s.UNBOUNDED}
 
 LIMITS = (Status.TIME_LIMIT, Status.PASS_LIMIT, Status.INTERRUPTED)
-"""Statuses after which a point that is known is CVXPY's ``user_limit``; after others it is ``optimal_inaccurate``."""
+"""Statuses that are CVXPY's ``user_limit`` where there is a point; others are ``optimal_inaccurate``."""
 
 
 class LinearProgramSolver(ConicSolver):
     """A solver of linear programs for CVXPY.
 
-    Bounds of variables come as rows: those that CVXPY 1.9 infers for variables of its own are wrong where 0 meets infinity (all zero
-    for the parts of a quantile loss), and solvers that take bounds call such problems infeasible.
+    Bounds of variables come as rows: those that CVXPY 1.9 infers for variables of its own are wrong where 0
+    meets infinity (all zero for the parts of a quantile loss), and solvers that take bounds call such
+    problems infeasible.
     """
 
     BOUNDED_VARIABLES = False
 
     def __eq__(self, other: object) -> bool:
-        """All are one, so that CVXPY keeps what it compiled, and the last answer, where a solve asks for a new one."""
+        """All objects are equal, so that CVXPY keeps compiled problem and last answer between solves."""
         return isinstance(other, LinearProgramSolver)
 
     def __hash__(self) -> int:
-        """That of the name."""
+        """The hash of the name, as all objects are equal."""
         return hash(self.name())
 
     def name(self) -> str:
-        """As problems call it."""
+        """The solver's name in CVXPY."""
         return "BLOCKLP"
 
     def import_solver(self) -> None:
-        """Nothing more is needed."""
+        """Import nothing: CVXPY calls this to see whether the solver is installed."""
 
     def cite(self, data: dict[str, Any]) -> str:
-        """Where the method is from."""
+        """The source of the method."""
         return "H. Lu and J. Yang (2024), Restarted Halpern PDHG for linear programming."
 
     def solve_via_data(
-        self, data: dict[str, Any], warm_start: bool, verbose: bool, solver_opts: dict[str, Any], solver_cache: Any = None
+        self,
+        data: dict[str, Any],
+        warm_start: bool,
+        verbose: bool,
+        solver_opts: dict[str, Any],
+        solver_cache: Any = None,
     ) -> LinearSolution:
         """Solve min c x with A x + s = b, s zero or nonnegative, as CVXPY states it.
 
-        With ``warm_start``, CVXPY's default, a problem of the same shape as the one solved last goes on from its answer.
+        Parameters
+        ----------
+        data : dict
+            CVXPY's problem data: c ``(variables,)``, A ``(rows, variables)`` sparse, b ``(rows,)``, and the
+            numbers of rows of each cone.
+        warm_start : bool
+            Whether to start from the last answer in the cache, where that has the shape of the problem.
+        verbose : bool
+            Not used.
+        solver_opts : dict
+            Options of :func:`blocklp.solve_linear_program`: ``tol`` (1e-6 by default), ``time_limit``,
+            ``passes`` and ``presolve``.
+        solver_cache : dict, optional
+            CVXPY's cache of answers by solver, in which this one is stored.
+
+        Returns
+        -------
+        LinearSolution
+            The answer, which :meth:`invert` translates.
 
         Raises
         ------
@@ -65,31 +89,34 @@ class LinearProgramSolver(ConicSolver):
             If there is no such option.
         """
         if unknown := set(solver_opts) - set(OPTIONS):
-            raise OptionError(f"unknown options {', '.join(map(repr, sorted(unknown)))}; there are {', '.join(OPTIONS)}")
+            names = ", ".join(map(repr, sorted(unknown)))
+            raise OptionError(f"unknown options {names}; there are {', '.join(OPTIONS)}")
         cost, right = (np.asarray(data[key], dtype=np.float64).ravel() for key in (s.C, s.B))
         below = np.where(np.arange(len(right)) < data[self.DIMS].zero, right, -np.inf)
         free = np.full(len(cost), np.inf)
         program = LinearProgram(cost, csr_array(data[s.A]), below, right, -free, free)
         last = solver_cache.get(self.name()) if warm_start and solver_cache is not None else None
         fits = isinstance(last, LinearSolution) and (len(last.row_price), len(last.x)) == program.A.shape
-        found = solve_linear_program(program, warm_start=last if fits else None, **({"tol": 1e-6} | solver_opts))
+        options = {"tol": 1e-6} | solver_opts
+        solution = solve_linear_program(program, warm_start=last if fits else None, **options)
         if solver_cache is not None:
-            solver_cache[self.name()] = found
-        return found
+            solver_cache[self.name()] = solution
+        return solution
 
     def invert(self, solution: LinearSolution, inverse_data: dict[str, Any]) -> Any:
-        """Give the answer back in the problem's own variables and constraints."""
-        known = math.isfinite(solution.primal)
+        """Translate an answer to the variables and constraints of CVXPY's problem."""
+        has_point = math.isfinite(solution.primal)
         other = s.USER_LIMIT if solution.status in LIMITS else s.OPTIMAL_INACCURATE
-        status = STATUSES.get(solution.status, other if known else s.SOLVER_ERROR)
+        status = STATUSES.get(solution.status, other if has_point else s.SOLVER_ERROR)
         equal = inverse_data[self.DIMS].zero
-        found = {
+        answer = {
             "status": status,
             "value": solution.primal,
             "primal": solution.x,
             "eq_dual": -solution.row_price[:equal],
             "ineq_dual": -solution.row_price[equal:],
         }
-        made: Solution = super().invert(found, inverse_data)  # type: ignore[no-untyped-call]
-        made.attr.update({s.NUM_ITERS: solution.passes, s.SOLVE_TIME: solution.seconds, s.EXTRA_STATS: solution})
-        return made
+        result: Solution = super().invert(answer, inverse_data)  # type: ignore[no-untyped-call]
+        result.attr[s.NUM_ITERS], result.attr[s.SOLVE_TIME] = solution.passes, solution.seconds
+        result.attr[s.EXTRA_STATS] = solution
+        return result

@@ -23,19 +23,26 @@ SAME = 1e-9
 """Relative difference up to which a row of a type is the row of the problem."""
 
 
-def from_cvxpy(problem: Any, blocks: Mapping[Any, BlockType] | None = None, *, reach: float | None = None) -> Model:
+def from_cvxpy(
+    problem: Any,
+    blocks: Mapping[Any, BlockType] | None = None,
+    *,
+    reach: float | None = None,
+) -> Model:
     """Turn a linear program of CVXPY into a model.
 
-    Constraints on one variable alone become its bounds; the others rows, named by their place among the problem's constraints
-    (``constraint_0``), and those that CVXPY adds for its own variables ``auxiliary_0`` and so on.  Variables keep name and shape.
+    Constraints on one variable alone become its bounds; the others rows, named by their place among the
+    problem's constraints (``constraint_0``), and those that CVXPY adds for its own variables ``auxiliary_0``
+    and so on.  Variables keep name and shape.
 
     Parameters
     ----------
     problem : cvxpy.Problem
-        A linear program; parameters have the values that they have.
+        A linear program; parameters are replaced by their values.
     blocks : mapping, optional
-        Constraints of the problem to block types that state their rows: these become blocks of the type, one for each row of the
-        constraint, or as many consecutive rows as the type states, over the variables with entries in the model's order.
+        Constraints of the problem to block types that state their rows: these become blocks of the type, one
+        for each row of the constraint, or as many consecutive rows as the type states, over the variables
+        with entries in the model's order.
     reach : float, optional
         Bound for the magnitudes of variables that neither bounds nor rows bound.  Models need finite bounds.
 
@@ -49,13 +56,14 @@ def from_cvxpy(problem: Any, blocks: Mapping[Any, BlockType] | None = None, *, r
     MissingDependencyError
         If cvxpy is not installed.
     ModelError
-        If the problem is no LP, a constraint is none of its, a type states other rows or bounds than the problem has, or a variable
-        has no bounds and there is no ``reach``.
+        If the problem is no LP, a constraint is none of its, a type states other rows or bounds than the
+        problem has, or a variable has no bounds and there is no ``reach``.
     """
     try:
         import cvxpy
     except ImportError as error:
-        raise MissingDependencyError(f"blocklp.from_cvxpy needs the package cvxpy: {install('cvxpy')}") from error
+        package = f"the package cvxpy: {install('cvxpy')}"
+        raise MissingDependencyError(f"blocklp.from_cvxpy needs {package}") from error
     of_type(problem, cvxpy.Problem, "problem", "a problem of CVXPY", ModelError)
     of_type(blocks, Mapping | None, "blocks", "a dict of constraints to block types", ModelError)
     try:
@@ -69,12 +77,12 @@ def from_cvxpy(problem: Any, blocks: Mapping[Any, BlockType] | None = None, *, r
     constant = float(np.asarray(stated.apply_parameters()[1]).ravel()[-1])
     order, shapes = _order(stated)
     program, groups = _program(data, stated, order, constant)
-    low, high = _closed(program, shapes, reach)
+    low, high = _finite_bounds(program, shapes, reach)
     model, first = Model(), 0
     for name, shape in shapes:
         size = int(np.prod(shape, dtype=int))
-        own = slice(first, first + size)
-        model.variable(name, shape, lower=torch.from_numpy(low[own]).reshape(shape), upper=torch.from_numpy(high[own]).reshape(shape))
+        lower, upper = (torch.from_numpy(side[first : first + size]).reshape(shape) for side in (low, high))
+        model.variable(name, shape, lower=lower, upper=upper)
         first += size
     everything, extra = View(model, "variables", torch.arange(first)), 0
     for number, rows in groups:
@@ -84,7 +92,8 @@ def from_cvxpy(problem: Any, blocks: Mapping[Any, BlockType] | None = None, *, r
             scope = _scope(program, rows, tagged[number], name, low, high)
             model.add(tagged[number], scope=View(model, name, torch.from_numpy(scope)), name=name)
         elif len(rows):
-            model.add_rows(program.A[rows], everything, program.row_lower[rows], program.row_upper[rows], name=name)
+            least, most = program.row_lower[rows], program.row_upper[rows]
+            model.add_rows(program.A[rows], everything, least, most, name=name)
     sign = -1.0 if isinstance(problem.objective, cvxpy.Maximize) else 1.0
     value = (everything * torch.from_numpy(sign * program.c)).sum() + sign * program.offset
     (model.maximize if sign < 0 else model.minimize)(value)
@@ -92,13 +101,16 @@ def from_cvxpy(problem: Any, blocks: Mapping[Any, BlockType] | None = None, *, r
 
 
 def _order(stated: Any) -> tuple[NDArray[np.int64], list[tuple[str, tuple[int, ...]]]]:
-    """Of every variable of a model, row by row, its column of CVXPY, which goes column by column; and names and shapes."""
-    columns, shapes, taken = [], [], set[str]()
+    """CVXPY's columns in the order of a model's variables, and the names and shapes of these.
+
+    A model numbers the entries of a matrix row by row, CVXPY column by column.
+    """
+    columns, shapes, used = [], [], set[str]()
     for variable in stated.variables:
-        own = np.arange(variable.size).reshape(variable.shape, order="F").ravel()
-        columns.append(stated.var_id_to_col[variable.id] + own)
-        name = variable.name() if variable.name() not in taken else f"{variable.name()}_{variable.id}"
-        taken.add(name)
+        places = np.arange(variable.size).reshape(variable.shape, order="F").ravel()
+        columns.append(stated.var_id_to_col[variable.id] + places)
+        name = variable.name() if variable.name() not in used else f"{variable.name()}_{variable.id}"
+        used.add(name)
         shapes.append((name, tuple(variable.shape)))
     return np.concatenate(columns).astype(np.int64), shapes
 
@@ -106,7 +118,7 @@ def _order(stated: Any) -> tuple[NDArray[np.int64], list[tuple[str, tuple[int, .
 def _program(
     data: dict[str, Any], stated: Any, order: NDArray[np.int64], constant: float
 ) -> tuple[LinearProgram, list[tuple[int, NDArray[np.int64]]]]:
-    """The LP in the model's order, rows of one entry made bounds; and of every constraint of CVXPY the rows that are left."""
+    """The LP in the model's order, and the rows of CVXPY's constraints; rows of one entry become bounds."""
     matrix, right = csr_array(data["A"])[:, order], np.asarray(data["b"], dtype=np.float64).ravel()
     matrix.eliminate_zeros()
     equal = np.arange(len(right)) < data["dims"].zero
@@ -125,29 +137,47 @@ def _program(
     return LinearProgram(cost, matrix, np.where(equal, right, -np.inf), right, lower, upper, constant), groups
 
 
-def _closed(program: LinearProgram, shapes: list[tuple[str, tuple[int, ...]]], reach: float | None) -> tuple[Array, Array]:
-    """Finite bounds of all variables."""
+def _finite_bounds(
+    program: LinearProgram,
+    shapes: list[tuple[str, tuple[int, ...]]],
+    reach: float | None,
+) -> tuple[Array, Array]:
+    """Finite bounds of all variables, ``(variables,)`` each."""
     low, high = implied_bounds(program)
     open_ = np.isinf(low) | np.isinf(high)
     if open_.any() and reach is None:
         ends = np.cumsum([int(np.prod(shape, dtype=int)) for _, shape in shapes])
-        names = dict.fromkeys(shapes[int(np.searchsorted(ends, j, side="right"))][0] for j in np.flatnonzero(open_))
-        raise ModelError(f"variables {', '.join(map(repr, names))} have no finite bounds; give them some, or reach= for all such")
+        numbers = np.searchsorted(ends, np.flatnonzero(open_), side="right").tolist()
+        names = ", ".join(map(repr, dict.fromkeys(shapes[k][0] for k in numbers)))
+        raise ModelError(f"variables {names} have no finite bounds; give them some, or reach= for all such")
     far = 0.0 if reach is None else real(reach, "reach")
-    return np.where(np.isinf(low), np.minimum(-far, high), low), np.where(np.isinf(high), np.maximum(far, low), high)
+    lower = np.where(np.isinf(low), np.minimum(-far, high), low)
+    return lower, np.where(np.isinf(high), np.maximum(far, low), high)
 
 
-def _scope(program: LinearProgram, rows: NDArray[np.int64], kind: BlockType, name: str, low: Array, high: Array) -> NDArray[np.int64]:
-    """The variables ``(blocks, dim)`` of a constraint as blocks of a type, which must state its rows and no tighter bounds."""
+def _scope(
+    program: LinearProgram,
+    rows: NDArray[np.int64],
+    kind: BlockType,
+    name: str,
+    low: Array,
+    high: Array,
+) -> NDArray[np.int64]:
+    """The variables ``(blocks, dim)`` of a constraint as blocks of a type.
+
+    The type must state the rows of the constraint, and no tighter bounds.
+    """
     of_type(kind, BlockType, f"the type of {name}", "a block type", ModelError)
     stated = kind.constraints()
     count = 0 if stated is None else stated.matrix.shape[2]
+    rule = "tag it with another type"
     if stated is None or not count or not len(rows) or len(rows) % count:
-        raise ModelError(f"{name} has {len(rows)} rows, and its type {kind.name} states {count} a block; tag it with another type")
-    parts = [np.unique(program.A[own].indices) for own in rows.reshape(-1, count)]
+        raise ModelError(f"{name} has {len(rows)} rows, its type {kind.name} states {count} a block; {rule}")
+    parts = [np.unique(program.A[block].indices) for block in rows.reshape(-1, count)]
     if any(len(part) != kind.dim for part in parts):
         sizes = ", ".join(map(str, sorted({len(part) for part in parts})))
-        raise ModelError(f"blocks of {name} have {sizes} variables, its type {kind.name} has {kind.dim}; tag it with another type")
+        have = f"blocks of {name} have {sizes} variables"
+        raise ModelError(f"{have}, its type {kind.name} has {kind.dim}; {rule}")
     scope = np.stack(parts)
     matrix, least, most = block_rows(stated, scope, len(program.c), 0)
     theirs = _rows(program.A[rows], program.row_lower[rows], program.row_upper[rows])
@@ -156,10 +186,11 @@ def _scope(program: LinearProgram, rows: NDArray[np.int64], kind: BlockType, nam
         if len(columns) == 1:
             j, slack = columns[0], SAME * max(1.0, abs(low[columns[0]]), abs(high[columns[0]]))
             if low[j] < below / entries[0] - slack or high[j] > above / entries[0] + slack:
-                raise ModelError(f"type {kind.name} of {name} bounds variables more than the problem does; tag it with another type")
+                what = f"type {kind.name} of {name}"
+                raise ModelError(f"{what} bounds variables more than the problem does; {rule}")
     left = [row for row in ours if len(row[0]) > 1]
-    if len(left) != len(theirs) or not all(_alike(a, b) for a, b in zip(left, theirs, strict=True)):
-        raise ModelError(f"type {kind.name} states other rows than {name} has; tag it with another type")
+    if len(left) != len(theirs) or not all(_equal(a, b) for a, b in zip(left, theirs, strict=True)):
+        raise ModelError(f"type {kind.name} states other rows than {name} has; {rule}")
     return scope
 
 
@@ -167,20 +198,20 @@ Row = tuple[NDArray[np.int64], Array, float, float]
 
 
 def _rows(matrix: csr_array, lower: Array, upper: Array) -> list[Row]:
-    """Columns, entries and sides of every row that has any, over its first entry."""
-    made = []
+    """Columns, entries and sides of every nonempty row, divided by its first entry."""
+    normalised = []
     matrix = csr_array(matrix)
     matrix.sort_indices()
     for i in np.flatnonzero(np.diff(matrix.indptr)):
-        own = slice(matrix.indptr[i], matrix.indptr[i + 1])
-        unit = matrix.data[own][0]
+        row = slice(matrix.indptr[i], matrix.indptr[i + 1])
+        unit = matrix.data[row][0]
         ends = sorted((lower[i] / unit, upper[i] / unit))
-        made.append((matrix.indices[own], matrix.data[own] / unit, ends[0], ends[1]))
-    return made
+        normalised.append((matrix.indices[row], matrix.data[row] / unit, ends[0], ends[1]))
+    return normalised
 
 
-def _alike(a: Row, b: Row) -> bool:
-    """Whether two rows are the same, within rounding."""
+def _equal(a: Row, b: Row) -> bool:
+    """Whether two rows are equal within rounding."""
     if not np.array_equal(a[0], b[0]):
         return False
     ours, theirs = (np.append(row[1], row[2:]) for row in (a, b))

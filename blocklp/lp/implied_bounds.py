@@ -1,11 +1,12 @@
 r"""Bounds of variables that the rows of an LP imply: finite ones for as many variables as possible.
 
-A row :math:`\sum_j a_j x_j \le u` bounds each of its variables by what the bounds of the others leave it (activity propagation;
-Brearley, Mitra and Williams 1975),
+A row :math:`\sum_j a_j x_j \le u` bounds each of its variables by the activity that the others must have
+(activity propagation; Brearley, Mitra and Williams 1975),
 
 .. math:: a_k x_k \; \le \; u - \sum_{j \ne k} \min(a_j lo_j, a_j hi_j),
 
-and a bound that was found may help other rows.  Rounding is charged, so that every feasible point satisfies the bounds.
+and a bound that was found may help other rows.  Rounding is charged, so that every feasible point satisfies
+the bounds.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ def implied_bounds(program: LinearProgram, deadline: Deadline | None = None) -> 
     program : LinearProgram
         The LP.
     deadline : Deadline, optional
-        When to stop with what is found.
+        When to stop with the bounds so far.
 
     Returns
     -------
     lower, upper : ndarray
-        ``(variables,)`` float64; finite sides are those given.  A lower bound above its upper one proves the LP infeasible.
+        ``(variables,)`` float64; finite sides are those given.  A lower bound above its upper one proves the
+        LP infeasible.
     """
     matrix = program.A.copy()
     matrix.eliminate_zeros()
-    entries = _Entries(matrix.data, np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices)
-    turned = _Entries(-entries.entry, entries.row, entries.column)  # lower sides are upper sides of the negative
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    entries = _Entries(matrix.data, rows, matrix.indices)
+    negated = _Entries(-entries.entry, rows, entries.column)  # lower sides are upper sides of the negative
     low, high = program.lower.copy(), program.upper.copy()
     for _ in range(ROUNDS):
         missing = int(np.isinf(low).sum() + np.isinf(high).sum())
         if not missing or (deadline is not None and deadline.over()):
             break
-        (below, above), (also_below, also_above) = (
-            entries.limits(low, high, program.row_upper),
-            turned.limits(low, high, -program.row_lower),
-        )
+        below, above = entries.limits(low, high, program.row_upper)
+        also_below, also_above = negated.limits(low, high, -program.row_lower)
         low = np.where(np.isinf(low), np.maximum(below, also_below), low)
         high = np.where(np.isinf(high), np.minimum(above, also_above), high)
         if np.isinf(low).sum() + np.isinf(high).sum() == missing:
@@ -63,23 +64,35 @@ class _Entries:
         self.entry, self.row, self.column = entry, row, column
 
     def limits(self, low: Array, high: Array, side: Array) -> tuple[Array, Array]:
-        """What rows with these upper sides imply: lower and upper bounds of all variables, infinite for none."""
+        """Bounds of the variables that rows with upper sides imply.
+
+        Parameters
+        ----------
+        low, high : ndarray
+            ``(variables,)``: the bounds so far.
+        side : ndarray
+            ``(rows,)``: upper sides, infinite for none.
+
+        Returns
+        -------
+        lower, upper : ndarray
+            ``(variables,)``, infinite for none.
+        """
         positive = self.entry > 0
         least = self.entry * np.where(positive, low[self.column], high[self.column])
         open_ = np.isinf(least)
         finite = np.where(open_, 0.0, least)
         count = len(side)
-        total, size, terms, opens = (
-            np.bincount(self.row, weights, count)[self.row] for weights in (finite, np.abs(finite), np.ones_like(finite), open_)
-        )
-        known = (opens - open_ == 0) & np.isfinite(side[self.row])
+        summands = (finite, np.abs(finite), np.ones_like(finite), open_)
+        total, size, terms, opens = (np.bincount(self.row, part, count)[self.row] for part in summands)
+        bounded = (opens - open_ == 0) & np.isfinite(side[self.row])
         with np.errstate(invalid="ignore", over="ignore"):
             room = side[self.row] - (total - finite)
             room += EPS * (terms + 4) * (2 * size + np.abs(side[self.row]))
             limit = room / self.entry
             limit += np.where(positive, 1, -1) * 4 * EPS * np.abs(limit)
         below, above = np.full(len(low), -np.inf), np.full(len(low), np.inf)
-        up, down = known & positive & np.isfinite(limit), known & ~positive & np.isfinite(limit)
+        up, down = bounded & positive & np.isfinite(limit), bounded & ~positive & np.isfinite(limit)
         np.minimum.at(above, self.column[up], limit[up])
         np.maximum.at(below, self.column[down], limit[down])
         return below, above

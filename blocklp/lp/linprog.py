@@ -23,7 +23,7 @@ NAMED = {"tol": 1e-6, "time_limit": math.inf, "maxiter": 10_000_000, "presolve":
 """Options and their defaults."""
 
 STATUSES = {
-    Status.OPTIMAL: (0, "Optimization terminated successfully. (value and proved bound agree within the tolerance)"),
+    Status.OPTIMAL: (0, "Optimization terminated successfully. (value and bound agree within the tolerance)"),
     Status.PASS_LIMIT: (1, "Iteration limit reached. (the bound is valid)"),
     Status.TIME_LIMIT: (1, "Time limit reached. (the bound is valid)"),
     Status.INFEASIBLE: (2, "The problem is infeasible. (rows, bounds or a ray prove it)"),
@@ -45,11 +45,15 @@ def linprog(
     x0: object = None,
     integrality: object = None,
 ) -> OptimizeResult:
-    r"""Minimise :math:`c^\top x` subject to :math:`A_{ub} x \le b_{ub}`, :math:`A_{eq} x = b_{eq}` and bounds.
+    r"""Solve a linear program, or a batch of them, with the signature of :func:`scipy.optimize.linprog`.
 
-    Signature, conventions and result are those of :func:`scipy.optimize.linprog`; see there.  In addition, ``c``, ``b_ub``, ``b_eq``
-    and ``bounds`` may have a leading batch dimension, or not: the LPs are solved together, and all fields of the result have it too,
-    NaN where one LP has no point.  A batch of one is one LP, as SciPy reads it.
+    .. math:: \min \; c^\top x \quad \text{s.t.} \quad
+              A_{ub} x \le b_{ub}, \; A_{eq} x = b_{eq}, \; lo \le x \le hi
+
+    Signature, conventions and result are those of :func:`scipy.optimize.linprog`; see there.  In addition,
+    ``c``, ``b_ub``, ``b_eq`` and ``bounds`` may have a leading batch dimension, or not: the LPs are solved
+    together, and all fields of the result have it too, NaN where one LP has no point.  A batch of one is one
+    LP, as SciPy reads it.
 
     Parameters
     ----------
@@ -60,13 +64,13 @@ def linprog(
     b_ub, b_eq : array_like, optional
         ``(rows,)`` or ``(batch, rows)``.
     bounds : sequence, optional
-        ``(lower, upper)`` for all variables, or one pair for each, or ``(batch, n, 2)``; None or NaN for no bound.  By default
-        ``(0, None)``.
+        ``(lower, upper)`` for all variables, or one pair for each, or ``(batch, n, 2)``; None or NaN for no
+        bound.  By default ``(0, None)``.
     method : str
         ``"auto"``.
     options : dict, optional
-        ``tol`` (relative gap, 1e-6), ``time_limit`` (seconds), ``maxiter`` (passes and Newton steps), ``presolve`` (by HiGHS) and
-        ``disp`` (whether the message is printed).
+        ``tol`` (relative gap, 1e-6), ``time_limit`` (seconds), ``maxiter`` (passes and Newton steps),
+        ``presolve`` (by HiGHS) and ``disp`` (whether the message is printed).
     x0 : array_like, optional
         Not used, which a warning says.
     callback, integrality
@@ -75,8 +79,9 @@ def linprog(
     Returns
     -------
     OptimizeResult
-        SciPy's fields, ``marginals`` included; ``bound``, below which no feasible value lies, ``gap``, relative, and ``declared``,
-        the numbers of the variables for which the bound assumes that they are within ``reach`` of zero.
+        SciPy's fields, ``marginals`` included; ``bound``, below which no feasible value lies, ``gap``,
+        relative, and ``declared``, the numbers of the variables for which the bound assumes that they are
+        within ``reach`` of zero.
 
     Raises
     ------
@@ -86,16 +91,18 @@ def linprog(
         If an option is unknown or of another kind; also a ``ValueError``.
     """
     if method != "auto":
-        raise OptionError(f"method is {shown(method)}; blocklp.linprog has 'auto', scipy.optimize.linprog has HiGHS's methods")
+        others = "scipy.optimize.linprog has HiGHS's methods"
+        raise OptionError(f"method is {shown(method)}; blocklp.linprog has 'auto', {others}")
     for name, value in (("callback", callback), ("integrality", integrality)):
         if value is not None and not (name == "integrality" and not np.any(np.asarray(value))):
-            raise OptionError(f"{name} is {shown(value)}; linear programs are solved without callbacks and integers")
+            raise OptionError(f"{name} is {shown(value)}; LPs are solved without callbacks and integers")
     if x0 is not None:
-        warnings.warn("x0 is not used: linear programs are solved from the start", OptimizeWarning, stacklevel=2)
+        warnings.warn("x0 is not used: LPs are solved from the start", OptimizeWarning, stacklevel=2)
     of_type(options, Mapping | None, "options", "a dict")
     chosen = NAMED | dict(options or {})
     if unknown := set(chosen) - set(NAMED):
-        raise OptionError(f"unknown options {', '.join(map(repr, sorted(map(str, unknown))))}; there are {', '.join(NAMED)}")
+        names = ", ".join(map(repr, sorted(map(str, unknown))))
+        raise OptionError(f"unknown options {names}; there are {', '.join(NAMED)}")
     disp = flag(chosen.pop("disp"), "disp")
     passes = whole(chosen.pop("maxiter"), "maxiter", 0)
     cost = _vectors(c, "c", _columns(A_ub, A_eq) if np.squeeze(_numbers(c, "c")).ndim != 1 else None)
@@ -109,13 +116,14 @@ def linprog(
         sizes = ", ".join(str(len(part)) for part in parts[:4])
         raise ShapeError(f"c, b_ub, b_eq and bounds are of {sizes} instances; they must agree, or be of one")
     matrix, none = csr_array(vstack([above, equal], format="csr")), np.full(most.shape[1], -np.inf)
+    instances = zip(*(np.broadcast_to(part, (batch, part.shape[1])) for part in parts), strict=True)
     programs = [
-        LinearProgram(own, matrix, np.concatenate([none, same]), np.concatenate([side, same]), low, high)
-        for own, side, same, low, high in zip(*(np.broadcast_to(part, (batch, part.shape[1])) for part in parts), strict=True)
+        LinearProgram(costs, matrix, np.concatenate([none, same]), np.concatenate([side, same]), low, high)
+        for costs, side, same, low, high in instances
     ]
     deadline = Deadline.of(chosen.pop("time_limit"))
-    found = solve_linear_programs(programs, time_limit=deadline, passes=max(1, passes), **chosen)
-    results = [_result(program, own, most.shape[1]) for program, own in zip(programs, found, strict=True)]
+    solutions = solve_linear_programs(programs, time_limit=deadline, passes=max(1, passes), **chosen)
+    results = [_result(lp, solution, most.shape[1]) for lp, solution in zip(programs, solutions, strict=True)]
     if disp:
         for result in results:
             print(result.message)
@@ -123,54 +131,58 @@ def linprog(
 
 
 def _stacked(results: list[OptimizeResult]) -> OptimizeResult:
-    """The results of a batch as one, NaN for what there is not; ``message`` and ``declared`` are lists."""
-    made = OptimizeResult()
+    """The results of a batch as one, NaN for missing values; ``message`` and ``declared`` are lists."""
+    stacked = OptimizeResult()
     for key, value in results[0].items():
-        own = [result[key] for result in results]
+        values = [result[key] for result in results]
         if isinstance(value, OptimizeResult):
-            made[key] = _stacked(own)
+            stacked[key] = _stacked(values)
         elif key in ("message", "declared"):
-            made[key] = own
+            stacked[key] = values
         else:
-            unknown = np.full(np.shape(next((v for v in own if v is not None), np.nan)), np.nan)
-            made[key] = np.stack([unknown if v is None else np.asarray(v) for v in own])
-    return made
+            missing = np.full(np.shape(next((v for v in values if v is not None), np.nan)), np.nan)
+            stacked[key] = np.stack([missing if v is None else np.asarray(v) for v in values])
+    return stacked
 
 
-def _result(program: LinearProgram, found: LinearSolution, above: int) -> OptimizeResult:
-    status, message = STATUSES.get(found.status, (4, f"Numerical difficulties encountered: {found.status.message}"))
-    known = bool(np.isfinite(found.primal))
-    x = found.x if known else None
+def _result(program: LinearProgram, solution: LinearSolution, above: int) -> OptimizeResult:
+    """SciPy's result of a solution, the first ``above`` of whose rows are inequalities."""
+    message = f"Numerical difficulties encountered: {solution.status.message}"
+    status, message = STATUSES.get(solution.status, (4, message))
+    has_point = bool(np.isfinite(solution.primal))
+    x = solution.x if has_point else None
     rest = program.row_upper - program.A @ x if x is not None else None
-    price = found.row_price
+    price = solution.row_price
     reduced = program.c - program.A.T @ price
+    at_lower = np.where(np.isfinite(program.lower), np.maximum(reduced, 0), 0.0)
+    at_upper = np.where(np.isfinite(program.upper), np.minimum(reduced, 0), 0.0)
 
     def part(residual: Array | None, marginals: Array) -> OptimizeResult:
-        return OptimizeResult(residual=residual, marginals=marginals if known else None)
+        return OptimizeResult(residual=residual, marginals=marginals if has_point else None)
 
     return OptimizeResult(
         x=x,
-        fun=found.primal if known else None,
+        fun=solution.primal if has_point else None,
         slack=rest[:above] if rest is not None else None,
         con=rest[above:] if rest is not None else None,
         ineqlin=part(rest[:above] if rest is not None else None, price[:above]),
         eqlin=part(rest[above:] if rest is not None else None, price[above:]),
-        lower=part(x - program.lower if x is not None else None, np.where(np.isfinite(program.lower), np.maximum(reduced, 0), 0.0)),
-        upper=part(program.upper - x if x is not None else None, np.where(np.isfinite(program.upper), np.minimum(reduced, 0), 0.0)),
+        lower=part(x - program.lower if x is not None else None, at_lower),
+        upper=part(program.upper - x if x is not None else None, at_upper),
         success=status == 0,
         status=status,
         message=message,
-        nit=found.passes,
+        nit=solution.passes,
         crossover_nit=0,
-        bound=found.bound,
-        gap=found.gap,
-        declared=found.declared,
-        reach=found.reach,
+        bound=solution.bound,
+        gap=solution.gap,
+        declared=solution.declared,
+        reach=solution.reach,
     )
 
 
 def _columns(*matrices: Any) -> int | None:
-    """Columns of the first matrix that there is, which tell a batch of costs from a column of them."""
+    """Number of columns of the first given matrix, which tells a batch of costs from a column of them."""
     shapes = (m.shape if issparse(m) else np.shape(m) for m in matrices if m is not None)
     return next((shape[1] for shape in shapes if len(shape) == 2), None)
 
@@ -183,7 +195,8 @@ def _numbers(value: object, name: str) -> Array:
         raise ModelError(f"{name} is {shown(value)}; it must hold real numbers") from error
     if not np.isfinite(data).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(data))[0])
-        raise NonFiniteError(f"{name} holds NaN or infinities: {data[where]} at {', '.join(map(str, where))}; give finite numbers")
+        entry = f"{data[where]} at {', '.join(map(str, where))}"
+        raise NonFiniteError(f"{name} holds NaN or infinities: {entry}; give finite numbers")
     return data
 
 
@@ -208,7 +221,8 @@ def _rows(matrix: Any, right: object, n: int, name: str) -> tuple[csr_array, Arr
     try:
         rows = matrix if issparse(matrix) else np.asarray(matrix, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != n:
-            raise ShapeError(f"A_{name} has shape {rows.shape}; it must be (rows, {n}), a column for each entry of c")
+            need = f"(rows, {n}), a column for each entry of c"
+            raise ShapeError(f"A_{name} has shape {rows.shape}; it must be {need}")
         rows = csr_array(coo_array(rows), dtype=np.float64)
     except (TypeError, ValueError) as error:
         if isinstance(error, ShapeError):
@@ -226,7 +240,8 @@ def _bounds(bounds: Any, n: int) -> tuple[Array, Array]:
     if not isinstance(bounds, Sequence | np.ndarray | None) or isinstance(bounds, str):
         raise ShapeError(f"bounds is {shown(bounds)}; {need}")
     try:
-        pairs = np.array((0, None) if bounds is None or len(bounds) == 0 else bounds, dtype=object).astype(np.float64)  # None: NaN
+        given = (0, None) if bounds is None or len(bounds) == 0 else bounds
+        pairs = np.array(given, dtype=object).astype(np.float64)  # None becomes NaN
     except (TypeError, ValueError) as error:
         raise ShapeError(f"bounds is {shown(bounds)}; {need}") from error
     if pairs.shape in ((2,), (2, 1), (1, 2)):
@@ -234,7 +249,8 @@ def _bounds(bounds: Any, n: int) -> tuple[Array, Array]:
     pairs = pairs[None] if pairs.ndim == 2 else pairs
     if pairs.ndim != 3 or pairs.shape[1:] != (n, 2) or not len(pairs):
         raise ShapeError(f"bounds has shape {pairs.shape[pairs.shape[0] == 1 :]}; {need}")
-    lower, upper = (np.where(np.isnan(side), none, side) for side, none in ((pairs[..., 0], -np.inf), (pairs[..., 1], np.inf)))
+    lower = np.where(np.isnan(pairs[..., 0]), -np.inf, pairs[..., 0])
+    upper = np.where(np.isnan(pairs[..., 1]), np.inf, pairs[..., 1])
     if (none := (lower == np.inf) | (upper == -np.inf)).any():
         raise ModelError(f"bounds leave no value for variable {np.argwhere(none)[0, 1]}")
     return lower, upper

@@ -1,20 +1,22 @@
-r"""The proximal point method on an LP, its steps made by a semismooth Newton method: for high accuracy without bounds of variables.
+r"""The proximal point method on an LP, its steps by a semismooth Newton method, to high accuracy.
 
 With activities :math:`s = A x` of the rows, a step from :math:`(x_0, s_0)`
 
-.. math:: \min \; \langle c, x \rangle + \tfrac{1}{2 \sigma} (|x - x_0|^2 + |s - s_0|^2) \quad \text{s.t.} \quad
-          A x = s, \; l \le s \le u, \; lo \le x \le hi
+.. math:: \min \; \langle c, x \rangle + \tfrac{1}{2 \sigma} (|x - x_0|^2 + |s - s_0|^2) \quad
+          \text{s.t.} \quad A x = s, \; l \le s \le u, \; lo \le x \le hi
 
-has the dual of maximising over prices y a concave function that is smooth, with the gradient :math:`s(y) - A x(y)`,
+has the dual of maximising over prices y a smooth concave function with the gradient :math:`s(y) - A x(y)`,
 
-.. math:: x(y) = \mathrm{clip}(x_0 - \sigma (c - A^\top y), lo, hi), \quad s(y) = \mathrm{clip}(s_0 - \sigma y, l, u),
+.. math:: x(y) = \mathrm{clip}(x_0 - \sigma (c - A^\top y), lo, hi), \quad
+          s(y) = \mathrm{clip}(s_0 - \sigma y, l, u),
 
-and the generalised Hessian :math:`-\sigma (A D_x A^\top + D_s)`, where the diagonals mark who is not at a bound.  Newton's
-direction comes from one factor of that, with a multiple of the identity added that falls with the gradient; along it the derivative
-is monotone and needs no product with A, so that the step is found by bisection.  (Rockafellar 1976, Monotone operators and the
-proximal point algorithm; Li, Sun and Toh 2020, An asymptotically superlinearly convergent semismooth Newton augmented Lagrangian
-method for linear programming, from where the inexact steps and the regularisation are.)  On an LP the method ends after finitely
-many steps, with point and prices exact but for rounding.
+and the generalised Hessian :math:`-\sigma (A D_x A^\top + D_s)`, where the diagonals mark who is not at a
+bound.  Newton's direction comes from one factor of that, with a multiple of the identity added that falls
+with the gradient; along it the derivative is monotone and needs no product with A, so that the step is found
+by bisection.  (Rockafellar 1976, Monotone operators and the proximal point algorithm; Li, Sun and Toh 2020,
+An asymptotically superlinearly convergent semismooth Newton augmented Lagrangian method for linear
+programming, from where the inexact steps and the regularisation are.)  On an LP the method ends after
+finitely many steps, with point and prices exact but for rounding.
 """
 
 from __future__ import annotations
@@ -36,37 +38,43 @@ from blocklp.deadline import Deadline
 from blocklp.linear_program import Array, LinearProgram
 
 EXACT, ENDED = 1e-14, 1e-11
-"""Residual, relative to the activities, at which a step is exact, and move over sigma at which the method has ended."""
+"""Residual, relative to activities, at which a step is exact; move over sigma at which the method ends."""
 
 ROUNDED = 1e-12
-"""Residual from which on a step is exact too where the residual no longer halves: what is left is rounding."""
+"""Residual from which on a step is exact too where the residual no longer halves: only rounding is left."""
 
 INEXACT = 1e-3
 """Part of the last move of the points that the residual of a step may be."""
 
 LEAST, MOST, FALLING = 1e-9, 1e-3, 1e-2
-"""Bounds of the multiple of the identity, and part of the length of the gradient that it is."""
+"""Bounds of the multiple of the identity, and its ratio to the length of the gradient."""
 
 QUICK, SLOW = 25, 100
 """Newton steps up to which sigma grows, and at which a proximal step is left as it is and sigma falls."""
 
 GROWTH, SHRINKAGE, LARGEST = 5.0, 3.0, 1e6
-"""Factors of sigma, and what it may be."""
+"""Factors of sigma, and its largest value."""
 
 FLAT = 0.1
-"""Part of the first derivative along a direction at which a step is long enough; the full one may leave three times that."""
+"""Part of the first derivative along a direction at which a step ends; three times that for a full step."""
 
 DENSE, SMALL, LARGE, WORK = 0.1, 4000, 2e7, 5e7
-"""With this part of the products or entries a matrix is taken as a dense one where rows and numbers are no more; most products of one
-that is not small."""
+"""Limits of dense and sparse matrices.
+
+A matrix with this part of the products or entries is taken as a dense one, up to so many rows and entries;
+most products of a sparse one with more rows.
+"""
 
 FIRST, FACTORED, DENSER = 500, 2e10, 1.5
-"""Rows of the first part of a matrix that is factored to see how the work grows, most multiplications of a factor of the whole, and
-how many times as many entries as before a matrix has that is looked at anew."""
+"""Estimates of the work of a factor.
+
+Rows of the first part of a matrix that is factored to see how the work grows, most multiplications of the
+factor of the whole, and growth of the number of entries after which the work is estimated again.
+"""
 
 
 class DenseFactorError(Exception):
-    """A factor would take longer than is left, or than is worth it."""
+    """A factor would take longer than the deadline allows, or more than :data:`FACTORED` multiplications."""
 
 
 def serves(program: LinearProgram) -> bool:
@@ -76,24 +84,24 @@ def serves(program: LinearProgram) -> bool:
 
 def work(program: LinearProgram) -> float:
     """Operations of a Newton step, about."""
-    rows, taken = program.A.shape[0], products(program)
-    return taken + (rows**3 / 3 if rows <= SMALL and taken > DENSE * rows**2 else 0.0)
+    rows, sparse = program.A.shape[0], products(program)
+    return sparse + (rows**3 / 3 if rows <= SMALL and sparse > DENSE * rows**2 else 0.0)
 
 
 def products(program: LinearProgram) -> float:
-    """Products of entries that the matrix of the rows times its transpose takes."""
+    """Number of products of entries in the matrix of the rows times its transpose."""
     lengths = np.bincount(program.A.indices, minlength=program.A.shape[1]).astype(float)
     return float(lengths @ lengths)
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """Where the method is.
+    """An iterate of the method.
 
     Attributes
     ----------
     x, price : ndarray
-        ``(variables,)``, ``(rows,)``.
+        ``(variables,)``, ``(rows,)``: point and prices.
     steps : int
         Newton steps and proximal steps so far: along a ray these take none of the former.
     ended : bool
@@ -136,12 +144,12 @@ def proximal_points(program: LinearProgram, x: Array, price: Array, deadline: De
         tolerance = max(EXACT, INEXACT * move)
         new, reached, price, exact = newton.solve(x, activity, price, sigma, SLOW, tolerance)
         move = float(np.linalg.norm(new - x) + np.linalg.norm(reached - activity)) / sigma
-        x, activity, made = new, reached, newton.steps - before
+        x, activity, steps = new, reached, newton.steps - before
         ended = exact and tolerance <= EXACT and move <= ENDED
         yield Iterate(x, price, newton.steps + taken, ended)
         if deadline.over() or ended or newton.stuck:
             return
-        if exact and made <= QUICK:
+        if exact and steps <= QUICK:
             sigma = min(sigma * GROWTH, LARGEST)
         elif not exact:
             sigma /= SHRINKAGE
@@ -154,20 +162,49 @@ class _Newton:
         self.program, self.deadline = program, deadline
         self.columns, self.back = csc_array(program.A), csr_array(program.A.T)
         rows, work = program.A.shape[0], products(program)
-        whole = np.prod(program.A.shape) <= LARGE and rows <= SMALL and work > DENSE * rows * np.prod(program.A.shape)
+        entries = np.prod(program.A.shape)
+        whole = entries <= LARGE and rows <= SMALL and work > DENSE * rows * entries
         self.dense = np.ascontiguousarray(self.back.toarray()) if whole else None
         self.steps, self.longest, self.stuck = 0, 0.0, False
         self._entries = 0.0  # of the last matrix of which the work of a factor was estimated
 
     def solve(
-        self, x0: Array, s0: Array, price: Array, sigma: float, most: int, tolerance: float
+        self,
+        x0: Array,
+        s0: Array,
+        price: Array,
+        sigma: float,
+        most: int,
+        tolerance: float,
     ) -> tuple[Array, Array, Array, bool]:
-        """Point, activities and prices of a proximal step, and whether they are as near as asked."""
-        program, start, pulled = self.program, x0 - sigma * self.program.c, self.back @ price
+        """Solve a proximal step.
+
+        Parameters
+        ----------
+        x0, s0 : ndarray
+            ``(variables,)`` and ``(rows,)``: proximal centre, of points and activities.
+        price : ndarray
+            ``(rows,)``: prices to start from.
+        sigma : float
+            Step of the proximal point method.
+        most : int
+            Most Newton steps.
+        tolerance : float
+            Residual that is asked for, relative to the activities.
+
+        Returns
+        -------
+        x, s, price : ndarray
+            ``(variables,)``, ``(rows,)`` and ``(rows,)``.
+        exact : bool
+            Whether the residual is within the tolerance.
+        """
+        program, start, at_price = self.program, x0 - sigma * self.program.c, self.back @ price
         last = math.inf
         for step in range(most + 1):
-            towards, wanted = start + sigma * pulled, s0 - sigma * price
-            x, s = np.clip(towards, program.lower, program.upper), np.clip(wanted, program.row_lower, program.row_upper)
+            free_x, free_s = start + sigma * at_price, s0 - sigma * price
+            x = np.clip(free_x, program.lower, program.upper)
+            s = np.clip(free_s, program.row_lower, program.row_upper)
             gradient = s - program.A @ x
             residual = float(np.linalg.norm(gradient))
             size = 1 + float(np.linalg.norm(s))
@@ -176,9 +213,11 @@ class _Newton:
             if exact or step == most or self.deadline.left() <= self.longest or not math.isfinite(residual):
                 break
             began = self.deadline.elapsed()
-            moves = (towards > program.lower) & (towards < program.upper), (wanted > program.row_lower) & (wanted < program.row_upper)
+            columns = (free_x > program.lower) & (free_x < program.upper)
+            rows = (free_s > program.row_lower) & (free_s < program.row_upper)
+            ridge = min(MOST, max(LEAST, FALLING * residual))
             try:
-                direction = self._direction(*moves, min(MOST, max(LEAST, FALLING * residual)), gradient / sigma)
+                direction = self._direction(columns, rows, ridge, gradient / sigma)
             except (RuntimeError, LinAlgError):  # singular within rounding
                 self.stuck = True
                 break
@@ -188,28 +227,34 @@ class _Newton:
             if self.stuck:
                 break
 
-            def slope(length: float, ends: tuple[Array, ...] = (towards, wanted, direction, along)) -> float:
-                here, there, rows, columns = ends
-                at_rows = np.clip(there - length * sigma * rows, program.row_lower, program.row_upper)
-                at_columns = np.clip(here + length * sigma * columns, program.lower, program.upper)
-                return float(rows @ at_rows - columns @ at_columns)
+            def slope(length: float, ends: tuple[Array, ...] = (free_x, free_s, direction, along)) -> float:
+                x_start, s_start, of_rows, of_columns = ends
+                at_rows = np.clip(s_start - length * sigma * of_rows, program.row_lower, program.row_upper)
+                at_columns = np.clip(x_start + length * sigma * of_columns, program.lower, program.upper)
+                return float(of_rows @ at_rows - of_columns @ at_columns)
 
             length = _length(slope, first)
-            price, pulled = price + length * direction, pulled + length * along
+            price, at_price = price + length * direction, at_price + length * along
             self.steps += 1
             self.longest = max(self.longest, self.deadline.elapsed() - began)
         return x, s, price, exact
 
-    def _direction(self, columns: NDArray[np.bool_], rows: NDArray[np.bool_], more: float, gradient: Array) -> Array:
-        """Newton's direction, the solution refined once."""
+    def _direction(
+        self,
+        columns: NDArray[np.bool_],
+        rows: NDArray[np.bool_],
+        ridge: float,
+        gradient: Array,
+    ) -> Array:
+        """Newton's direction ``(rows,)``, refined once; ``columns`` and ``rows`` are between their bounds."""
         matrix: Any
         solve: Callable[[Any], Any]
         if self.dense is not None:
             matrix = self.dense[columns].T @ self.dense[columns]
-            matrix[np.diag_indices(len(rows))] += rows + more
+            matrix[np.diag_indices(len(rows))] += rows + ridge
         else:
             part = csc_array(self.columns[:, np.flatnonzero(columns)])
-            matrix = csc_array(part @ part.T + diags_array(rows + more))
+            matrix = csc_array(part @ part.T + diags_array(rows + ridge))
         if self.dense is not None or (len(rows) <= SMALL and matrix.nnz > DENSE * len(rows) ** 2):
             whole = matrix if self.dense is not None else matrix.toarray()
             solve = partial(cho_solve, cho_factor(whole, check_finite=False), check_finite=False)
@@ -217,31 +262,31 @@ class _Newton:
             if matrix.nnz > DENSER * self._entries:
                 self._estimate(matrix)
                 self._entries = matrix.nnz
-            solve = _factor(matrix).solve
-        found: Array = solve(gradient)
-        return np.asarray(found + solve(gradient - matrix @ found))
+            solve = symmetric_factor(matrix).solve
+        direction: Array = solve(gradient)
+        return np.asarray(direction + solve(gradient - matrix @ direction))
 
     def _estimate(self, matrix: csc_array) -> None:
-        """Refuse a factor that would take too long, by those of the first rows and columns, ever twice as many."""
+        """Raise if a factor would take too long, judging by those of the first rows and columns."""
         size, growth, before = FIRST, 8.0, 0.0
         while size < matrix.shape[0]:
             began = self.deadline.elapsed()
-            lengths = np.diff(_factor(csc_array(matrix[:size, :size])).L.indptr).astype(float)
-            seconds, work, times = self.deadline.elapsed() - began, float(lengths @ lengths), matrix.shape[0] / size
+            lengths = np.diff(symmetric_factor(csc_array(matrix[:size, :size])).L.indptr).astype(float)
+            seconds, work = self.deadline.elapsed() - began, float(lengths @ lengths)
             growth = min(max(work / before, 2.0), 16.0) if before else growth
-            rise = times ** math.log2(growth)
-            if rise * work > FACTORED or min(rise, growth) * seconds > self.deadline.left():
+            total = (matrix.shape[0] / size) ** math.log2(growth)
+            if total * work > FACTORED or min(total, growth) * seconds > self.deadline.left():
                 raise DenseFactorError
             size, before = 2 * size, work
 
 
-def _factor(matrix: csc_array) -> Any:
-    """A factor of a symmetric matrix that is positive definite."""
+def symmetric_factor(matrix: csc_array) -> Any:
+    """A factor of a symmetric positive definite matrix, in a sparse order."""
     return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
 def _length(slope: Callable[[float], float], first: float) -> float:
-    """How far to go: to where the derivative, which falls, has all but vanished; a full step where that is near enough."""
+    """Length of a step: to where the falling derivative has nearly vanished, or 1 where it is small there."""
     if abs(slope(1.0)) <= 3 * FLAT * first:
         return 1.0
     low, high = 0.0, 1.0

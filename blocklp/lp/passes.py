@@ -1,4 +1,4 @@
-"""PDHG on one or many LPs that share a matrix, each in a box of its own: one call of the engine."""
+"""PDHG on LPs that share a matrix, each in its box: one call of the engine."""
 
 from __future__ import annotations
 
@@ -24,22 +24,26 @@ def solved(
     passes: int,
     state: State | None,
 ) -> Solution:
-    """Solve LPs of minimisation.
+    """Solve LPs of minimisation by restarted PDHG.
 
     Parameters
     ----------
     matrix : csr_array
         ``(rows, variables)``; at least one row.
-    cost, sides, box : ndarray
-        ``(batch, variables)``, two of ``(batch, rows)`` and two of ``(batch, variables)``, these finite.
+    cost : ndarray
+        ``(batch, variables)``.
+    sides : tuple of ndarray
+        Lower and upper sides ``(batch, rows)``, may be infinite.
+    box : tuple of ndarray
+        Lower and upper bounds ``(batch, variables)``, finite.
     tol : float
         Relative gap within the box.
     deadline : Deadline
-        Of everything.
+        End of the solve.
     passes : int
         Most passes.
     state : State or None
-        Where to go on from.
+        Warm start.
 
     Returns
     -------
@@ -47,24 +51,29 @@ def solved(
         Points ``"x"`` and prices of the rows, by instance.
     """
     model = Model(batch=len(cost))
-    x = model.variable("x", cost.shape[1], lower=torch.from_numpy(box[0].min(0)), upper=torch.from_numpy(box[1].max(0)))
+    lower, upper = torch.from_numpy(box[0].min(0)), torch.from_numpy(box[1].max(0))
+    x = model.variable("x", cost.shape[1], lower=lower, upper=upper)
     model.add_rows(matrix, x, *sides, name=ROWS)
     price = model.parameter("c", cost.shape[1])
     model.minimize((price * x).sum())
     price.value = torch.from_numpy(cost)
-    own = {x: (torch.from_numpy(box[0]), torch.from_numpy(box[1]))} if len(cost) > 1 else None
-    return model.compile().solve(method="pdhg", tol=tol, time_limit=deadline, passes=passes, warm_start=state, bounds=own)
+    return model.compile().solve(
+        method="pdhg",
+        tol=tol,
+        time_limit=deadline,
+        passes=passes,
+        warm_start=state,
+        bounds={x: (torch.from_numpy(box[0]), torch.from_numpy(box[1]))} if len(cost) > 1 else None,
+    )
 
 
-def points(found: Solution) -> tuple[Array, Array]:
+def points(solution: Solution) -> tuple[Array, Array]:
     """Points ``(batch, variables)`` and prices ``(batch, rows)`` of a solution."""
-    return found.x["x"].numpy(), found.duals[ROWS][:, :, 0].numpy()
+    return solution.x["x"].numpy(), solution.duals[ROWS][:, :, 0].numpy()
 
 
 def state(x: Array, price: Array) -> State:
-    """Where a solve goes on from points ``(batch, variables)`` and prices ``(batch, rows)``."""
-    unknown, rows = (
-        torch.full((len(x),), torch.nan, dtype=torch.float64),
-        {ROWS: torch.from_numpy(np.ascontiguousarray(price))[:, :, None]},
-    )
+    """A warm start from points ``(batch, variables)`` and prices ``(batch, rows)``."""
+    unknown = torch.full((len(x),), torch.nan, dtype=torch.float64)
+    rows = {ROWS: torch.from_numpy(np.ascontiguousarray(price))[:, :, None]}
     return State(rows, unknown, Saddle(torch.from_numpy(np.ascontiguousarray(x)), rows, unknown))

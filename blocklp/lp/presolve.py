@@ -11,20 +11,20 @@ from blocklp.linear_program import Array, LinearProgram, loaded_highs, program_o
 
 
 @dataclass(frozen=True)
-class Presolved:
-    """What presolve made of an LP.
+class PresolvedProgram:
+    """A presolved LP, and the inverse of the reduction.
 
     Attributes
     ----------
     program : LinearProgram or None
-        What is left to solve; None where presolve says that the LP has no feasible point, or no least value.
+        The reduced LP; None where presolve says that the LP has no feasible point, or no least value.
     """
 
     program: LinearProgram | None
     _highs: Any
 
     def restore(self, x: Array, price: Array) -> tuple[Array, Array]:
-        """A point ``(columns,)`` and multipliers ``(rows,)`` of the LP given, from those of :attr:`program`, in its sense."""
+        """Point ``(variables,)`` and prices ``(rows,)`` of the LP given, from those of :attr:`program`."""
         import highspy
 
         solution = highspy.HighsSolution()
@@ -34,22 +34,22 @@ class Presolved:
         solution.col_dual = list(self.program.c - self.program.A.T @ price)
         solution.value_valid = solution.dual_valid = True
         self._highs.postsolve(solution)
-        found = self._highs.getSolution()
-        return np.array(found.col_value), np.array(found.row_dual)
+        restored = self._highs.getSolution()
+        return np.array(restored.col_value), np.array(restored.row_dual)
 
 
-def presolved(program: LinearProgram, seconds: float) -> Presolved | None:
-    """Reduce an LP by HiGHS's rules; None where highspy is not installed, or the time is over."""
+def presolved(program: LinearProgram, seconds: float) -> PresolvedProgram | None:
+    """Reduce an LP by HiGHS's presolve; None where highspy is not installed, or the ``seconds`` are over."""
     try:
         import highspy
     except ImportError:
         return None
     highs = loaded_highs(program, time_limit=max(0.0, min(seconds, 1e9)))
     highs.presolve()
-    status, found = highs.getModelPresolveStatus(), highspy.HighsPresolveStatus
-    if status in (found.kInfeasible, found.kUnboundedOrInfeasible):
-        return Presolved(None, highs)
-    if status not in (found.kReduced, found.kReducedToEmpty, found.kNotReduced):
+    status, statuses = highs.getModelPresolveStatus(), highspy.HighsPresolveStatus
+    if status in (statuses.kInfeasible, statuses.kUnboundedOrInfeasible):
+        return PresolvedProgram(None, highs)
+    if status not in (statuses.kReduced, statuses.kReducedToEmpty, statuses.kNotReduced):
         return None
-    made = program_of(highs.getPresolvedLp())
-    return Presolved(replace(made, offset=made.offset + program.offset), highs)
+    reduced = program_of(highs.getPresolvedLp())
+    return PresolvedProgram(replace(reduced, offset=reduced.offset + program.offset), highs)

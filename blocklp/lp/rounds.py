@@ -1,7 +1,7 @@
-"""Rounds of two methods on one LP: proximal points by Newton steps, and restarted PDHG where these are dear or slow.
+"""Rounds of two methods on one LP: proximal points by Newton steps, and restarted PDHG.
 
-Each goes on from the better point of the two, by the residuals of the optimality conditions, and what it finds is judged on the LP as
-given.
+Each goes on from the better point of the two, by the residuals of the optimality conditions, and what it
+finds is judged on the LP as given.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ STEPS, PASSES = 300, 5000
 """Newton steps and passes of PDHG in the first round; each further one has twice as many."""
 
 NEAR = 1e-2
-"""Residual up to which a point is worth judging, and tells how far variables go."""
+"""Residual up to which a point is worth judging, and its largest entry a measure for declared bounds."""
 
 SHIFT = 1e-9
-"""Of the costs of variables with an open side, in scaled units, where reduced costs must not be negative by rounding."""
+"""Shift of the costs of variables with an open side, in scaled units, for reduced costs of the right sign."""
 
 SHARES = (1.0, 0.1, 0.01)
-"""Parts of the tolerance that PDHG is asked for, one after the other, as it says that it has reached them."""
+"""Tolerances of PDHG, relative to the one asked for; each follows when PDHG has reached the one before."""
 
 
 class Rounds:
@@ -41,17 +41,17 @@ class Rounds:
     Parameters
     ----------
     best : Best
-        Where points and prices are offered.
+        Best point and bound, which judges all others.
     program : LinearProgram
-        What presolve left of the LP, or the LP.
+        The presolved LP, or the LP.
     back : callable
-        Point and prices of that to those of the LP.
+        Maps point ``(variables,)`` and prices ``(rows,)`` of ``program`` to those of the LP.
     start : tuple of ndarray or None
-        Point and prices to start from; zero otherwise.
+        Point ``(variables,)`` and prices ``(rows,)`` to start from; zero otherwise.
     tol : float
-        Relative gap that is asked for.
+        Relative gap to be certified.
     deadline : Deadline
-        Of everything.
+        End of the solve.
     """
 
     def __init__(
@@ -69,34 +69,38 @@ class Rounds:
         self._numbers, self._shares = itertools.count(), iter(SHARES)
         self._share = next(self._shares)
         self._state: State | None = None
-        self._iterates: Iterator[Iterate] | None = None  # goes on where it was, unless PDHG has found a better point
+        # Newton steps go on from the last one, unless PDHG finds a better point.
+        self._iterates: Iterator[Iterate] | None = None
         self._before, self._factored = 0, serves(program)
-        first = np.clip(np.zeros(len(program.c)), program.lower, program.upper), np.zeros(len(program.row_lower))
-        self._now = self.scaled.apply(*(first if start is None else start))
-        self._residual = residual(self.scaled.program, *self._now)
+        if start is None:
+            x = np.clip(np.zeros(len(program.c)), program.lower, program.upper)
+            start = x, np.zeros(len(program.row_lower))
+        self._best = self.scaled.apply(*start)
+        self._residual = residual(self.scaled.program, *self._best)
 
     @property
     def point(self) -> tuple[Array, Array]:
-        """Point and prices, the best so far."""
-        return self.scaled.restore(*self._now)
+        """Point ``(variables,)`` and prices ``(rows,)`` of the least residual so far."""
+        return self.scaled.restore(*self._best)
 
-    def turn(self, most: int) -> None:
-        """One round, of so many passes and Newton steps at most."""
+    def run(self, most: int) -> None:
+        """Run one round, of so many passes and Newton steps at most."""
         factor = 2 ** next(self._numbers)
         if not self.program.A.size:
             self._separate()
             return
-        methods: list[tuple[Callable[[int], None], int]] = [(self._newton, STEPS * factor)] if self._factored else []
-        methods.append((self._pdhg, PASSES * factor))
-        if work(self.program) > PASSES * 2 * self.program.A.nnz:  # a step costs more than all the passes, which leave it less to do
-            methods.reverse()
+        methods: list[tuple[Callable[[int], None], int]] = [(self._pdhg, PASSES * factor)]
+        if self._factored:
+            # Passes that cost less than one Newton step go first, and leave it less to do.
+            steps_last = work(self.program) > PASSES * 2 * self.program.A.nnz
+            methods.insert(int(steps_last), (self._newton, STEPS * factor))
         for method, count in methods:
             if most > 0 and not self.over and self.best.gap() > self.tol and not self.deadline.over():
                 method(min(most, count))
                 most -= count
 
     def _separate(self) -> None:
-        """Without rows every variable goes to the end that costs least."""
+        """Solve an LP without rows: every variable goes to its cheaper bound."""
         cost = self.program.c
         x = np.where(cost > 0, self.program.lower, np.where(cost < 0, self.program.upper, 0.0))
         x = np.clip(np.where(np.isfinite(x), x, 0.0), self.program.lower, self.program.upper)
@@ -104,17 +108,19 @@ class Rounds:
         self.over = True
 
     def _newton(self, steps: int) -> None:
+        """Make so many Newton steps at most."""
         if self._iterates is None:
-            self._before, self._iterates = 0, proximal_points(self.scaled.program, *self._now, self.deadline)
+            self._before = 0
+            self._iterates = proximal_points(self.scaled.program, *self._best, self.deadline)
         begun = self._before
         try:
-            for found in self._iterates:
-                self._before, self.over = found.steps, found.ended
-                if self._keep(found.x, found.price):
+            for iterate in self._iterates:
+                self._before, self.over = iterate.steps, iterate.ended
+                if self._keep(iterate.x, iterate.price):
                     self._state = None
                 if self.over or self._residual <= NEAR:
-                    self.best.offer(*self.back(*self.scaled.restore(found.x, found.price)))
-                if self.best.gap() <= self.tol or self.over or found.steps - begun >= steps:
+                    self.best.offer(*self.back(*self.scaled.restore(iterate.x, iterate.price)))
+                if self.best.gap() <= self.tol or self.over or iterate.steps - begun >= steps:
                     break
             else:  # stuck
                 self._iterates = None
@@ -123,57 +129,77 @@ class Rounds:
         self.spent += self._before - begun
 
     def _pdhg(self, passes: int) -> None:
+        """Make so many passes of PDHG at most."""
         program, near = self.scaled.program, self._residual <= NEAR
         units = self.scaled.column * self.scaled.sides
         low, high = self.best.box(self.program, self.point[0] if near else None)
-        box, sides = (low[None] / units, high[None] / units), (program.row_lower[None], program.row_upper[None])
-        state = self._state or passing.state(*(part[None] for part in self._now))
-        found = passing.solved(program.A, program.c[None], sides, box, self._share * self.tol, self.deadline, passes, state)
-        x, price = (part[0] for part in passing.points(found))
-        self.spent += int(found.passes)
-        # The point in hand may be the best feasible one, which is not where the method is.
+        solution = passing.solved(
+            program.A,
+            program.c[None],
+            (program.row_lower[None], program.row_upper[None]),
+            (low[None] / units, high[None] / units),
+            self._share * self.tol,
+            self.deadline,
+            passes,
+            self._state or passing.state(*(part[None] for part in self._best)),
+        )
+        x, price = (part[0] for part in passing.points(solution))
+        self.spent += int(solution.passes)
+        # The returned point is the best feasible one, which may not be the iterate of the state.
         self._state = None
         if self._keep(x, price):
-            self._state, self._iterates = found.state, None
+            self._state, self._iterates = solution.state, None
         self.best.offer(*self.back(*self.scaled.restore(x, price)))
-        self.interrupted = found.status[0] is Status.INTERRUPTED
-        if found.status[0] in (Status.OPTIMAL, Status.STALLED, Status.INFEASIBLE):
+        self.interrupted = solution.status[0] is Status.INTERRUPTED
+        if solution.status[0] in (Status.OPTIMAL, Status.STALLED, Status.INFEASIBLE):
             share = next(self._shares, None)
             self.over, self._share = share is None and not self._factored, share or self._share
 
     def _keep(self, x: Array, price: Array) -> bool:
-        """Take a point and prices where their residual is the least so far, and say whether it is."""
-        own = residual(self.scaled.program, x, price)
-        if own <= self._residual:
-            self._now, self._residual = (x, price), own
-        return own <= self._residual
+        """Keep a point and prices if their residual is the least so far, and return whether it is."""
+        new = residual(self.scaled.program, x, price)
+        if new <= self._residual:
+            self._best, self._residual = (x, price), new
+        return new <= self._residual
 
 
 def assume_less(best: Best) -> None:
-    """Look for prices that prove nearly as much without assumptions, where those at hand need some.
+    """Look for prices whose bound is nearly as good without assumptions, where the best one needs some.
 
-    They are those of the LP whose costs of variables with one open side are a little less: their reduced costs, at the optimum of
-    that not negative, are a little more than zero.
+    They are those of the LP with slightly lower costs of variables with one open side: reduced costs, not
+    negative at its optimum, are a little above zero for the original costs.
     """
     scaled = Scaled.of(best.program)
-    low, high = best.known()
+    low, high = best.implied()
     shift = SHIFT * (np.where(np.isinf(low), 1.0, 0.0) - np.where(np.isinf(high), 1.0, 0.0))
     shifted = replace(scaled.program, c=scaled.program.c + shift)
     start = scaled.apply(best.x, best.proof.price)
     if not shift.any() or not serves(shifted) or best.deadline.over():
         return
     with suppress(DenseFactorError):
-        for found in proximal_points(shifted, *start, best.deadline):
-            if found.ended or residual(shifted, found.x, found.price) <= best.tol:
-                best.offer(*scaled.restore(found.x, found.price))
-            if not len(best.proof.declared) or found.steps >= STEPS:
+        for iterate in proximal_points(shifted, *start, best.deadline):
+            if iterate.ended or residual(shifted, iterate.x, iterate.price) <= best.tol:
+                best.offer(*scaled.restore(iterate.x, iterate.price))
+            if not len(best.proof.declared) or iterate.steps >= STEPS:
                 return
 
 
 def residual(program: LinearProgram, x: Array, price: Array) -> float:
-    """The largest relative residual of the optimality conditions of an LP of minimisation, as PDLP measures them.
+    """The largest relative residual of the optimality conditions of an LP, as PDLP measures them.
 
-    Those of rows and bounds, of reduced costs, and the gap.
+    The largest of the primal residual (rows and bounds), the dual residual (reduced costs) and the gap.
+
+    Parameters
+    ----------
+    program : LinearProgram
+        An LP of minimisation.
+    x, price : ndarray
+        ``(variables,)`` and ``(rows,)``: point and prices.
+
+    Returns
+    -------
+    float
+        Infinite where one of them is not finite.
     """
     activity, reduced = program.A @ x, program.c - program.A.T @ price
     rows = activity - np.clip(activity, program.row_lower, program.row_upper)
@@ -181,13 +207,15 @@ def residual(program: LinearProgram, x: Array, price: Array) -> float:
     lower, upper = (np.where(np.isfinite(side), side, 0.0) for side in (program.lower, program.upper))
     least = np.where(reduced > 0, np.isfinite(program.lower), np.isfinite(program.upper))
     side = np.where(price > 0, program.row_lower, program.row_upper)
-    paid, wrong = np.isfinite(side), np.where(np.isfinite(side), 0.0, price)
-    value, dual = (
-        float(program.c @ x),
-        float(price[paid] @ side[paid] + (np.where(reduced > 0, lower, upper) * reduced)[least].sum()),
-    )
+    finite, wrong = np.isfinite(side), np.where(np.isfinite(side), 0.0, price)
+    value = float(program.c @ x)
+    bound = float(price[finite] @ side[finite] + (np.where(reduced > 0, lower, upper) * reduced)[least].sum())
     sizes = np.concatenate([np.where(np.isfinite(s), s, 0.0) for s in (program.row_lower, program.row_upper)])
-    primal = float(np.hypot(np.linalg.norm(rows), np.linalg.norm(columns))) / (1 + float(np.abs(sizes).max(initial=0.0)))
-    doubt = float(np.hypot(np.linalg.norm(reduced[~least]), np.linalg.norm(wrong))) / (1 + float(np.abs(program.c).max(initial=0.0)))
-    worst = max(primal, doubt, abs(value - dual) / (1 + abs(value) + abs(dual)))
+    primal = float(np.hypot(np.linalg.norm(rows), np.linalg.norm(columns)))
+    dual = float(np.hypot(np.linalg.norm(reduced[~least]), np.linalg.norm(wrong)))
+    worst = max(
+        primal / (1 + float(np.abs(sizes).max(initial=0.0))),
+        dual / (1 + float(np.abs(program.c).max(initial=0.0))),
+        abs(value - bound) / (1 + abs(value) + abs(bound)),
+    )
     return worst if np.isfinite(worst) else np.inf

@@ -1,8 +1,8 @@
 r"""Rows, columns and units of an LP scaled, as a reduction with an inverse.
 
-Rows and columns are divided by the roots of their largest entries, again and again, until all of these are near 1 (Ruiz 2001, A
-scaling algorithm to equilibrate both rows and columns norms in matrices); then costs and sides are divided by their lengths, as PDLP
-does (Applegate et al. 2021).
+Rows and columns are divided by the roots of their largest entries, again and again, until all of these are
+near 1 (Ruiz 2001, A scaling algorithm to equilibrate both rows and columns norms in matrices); then costs and
+sides are divided by their lengths, as PDLP does (Applegate et al. 2021).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ ROUNDS = 10
 
 @dataclass(frozen=True)
 class Scaled:
-    """A scaled LP, and the way back.
+    """A scaled LP, and the inverse of the scaling.
 
     Attributes
     ----------
     program : LinearProgram
         The scaled LP, of minimisation like the one given; its offset is zero.
     row, column : ndarray
-        ``(rows,)``, ``(columns,)``: what rows and columns were multiplied by.
+        ``(rows,)``, ``(variables,)``: factors of rows and columns.
     sides, costs : float
-        What sides and bounds, and costs, were divided by.
+        Divisors of sides and bounds, and of costs.
     """
 
     program: LinearProgram
@@ -49,27 +49,28 @@ class Scaled:
             matrix = csr_array(diags_array(down) @ matrix @ diags_array(across))
             row, column = row * down, column * across
         cost = program.c * column
-        ends = [program.row_lower * row, program.row_upper * row, program.lower / column, program.upper / column]
-        rows, bounds = _length(*ends[:2]), _length(*ends[2:])
-        sides, costs = rows or bounds or 1.0, float(np.linalg.norm(cost)) or 1.0
-        low, high, least, most = (end / sides for end in ends)
-        made = LinearProgram(cost / costs, matrix, low, high, least, most)
-        return cls(made, row, column, sides, costs)
+        low, high = program.row_lower * row, program.row_upper * row
+        lower, upper = program.lower / column, program.upper / column
+        sides = _length(low, high) or _length(lower, upper) or 1.0
+        costs = float(np.linalg.norm(cost)) or 1.0
+        bounds = (low / sides, high / sides, lower / sides, upper / sides)
+        return cls(LinearProgram(cost / costs, matrix, *bounds), row, column, sides, costs)
 
     def apply(self, x: Array, price: Array) -> tuple[Array, Array]:
-        """A point and prices of the LP given, as those of the scaled one."""
+        """Point ``(variables,)`` and prices ``(rows,)`` of the scaled LP, from those of the LP given."""
         return x / (self.column * self.sides), price / (self.row * self.costs)
 
     def restore(self, x: Array, price: Array) -> tuple[Array, Array]:
-        """The inverse of :meth:`apply`."""
+        """Point ``(variables,)`` and prices ``(rows,)`` of the LP given, from those of the scaled one."""
         return x * (self.column * self.sides), price * (self.row * self.costs)
 
 
 def _root(largest: Array) -> Array:
-    """Inverse roots of the largest entries, one where there are none."""
+    """Inverse square roots of the largest entries, 1 where these are zero."""
     return np.asarray(1 / np.sqrt(np.where(largest > 0, largest, 1.0)))
 
 
 def _length(low: Array, high: Array) -> float:
-    """The length of the larger magnitudes of finite sides."""
-    return float(np.linalg.norm(np.maximum(*(np.where(np.isfinite(side), np.abs(side), 0.0) for side in (low, high)))))
+    """Euclidean norm of the larger magnitudes of finite sides."""
+    below, above = (np.where(np.isfinite(side), np.abs(side), 0.0) for side in (low, high))
+    return float(np.linalg.norm(np.maximum(below, above)))

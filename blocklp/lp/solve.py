@@ -1,4 +1,4 @@
-"""Any linear program to a certified answer: presolve, proximal points and PDHG, and a judge on the LP as given."""
+"""Any linear program to a certified answer: presolve, rounds of two methods, and a judge of their points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError
 from blocklp.linear_program import Array, LinearProgram
 from blocklp.lp.best import Best
-from blocklp.lp.presolve import Presolved, presolved
+from blocklp.lp.presolve import PresolvedProgram, presolved
 from blocklp.lp.rays import proves_infeasible, verdict
 from blocklp.lp.rounds import Rounds, assume_less
 from blocklp.options import flag, of_type, real, whole
@@ -24,30 +24,34 @@ FAR, LOOK = 0.5, 0.5
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """What is known of a linear program.
+    """The answer for a linear program.
 
     Attributes
     ----------
     status : Status
-        ``OPTIMAL`` where the point satisfies all rows and bounds within the tolerance, and value and bound are as near as asked.
+        ``OPTIMAL`` where the point satisfies all rows and bounds within the tolerance, and the gap is
+        certified.
     bound : float
-        No feasible point is better, but for what ``declared`` says; infinite where nothing is proved.  All rounding is charged.
+        No feasible point is better, as far as ``declared`` variables are within ``reach``; infinite where
+        nothing is proved.  Valid with all rounding error.
     primal : float
         The value of ``x``; infinite where no feasible point was found.
     gap : float
-        Between them, relative to the larger magnitude.
+        Difference of value and bound, relative to the larger magnitude.
     x : ndarray
         ``(variables,)``: the best point.
     row_price : ndarray
-        ``(rows,)``: multipliers that prove the bound, in the sense of the LP: how the value rises with a side.
+        ``(rows,)``: multipliers that prove the bound, in the sense of the LP: how the value rises with a
+        side.
     declared : ndarray
-        ``(k,)`` int64: numbers of the variables that the bound takes to be within ``reach`` of zero, for want of a bound.
+        ``(k,)`` int64: numbers of the variables that the bound takes to be within ``reach`` of zero, for want
+        of a bound.
     reach : float
-        That number.
+        Largest magnitude of the variables in ``declared`` for which the bound holds; infinite without any.
     passes : int
         Passes over the rows.
     seconds : float
-        All time, from the LP on.
+        Time of the solve.
     """
 
     status: Status
@@ -82,11 +86,12 @@ def solve_linear_program(
     time_limit : float or Deadline
         Seconds for everything.
     passes : int
-        Most passes over the rows, and Newton steps; a proximal step that is begun ends, after a hundred of these at most.
+        Most passes over the rows, and Newton steps; a proximal step that has begun ends, after a hundred
+        Newton steps at most.
     presolve : bool
         Whether HiGHS reduces the LP first, where highspy is installed, and looks for rays.
     warm_start : LinearSolution, optional
-        The answer of an LP of the same shape, to go on from without presolve.
+        The answer of an LP of this shape, to start from, without presolve.
 
     Returns
     -------
@@ -120,43 +125,56 @@ def solve_linear_program(
     seconds = deadline.elapsed() - began
     if ends is not None:
         return _without_optimum(ends, program, seconds)
-    bound, primal, price = sign * best.bound, sign * best.primal, sign * best.proof.price
-    return LinearSolution(status, bound, primal, best.gap(), best.x, price, best.proof.declared, best.proof.reach, spent, seconds)
+    proof = best.proof
+    return LinearSolution(
+        status,
+        bound=sign * proof.value,
+        primal=sign * best.primal,
+        gap=best.gap(),
+        x=best.x,
+        row_price=sign * proof.price,
+        declared=proof.declared,
+        reach=proof.reach,
+        passes=spent,
+        seconds=seconds,
+    )
 
 
 def _checked(program: LinearProgram) -> None:
-    """Refuse what is no number."""
+    """Raise if costs or entries are not finite, or a side or bound is NaN."""
     for name, value in (("c", program.c), ("A", program.A.data)):
         if not np.isfinite(value).all():
             raise NonFiniteError(f"{name} of the linear program holds NaN or infinities; give finite numbers")
     for name in ("row_lower", "row_upper", "lower", "upper", "offset"):
         if np.isnan(getattr(program, name)).any():
-            raise NonFiniteError(f"{name} of the linear program holds NaN; give numbers, infinite ones where there is no bound")
+            rule = "give numbers, infinite ones where there is no bound"
+            raise NonFiniteError(f"{name} of the linear program holds NaN; {rule}")
 
 
 def _start(program: LinearProgram, given: LinearSolution | None, sign: float) -> tuple[Array, Array] | None:
-    """The point and prices of a warm start, of minimisation; None where there is none, or it is of an LP without optimum."""
+    """Point and prices of a warm start, in the sense of minimisation; None where there are none."""
     of_type(given, LinearSolution | None, "warm_start", "the answer of an LP")
     if given is None:
         return None
     if (len(given.row_price), len(given.x)) != program.A.shape:
         raise OptionError(
-            f"warm_start is of an LP with {len(given.row_price)} rows and {len(given.x)} variables, this one has "
-            f"{program.A.shape[0]} and {program.A.shape[1]}"
+            f"warm_start is of an LP with {len(given.row_price)} rows and {len(given.x)} variables, this one "
+            f"has {program.A.shape[0]} and {program.A.shape[1]}"
         )
-    return (given.x, sign * given.row_price) if np.isfinite(given.x).all() and np.isfinite(given.row_price).all() else None
+    finite = np.isfinite(given.x).all() and np.isfinite(given.row_price).all()
+    return (given.x, sign * given.row_price) if finite else None
 
 
 def _search(
     best: Best,
-    reduced: Presolved | None,
+    reduced: PresolvedProgram | None,
     start: tuple[Array, Array] | None,
     tol: float,
     passes: int,
     deadline: Deadline,
     rays: bool,
 ) -> tuple[Status, Status | None, int]:
-    """Solve an LP after presolve, then as given from there: what was solved may prove less of it than it should.
+    """Solve an LP after presolve, then as given from there, where the bound of the first is too weak for it.
 
     Returns the status, that of an LP without optimum where one is proved, and the passes of all solves.
     """
@@ -169,7 +187,7 @@ def _search(
             if deadline.over() or rounds.spent + spent >= passes:
                 return Status.TIME_LIMIT if deadline.over() else Status.PASS_LIMIT, None, spent + rounds.spent
             try:
-                rounds.turn(passes - spent - rounds.spent)
+                rounds.run(passes - spent - rounds.spent)
             except KeyboardInterrupt:
                 return Status.INTERRUPTED, None, spent + rounds.spent
             if best.gap() <= tol:
@@ -192,7 +210,17 @@ def _as_it_is(x: Array, price: Array) -> tuple[Array, Array]:
 
 
 def _without_optimum(status: Status, program: LinearProgram, seconds: float) -> LinearSolution:
-    """What is known of an LP that is infeasible or unbounded."""
+    """The answer for an LP that is infeasible or unbounded."""
     value = math.inf if (status is Status.INFEASIBLE) != program.maximize else -math.inf
-    x, price = np.full(len(program.c), np.nan), np.full(len(program.row_lower), np.nan)
-    return LinearSolution(status, value, value, 0.0, x, price, np.zeros(0, dtype=np.int64), math.inf, 0, seconds)
+    return LinearSolution(
+        status,
+        bound=value,
+        primal=value,
+        gap=0.0,
+        x=np.full(len(program.c), np.nan),
+        row_price=np.full(len(program.row_lower), np.nan),
+        declared=np.zeros(0, dtype=np.int64),
+        reach=math.inf,
+        passes=0,
+        seconds=seconds,
+    )

@@ -13,8 +13,9 @@ import torch
 
 from blocklp.compiled import in_time, until
 from blocklp.deadline import Deadline
+from blocklp.oracles.lattice_operations import LOOPS
 from blocklp.oracles.ordered import ordered_filter
-from blocklp.oracles.permutohedral import LOOPS, Lattice
+from blocklp.oracles.permutohedral import Lattice
 
 _called: set[torch.dtype] = set()
 

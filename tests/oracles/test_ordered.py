@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.oracles import ordered, permutohedral
+from blocklp.oracles import lattice_operations, ordered
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.ordered import assign_levels, ordered_error, ordered_filter
 from blocklp.oracles.permutohedral import Lattice
@@ -33,8 +33,8 @@ def by_definition(matrix: Tensor, y: Tensor, values: Tensor) -> Tensor:
 @pytest.fixture(params=["compiled", "tensors"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "tensors":
-        monkeypatch.setattr(permutohedral, "kernels", lambda *_: None)
-    elif permutohedral.kernels(torch.empty(0)) is None:
+        monkeypatch.setattr(lattice_operations, "kernels", lambda *_: None)
+    elif lattice_operations.kernels(torch.empty(0)) is None:
         pytest.skip("numba is not installed")
 
 
@@ -111,7 +111,7 @@ def test_compiled_levels_are_those_of_tensors(monkeypatch: pytest.MonkeyPatch) -
         for most in (4, 30, 500):
             monkeypatch.undo()
             compiled = assign_levels(y.to(dtype), most)
-            monkeypatch.setattr(permutohedral, "kernels", lambda *_: None)
+            monkeypatch.setattr(lattice_operations, "kernels", lambda *_: None)
             for found, truth in zip(compiled, assign_levels(y.to(dtype), most), strict=True):
                 assert torch.equal(found, truth)
 
@@ -134,7 +134,7 @@ def test_sweep_is_a_level_for_every_score(monkeypatch: pytest.MonkeyPatch) -> No
     y[:, 0], y[:, 1] = y[:, 0].round(), (4 * y[:, 1] - 1.5).clamp(0, 1)  # many points join at once, or many and then few
     values = torch.randn(600, 3, generator=draw, dtype=torch.float64)
     swept, narrow = ordered_filter(lattice, y, values, None), ordered_filter(lattice, y, values.float(), None)
-    monkeypatch.setattr(permutohedral, "kernels", lambda *_: None)
+    monkeypatch.setattr(lattice_operations, "kernels", lambda *_: None)
     truth = ordered_filter(lattice, y, values, None)
     torch.testing.assert_close(swept, truth, rtol=1e-11, atol=1e-11)
     assert narrow.dtype == torch.float32

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.oracles import permutohedral
+from blocklp.oracles import lattice_geometry, lattice_operations
 from blocklp.oracles.permutohedral import Lattice
 
 
@@ -21,8 +21,8 @@ def points(count: int, d: int, seed: int = 0, spread: float = 2.0) -> Tensor:
 @pytest.fixture(params=["compiled", "tensors"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "tensors":
-        monkeypatch.setattr(permutohedral, "kernels", lambda *_: None)
-    elif permutohedral.kernels(torch.empty(0)) is None:
+        monkeypatch.setattr(lattice_operations, "kernels", lambda *_: None)
+    elif lattice_operations.kernels(torch.empty(0)) is None:
         pytest.skip("numba is not installed")
 
 
@@ -30,7 +30,7 @@ def dense(features: Tensor, symmetric: bool = True) -> Tensor:
     """The kernel by its definition: walks on a table of integer coordinates."""
     count, d = features.shape
     lattice = Lattice.build(features)
-    _, whole = permutohedral._embed(features)
+    _, whole = lattice_geometry.embed(features)
     table = {tuple(key): at for key, at in zip(whole.flatten(0, 1).tolist(), lattice.vertices.flatten().tolist(), strict=True)}
     splat = np.zeros((lattice.size, count))
     for row, (vertices, weights) in enumerate(zip(lattice.vertices.tolist(), lattice.weights.tolist(), strict=True)):
@@ -86,7 +86,7 @@ def test_diagonal_is_that_of_the_matrix(d: int, spread: float) -> None:
 
 
 def test_stencil_is_the_blur() -> None:
-    if permutohedral.kernels(torch.empty(0)) is None:
+    if lattice_operations.kernels(torch.empty(0)) is None:
         pytest.skip("numba is not installed")
     for d, spread in ((1, 0.5), (2, 0.5), (5, 0.3)):
         lattice = Lattice.build(points(300, d, spread=spread))
@@ -106,10 +106,10 @@ def test_points_seen() -> None:
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_points_are_means_of_their_vertices(d: int) -> None:
     features = points(200, d)
-    weights, whole = permutohedral._embed(features)
+    weights, whole = lattice_geometry.embed(features)
     assert float(weights.min()) >= -1e-12
     torch.testing.assert_close(weights.sum(1), torch.ones(200, dtype=torch.float64))
-    elevated = features @ permutohedral._elevation(d).T
+    elevated = features @ lattice_geometry.elevation_map(d).T
     torch.testing.assert_close((weights[:, :, None] * whole).sum(1), elevated)
     assert not bool(whole.sum(2).any())
     assert bool((whole % (d + 1) == (whole[:, :, :1] % (d + 1))).all())
@@ -145,14 +145,14 @@ def test_operators_keep_the_rules() -> None:
     values = torch.rand(20, 3, dtype=torch.float64, requires_grad=True)
     at = lattice.splat(values).detach().requires_grad_()
     weights = lattice.weights.clone().requires_grad_()
-    entries = permutohedral._entries(lattice.vertices, lattice.size)
+    entries = lattice_operations.sorted_entries(lattice.vertices, lattice.size)
     for operator, arguments in (
-        (permutohedral._splat, (values, weights, lattice.vertices, lattice.size, *entries)),
-        (permutohedral._splat, (values, weights, lattice.vertices, lattice.size, None, None)),
-        (permutohedral._slice, (at, weights, lattice.vertices, *entries)),
-        (permutohedral._blur, (at, lattice.neighbours, permutohedral.BOTH)),
-        (permutohedral._blur, (at, lattice.neighbours, permutohedral.BACK)),
-        (permutohedral._products, (at.detach(), values.detach(), lattice.vertices)),
+        (lattice_operations._splat, (values, weights, lattice.vertices, lattice.size, *entries)),
+        (lattice_operations._splat, (values, weights, lattice.vertices, lattice.size, None, None)),
+        (lattice_operations._slice, (at, weights, lattice.vertices, *entries)),
+        (lattice_operations._blur, (at, lattice.neighbours, lattice_operations.BOTH)),
+        (lattice_operations._blur, (at, lattice.neighbours, lattice_operations.BACK)),
+        (lattice_operations._products, (at.detach(), values.detach(), lattice.vertices)),
     ):
         found = torch.library.opcheck(operator, arguments)
         assert set(found.values()) == {"SUCCESS"}
@@ -186,7 +186,7 @@ def test_threads_change_no_bit() -> None:
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
 def test_compiled_loops_build_the_same_lattice(d: int, dtype: torch.dtype) -> None:
     """Features that need gradients are embedded by tensor operations; 3000 points make the table of vertices grow."""
-    if permutohedral.kernels(torch.empty(0)) is None:
+    if lattice_operations.kernels(torch.empty(0)) is None:
         pytest.skip("numba is not installed")
     features = points(3000, d).to(dtype) * (3 if d < 8 else 1)
     features[100:130] = features[99]  # one point after another in one simplex
