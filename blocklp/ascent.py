@@ -1,8 +1,9 @@
 r"""Ascent over multipliers that are a function of few parameters.
 
-Where good multipliers have a known form, it pays to ascend over what the form leaves free: every parameter gives feasible
-multipliers, so every value is a bound.  The slopes of network bounds are such a form (Xu et al., ICLR 2021), and this method
-knows nothing of networks: it asks an objective for values and supergradients.
+Where good multipliers have a known form, it pays to ascend over what the form leaves free: every parameter
+gives feasible multipliers, so every value is a bound. The slopes of network bounds are such a form (Xu et
+al., ICLR 2021), and this method knows nothing of networks: it asks an objective for values and
+supergradients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Objective(Protocol):
     """A concave or nearly concave function of a few tensors, for a batch of instances."""
 
     def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Values ``(batch,)`` and supergradients, shaped like the parameters; these are the caller's to change."""
+        """Values ``(batch,)`` and supergradients, shaped like the parameters, which the caller may change."""
 
     def project(self, parameters: Sequence[Tensor]) -> None:
         """Move parameters to the nearest allowed ones, in place."""
@@ -46,9 +47,9 @@ def ascend(
 ) -> Ascended:
     r"""Ascend by projected Adamax with a falling rate; the best point of every instance is kept.
 
-    With supergradients :math:`g`, a mean :math:`m \leftarrow \beta_1 m + (1 - \beta_1) g` and a decaying maximum
-    :math:`s \leftarrow \max(\beta_2 s, |g|)`, every parameter moves by :math:`\eta_t m / s`, less its start at zero (Kingma and
-    Ba, ICLR 2015, algorithm 2).
+    With supergradients :math:`g`, a mean :math:`m \leftarrow \beta_1 m + (1 - \beta_1) g` and a decaying
+    maximum :math:`s \leftarrow \max(\beta_2 s, |g|)`, every parameter moves by :math:`\eta_t m / s`, less its
+    start at zero (Kingma and Ba, ICLR 2015, algorithm 2).
 
     Parameters
     ----------
@@ -61,20 +62,24 @@ def ascend(
     done : callable, optional
         Best values ``(k,)`` to a mask of instances that need no better ones: they leave the batch.
     late : callable, optional
-        Seconds of the longest evaluation so far to whether there is no time for another; the best so far is returned.
+        Seconds of the longest evaluation so far to whether there is no time for another; the best so far is
+        returned.
 
-    Values that are not finite, such as those of iterates that left the range of their precision, are bounds of which nothing
-    is known; an instance whose supergradients are not finite, or nearly not, stays where it is.  At worst the start is returned.
+    Values that are not finite, such as those of iterates that left the range of their precision, are bounds
+    of which nothing is known; an instance whose supergradients are not finite, or nearly not, stays where it
+    is. At worst the start is returned.
 
     Notes
     -----
-    The constants depend on the number of steps alone.  They were chosen on five CIFAR networks at two radii, 5 to 300 steps
-    each, and leave a fifth to two thirds of what Adam leaves whose rate falls geometrically.  Few steps want short memories:
-    each supergradient says on which side of a kink its parameter is, and is soon out of date.  Many want longer ones.  A
-    maximum forgets an outlier more slowly than a mean of squares does, and parameters at a kink settle.
+    The constants depend on the number of steps alone. They were chosen on five CIFAR networks at two radii, 5
+    to 300 steps each, and leave a fifth to two thirds of what Adam leaves whose rate falls geometrically. Few
+    steps want short memories: each supergradient says on which side of a kink its parameter is, and is soon
+    out of date. Many want longer ones. A maximum forgets an outlier more slowly than a mean of squares does,
+    and parameters at a kink settle.
     """
     first, second = min(0.65, 0.2 + 0.005 * steps), 1 - min(0.3, (2 / steps) ** 0.5)
-    rate, power, least = min(0.6, 0.6 * (5 / steps) ** 0.25), min(3.0, (steps / 5) ** 0.5), min(0.005, 2 / steps**2)
+    rate, power = min(0.6, 0.6 * (5 / steps) ** 0.25), min(3.0, (steps / 5) ** 0.5)
+    least = min(0.005, 2 / steps**2)
     point = [p.clone() for p in start]
     mean, most = [torch.zeros_like(p) for p in point], [torch.zeros_like(p) for p in point]
     best = [p.clone() for p in point]
@@ -82,17 +87,20 @@ def ascend(
     total: Tensor | None = None
     value_here = highest = point[0].new_full((len(rows),), -torch.inf)
     best_here = [p.clone() for p in point]
-    longest, largest = 0.0, torch.finfo(value_here.dtype).max ** 0.9  # differences of such numbers do not overflow either
+    longest = 0.0
+    largest = torch.finfo(value_here.dtype).max ** 0.9  # differences of such numbers do not overflow either
     for step in range(1, steps + 1):
         began = time.perf_counter()
         value, gradients = objective.evaluate(point)
         value = torch.where(value.isfinite(), value, -torch.inf)
-        lost = ~(torch.stack([torch.linalg.vector_norm(g.flatten(1), torch.inf, 1) for g in gradients]) < largest).all(0)
+        norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), torch.inf, 1) for g in gradients])
+        lost = ~(norms < largest).all(0)
         if bool(lost.any()):
             for g in gradients:
                 g[lost] = 0
         total = value.new_full((len(rows),), -torch.inf) if total is None else total
-        # Of values that rounding cannot tell apart the later one is likely to be the better one: steps are ever smaller.
+        # Of values that rounding cannot tell apart the later one is likely to be the better one: steps are
+        # ever smaller.
         highest = torch.maximum(highest, value)
         better = (value > value_here) | (value >= highest - 16 * torch.finfo(value.dtype).eps * highest.abs())
         value_here = torch.where(better, value, value_here)
@@ -101,7 +109,10 @@ def ascend(
         for kept, p in zip(best_here, point, strict=True):
             # Weights 0 and 1 give the ends as they are, quicker than a choice.
             kept.lerp_(p, better.to(p.dtype).view(-1, *[1] * (p.dim() - 1)))
-        finished = torch.ones_like(better) if last else (torch.zeros_like(better) if done is None else done(value_here))
+        if last:
+            finished = torch.ones_like(better)
+        else:
+            finished = torch.zeros_like(better) if done is None else done(value_here)
         # Instances are copied out in bulk: leaving costs a copy of everything that stays.
         if last or int(finished.sum()) * 4 > len(finished):
             out = finished.nonzero()[:, 0]
@@ -111,7 +122,8 @@ def ascend(
             keep = (~finished).nonzero()[:, 0]
             if last or not len(keep):
                 break
-            objective, rows, value_here, highest = objective.select(keep), rows[keep], value_here[keep], highest[keep]
+            objective, rows = objective.select(keep), rows[keep]
+            value_here, highest = value_here[keep], highest[keep]
             point, mean, most, best_here, gradients = (
                 [t[keep] for t in tensors] for tensors in (point, mean, most, best_here, gradients)
             )

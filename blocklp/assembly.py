@@ -1,4 +1,6 @@
-"""From models to the decomposition of a batch: what their blocks are under some bounds, and which copies belong to which variable.
+"""From models to the decomposition of a batch.
+
+It holds the blocks of the models under some bounds, and which copies belong to which variable.
 
 Thousands of small models are assembled together: what differs in length between them is padded.
 """
@@ -37,11 +39,31 @@ BUILDING = "building the problem"
 """What is being done when a deadline passes here."""
 
 
-def assemble(models: Sequence[Statement], bounds: Bounds, width: int, device: torch.device, deadline: Deadline) -> Decomposition:
-    """Build groups, coupling and counts of models for some bounds, with ``width`` variables and costs that are zero.
+def assemble(
+    models: Sequence[Statement],
+    bounds: Bounds,
+    width: int,
+    device: torch.device,
+    deadline: Deadline,
+) -> Decomposition:
+    """Build groups, coupling and counts of models for some bounds; the costs are zero.
 
-    The variables of several models are padded by one at least, which is that of blocks that only pad.  A variable gets a box if it is
-    in no block, or if its bounds cut off part of a block whose type cannot take them in.
+    The variables of several models are padded by one at least, which is that of padding blocks. A
+    variable gets a box if it is in no block, or if its bounds cut off part of a block whose type cannot take
+    them in.
+
+    Parameters
+    ----------
+    models : sequence of Statement
+        Models with the same names and types of blocks; one with rows compiles alone.
+    bounds : mapping
+        Tighter bounds of variables (:data:`Bounds`); empty for several models.
+    width : int
+        Number of variables of an instance, padding included.
+    device : torch.device
+        Where the tensors go; they are float64.
+    deadline : Deadline
+        Checked before each part of the work.
 
     Raises
     ------
@@ -68,7 +90,8 @@ def assemble(models: Sequence[Statement], bounds: Bounds, width: int, device: to
             kind = NonnegativeCosts(kind, _taken(upper, own))
         if same[0].maps is not None:
             maps[start, start + scope[0].numel()] = same[0].maps
-        groups.append(_group(same[0].name, kind, [len(b.scope) for b in same], scope, start, instances, device))
+        counts = [len(b.scope) for b in same]
+        groups.append(_group(same[0].name, kind, counts, scope, start, instances, device))
         indices.append(scope)
         start = groups[-1].stop
     deadline.check(BUILDING)
@@ -82,24 +105,27 @@ def assemble(models: Sequence[Statement], bounds: Bounds, width: int, device: to
 
 def _rows(model: Statement, problem: Decomposition) -> CouplingRows:
     """All rows of a model, which compiles alone, within the bounds of its variables."""
-    from scipy.sparse import coo_array, vstack  # which takes as long to import as a small model takes to solve
+    from scipy.sparse import coo_array, vstack  # importing it takes as long as solving a small model
 
     stated = [r.constraint for r in model.rows]
-    parts = [coo_array((s.matrix.data, s.matrix.coords), shape=(s.matrix.shape[0], model.size)) for s in stated]
+    matrices = [r.matrix for r in stated]
+    parts = [coo_array((m.data, m.coords), shape=(m.shape[0], model.size)) for m in matrices]
     matrix = vstack(parts, format="csr")
     matrix.sum_duplicates()
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    lower, upper = (torch.cat([getattr(s, side).expand(model.batch, -1) for s in stated], 1) for side in ("lower", "upper"))
-    entries = (torch.from_numpy(np.array(part)) for part in (row, matrix.indices.astype(np.int64), matrix.data))
+    lower = torch.cat([r.lower.expand(model.batch, -1) for r in stated], 1)
+    upper = torch.cat([r.upper.expand(model.batch, -1) for r in stated], 1)
+    columns = matrix.indices.astype(np.int64)
+    entries = (torch.from_numpy(np.array(part)) for part in (row, columns, matrix.data))
     device = problem.cost.device
     row_, column, entry, lower, upper = (t.to(device) for t in (*entries, lower, upper))
     return CouplingRows.build(row_, column, entry, lower, upper, problem.lower, problem.upper)
 
 
 def _by_size(models: Sequence[Statement]) -> Iterator[tuple[Blocks, ...]]:
-    """Blocks of one name and size, of every model; those of several sizes get a group for each (:func:`name_of_size`).
+    """Blocks of one name and size, of every model; each size of a name is a group (:func:`name_of_size`).
 
-    A model without blocks of a size has none of them, of the type that another one has.
+    A model without blocks of a size has zero blocks in that group, of the type that another model has there.
     """
     for same in zip(*(m.blocks for m in models), strict=True):
         sizes = sorted({b.scope.shape[1] for b in same})
@@ -114,7 +140,19 @@ def _by_size(models: Sequence[Statement]) -> Iterator[tuple[Blocks, ...]]:
 
 
 def unblocked(models: Sequence[Statement], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
-    """Return what :func:`assemble` does, but without the blocks: the least that there is to know of models."""
+    """Build the decomposition of models without their blocks: a box around each variable, and zero costs.
+
+    Parameters
+    ----------
+    models : sequence of Statement
+        The models; their blocks and rows are not read.
+    bounds : mapping
+        Tighter bounds of variables (:data:`Bounds`); empty for several models.
+    width : int
+        Number of variables of an instance, padding included.
+    device : torch.device
+        Where the tensors go; they are float64.
+    """
     instances = _Instances(models, width, Deadline())
     lower, upper = instances.bounds(bounds)
     group, scope = _boxes(instances, lower, upper, _first(instances.sizes, width), 0, device)
@@ -145,14 +183,16 @@ def _decomposed(
     index = instances.own(torch.cat([scope.transpose(1, 2).flatten(1) for scope in scopes], 1)).to(device)
     coupling = Coupling.build(width, index, maps)
     for (start, stop), pair in maps.items():
-        _check_maps(next(g.name for g in groups if g.start == start), pair, stop - start, instances.batch, width, device)
-    copies = coupling.collect(torch.ones(1, 1, dtype=torch.float64, device=device).expand(index.shape)).clamp(min=1)
+        name = next(g.name for g in groups if g.start == start)
+        _check_maps(name, pair, stop - start, instances.batch, width, device)
+    ones = torch.ones(1, 1, dtype=torch.float64, device=device).expand(index.shape)
+    copies = coupling.collect(ones).clamp(min=1)
     instances.deadline.check(BUILDING)
     shared = copies > 1
-    if instances.several:  # blocks that only pad all have the same variable, which says nothing about the others
+    if instances.several:  # padding blocks all have the same variable, which says nothing about the others
         shared[:, -1] = False
-    curved = coupling.spread(shared.double() if maps else shared) > 0
-    own = [g.rows(curved).any(2) for g in groups]  # instances by coordinates
+    coupled = coupling.spread(shared.double() if maps else shared) > 0
+    own = [g.rows(coupled).any(2) for g in groups]  # instances by coordinates
     found = tuple(replace(g, curved=rows.any(0).to(g.curved)) for g, rows in zip(groups, own, strict=True))
     sharing = torch.cat(own, 1)
     several = None if bool((sharing == sharing[:1]).all()) else sharing
@@ -160,20 +200,40 @@ def _decomposed(
     nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
     farther = instances.own(instances.beyond).to(device) if bool(instances.beyond.any()) else None
     grid = instances.grid(device)
-    return Decomposition(nothing, low, high, nothing[:, 0], found, coupling, copies, grid, sharing=several, beyond=farther)
+    zero = nothing[:, 0]
+    return Decomposition(nothing, low, high, zero, found, coupling, copies, grid, several, beyond=farther)
 
 
 def costs(objectives: Sequence[Expression], width: int, values: Values | None) -> tuple[Tensor, Tensor]:
-    """Coefficients ``(batch, width)`` and constants ``(batch,)`` of models' objectives, with other values of parameters."""
+    """Coefficients and constants of the models' objectives.
+
+    Parameters
+    ----------
+    objectives : sequence of Expression
+        One for each model, of shape ``()``.
+    width : int
+        Number of variables of an instance, padding included.
+    values : mapping or None
+        Parameters to the values to use instead of those that are set.
+
+    Returns
+    -------
+    cost, constant : Tensor
+        ``(batch, width)`` and ``(batch,)`` float64.
+    """
     parts = [e.evaluate(values) for e in objectives]
     if len(parts) == 1:
         return parts[0]
     counts = [e.model.size for e in objectives for _ in range(e.model.batch)]
-    return _padded(torch.cat([c.flatten() for c, _ in parts]), counts, 0, width), torch.cat([k for _, k in parts])
+    joined = torch.cat([c.flatten() for c, _ in parts])
+    return _padded(joined, counts, 0, width), torch.cat([k for _, k in parts])
 
 
 class _Instances:
-    """The instances of models, one after the other: those of several models have a row each, those of a single one may share it."""
+    """The instances of models, one after the other.
+
+    Each instance of several models has a row of its own; the instances of a single model may share one.
+    """
 
     def __init__(self, models: Sequence[Statement], width: int, deadline: Deadline) -> None:
         self.deadline = deadline
@@ -190,14 +250,16 @@ class _Instances:
         return rows if self.batch == len(rows) or not self.several else rows[self.owner]
 
     def bounds(self, bounds: Bounds) -> tuple[Tensor, Tensor]:
-        """Lower and upper bounds of all variables ``(batch, width)``, or ``(1, width)`` for a single model whose instances agree."""
+        """Bounds of all variables: ``(batch, width)`` each, or ``(1, width)`` where instances agree."""
         if not self.several:
             return variable_bounds(self.models[0], bounds)
         of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
         if bounds:
-            raise OptionError("bounds= works on a single compiled model; set the bounds of several models when declaring them")
+            instead = "set the bounds of several models when declaring them"
+            raise OptionError(f"bounds= works on a single compiled model; {instead}")
         counts = [m.size for m in self.models for _ in range(m.batch)]
-        lower, upper = (torch.cat([part for m in self.models for part in _parts(m, side)]) for side in ("lower", "upper"))
+        lower = torch.cat([part for m in self.models for part in _parts(m, "lower")])
+        upper = torch.cat([part for m in self.models for part in _parts(m, "upper")])
         return _padded(lower, counts, 0, self.width), _padded(upper, counts, 0, self.width)
 
     def grid(self, device: torch.device) -> Tensor | None:
@@ -209,24 +271,43 @@ class _Instances:
         steps = steps.repeat_interleave(torch.tensor([v.columns.stop - v.columns.start for v in variables]))
         return self.own(_padded(steps, self.sizes, 0, self.width)).to(device)
 
-    def restricted(self, same: Sequence[Blocks], scope: Tensor, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
-        """One type for blocks of the same name, restricted to the bounds; marks the variables whose bounds it cannot take in.
+    def restricted(
+        self,
+        same: Sequence[Blocks],
+        scope: Tensor,
+        lower: Tensor,
+        upper: Tensor,
+        needs_box: Tensor,
+    ) -> BlockType:
+        """One type for blocks of the same name, restricted to the bounds of their variables.
 
-        ``scope`` is ``(batch or 1, blocks, dim)``, ``needs_box`` ``(models, width)`` bool; :attr:`beyond`, ``(models, width)``,
-        gets the largest magnitudes of variables in such blocks, where the type's oracle has been asked for them.
+        Parameters
+        ----------
+        same : sequence of Blocks
+            The blocks of each model.
+        scope : Tensor
+            ``(batch or 1, blocks, dim)`` int64: their variables, padding included.
+        lower, upper : Tensor
+            ``(batch or 1, width)`` float64: bounds of all variables.
+        needs_box : Tensor
+            ``(models, width)`` bool, written: the variables whose bounds the type cannot take in.
+            :attr:`beyond`, ``(models, width)``, gets the largest magnitudes of variables in such blocks,
+            where the type's oracle has been asked for them.
         """
         kinds = [b.type for b in same]
         if not self.several and (stated := kinds[0].constraints()) is not None and stated.below is not None:
             assert stated.above is not None
-            if not bool(((_taken(lower, scope) > stated.below) | (_taken(upper, scope) < stated.above)).any()):
+            tighter = (_taken(lower, scope) > stated.below) | (_taken(upper, scope) < stated.above)
+            if not bool(tighter.any()):
                 return kinds[0]  # what rows imply beyond that need not be known
         least, most = self.extents(same)
-        if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):  # which is less to look at
+        # Variables are fewer than copies: look at these first.
+        if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):
             return self.stacked(kinds, same)
         low, high = _taken(lower, scope), _taken(upper, scope)
         slack = 1e-9 * torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0)
         cut = (low > least + slack) | (high < most - slack)
-        if self.several:  # blocks that only pad have no bounds
+        if self.several:  # padding blocks have no bounds
             cut &= self.own(_first([len(b.scope) for b in same], scope.shape[1]))[..., None]
         if not bool(cut.any()):
             return self.stacked(kinds, same)
@@ -237,7 +318,8 @@ class _Instances:
             narrowed = kinds[model].restrict(low[rows, :count], high[rows, :count])
             if narrowed is None:
                 needs_box[model, own[cut[rows, :count].any(0)]] = True
-                farthest = torch.maximum(least.abs(), most.abs())[rows if len(least) > 1 else slice(None), :count]
+                farthest = torch.maximum(least.abs(), most.abs())
+                farthest = farthest[rows if len(least) > 1 else slice(None), :count]
                 farthest = farthest.nan_to_num(posinf=0.0).amax(0).expand(count, -1)
                 self.beyond[model].scatter_reduce_(0, own.flatten(), farthest.flatten(), "amax")
             else:
@@ -250,7 +332,8 @@ class _Instances:
         found = []
         for b, batch in zip(same, self.batches, strict=True):
             data, (blocks, dim) = b.type.tensors().values(), b.scope.shape
-            rows, count = batch if any(len(t) > 1 for t in data) else 1, blocks if any(t.shape[1] > 1 for t in data) else 1
+            rows = batch if any(len(t) > 1 for t in data) else 1
+            count = blocks if any(t.shape[1] > 1 for t in data) else 1
             ask = _extent_known if b.type.stateless and not data else extent
             key = id(b.type), rows, count
             self.deadline.check(BUILDING)
@@ -259,15 +342,15 @@ class _Instances:
         if all(f is found[0] for f in found):
             return found[0]
         counts = [b.scope.shape[0] for b, batch in zip(same, self.batches, strict=True) for _ in range(batch)]
-        full = [(b.scope.shape[0], b.scope.shape[1]) for b in same]
+        full = [(batch, *b.scope.shape) for b, batch in zip(same, self.batches, strict=True)]
         least, most = (
-            torch.cat([t.expand(batch, *shape).flatten(0, 1) for t, batch, shape in zip(side, self.batches, full, strict=True)])
+            torch.cat([t.expand(shape).flatten(0, 1) for t, shape in zip(side, full, strict=True)])
             for side in zip(*found, strict=True)
         )
         return _padded(least, counts, 0), _padded(most, counts, 0)
 
     def stacked(self, kinds: Sequence[BlockType], same: Sequence[Blocks]) -> BlockType:
-        """One type for the blocks of all models: block data padded to a common number of blocks and joined."""
+        """One type for the blocks of all models: block data padded to one number of blocks, and joined."""
         if not self.several:
             return kinds[0]
         kinds, counts = kinds[0].alike(kinds), [len(b.scope) for b in same]
@@ -281,7 +364,8 @@ class _Instances:
             rows = []
             for data, batch, count in zip(own, self.batches, counts, strict=True):
                 self.deadline.check(BUILDING)
-                # Absent data is zero (nothing excluded); padding repeats a real block, so that oracles meet valid data.
+                # Absent data is zero (nothing excluded); padding repeats a real block, so that oracles meet
+                # valid data.
                 full = sample[:1, :1].expand(batch, max(counts), *sample.shape[2:]).clone()
                 full[:, :count] = 0 if data is None else data.expand(batch, count, *data.shape[2:])
                 rows.append(full)
@@ -307,9 +391,8 @@ def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
     for key, given in bounds.items():
         view = _named(model, key)
         if isinstance(given, list) or (isinstance(given, tuple) and len(given) != 2):
-            raise OptionError(
-                f"bounds of {view!r} are {shown(given)}; give a tuple (lower, upper), or one number or tensor to fix it"
-            )
+            need = "give a tuple (lower, upper), or one number or tensor to fix it"
+            raise OptionError(f"bounds of {view!r} are {shown(given)}; {need}")
         both = given if isinstance(given, tuple) else (given, given)
         sides = [coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in both]
         a, b = (t.reshape(len(t), -1) for t in sides)
@@ -319,7 +402,8 @@ def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
     if bool((low > high).any()):
         i, column = (low > high).nonzero()[0].tolist()
         least, most = float(low[i, column]), float(high[i, column])
-        raise ModelError(f"bounds= leaves {model.entry(column)} no value between {least:g} and {most:g} in instance {i}")
+        between = f"between {least:g} and {most:g} in instance {i}"
+        raise ModelError(f"bounds= leaves {model.entry(column)} no value {between}")
     return low, high
 
 
@@ -327,7 +411,8 @@ def _named(model: Statement, key: object) -> View:
     """The entries that a key of bounds speaks of."""
     if isinstance(key, str):
         if key not in model.variables:
-            raise UnknownNameError(f"bounds= names {key!r}; the model has {', '.join(map(repr, model.variables))}")
+            known = ", ".join(map(repr, model.variables))
+            raise UnknownNameError(f"bounds= names {key!r}; the model has {known}")
         return model.variables[key]
     of_type(key, View, "a key of bounds", "a variable, a view of one, or its name")
     assert isinstance(key, View)
@@ -336,18 +421,29 @@ def _named(model: Statement, key: object) -> View:
     return key
 
 
-def _check_maps(name: str, maps: tuple[Linear, Linear], copies: int, batch: int, width: int, device: torch.device) -> None:
+def _check_maps(
+    name: str,
+    maps: tuple[Linear, Linear],
+    copies: int,
+    batch: int,
+    width: int,
+    device: torch.device,
+) -> None:
     """Refuse maps of the caller's that return anything but tensors of the shapes that they must."""
-    for function, given, must, map_ in (("to_dual", width, copies, maps[0]), ("to_primal", copies, width, maps[1])):
+    sizes = (("to_dual", width, copies), ("to_primal", copies, width))
+    for (function, given, must), map_ in zip(sizes, maps, strict=True):
         answer = map_(torch.zeros(batch, given, dtype=torch.float64, device=device))
         if not isinstance(answer, Tensor) or answer.shape != (batch, must):
-            what = f"a tensor {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"{type(answer).__name__}"
-            raise OracleError(f"{function} of {name!r} returned {what}; for {(batch, given)} it must return a tensor {(batch, must)}")
+            tensor = isinstance(answer, Tensor)
+            what = f"a tensor {tuple(answer.shape)}" if tensor else f"{type(answer).__name__}"
+            need = f"for {(batch, given)} it must return a tensor {(batch, must)}"
+            raise OracleError(f"{function} of {name!r} returned {what}; {need}")
 
 
 def _joined(model: Statement, side: str) -> Tensor:
-    """Bounds of all variables, ``(batch, variables)``, or ``(1, variables)`` where instances of the model agree."""
-    parts = [bound.reshape(bound.shape[0], -1) for bound in (getattr(v, side) for v in model.variables.values())]
+    """Bounds of all variables: ``(batch, variables)``, or ``(1, variables)`` where instances agree."""
+    bounds: list[Tensor] = [getattr(v, side) for v in model.variables.values()]
+    parts = [bound.reshape(bound.shape[0], -1) for bound in bounds]
     rows = max(p.shape[0] for p in parts)
     return torch.cat([p.expand(rows, -1) for p in parts], 1)
 
@@ -360,12 +456,19 @@ def _parts(model: Statement, side: str) -> list[Tensor]:
 
 
 def _group(
-    name: str, kind: BlockType, counts: list[int], scope: Tensor, start: int, instances: _Instances, device: torch.device
+    name: str,
+    kind: BlockType,
+    counts: list[int],
+    scope: Tensor,
+    start: int,
+    instances: _Instances,
+    device: torch.device,
 ) -> Group:
     """The blocks of a name, ``counts`` of them in each model."""
     _, blocks, dim = scope.shape
-    alive = None if min(counts) == blocks else instances.own(_first(counts, blocks)).to(device, torch.float64)
-    return Group(name, kind.to(torch.float64, device), blocks, dim, start, torch.ones(dim, dtype=torch.float64, device=device), alive)
+    valid = None if min(counts) == blocks else instances.own(_first(counts, blocks)).to(device, torch.float64)
+    coupled = torch.ones(dim, dtype=torch.float64, device=device)
+    return Group(name, kind.to(torch.float64, device), blocks, dim, start, coupled, valid)
 
 
 def _first(counts: list[int], length: int) -> Tensor:
@@ -374,9 +477,9 @@ def _first(counts: list[int], length: int) -> Tensor:
 
 
 def _padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Tensor:
-    """Rows of so many entries, all joined ``(entries, ...)``, with ``fill`` after each to ``length`` or to the longest.
+    """Pad rows, given joined as ``(entries, ...)``, with ``fill`` to ``length`` or to the longest.
 
-    Returns ``(rows, length, ...)``.
+    ``counts`` are the lengths of the rows. Returns ``(rows, length, ...)``.
     """
     length = max(length, *counts)
     if min(counts) == length:
@@ -388,7 +491,7 @@ def _padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Te
 
 
 def _taken(values: Tensor, scope: Tensor) -> Tensor:
-    """Values ``(batch or 1, variables)`` of the variables in blocks ``(batch or 1, blocks, dim)``."""
+    """Gather values ``(batch or 1, variables)`` for the variables of blocks ``(batch or 1, blocks, dim)``."""
     return values[:, scope[0]] if len(scope) == 1 else values.gather(1, scope.flatten(1)).view(scope.shape)
 
 

@@ -1,12 +1,13 @@
 r"""Points of each block as convex combinations of a few of its vertices ("atoms").
 
-A block's point is :math:`x_b = \sum_k w_{b,k} a_{b,k}` with weights on the simplex.  :class:`VertexTable` holds all
-vertices of a :class:`FiniteVertices` type, shared by its blocks; :class:`PartVertices` those of the parts of a
-:class:`FactoredBlock`; :class:`VertexCache` keeps the last few points that a general min-oracle returned for each block.
-All answer the same questions, so the methods know one kind of block.
+A block's point is :math:`x_b = \sum_k w_{b,k} a_{b,k}` with weights on the simplex. :class:`VertexTable`
+holds all vertices of a :class:`FiniteVertices` type, shared by its blocks; :class:`PartVertices` those of the
+parts of a :class:`FactoredBlock`; :class:`VertexCache` keeps the last few points that a general min-oracle
+returned for each block. All answer the same questions, so the methods know one kind of block.
 
-Weights and values are ``(batch, atoms, blocks)``, points ``(batch, dim, blocks)``: the block index runs fastest.  Where blocks
-have parts, weights and values are those of all parts, ``(batch, atoms, blocks * parts)``.
+Weights and values are ``(batch, atoms, blocks)``, points ``(batch, dim, blocks)``: the block index runs
+fastest. Where blocks have parts, weights and values are those of all parts,
+``(batch, atoms, blocks * parts)``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TABLE_LIMIT = 32
 
 
 class Answer(NamedTuple):
-    """What one oracle call for a group gives."""
+    """The result of one oracle call for a group."""
 
     atoms: Atoms
     weights: Tensor  # the current weights on these atoms
@@ -50,11 +51,21 @@ class VertexTable:
         """Take the table of a finite type."""
         assert isinstance(group.type, FiniteVertices)
         table = group.type.table.to(like)
-        curved = table * group.curved.to(like)
-        return cls(table, curved @ curved.T)
+        coupled = table * group.curved.to(like)
+        return cls(table, coupled @ coupled.T)
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
-        """One oracle call; a table needs no bookkeeping."""
+        """Evaluate all vertices; the atoms stay as they are.
+
+        Parameters
+        ----------
+        group : Group
+            The group that the atoms belong to.
+        duals : Tensor
+            ``(batch, copies)``: multipliers of all groups.
+        weights, earlier : Tensor
+            ``(batch, atoms, blocks)``: weights now and before the last step.
+        """
         values = self.values(group, duals)
         best = values.amin(1)
         return Answer(self, weights, earlier, values, best if group.alive is None else best * group.alive)
@@ -99,18 +110,30 @@ class PartVertices:
         return cls(group.type, group.blocks, vertices, curvature)
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
-        """One oracle call: every part's cost of each of its vertices."""
+        """Evaluate all vertices of every part; the atoms stay as they are.
+
+        Parameters
+        ----------
+        group : Group
+            The group that the atoms belong to.
+        duals : Tensor
+            ``(batch, copies)``: multipliers of all groups.
+        weights, earlier : Tensor
+            ``(batch, atoms, blocks * parts)``: weights now and before the last step.
+        """
         values = self.values(group, duals)
         best = values.amin(1)
-        return Answer(self, weights, earlier, values, best if group.alive is None else best * _by_part(group.alive, best))
+        best = best if group.alive is None else best * _by_part(group.alive, best)
+        return Answer(self, weights, earlier, values, best)
 
     def values(self, group: Group, duals: Tensor) -> Tensor:
         """Cost of every atom: ``(batch, atoms, blocks * parts)``."""
         cost = group.view(duals)
-        pulled = self.type.pull(cost)
-        values = self._over_size(pulled.transpose(1, 2).flatten(2)[:, :, None], self.vertices)
+        part_costs = self.type.pull(cost)
+        values = self._over_size(part_costs.transpose(1, 2).flatten(2)[:, :, None], self.vertices)
         # The constant of a block belongs to its first part.
-        values.view(*values.shape[:2], self.blocks, -1)[..., 0] += (cost @ self.type.shift().to(cost))[:, None]
+        constant = cost @ self.type.shift().to(cost)
+        values.view(*values.shape[:2], self.blocks, -1)[..., 0] += constant[:, None]
         return values
 
     def combine(self, weights: Tensor) -> Tensor:
@@ -119,8 +142,9 @@ class PartVertices:
         return self.type.push(parts.view(*parts.shape[:2], self.blocks, -1).transpose(1, 2)).transpose(1, 2)
 
     def products(self, weights: Tensor) -> Tensor:
-        r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle` for every atom, in the metric of the curvature."""
-        return self._over_size((self.vertices * weights[:, None]).sum(2, keepdim=True) * self.curvature, self.vertices)
+        r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle_C` for every atom; C is the curvature."""
+        point = (self.vertices * weights[:, None]).sum(2, keepdim=True)
+        return self._over_size(point * self.curvature, self.vertices)
 
     def select(self, rows: Tensor) -> PartVertices:
         """Return the atoms of some instances."""
@@ -144,7 +168,17 @@ class VertexCache:
     curved: Tensor  # (dim, 1): 1 for coordinates that other blocks share
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
-        """Ask the oracle and put its point in the slot of least weight, merging that slot's weight into the aggregate."""
+        """Ask the oracle and put its point in the slot of least weight, which is merged into the aggregate.
+
+        Parameters
+        ----------
+        group : Group
+            The group that the atoms belong to.
+        duals : Tensor
+            ``(batch, copies)``: multipliers of all groups.
+        weights, earlier : Tensor
+            ``(batch, atoms, blocks)``: weights now and before the last step.
+        """
         point, best = group.min_oracle(group.view(duals))
         new, values = point.transpose(1, 2), self.values(group, duals)
         known = values.amin(1) <= best + 1e-12 * best.abs()
@@ -161,9 +195,10 @@ class VertexCache:
         dropped = (self.points * chosen[:, :, None]).sum(1)
         points = torch.where(replaced[:, :, None], new[:, None], self.points)
         points[:, 0] += share * (dropped - points[:, 0])
+        aggregates = [w[:, :1] + (w * chosen).sum(1, keepdim=True) for w in (weights, earlier)]
         weights, earlier = (
-            torch.cat([w[:, :1] + (w * chosen).sum(1, keepdim=True), w[:, 1:].masked_fill(replaced[:, 1:], 0.0)], 1)
-            for w in (weights, earlier)
+            torch.cat([aggregate, w[:, 1:].masked_fill(replaced[:, 1:], 0.0)], 1)
+            for aggregate, w in zip(aggregates, (weights, earlier), strict=True)
         )
         found = replace(self, points=points)
         return Answer(found, weights, earlier, found.values(group, duals), best)
@@ -194,23 +229,39 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
         parts = PartVertices.build(group, duals)
         nothing = duals.new_zeros(len(duals), *parts.vertices.shape[2:])
         answer = parts.answer(group, duals, nothing, nothing)
-        weights = torch.nn.functional.one_hot(answer.values.argmin(1), nothing.shape[1]).to(duals).transpose(1, 2).contiguous()
-        return parts, weights if group.alive is None else weights * _by_part(group.alive, weights)[:, None], answer.best
+        chosen = torch.nn.functional.one_hot(answer.values.argmin(1), nothing.shape[1])
+        weights = chosen.to(duals).transpose(1, 2).contiguous()
+        if group.alive is not None:
+            weights = weights * _by_part(group.alive, weights)[:, None]
+        return parts, weights, answer.best
     point, value = group.min_oracle(group.view(duals))
-    alive = torch.ones_like(value) if group.alive is None else group.alive
+    valid = torch.ones_like(value) if group.alive is None else group.alive
     if isinstance(group.type, FiniteVertices) and group.type.vertex_count <= TABLE_LIMIT:
         atoms = VertexTable.build(group, duals)
         rows = group.type.vertex_values(group.view(duals)).argmin(-1)
-        weights = torch.nn.functional.one_hot(rows, len(atoms.table)).to(duals).transpose(1, 2) * alive[:, None]
+        chosen = torch.nn.functional.one_hot(rows, len(atoms.table))
+        weights = chosen.to(duals).transpose(1, 2) * valid[:, None]
         return atoms, weights.contiguous(), value
-    points = point.transpose(1, 2)[:, None].expand(-1, SLOTS, -1, -1).clone(memory_format=torch.contiguous_format)
+    points = point.transpose(1, 2)[:, None].expand(-1, SLOTS, -1, -1)
+    points = points.clone(memory_format=torch.contiguous_format)
     weights = torch.zeros_like(points[:, :, 0])
-    weights[:, 0] = alive
+    weights[:, 0] = valid
     return VertexCache(points, group.curved.to(duals)[:, None]), weights, value
 
 
-def begin(problem: Decomposition, duals: Tensor) -> tuple[tuple[Atoms, ...], tuple[Tensor, ...], Tensor, Tensor]:
-    """:func:`start` for all groups: atoms, weights, points ``(batch, copies)`` and the dual value ``(batch,)``."""
+def begin(
+    problem: Decomposition,
+    duals: Tensor,
+) -> tuple[tuple[Atoms, ...], tuple[Tensor, ...], Tensor, Tensor]:
+    """Atoms and weights of all groups at the oracles' answers (:func:`start`): one call of each oracle.
+
+    Returns
+    -------
+    atoms, weights : tuple
+        One entry for each group.
+    points, value : Tensor
+        ``(batch, copies)`` and ``(batch,)``: the points of the weights, and the dual value.
+    """
     points, value = torch.empty_like(duals), torch.zeros_like(duals[:, 0])
     atoms, weights = [], []
     for group in problem.groups:
@@ -222,26 +273,45 @@ def begin(problem: Decomposition, duals: Tensor) -> tuple[tuple[Atoms, ...], tup
     return tuple(atoms), tuple(weights), points, value
 
 
-def _by_part(alive: Tensor, like: Tensor) -> Tensor:
-    """What is stated for blocks ``(batch, blocks)``, for all of their parts."""
-    return alive.repeat_interleave(like.shape[-1] // alive.shape[1], 1)
+def _by_part(values: Tensor, like: Tensor) -> Tensor:
+    """Repeat values of blocks ``(batch, blocks)`` for all of their parts: ``(batch, blocks * parts)``."""
+    return values.repeat_interleave(like.shape[-1] // values.shape[1], 1)
 
 
 def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, repeats: int) -> Tensor:
     r"""Descend on every block's own quadratic model by pairwise Frank-Wolfe steps of closed-form size.
 
     The model around the point :math:`y` with gradient ``values`` on the atoms is
-    :math:`\langle \lambda, x \rangle + |x - y|^2 / (2 \eta)`: the proximal objective with :math:`\beta` fixed, in which blocks
-    separate.  A step moves weight from the worst atom in use to the best atom (ties share); its optimal size is the
-    difference of their gradients times :math:`\eta` over their squared distance, at most the weight there is.
+    :math:`\langle \lambda, x \rangle + |x - y|^2 / (2 \eta)`: the proximal objective with :math:`\beta`
+    fixed, in which blocks separate. A step moves weight from the worst atom in use to the best atom (ties
+    share); its optimal size is the difference of their gradients times :math:`\eta` over their squared
+    distance, at most the weight there is.
+
+    Parameters
+    ----------
+    atoms : VertexTable, PartVertices or VertexCache
+        The vertices.
+    weights : Tensor
+        ``(batch, atoms, blocks)``: weights on them at y, on the simplex; not written.
+    values : Tensor
+        ``(batch, atoms, blocks)``: their costs.
+    eta : Tensor
+        ``(batch,)``: the proximal weight, positive.
+    repeats : int
+        Number of steps.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, atoms, blocks)``: the weights after the steps.
     """
     eta = eta[:, None, None]
     out, tiny = ruled_out(values.dtype), torch.finfo(values.dtype).tiny
     gradient, weights = values, weights.clone()
     to, leave, stay = (torch.empty_like(weights) for _ in range(3))
     for repeat in range(repeats):
-        # Masks as numbers in buffers, not as bools, indices or selects: on a CPU these are several times faster, and minima
-        # with indices start a parallel region however small the tensor is.
+        # Masks as numbers in buffers, not as bools, indices or selects: on a CPU these are several times
+        # faster, and minima with indices start a parallel region however small the tensor is.
         best = gradient.amin(1, keepdim=True)
         torch.eq(gradient, best, out=to)
         in_use = torch.le(weights, 0, out=leave).mul_(out).add_(gradient)
@@ -261,12 +331,20 @@ def pairwise_steps(atoms: Atoms, weights: Tensor, values: Tensor, eta: Tensor, r
     return weights
 
 
-def extrapolated(weights: Tensor, earlier: Tensor, push: float | Tensor) -> Tensor:
-    """Weights moved on by a share of their last step, on the simplex again."""
-    ahead = (weights - earlier).mul_(push).add_(weights).clamp_(min=0)
+def extrapolated(weights: Tensor, earlier: Tensor, momentum: float | Tensor) -> Tensor:
+    """Weights moved on by a share of their last step, on the simplex again.
+
+    Parameters
+    ----------
+    weights, earlier : Tensor
+        ``(batch, atoms, blocks)``: now and before the last step.
+    momentum : float or Tensor
+        The share, as a number or ``(batch, 1, 1)``.
+    """
+    ahead = (weights - earlier).mul_(momentum).add_(weights).clamp_(min=0)
     return ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))
 
 
 def ruled_out(dtype: torch.dtype) -> float:
-    """Below any real value, also after the huge cost of a vertex that is struck out is added."""
+    """Below any real value, also after the huge cost of a masked vertex is added."""
     return -float(torch.finfo(dtype).max ** 0.9)

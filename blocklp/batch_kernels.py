@@ -1,8 +1,9 @@
 """Passes of PDHG over many small instances that differ in numbers only, compiled for the CPU.
 
-The loops of :mod:`blocklp.program_kernels` take blocks by tiles; an instance with a few dozen blocks leaves most of a tile empty.
-Here a chunk of instances is taken at once: every number of an instance is a row of as many numbers as there are instances in the
-chunk, so that each operation on it is one on a vector.  All numbers of a chunk stay in the cache for all passes.
+The loops of :mod:`blocklp.program_kernels` take blocks by tiles; an instance with a few dozen blocks leaves
+most of a tile empty. Here a chunk of instances is taken at once: every number of an instance is a row of as
+many numbers as there are instances in the chunk, so that each operation on it is one on a vector. All numbers
+of a chunk stay in the cache for all passes.
 
 Sums are added in the order in which the other loops add them, so that an instance has the same bits in both.
 """
@@ -74,7 +75,17 @@ def _step_variables(eta: Any, given: Any, x: Any, near: Any, pulled: Any) -> Non
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _step_rows(eta: Any, by_row: Any, entries: Any, given: Any, near: Any, y: Any, y_bar: Any, a: Any, a_bar: Any) -> None:
+def _step_rows(
+    eta: Any,
+    by_row: Any,
+    entries: Any,
+    given: Any,
+    near: Any,
+    y: Any,
+    y_bar: Any,
+    a: Any,
+    a_bar: Any,
+) -> None:
     """The step of every row, and what it reaches."""
     starts, numbers, columns = by_row
     lower, upper, sigma, length = given
@@ -91,7 +102,7 @@ def _step_rows(eta: Any, by_row: Any, entries: Any, given: Any, near: Any, y: An
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _settle(now: Any, origin: Any, bar: Any, back: Any, restarted: Any) -> None:
-    """Reflect numbers at ``bar`` and average them with those where their epoch began, or begin one at ``bar``."""
+    """Reflected Halpern step from ``bar`` towards the start of the epoch; or an epoch begins at ``bar``."""
     for i in range(len(now)):
         here, before, there = now[i], origin[i], bar[i]
         for q in range(len(here)):
@@ -102,7 +113,7 @@ def _settle(now: Any, origin: Any, bar: Any, back: Any, restarted: Any) -> None:
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _push(by_copy: Any, entries: Any, y: Any, copy: Any, pulled: Any) -> None:
+def _adjoint(by_copy: Any, entries: Any, y: Any, copy: Any, pulled: Any) -> None:
     """The transposed rows times y, copy by copy."""
     variables, starts, numbers, rows = by_copy
     pulled[:] = 0
@@ -115,7 +126,7 @@ def _push(by_copy: Any, entries: Any, y: Any, copy: Any, pulled: Any) -> None:
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _fold(terms: Any, count: int, out: Any, part: int) -> None:
-    """The sum of the terms of a tile ``(TILE, chunk)``, of which some count, halves upon halves: ``out[:, part]``."""
+    """Sum of the first ``count`` terms of a tile ``(TILE, chunk)``, by halves, to ``out[:, part]``."""
     half = TILE // 2
     while half:
         for i in range(min(half, max(0, count - half))):
@@ -128,8 +139,20 @@ def _fold(terms: Any, count: int, out: Any, part: int) -> None:
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _measure(groups: Any, tiles: Any, x: Any, y: Any, column: Any, length: Any, terms: Any, sums: Any) -> None:
-    """How far variables and rows step and are from where their epoch began: ``sums`` ``(chunk, tiles, 3)``, of rows first."""
+def _measure(
+    groups: Any,
+    tiles: Any,
+    x: Any,
+    y: Any,
+    column: Any,
+    length: Any,
+    terms: Any,
+    sums: Any,
+) -> None:
+    """How far variables and rows step, and how far they are from the start of their epoch.
+
+    ``sums`` is ``(chunk, tiles, 3)``, with the tiles of rows first.
+    """
     near, bar = x[2], y[2]
     for t in range(len(tiles)):
         group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
@@ -176,11 +199,35 @@ def passes(
     pulled: Any,
     scalars: Any,
 ) -> None:
-    """So many passes of :class:`blocklp.methods.pdhg.Pdhg` after those before; all that changes is written over.
+    """Passes of :class:`blocklp.methods.pdhg.Pdhg`; all that changes is written over.
 
-    A unit is a chunk of ``width`` instances.  ``by_row`` holds the rows of the matrix and ``by_copy`` those of its transpose, one for
-    each copy, with the variable that it belongs to (:attr:`blocklp.row_layout.Layout.by_row`); other arguments are those of
-    :func:`blocklp.program_kernels.passes`.
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with; a unit is a chunk of ``width`` instances.
+    width : int
+        Instances of a chunk.
+    many, before : int
+        Passes to make, and passes made before.
+    rules : array
+        ``(5,)`` float64: the constants of restarts (:func:`blocklp.program_kernels.decide`).
+    layout : tuple of array
+        Groups and tiles of rows (:class:`blocklp.row_layout.Layout`).
+    by_row, by_copy : tuple of array
+        The rows of the matrix, and those of its transpose, one for each copy, with the variable that it
+        belongs to.
+    entries : array
+        ``(batch or 1, entries)``: numbers of the matrix.
+    variables : tuple of array
+        Cost, lower and upper bound and step of variables, ``(batch or 1, variables)`` each.
+    rows : tuple of array
+        Lower and upper side, step and squared length of rows, ``(batch or 1, rows)`` each.
+    own : tuple of array
+        x, y and A x, each now, at the start of the epoch, and at the last step: ``(batch, ...)``, written.
+    pulled : array
+        ``(batch, 1, variables)``: A^T y, written.
+    scalars : tuple of array
+        eta, age, residual, first residual and suggested weight, ``(batch,)`` each; all but the last written.
     """
     groups, tiles = layout
     for unit in range(begin, stop):
@@ -197,7 +244,8 @@ def passes(
         total = _chunk(pulled[:, 0], first, count)
         terms, copy = np.empty((TILE, count), total.dtype), np.empty(count, total.dtype)
         sums = np.zeros((count, len(tiles) + (len(x[0]) + TILE - 1) // TILE, 3))
-        verdict, restarted, back = np.zeros(count, np.int64), np.zeros(count, np.bool_), np.empty(count, total.dtype)
+        verdict, restarted = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        back = np.empty(count, total.dtype)
         for n in range(many):
             passed, look = before + n + 1, False
             for q in range(count):
@@ -215,7 +263,7 @@ def passes(
             _settle(x[0], x[1], x[2], back, restarted)
             _settle(y[0], y[1], y[2], back, restarted)
             _settle(y[3], y[4], y[5], back, restarted)
-            _push(by_copy, matrix, y[0], copy, total)
+            _adjoint(by_copy, matrix, y[0], copy, total)
         for k in range(3):
             _put_back(own[k], first, x[k])
         for k in range(6):

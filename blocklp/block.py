@@ -1,7 +1,7 @@
 """The contract of a block type: one verb, ``min_oracle``; everything else is optional.
 
-A block type is a polytope shared by many blocks.  The engine only ever asks for a minimiser of a linear cost over it, for
-all blocks of all instances at once.
+A block type is a polytope shared by many blocks. The engine only ever asks for a minimiser of a linear cost
+over it, for all blocks of all instances at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import numbers
+from blocklp.violation import distance_outside, relative_excess
 
 Rows = Tensor | slice
 """Some instances: their numbers ``(k,)`` int64, or a slice."""
@@ -48,13 +48,27 @@ class Constraints:
 
     @classmethod
     def rows(cls, matrix: object, lower: object, upper: object, *, nonnegative: bool = False) -> Constraints:
-        """One system shared by all blocks, from anything that ``torch.as_tensor`` takes, with the bound zero below if asked for."""
+        """One system of rows shared by all blocks.
+
+        Parameters
+        ----------
+        matrix : array_like
+            ``(rows, dim)``; a copy is kept in float64.
+        lower, upper : array_like
+            ``(rows,)``: sides, which may be infinite.
+        nonnegative : bool
+            Whether all variables have the lower bound zero.
+
+        Raises
+        ------
+        ShapeError
+            If the matrix has not two dimensions, or a side not one entry a row.
+        """
         a, lo, up = (numbers(v, "constraints").clone() for v in (matrix, lower, upper))
         if a.dim() != 2 or lo.shape != a.shape[:1] or up.shape != a.shape[:1]:
-            raise ShapeError(
-                f"constraints: matrix {tuple(a.shape)} needs two dimensions and one lower and one upper entry a row, "
-                f"got {tuple(lo.shape)} and {tuple(up.shape)}"
-            )
+            need = "needs two dimensions and one lower and one upper entry a row"
+            got = f"got {tuple(lo.shape)} and {tuple(up.shape)}"
+            raise ShapeError(f"constraints: matrix {tuple(a.shape)} {need}, {got}")
         zero = a.new_zeros(1, 1, a.shape[1])
         bounds = (zero, torch.full_like(zero, torch.inf)) if nonnegative else (None, None)
         return cls(a[None, None], lo[None, None], up[None, None], *bounds)
@@ -81,41 +95,44 @@ class Constraints:
         return Constraints(self.matrix, self.lower, self.upper, below, above)
 
     def bounds_as_rows(self, some: Tensor | None = None) -> Constraints:
-        """The system with a row for each bound, of ``dim`` numbers, or with those of some positions ``(k,)`` alone."""
+        """The system with a row of ``dim`` numbers for each bound, or for ``some`` positions ``(k,)``."""
         if self.below is None or self.above is None:
             return self
         dim = self.below.shape[-1]
         positions = torch.arange(dim) if some is None else some
-        lead = [max(sizes) for sizes in zip(*(t.shape[:2] for t in (self.matrix, self.lower, self.below)), strict=True)]
+        leading = (t.shape[:2] for t in (self.matrix, self.lower, self.below))
+        lead = [max(sizes) for sizes in zip(*leading, strict=True)]
         unit = torch.zeros(len(positions), dim).to(self.matrix)
         unit[torch.arange(len(positions)), positions] = 1
         sides = ((self.lower, self.below), (self.upper, self.above))
-        lower, upper = (
-            torch.cat([own.expand(*lead, -1), side[..., positions.to(side.device)].expand(*lead, -1)], -1) for own, side in sides
-        )
-        return Constraints(torch.cat([self.matrix.expand(*lead, -1, -1), unit.expand(*lead, -1, -1)], -2), lower, upper)
+        pairs = ((own, side[..., positions.to(side.device)]) for own, side in sides)
+        lower, upper = (torch.cat([t.expand(*lead, -1) for t in pair], -1) for pair in pairs)
+        matrix = torch.cat([t.expand(*lead, -1, -1) for t in (self.matrix, unit)], -2)
+        return Constraints(matrix, lower, upper)
 
     def violation(self, point: Tensor, size: Tensor | None = None) -> Tensor:
-        """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``, zero where feasible.
+        """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``.
 
-        Relative to the side that is violated or to what the row can be at points with entries of some ``size`` ``(batch, blocks)``,
-        by default the point's largest, whichever is more: what oracles err by.  Units of rows and variables make no difference.
+        Zero where the point is feasible.
+        Relative to the side that is violated or to what the row can be at points with entries of some
+        ``size`` ``(batch, blocks)``, by default the point's largest, whichever is more: what oracles err by.
+        Units of rows and variables make no difference.
         """
         largest = (point.abs().amax(-1) if size is None else size)[..., None]
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
         activity, terms = (matrix @ point[..., None])[..., 0], matrix.abs().sum(-1) * largest
-        excess = [_beyond(activity, lower, upper, terms)]
+        excess = [distance_outside(activity, lower, upper, terms)]
         if self.below is not None and self.above is not None:
-            excess.append(_beyond(point, self.below.to(point), self.above.to(point), largest))
+            excess.append(distance_outside(point, self.below.to(point), self.above.to(point), largest))
         worst = torch.cat([torch.broadcast_to(e, (*point.shape[:2], e.shape[-1])) for e in excess], -1)
         return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
 
     def relative_violation(self, point: Tensor, size: Tensor) -> Tensor:
-        r"""Largest violation at each point, relative to its row or bound: ``(batch, blocks, dim) -> (batch, blocks)``.
+        r"""Largest relative violation of a row or bound: ``(batch, blocks, dim) -> (batch, blocks)``.
 
-        That is to the side that is violated or to :math:`\sum_i |a_i x_i|`, whichever is more; to
-        :math:`\sum_i |a_i| size_i` where the side is zero.  ``size`` ``(batch, blocks, dim)`` are magnitudes of the
-        entries, of which errors are small parts.
+        It is relative to the side that is violated or to :math:`\sum_i |a_i x_i|`, whichever is more; to
+        :math:`\sum_i |a_i| size_i` where the side is zero. ``size`` ``(batch, blocks, dim)`` are magnitudes
+        of the entries, of which errors are small parts.
         """
         worst = self._rows_violated(point, size)
         if self.below is not None and self.above is not None:
@@ -130,9 +147,8 @@ class Constraints:
         if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
             return self._violated_by_entries(point, size)
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
-        activity, terms, reach = (
-            (m @ v[..., None])[..., 0] for m, v in ((matrix, point), (matrix.abs(), point.abs()), (matrix.abs(), size))
-        )
+        products = (matrix, point), (matrix.abs(), point.abs()), (matrix.abs(), size)
+        activity, terms, reach = ((m @ v[..., None])[..., 0] for m, v in products)
         below = relative_excess(lower - activity, lower.abs(), terms, reach)
         worst = torch.maximum(below, relative_excess(activity - upper, upper.abs(), terms, reach))
         return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
@@ -140,42 +156,32 @@ class Constraints:
     def _violated_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
         """One system for all blocks, entry by entry: most entries are zero and many rows one-sided."""
         worst, x, sizes = point.new_zeros(point.shape[:2]), point.unbind(-1), size.unbind(-1)
-        for entries, low, high in zip(self.matrix[0, 0].tolist(), self.lower[0, 0].tolist(), self.upper[0, 0].tolist(), strict=True):
+        zero = torch.zeros_like(worst)
+        rows = (t[0, 0].tolist() for t in (self.matrix, self.lower, self.upper))
+        for entries, low, high in zip(*rows, strict=True):
             used = [(entry, i) for i, entry in enumerate(entries) if entry]
-            activity = sum((x[i] * entry for entry, i in used), start=torch.zeros_like(worst))
+            activity = sum((x[i] * entry for entry, i in used), start=zero)
             for side, excess in ((low, low - activity), (high, activity - high)):
                 if math.isinf(side) or not bool((excess > 0).any()):
                     continue
-                terms = sum(((x[i] if side else sizes[i]).abs() * abs(entry) for entry, i in used), start=torch.zeros_like(worst))
-                worst = torch.maximum(worst, relative_excess(excess, torch.full_like(worst, abs(side)), terms, terms))
+                magnitudes = x if side else sizes
+                terms = sum((magnitudes[i].abs() * abs(entry) for entry, i in used), start=zero)
+                relative = relative_excess(excess, torch.full_like(worst, abs(side)), terms, terms)
+                worst = torch.maximum(worst, relative)
         return worst
-
-
-def _beyond(values: Tensor, lower: Tensor, upper: Tensor, terms: Tensor) -> Tensor:
-    """What values lie outside their sides, relative to the side or the terms, whichever is more; all of shapes that broadcast."""
-    below = relative_excess(lower - values, torch.maximum(lower.abs(), terms), terms, terms)
-    return torch.maximum(below, relative_excess(values - upper, torch.maximum(upper.abs(), terms), terms, terms))
-
-
-def relative_excess(excess: Tensor, side: Tensor, terms: Tensor, size: Tensor) -> Tensor:
-    """What is above zero, relative to the magnitude of a side or of the terms of its row, or to ``size`` where the side is zero.
-
-    All of shapes that broadcast; infinite where that is zero, and zero where nothing is above zero.
-    """
-    scale = torch.where(side > 0, torch.maximum(side, terms), size)
-    return torch.where(excess > 0, excess / scale, 0.0)
 
 
 class BlockType:
     r"""A polytope :math:`X_b` that is easy to minimise over.
 
-    Subclasses implement :meth:`min_oracle`.  Optional methods add what the engine can then do: :meth:`constraints`
-    (reference solvers, self-check, feasibility of primal points), :meth:`value_error` (rigorous bounds),
-    :meth:`restrict` (fixings without an extra block), :meth:`alike` (batches of models whose data differ in shape),
-    :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete` (primal points), :meth:`min_marginals` and
-    :meth:`overlap` (for :class:`blocklp.MinMarginals`), :meth:`soft_min` (for :class:`blocklp.Smooth` and
-    :func:`blocklp.soft_bound`), :meth:`vertex_table` (for sweeps of :class:`blocklp.Nodes`).  A subclass of another type that
-    overrides :meth:`min_oracle` states the last eight anew, or does without.
+    Subclasses implement :meth:`min_oracle`. Optional methods add what the engine can then do:
+    :meth:`constraints` (reference solvers, self-check, feasibility of primal points), :meth:`value_error`
+    (rigorous bounds), :meth:`restrict` (fixings without an extra block), :meth:`alike` (batches of models
+    whose data differ in shape), :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete`
+    (primal points), :meth:`min_marginals` and :meth:`overlap` (for :class:`blocklp.MinMarginals`),
+    :meth:`soft_min` (for :class:`blocklp.Smooth` and :func:`blocklp.soft_bound`), :meth:`vertex_table` (for
+    sweeps of :class:`blocklp.Nodes`). A subclass of another type that overrides :meth:`min_oracle` states the
+    last eight anew, or does without.
 
     Attributes
     ----------
@@ -185,23 +191,25 @@ class BlockType:
         Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
         ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
     by_rows : bool
-        Whether its few :meth:`constraints` are the quickest way to deal with it: ``method="auto"`` then works on the rows of
-        all blocks, if all types state them.
+        Whether its few :meth:`constraints` are the quickest way to deal with it: ``method="auto"`` then works
+        on the rows of all blocks, if all types state them.
     nonnegative_costs : bool
-        Whether :meth:`min_oracle` takes no negative costs, as shortest paths by Dijkstra's algorithm do.  It is then asked with the
-        nonnegative part of costs; what negative ones could gain is charged by the upper bounds of the variables.  Bounds stay valid,
-        and lose nothing where multipliers are not negative: with costs and rows that only charge for what blocks use.
+        Whether :meth:`min_oracle` takes no negative costs, as shortest paths by Dijkstra's algorithm do. It
+        is then asked with the nonnegative part of costs; what negative ones could gain is charged by the
+        upper bounds of the variables. Bounds stay valid, and lose nothing where multipliers are not negative:
+        with costs and rows that only charge for what blocks use.
     stateless : bool
-        Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says is asked once for all
-        models that share it, and it must be hashable.  Classes state it anew.
+        Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says
+        is asked once for all models that share it, and it must be hashable. Classes state it anew.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A class with a min-oracle of its own does not inherit what another type derives from its own polytope."""
+        """A class with its own min-oracle does not inherit formulas for the polytope of another type."""
         super().__init_subclass__(**options)
         cls.stateless = vars(cls).get("stateless", False)
         if "min_oracle" in vars(cls):
-            for verb in ("min_value", "prox", "complete", "loops", "min_marginals", "overlap", "soft_min", "vertex_table"):
+            derived = "min_value", "prox", "complete", "loops", "min_marginals", "overlap", "soft_min"
+            for verb in (*derived, "vertex_table"):
                 if verb not in vars(cls):
                     setattr(cls, verb, getattr(BlockType, verb))
 
@@ -226,8 +234,8 @@ class BlockType:
         point : Tensor
             ``(batch, blocks, dim)``: a minimiser in each block.
         value : Tensor
-            ``(batch, blocks)``: its cost, to a few roundings of the terms :math:`|c_i x_i|`.  Bounds charge no more than
-            these: a type that sums larger terms returns less, by what they may be off.
+            ``(batch, blocks)``: its cost, to a few roundings of the terms :math:`|c_i x_i|`. Bounds charge no
+            more than these: a type that sums larger terms returns less, by what they may be off.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement min_oracle(cost) -> (point, value)")
 
@@ -240,7 +248,7 @@ class BlockType:
         return None
 
     def value_error(self, cost: Tensor) -> Tensor | None:
-        """Bound on the rounding error of ``min_oracle``'s value in the dtype of ``cost``: ``(batch, blocks)``.
+        """Bound on the rounding error of the oracle's value in the dtype of ``cost``: ``(batch, blocks)``.
 
         ``None`` (the default) says that no bound is known; the solution then has no ``safe_bound``.
         """
@@ -260,7 +268,8 @@ class BlockType:
         step : Tensor
             ``(batch, 1, 1)``: t, positive.
         shared : Tensor
-            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this block has.
+            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this
+            block has.
 
         Returns
         -------
@@ -270,24 +279,25 @@ class BlockType:
         return None
 
     def loops(self, shared: Tensor) -> str | None:
-        """Compiled loops for a CPU, ``"module:name"``, that give the bits of the tensor operations; ``None`` for none.
+        """Compiled loops for a CPU, ``"module:name"``, with the bits of tensor operations; ``None`` for none.
 
-        The module has ``name_answers`` and ``name_start``, ``name_pass`` and ``name_passes`` (multipliers and :meth:`prox`),
-        ``name_bounds``, ``name_completed`` and ``name_certified`` (with the charges of :meth:`value_error`); see
-        ``blocklp/oracles/product_kernels.py``.
+        The module has ``name_answers`` and ``name_start``, ``name_pass`` and ``name_passes`` (multipliers and
+        :meth:`prox`), ``name_bounds``, ``name_completed`` and ``name_certified`` (with the charges of
+        :meth:`value_error`); see ``blocklp/oracles/product_kernels.py``.
         """
         return None
 
     def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:
         """The cheapest values of the coordinates that only this block has, with the shared ones as they are.
 
-        With it primal points are found at every check where blocks meet in shared coordinates only.  ``None`` if the type has no
-        formula for these coordinates; where no values fit the shared ones, any will do.
+        With it primal points are found at every check where blocks meet in shared coordinates only. ``None``
+        if the type has no formula for these coordinates; where no values fit the shared ones, any will do.
 
         Parameters
         ----------
         cost, point : Tensor
-            ``(batch, blocks, dim)`` float64; costs of the coordinates to choose and values of the shared ones; all else is undefined.
+            ``(batch, blocks, dim)`` float64; costs of the coordinates to choose and values of the shared
+            ones; all else is undefined.
         shared : Tensor
             ``(dim,)``: 1 for coordinates that other blocks share, 0 for those to choose.
 
@@ -301,7 +311,8 @@ class BlockType:
     def min_marginals(self, cost: Tensor) -> Tensor | None:
         r"""Min-marginals of the coordinates that are 0 or 1, or ``None`` if the type has no formula for them.
 
-        .. math:: m_{b,i} = \min_{x \in X_b, \, x_i = 1} \langle c_b, x \rangle - \min_{x \in X_b, \, x_i = 0} \langle c_b, x \rangle
+        .. math:: m_{b,i} = \min_{x \in X_b, \, x_i = 1} \langle c_b, x \rangle
+                  - \min_{x \in X_b, \, x_i = 0} \langle c_b, x \rangle
 
         With them :class:`blocklp.MinMarginals` moves multipliers of the type.
 
@@ -313,19 +324,20 @@ class BlockType:
         Returns
         -------
         Tensor or None
-            ``(batch, blocks, dim)``: positive where every minimiser has 0, negative where every one has 1; infinity where no vertex
-            has 1, minus infinity where none has 0, NaN where some vertex has another value, or there is none.
+            ``(batch, blocks, dim)``: positive where every minimiser has 0, negative where every one has 1;
+            infinity where no vertex has 1, minus infinity where none has 0, NaN where some vertex has another
+            value, or there is none.
         """
         return None
 
     def overlap(self, shared: Tensor) -> int:
-        r"""A divisor k by which the shared min-marginals may be subtracted all at once without lowering the value of any block.
+        r"""A divisor k: min-marginals over k may all be subtracted at once, and no block's value falls.
 
         .. math:: \min_{x \in X_b} \langle c_b - s \odot m_b / k, x \rangle
                   \ge \min_{x \in X_b} \langle c_b, x \rangle + \sum_i s_i \max(0, -m_{b,i}) / k
 
-        The number of shared coordinates (the default) is always one, the largest number of them in which two vertices differ
-        is another.
+        The number of shared coordinates (the default) is always one, the largest number of them in which two
+        vertices differ is another.
 
         Parameters
         ----------
@@ -335,7 +347,7 @@ class BlockType:
         return max(1, int(shared.sum()))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        r"""The soft minimum of a linear cost over every block's vertices, or ``None`` if the type has no formula for it.
+        r"""Soft minimum of a linear cost over every block's vertices, or ``None`` if the type has no formula.
 
         .. math:: s(c) = -t \log \sum_k \exp(-\langle c, a_k \rangle / t) \le \min_k \langle c, a_k \rangle
 
@@ -351,13 +363,16 @@ class BlockType:
         Returns
         -------
         point, value, excess : Tensor or None
-            ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: the gradient of s, a mean of vertices; the minimum;
-            and the minimum less s, not negative.
+            ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: the gradient of s, a mean of
+            vertices; the minimum; and the minimum less s, not negative.
         """
         return None
 
     def vertex_table(self) -> Tensor | None:
-        """All vertices of a block, ``(vertices, dim)`` float64; ``None`` if they are many, unknown, or differ between blocks."""
+        """All vertices of a block, ``(vertices, dim)`` float64, or ``None``.
+
+        ``None`` if they are many, unknown, or differ between blocks.
+        """
         return None
 
     def restrict(self, lower: Tensor, upper: Tensor) -> BlockType | None:
@@ -388,16 +403,20 @@ class BlockType:
 
     @classmethod
     def alike(cls, kinds: Sequence[Self]) -> list[Self]:
-        """Types of several models with block data that can be joined: of one shape but for the leading dimensions.
+        """Types of several models with block data that can be joined: of one shape, leading dimensions aside.
 
-        Data that a type lacks and others have become zeros.  Types whose data may differ in shape, or for which zeros are wrong,
-        state this method.
+        Data that a type lacks and others have become zeros. Types whose data may differ in shape, or for
+        which zeros are wrong, state this method.
         """
         return list(kinds)
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """A copy with its block data on a device; floating-point data in ``dtype``."""
-        return self.with_data(**{k: v.to(device, dtype if v.is_floating_point() else v.dtype) for k, v in self.tensors().items()})
+
+        def moved(data: Tensor) -> Tensor:
+            return data.to(device, dtype if data.is_floating_point() else data.dtype)
+
+        return self.with_data(**{key: moved(data) for key, data in self.tensors().items()})
 
     def select(self, rows: Rows) -> Self:
         """A copy with the block data of some instances: their numbers ``(k,)`` int64, or a slice of them."""
@@ -405,39 +424,6 @@ class BlockType:
 
     def __repr__(self) -> str:
         return f"{self.name}()"
-
-
-def difference(one: BlockType, other: BlockType) -> str | None:
-    """Name an attribute in which types differ beside their block data, so that one cannot stand for both; ``None`` if none does."""
-    if one is other:
-        return None
-    if type(one) is not type(other):
-        return "class"
-    # Private attributes and cached properties follow from the others.
-    mine, theirs = (
-        {k: v for k, v in vars(kind).items() if k[0] != "_" and not isinstance(getattr(type(kind), k, None), cached_property)}
-        for kind in (one, other)
-    )
-    for key in sorted((mine.keys() | theirs.keys()) - set(one.block_data)):
-        if key not in mine or key not in theirs or not _equal(mine[key], theirs[key]):
-            return key
-    return None
-
-
-def _equal(one: object, other: object) -> bool:
-    """Whether two values are known to be equal, entry by entry."""
-    if one is other:
-        return True
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(one, other)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    try:
-        return bool(one == other)
-    except (TypeError, ValueError, RuntimeError):
-        return False
 
 
 def pick(values: Tensor, rows: Rows) -> Tensor:
@@ -457,13 +443,32 @@ def common_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:
         return np.broadcast_shapes(*map(tuple, shapes))
     except ValueError:
         found = ", ".join(str(tuple(s)) for s in shapes)
-        raise ShapeError(f"{what}: data of shapes {found} do not fit together; every length must agree or be 1") from None
+        need = "every length must agree or be 1"
+        raise ShapeError(f"{what}: data of shapes {found} do not fit together; {need}") from None
 
 
-def as_block_data(value: object, trailing: int, what: str, *, scalar: bool = False, infinite: bool = False) -> Tensor:
-    """Turn user data into ``(batch or 1, blocks or 1, ...)`` float64 with ``trailing`` further dimensions: a copy, on the CPU.
+def as_block_data(
+    value: object,
+    trailing: int,
+    what: str,
+    *,
+    scalar: bool = False,
+    infinite: bool = False,
+) -> Tensor:
+    """Copy user data to a tensor ``(batch or 1, blocks or 1, ...)`` float64 on the CPU.
 
-    With ``scalar`` one number stands for a row of length 1; with ``infinite`` entries may be infinite.
+    Parameters
+    ----------
+    value : array_like
+        ``(...)`` for all blocks, ``(blocks, ...)`` or ``(batch, blocks, ...)``.
+    trailing : int
+        Number of dimensions of the data of one block.
+    what : str
+        Name of the data in messages.
+    scalar : bool
+        Whether one number stands for a row of length 1.
+    infinite : bool
+        Whether entries may be infinite.
 
     Raises
     ------

@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def rounding(terms: int | Tensor, dtype: torch.dtype) -> float | Tensor:
-    r""":math:`\gamma_n = n u / (1 - n u)` for ``terms`` operations, doubled to cover the bound's own rounding."""
+    r""":math:`\gamma_n = n u / (1 - n u)` for n ``terms``, doubled to cover its own rounding."""
     unit = torch.finfo(dtype).eps
     return 2 * terms * unit / (1 - 2 * terms * unit)
 
 
 def roundoff(terms: int, size: Tensor) -> Tensor:
-    """Rounding error of so many operations on numbers whose magnitudes sum to ``size``, underflow included."""
+    """Rounding error of ``terms`` operations on numbers whose magnitudes sum to ``size``, with underflow."""
     return rounding(terms, size.dtype) * size + terms * torch.finfo(size.dtype).tiny

@@ -38,18 +38,37 @@ class Box(BlockType):
         return point, (cost * point).sum(-1)
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor:
-        """Each coordinate goes to the nearest point of its interval; what no other block shares goes to a bound."""
+        """The nearest point of the box; coordinates that no other block shares go to a bound.
+
+        Parameters
+        ----------
+        cost, centre : Tensor
+            ``(batch, blocks, dim)``.
+        step : Tensor
+            ``(batch, 1, 1)``, positive.
+        shared : Tensor
+            ``(dim,)``: 1 for coordinates that other blocks share, 0 for the others.
+        """
         near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
         return torch.where(shared > 0, near, torch.where(cost < 0, self.upper, self.lower))
 
     def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor:
-        """The bound that the cost prefers."""
+        """The bounds that the costs prefer, of the coordinates that no other block shares.
+
+        Parameters
+        ----------
+        cost, point : Tensor
+            ``(batch, blocks, dim)``; the point is not read, since coordinates do not depend on each other.
+        shared : Tensor
+            ``(dim,)``: 1 for coordinates that other blocks share, 0 for those to choose.
+        """
         return torch.where(cost < 0, self.upper, self.lower)[..., shared == 0]
 
     def min_marginals(self, cost: Tensor) -> Tensor:
         """The costs between 0 and 1."""
         found = torch.where((self.lower == 0) & (self.upper == 1), cost, torch.nan)
-        fixed = torch.where(self.lower == 0, torch.inf, torch.where(self.lower == 1, -torch.inf, torch.nan)).to(cost)
+        fixed = torch.where(self.lower == 1, -torch.inf, torch.nan)
+        fixed = torch.where(self.lower == 0, torch.inf, fixed).to(cost)
         return torch.where(self.lower == self.upper, fixed, found)
 
     def overlap(self, shared: Tensor) -> int:

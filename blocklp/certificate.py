@@ -2,7 +2,8 @@ r"""Checking a bound by code that shares nothing with the engine.
 
 For any multipliers :math:`\lambda`, good or bad, and the bounds ``lo, hi`` of the variables,
 
-.. math:: \sum_b \min_{X_b} \langle \lambda_b, x_b \rangle + \sum_j \min(r_j lo_j, r_j hi_j), \qquad r = c - \sum_b \lambda_b,
+.. math:: \sum_b \min_{X_b} \langle \lambda_b, x_b \rangle + \sum_j \min(r_j lo_j, r_j hi_j), \qquad
+          r = c - \sum_b \lambda_b,
 
 is a lower bound on the LP (Neumaier and Shcherbina 2004).  Here it is summed in exact arithmetic
 (:mod:`blocklp.exact`) and rounded down once, at the end; so the multipliers prove it, whoever found them.
@@ -36,34 +37,34 @@ from blocklp.row_constraint import RowConstraint
 from blocklp.state import State, fitted
 
 ALLOWANCE = 1e-6
-"""Part of the largest value that the multipliers of a block could give by which an oracle that is believed might err: it proves
-infeasibility only beyond that."""
+"""Part of the largest value that the multipliers of a block could give by which an oracle might err that is
+believed: it proves infeasibility only beyond that."""
 
 ROUNDINGS = 4
 """Roundings a variable that such an oracle is charged where it states no error."""
 
 SLACK = 1e-9
-"""A vertex is struck out only if it violates a bound by more than this, so that a rounded bound empties no block."""
+"""A vertex is masked only if it violates a bound by more than this: a rounded bound empties no block."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What multipliers prove.
+    """The bound that multipliers prove, and how it was evaluated.
 
     Attributes
     ----------
     bound : Tensor
-        ``(batch,)`` float64: no feasible point has a smaller value (a larger one, when maximising); infinite if a block has
-        no point within the bounds of its variables.
+        ``(batch,)`` float64: no feasible point has a smaller value (a larger one, when maximising); infinite
+        if a block has no point within the bounds of its variables.
     infeasible : Tensor
-        ``(batch,)`` bool: the bound passes the best value that the bounds of the variables allow, so there is no feasible
-        point.
+        ``(batch,)`` bool: the bound passes the best value that the bounds of the variables allow, so there is
+        no feasible point.
     independent : bool
-        Whether no min-oracle was asked.  False if a block type states neither vertices nor constraints: its own oracle, and
-        its ``value_error`` if it has one, had to be believed.
+        Whether no min-oracle was asked. False if a block type states neither vertices nor constraints: its
+        own oracle, and its ``value_error`` if it has one, had to be believed.
     exact : bool
-        Whether ``bound`` is the value of the multipliers itself.  False if some block was bounded by the duals of an LP
-        solver or by an oracle, which may cost a rounding error.
+        Whether ``bound`` is the value of the multipliers itself. False if some block was bounded by the duals
+        of an LP solver or by an oracle, which may cost a rounding error.
     maximizing : bool
         The sense of the model.
     """
@@ -83,8 +84,9 @@ class Certificate:
         how = "exactly" if self.exact else "safely"
         whose = "" if self.independent else ", believing the oracles of types without vertices or constraints"
         lines = [f"Certificate, evaluated {how}{whose}"]
-        for i, (bound, empty) in enumerate(zip(self.bound.tolist()[:5], self.infeasible.tolist(), strict=False)):
-            lines.append(f"  [{i}] " + ("infeasible" if empty else f"optimum {'<=' if self.maximizing else '>='} {bound!r}"))
+        sense, infeasible = "<=" if self.maximizing else ">=", self.infeasible.tolist()
+        for i, (bound, empty) in enumerate(zip(self.bound.tolist()[:5], infeasible, strict=False)):
+            lines.append(f"  [{i}] " + ("infeasible" if empty else f"optimum {sense} {bound!r}"))
         if len(self.bound) > 5:
             lines.append(f"  ... {len(self.bound) - 5} more")
         return "\n".join(lines)
@@ -95,25 +97,25 @@ def verify_certificate(
 ) -> Certificate:
     """Evaluate the bound that multipliers prove, without the engine.
 
-    Vertex lists are enumerated, and boxes taken coordinate by coordinate, both exactly.  Of other types the stated
-    constraints are minimised over by HiGHS, whose dual values then prove a bound on each block, whatever their accuracy.
-    A type without constraints has its own min-oracle asked, and is charged the error that it admits or, where it states none, some
-    roundings; the result says so.  Such a type proves infeasibility only beyond an allowance of 1e-6 of what its multipliers
-    could give.
+    Vertex lists are enumerated, and boxes taken coordinate by coordinate, both exactly. Of other types the
+    stated constraints are minimised over by HiGHS, whose dual values then prove a bound on each block,
+    whatever their accuracy. A type without constraints has its own min-oracle asked, and is charged the error
+    that it admits or, where it states none, some roundings; the result says so. Such a type proves
+    infeasibility only beyond an allowance of 1e-6 of what its multipliers could give.
 
-    Variables that a solve put in a box of their own need no multipliers: what the blocks leave of a cost is charged at the
-    variable's bounds, which is at least as good.  ``"box"`` is therefore accepted and not read.
+    Variables that a solve put in a box of their own need no multipliers: what the blocks leave of a cost is
+    charged at the variable's bounds, which is at least as good. ``"box"`` is therefore accepted and not read.
 
     Parameters
     ----------
     model : Model
         With the costs (parameters) that the bound is for.
     duals : State or mapping
-        ``solution.state``; or name or handle of blocks to multipliers ``(batch or 1, blocks, dim)``, in the sense of the
-        model.  Blocks without an entry have multipliers zero.
+        ``solution.state``; or name or handle of blocks to multipliers ``(batch or 1, blocks, dim)``, in the
+        sense of the model. Blocks without an entry have multipliers zero.
     bounds : mapping, optional
-        Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`.  Where one leaves a face of a vertex list, vertices
-        off the face are struck out; elsewhere it counts in the charge alone.
+        Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`. Where one leaves a face of a vertex
+        list, vertices off the face are struck out; elsewhere it counts in the charge alone.
 
     Raises
     ------
@@ -130,14 +132,15 @@ def verify_certificate(
     sign = -1.0 if model.maximizing else 1.0
     given = _read(model, duals)
     cost, constant = model.objective.evaluate()
-    stated = {b.name: None if isinstance(b.type, FiniteVertices | Box) else b.type.constraints() for b in model.blocks}
     plain = [isinstance(b.type, FiniteVertices | Box) for b in model.blocks]
+    stated = {b.name: None if p else b.type.constraints() for b, p in zip(model.blocks, plain, strict=True)}
     sides = [side.numpy() for side in variable_bounds(model, {} if bounds is None else bounds)]
     proofs = []
     for i in range(model.batch):
         low, high = (side[i % len(side)] for side in sides)
         mine = {k: sign * d[i % len(d)] for k, d in given.items()}
-        proofs.append(_instance(model, stated, sign * cost[i].numpy(), mine, low, high, i, sign * float(constant[i])))
+        costs, offset = sign * cost[i].numpy(), sign * float(constant[i])
+        proofs.append(_instance(model, stated, costs, mine, low, high, i, offset))
     return Certificate(
         bound=sign * torch.tensor([p[0] for p in proofs], dtype=torch.float64),
         infeasible=torch.tensor([p[1] for p in proofs]),
@@ -154,20 +157,24 @@ def _read(model: Model, duals: State | Mapping[str, object] | Mapping[Blocks, ob
     named = {key.name if isinstance(key, Blocks) else key: value for key, value in found.items()}
     unknown = named.keys() - {b.name for b in model.blocks} - {"box"} - ({ROWS} if model.rows else set())
     if unknown:
-        raise ModelError(f"the model has no blocks named {', '.join(map(repr, sorted(unknown)))}; it has {model.blocks}")
+        missing = ", ".join(map(repr, sorted(unknown)))
+        raise ModelError(f"the model has no blocks named {missing}; it has {model.blocks}")
     read = {}
     for b in model.blocks:
         data = numbers(named.get(b.name, torch.zeros(1, *b.scope.shape)), f"multipliers of {b.name!r}")
         if data.dim() != 3 or data.shape[0] not in (1, model.batch) or data.shape[1:] != b.scope.shape:
-            raise ShapeError(f"multipliers of {b.name!r} have shape {tuple(data.shape)}, need {(model.batch, *b.scope.shape)}")
+            need = model.batch, *b.scope.shape
+            raise ShapeError(f"multipliers of {b.name!r} have shape {tuple(data.shape)}, need {need}")
         if not bool(torch.isfinite(data).all()):
-            raise NonFiniteError(f"multipliers of {b.name!r} hold NaN or infinite entries; they prove nothing")
+            held = "hold NaN or infinite entries; they prove nothing"
+            raise NonFiniteError(f"multipliers of {b.name!r} {held}")
         read[b.name] = data.numpy()
     if model.rows:
         count = sum(r.count for r in model.rows)
         data = numbers(named.get(ROWS, torch.zeros(1, count, 1)), "prices of the rows")
         if data.dim() != 3 or data.shape[0] not in (1, model.batch) or data.shape[1:] != (count, 1):
-            raise ShapeError(f"prices of the rows have shape {tuple(data.shape)}, need {(model.batch, count, 1)}")
+            need = model.batch, count, 1
+            raise ShapeError(f"prices of the rows have shape {tuple(data.shape)}, need {need}")
         if not bool(torch.isfinite(data).all()):
             worst = int((~torch.isfinite(data)).any(0).nonzero()[0, 0])
             who = named_row({r.name: r.count for r in model.rows}, worst)
@@ -227,7 +234,13 @@ def _own(data: Tensor, instance: int) -> NDArray[np.generic]:
     return np.asarray(data[instance % len(data)].cpu())
 
 
-def _best_vertices(kind: FiniteVertices, duals: Array, low: Array, high: Array, instance: int) -> Fraction | None:
+def _best_vertices(
+    kind: FiniteVertices,
+    duals: Array,
+    low: Array,
+    high: Array,
+    instance: int,
+) -> Fraction | None:
     """Sum of the blocks' minima over their vertex lists, ``None`` if a list is empty."""
     table = kind.table.numpy()
     allowed = np.ones((len(duals), len(table)), dtype=bool)
@@ -242,7 +255,8 @@ def _best_vertices(kind: FiniteVertices, duals: Array, low: Array, high: Array, 
                 allowed &= ~(face[:, None] & (entries < bound[:, None] - slack))
     if not allowed.any(1).all():
         return None
-    # Floating point finds the few vertices that can be best; the error of a dot product is far below the margin.
+    # Floating point finds the few vertices that can be best; the error of a dot product is far below the
+    # margin.
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.where(allowed, duals @ table.T, np.inf)
         size = (np.abs(duals) @ np.abs(table).T).max(1, keepdims=True)
@@ -255,18 +269,25 @@ def _best_vertices(kind: FiniteVertices, duals: Array, low: Array, high: Array, 
 
 
 def _best_corners(kind: Box, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
-    """Sum of the blocks' minima over their boxes, cut by the bounds of the variables where something remains."""
-    own_low, own_high = (np.broadcast_to(_own(side, instance), duals.shape) for side in (kind.lower, kind.upper))
+    """Sum of the blocks' minima over their boxes, cut by the variables' bounds where something remains."""
+    sides = kind.lower, kind.upper
+    own_low, own_high = (np.broadcast_to(_own(side, instance), duals.shape) for side in sides)
     cut_low, cut_high = np.maximum(own_low, low), np.minimum(own_high, high)
     empty = cut_low > cut_high
     return _least(Exact.of(duals), np.where(empty, own_low, cut_low), np.where(empty, own_high, cut_high))
 
 
-def _bounded_below(rows: Constraints, duals: Array, low: Array, high: Array, instance: int) -> Fraction | None:
-    """Bound on the sum of the blocks' minima within the bounds of the variables, ``None`` if a block is proved empty.
+def _bounded_below(
+    rows: Constraints,
+    duals: Array,
+    low: Array,
+    high: Array,
+    instance: int,
+) -> Fraction | None:
+    """Bound on the sum of the blocks' minima within the variables' bounds; ``None`` if a block is empty.
 
-    The blocks are separate in one LP.  If HiGHS finds no optimum of it, they are asked for the least sum of violations: a
-    bound above zero on that proves one of them empty.
+    The blocks are separate in one LP. If HiGHS finds no optimum of it, they are asked for the least sum of
+    violations: a bound above zero on that proves one of them empty.
     """
     copies = np.arange(duals.size).reshape(duals.shape)
     matrix, row_low, row_high = block_rows(rows, copies, duals.size, instance)
@@ -320,20 +341,24 @@ def _prices(program: LinearProgram) -> Array | None:
     y[above] += found.ineqlin.marginals[: len(above)]
     y[below] -= found.ineqlin.marginals[len(above) :]
     y = y * row
-    return np.where(np.isfinite(np.where(y > 0, program.row_lower, program.row_upper)) & np.isfinite(y), y, 0.0)
+    side = np.where(y > 0, program.row_lower, program.row_upper)
+    return np.where(np.isfinite(side) & np.isfinite(y), y, 0.0)
 
 
 def _widths(program: LinearProgram) -> Array:
-    """Powers of two about as large as the intervals that bounds and rows leave to variables, 1 for none or an infinite one.
+    """Powers of two about as large as the intervals that bounds and rows leave to variables.
 
+    They are 1 for intervals that are empty, single points or infinite.
     A row leaves to a variable what its other terms do not use of it at least.
     """
     width = program.upper - program.lower
     entries = program.A.tocoo()
     with np.errstate(invalid="ignore", divide="ignore"):
         ends = entries.data * program.lower[entries.col], entries.data * program.upper[entries.col]
-        least, most = (np.bincount(entries.row, part(*ends), len(program.row_lower)) for part in (np.minimum, np.maximum))
-        room = np.minimum(program.row_upper - least, most - program.row_lower)[entries.row] / np.abs(entries.data)
+        count, parts = len(program.row_lower), (np.minimum(*ends), np.maximum(*ends))
+        least, most = (np.bincount(entries.row, part, count) for part in parts)
+        room = np.minimum(program.row_upper - least, most - program.row_lower)
+        room = room[entries.row] / np.abs(entries.data)
     np.minimum.at(width, entries.col, np.where(room > 0, room, np.inf))
     usual = (width > 0) & np.isfinite(width)
     return np.where(usual, np.ldexp(1.0, np.frexp(np.where(usual, width, 1.0))[1] - 1), 1.0)
@@ -348,14 +373,15 @@ def _proved(program: LinearProgram, y: Array) -> Fraction:
     entries = program.A.tocoo()
     used = (Exact.of(entries.data) * Exact.of(y)[entries.row]).scatter(entries.col, len(program.c))
     side = np.where(y > 0, program.row_lower, np.where(y < 0, program.row_upper, 0.0))
-    return (Exact.of(y) * Exact.of(side)).total() + _least(Exact.of(program.c) - used, program.lower, program.upper)
+    reduced = Exact.of(program.c) - used
+    return (Exact.of(y) * Exact.of(side)).total() + _least(reduced, program.lower, program.upper)
 
 
 def _priced(rows: RowConstraint, prices: Array, instance: int) -> tuple[Fraction, Exact]:
-    """What prices of rows prove, and what they take of the costs of the variables.
+    """Value that prices of rows prove, and their part of the costs of the variables.
 
-    A side that a row does not have is the furthest that the bounds of its variables let it go: its price is then no more than a
-    change of these costs, and is left out.
+    A side that a row does not have is the furthest that the bounds of its variables let it go: its price is
+    then no more than a change of these costs, and is left out.
     """
     lower, upper = (side[instance % len(side)].numpy() for side in (rows.lower, rows.upper))
     side = np.where(prices > 0, lower, upper)
@@ -365,8 +391,14 @@ def _priced(rows: RowConstraint, prices: Array, instance: int) -> tuple[Fraction
     return (Exact.of(y) * Exact.of(np.where(y != 0, side, 0.0))).total(), used
 
 
-def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: int) -> tuple[Fraction, Fraction]:
-    """Sum of the values that the type's own oracle returns, less the error that it admits or some roundings; and magnitudes."""
+def _believed(
+    kind: BlockType,
+    duals: Array,
+    low: Array,
+    high: Array,
+    instance: int,
+) -> tuple[Fraction, Fraction]:
+    """Sum of the oracle's values, less the error that it admits or some roundings; and magnitudes."""
     restricted = kind.restrict(torch.as_tensor(low)[None], torch.as_tensor(high)[None])
     own = (kind if restricted is None else restricted).select(torch.tensor([instance]))
     own = NonnegativeCosts(own, torch.as_tensor(high)[None]) if own.nonnegative_costs else own
@@ -377,5 +409,6 @@ def _believed(kind: BlockType, duals: Array, low: Array, high: Array, instance: 
     if error is None:
         error = roundoff(ROUNDINGS * (duals.shape[1] + 2), torch.from_numpy(size.sum(1)))
     if not bool(torch.isfinite(value).all() and torch.isfinite(error).all()):
-        raise OracleError(f"min_oracle of {kind.name} returned a value that is not finite for finite multipliers")
+        wrong = "returned a value that is not finite for finite multipliers"
+        raise OracleError(f"min_oracle of {kind.name} {wrong}")
     return Exact.of(value.numpy()).total() - Exact.of(error.numpy()).total(), Exact.of(size).total()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp import probes
+from blocklp import lp_probes, probes
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.errors import ModelError, OracleError
 from blocklp.handles import Blocks
@@ -17,7 +17,7 @@ from blocklp.options import of_type, whole
 
 @dataclass(frozen=True)
 class Report:
-    """What :func:`check` tested; printing it gives a table.
+    """The tests that :func:`check` made; printing it gives a table.
 
     Attributes
     ----------
@@ -37,10 +37,10 @@ class Report:
 def check(model: Model, trials: int = 6, sample: int = 20, seed: int = 0) -> Report:
     r"""Test the oracles and scope maps of a model on random costs.
 
-    For every handle: shapes, values, feasibility, proximal and completed points, min-marginals, soft minima; determinism; concavity;
-    a block alone against the batch; float32 against float64; the optimum of an LP over the type's constraints; the adjointness
-    :math:`\langle A x, y \rangle = \langle x, A^\top y \rangle` of its scope maps, and that they fit the scope.  For the model:
-    ``to_primal(to_dual(x)) == x``.
+    For every handle: shapes, values, feasibility, proximal and completed points, min-marginals, soft minima;
+    determinism; concavity; a block alone against the batch; float32 against float64; the optimum of an LP
+    over the type's constraints; the adjointness :math:`\langle A x, y \rangle = \langle x, A^\top y \rangle`
+    of its scope maps, and that they fit the scope. For the model: ``to_primal(to_dual(x)) == x``.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def check(model: Model, trials: int = 6, sample: int = 20, seed: int = 0) -> Rep
     Raises
     ------
     OracleError
-        On the first failure, naming the blocks and the mend.
+        On the first failure, naming the blocks and how to repair it.
     OptionError
         If ``trials`` or ``sample`` is no positive integer, or ``seed`` a negative one.
     ModelError
@@ -93,12 +93,14 @@ def check(model: Model, trials: int = 6, sample: int = 20, seed: int = 0) -> Rep
             _maps(problem, next(g for g in problem.groups if g.name == blocks.name), draw)
         except OracleError as error:
             raise OracleError(f"blocks {blocks.name!r}: {error}") from error
-        tested.append(f"{blocks.name}: {count} block{'s' * (count > 1)} of {blocks.type!r}, {trials} costs, {solved} LPs")
+        many = f"{count} block{'s' * (count > 1)}"
+        tested.append(f"{blocks.name}: {many} of {blocks.type!r}, {trials} costs, {solved} LPs")
         if not solved:
             untested.append(f"{blocks.name}: optimality, since {blocks.type.name} states no constraints()")
     x = torch.randn(problem.cost.shape, generator=draw, dtype=torch.float64)
     if bool((problem.to_primal(problem.to_dual(x)) - x).abs().amax() > 1e-9):
-        raise OracleError("to_primal(to_dual(x)) is not x; the maps given to add() must count every variable of the scope once")
+        must = "the maps given to add() must count every variable of the scope once"
+        raise OracleError(f"to_primal(to_dual(x)) is not x; {must}")
     return Report(tuple(tested), tuple(untested))
 
 
@@ -122,7 +124,7 @@ def _oracle(blocks: Blocks, batch: int, trials: int, sample: int, draw: torch.Ge
         probes.singles(kind, cost, picks)
         probes.layout(kind, cost)
         probes.precision(kind, cost)
-        solved += probes.optimality(kind, cost, picks)
+        solved += lp_probes.optimality(kind, cost, picks)
         earlier = cost
     return solved
 
@@ -131,15 +133,18 @@ def _maps(problem: Decomposition, group: Group, draw: torch.Generator) -> None:
     """Test the scope maps of one group against each other and against the scope."""
     x = torch.randn(problem.cost.shape, generator=draw, dtype=torch.float64)
     y = torch.zeros(problem.batch, problem.copies, dtype=torch.float64)
-    y[:, group.start : group.stop] = torch.randn(problem.batch, group.stop - group.start, generator=draw, dtype=torch.float64)
+    own = y[:, group.start : group.stop]
+    own.copy_(torch.randn(own.shape, generator=draw, dtype=torch.float64))
     spread = problem.spread(x)
     scope = problem.coupling.index[:, group.start : group.stop].expand(problem.batch, -1)
     wrong: Tensor = (spread[:, group.start : group.stop] - x.gather(1, scope)).abs() > 1e-9
     if bool(wrong.any()):
-        copy = int(wrong.nonzero()[0, 1])
+        position, block = divmod(int(wrong.nonzero()[0, 1]), group.blocks)
         raise OracleError(
-            f"to_dual gives position {copy // group.blocks} of block {copy % group.blocks} another value than its "
+            f"to_dual gives position {position} of block {block} another value than its "
             f"variable in the scope; order the copies (batch, dim * blocks) with the block index fastest"
         )
-    if bool((dot(spread, y) - dot(x, problem.collect(y))).abs().amax() > 1e-9 * (1 + dot(x.abs(), problem.collect(y.abs()))).amax()):
-        raise OracleError("to_primal is not the adjoint of to_dual: <to_dual(x), y> and <x, to_primal(y)> differ; sum the copies")
+    size = 1 + dot(x.abs(), problem.collect(y.abs()))
+    if bool((dot(spread, y) - dot(x, problem.collect(y))).abs().amax() > 1e-9 * size.amax()):
+        differ = "<to_dual(x), y> and <x, to_primal(y)> differ; sum the copies"
+        raise OracleError(f"to_primal is not the adjoint of to_dual: {differ}")

@@ -1,11 +1,10 @@
-"""What a check evaluates: the bound of some multipliers and a primal point, by tensor operations or compiled loops."""
+"""Checks: the bound of some multipliers and a primal point, by tensor operations or compiled loops."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from blocklp.block import relative_excess
 from blocklp.compiled import tiles
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
@@ -13,28 +12,48 @@ from blocklp.methods.base import put, where
 from blocklp.nearest import nearest
 from blocklp.plan import Plan
 from blocklp.valid_bounds import block_terms, charged, corrected, safe, summed
+from blocklp.violation import relative_excess
 
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
 
 NEGLIGIBLE = 0.01
-"""Part of the gap up to which the copies do not share the residual of multipliers: an upper estimate of what they would gain."""
+"""Part of the gap: where sharing the residual of multipliers among copies gains less, by an upper estimate,
+they do not share it."""
 
 ALMOST = 3e-2
-"""Points that violate rows by more, relative to what their terms add up to, are not worth mending."""
+"""Relative violation of rows above which a point is not worth a feasibility projection."""
 
 CANCELLED, ROUNDED = 1e-3, 1e-9
-"""Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value counts as zero."""
+"""Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value
+counts as zero."""
 
 MENDING = 150
-"""Passes for that."""
+"""Passes of a feasibility projection."""
 
 
-def improve(plan: Plan, duals: Tensor, primal: Tensor, best: Tensor, best_duals: Tensor) -> tuple[Tensor, Tensor]:
-    """Evaluate multipliers ``(batch, copies)`` of any precision, their residual shared where it matters; keep the best so far.
+def improve(
+    plan: Plan,
+    duals: Tensor,
+    primal: Tensor,
+    best: Tensor,
+    best_duals: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Evaluate multipliers, their residual shared among copies where it matters, and keep the best.
 
-    They are written over the best multipliers given, as they come: :func:`certified` shares what is left in the end.  ``primal``
-    ``(batch,)`` are the values of primal points, infinite where there is none.
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, and its compiled loops.
+    duals : Tensor
+        ``(batch, copies)``: the multipliers, of any precision.
+    primal : Tensor
+        ``(batch,)`` float64: values of the best primal points, infinite where there is none.
+    best : Tensor
+        ``(batch,)`` float64: the best bounds so far.
+    best_duals : Tensor
+        ``(batch, copies)`` float64: their multipliers. Better ones are written over them as they are, without
+        their residual shared: :func:`certified` does that in the end.
 
     Returns
     -------
@@ -44,10 +63,12 @@ def improve(plan: Plan, duals: Tensor, primal: Tensor, best: Tensor, best_duals:
     problem = plan.problem
     if (loops := plan.loops) is not None and loops.only is not None:
         only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
-        table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper, only.largest, only.rest)
+        bounds = problem.lower, problem.upper, only.largest, only.rest
+        table = problem.coupling.places, problem.cost, problem.counts, *bounds
         layout = (group.start, group.blocks, only.filled, loops.used, only.met)
         units, *parts = only.dealt(best.dtype)
-        only.find("bounds")(units, *parts, only.live, *layout, *table, duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals)
+        state = duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals
+        only.find("bounds")(units, *parts, only.live, *layout, *table, *state)
         return bound, best
     duals = doubled(problem, duals)
     residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
@@ -58,19 +79,32 @@ def improve(plan: Plan, duals: Tensor, primal: Tensor, best: Tensor, best_duals:
 
 
 def doubled(problem: Decomposition, duals: Tensor) -> Tensor:
-    """Multipliers in float64; those of what is not shared are the cost, however a method rounded it."""
+    """Multipliers in float64; where coordinates are not coupled they are the cost, however it was rounded."""
     if duals.dtype == torch.float64 or problem.coupling.maps:
         return duals.double()
     duals = duals.double()
     for group in problem.groups:
-        for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-            if not shared:
+        for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
+            if not coupled:
                 duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
     return duals
 
 
 def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> Tensor:
-    """The best bounds; their multipliers are written over the best ones given."""
+    """Keep the better one of two bounds of each instance.
+
+    Parameters
+    ----------
+    bound, best : Tensor
+        ``(batch,)`` float64: new bounds, and the best so far.
+    duals, best_duals : Tensor
+        ``(batch, copies)``: their multipliers; better ones are written over the best ones.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``: the best bounds.
+    """
     better = (bound > best + NOTICED * bound.abs()) | ((bound > best) & torch.isinf(best))  # false for NaN
     put(better, duals, best_duals)
     return torch.where(better, bound, best)
@@ -82,7 +116,8 @@ def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Returns
     -------
     duals, bound, safe : Tensor
-        ``(batch, copies)``, ``(batch,)``, ``(batch,)`` float64: the multipliers, their corrected and their rigorous bound.
+        ``(batch, copies)``, ``(batch,)``, ``(batch,)`` float64: the multipliers, their corrected and their
+        rigorous bound.
     """
     problem = plan.problem
     if (loops := plan.loops) is None or loops.alone is None:
@@ -92,8 +127,10 @@ def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     group, shared = problem.groups[number], torch.empty_like(duals)
     edges, variables = duals.new_empty(3, len(duals), group.blocks), duals.new_empty(3, *problem.cost.shape)
     table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper)
-    find("certified")(len(duals), group.start, group.blocks, group.filled, *table, duals, shared, *edges, *variables)
-    blocks = [terms for g in problem.groups if (terms := tuple(edges) if g is group else block_terms(g, shared))]
+    layout, found = (group.start, group.blocks, group.filled), (duals, shared, *edges, *variables)
+    find("certified")(len(duals), *layout, *table, *found)
+    every = [tuple(edges) if g is group else block_terms(g, shared) for g in problem.groups]
+    blocks = [terms for terms in every if terms]
     value = torch.stack([values.sum(-1) for values, *_ in blocks]).sum(0)
     bound = summed(problem, shared, value, variables[0])
     return shared, bound, charged(problem.offset, [(least, most) for _, least, most in blocks], *variables)
@@ -102,14 +139,28 @@ def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def offer(
     plan: Plan, mean: Tensor, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Keep the primal points that the means of copies give where they are feasible and better than the best so far.
+    """Keep the primal points that the means of copies give, where they are feasible and better than the best.
 
-    ``mean`` ``(batch, variables)`` float64, ``points`` ``(batch, copies)`` of any precision.
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, and its compiled loops.
+    mean : Tensor
+        ``(batch, variables)`` float64: means of the copies of each variable.
+    points : Tensor
+        ``(batch, copies)``, of any precision: copies, which must agree where types cannot complete points.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+    bound, primal : Tensor
+        ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
+    x : Tensor
+        ``(batch, variables)`` float64: the points of the best values.
 
     Returns
     -------
     primal, x : Tensor
-        ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is feasible.
+        ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is
+        feasible.
     """
     found, made = point(plan, mean, tolerance)
     return prefer(plan, found, None if made else points, tolerance, bound, primal, x)
@@ -118,18 +169,32 @@ def offer(
 def floor(problem: Decomposition, x: Tensor) -> Tensor:
     r"""Least scale ``(batch,)`` that gaps are relative to, from primal points ``(batch, variables)``.
 
-    A thousandth of :math:`\sum_j |c_j|` times the largest entry of the point, or of :math:`\sum_j |c_j| reach_j` if that
-    is less, and a billionth of the latter; :math:`reach_j` is the largest magnitude that the bounds of a variable allow.
-    A value below that is what is left where terms cancel.  It scales with costs and variables as values do.
+    A thousandth of :math:`\sum_j |c_j|` times the largest entry of the point, or of
+    :math:`\sum_j |c_j| reach_j` if that is less, and a billionth of the latter; :math:`reach_j` is the
+    largest magnitude that the bounds of a variable allow. A value below that is what is left where terms
+    cancel. It scales with costs and variables as values do.
     """
     terms, largest = problem.cost_terms, torch.linalg.vector_norm(x, torch.inf, dim=1)
     return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest), ROUNDED * terms[0])
 
 
 def offer_mean(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
-    """Keep the primal points that means of copies of any precision give where they are better, in compiled loops.
+    """Keep the primal points that the means of copies give where they are better, in compiled loops.
 
-    The best values and points are written over those given; products are not those of the points before :func:`complete` is called.
+    Products are not those of the points before :func:`complete` is called.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, with loops of a single group.
+    mean : Tensor
+        ``(batch, variables)``, of any precision: means of the copies of each variable.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+    bound : Tensor
+        ``(batch,)`` float64: the best bounds.
+    primal, x : Tensor
+        ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
     """
     problem = plan.problem
     assert plan.loops is not None and plan.loops.only is not None
@@ -144,7 +209,17 @@ def offer_mean(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal
 
 
 def complete(plan: Plan, rows: Tensor, x: Tensor) -> None:
-    """Add products to the primal points ``(batch, variables)`` that compiled loops kept of some instances ``(k,)``."""
+    """Write the products into primal points that :func:`offer_mean` kept.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, with loops of a single group.
+    rows : Tensor
+        ``(k,)`` int64: the instances.
+    x : Tensor
+        ``(batch, variables)`` float64: points of all instances, written.
+    """
     problem = plan.problem
     assert plan.loops is not None and plan.loops.only is not None
     only = plan.loops.only
@@ -153,8 +228,28 @@ def complete(plan: Plan, rows: Tensor, x: Tensor) -> None:
     only.find("products")(len(rows) * tiles(group.blocks), rows, *layout, x)
 
 
-def mend(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Make feasible what promises a better primal point and is almost feasible, and keep it where it is better.
+def mend(
+    plan: Plan,
+    mean: Tensor,
+    tolerance: float,
+    bound: Tensor,
+    primal: Tensor,
+    x: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Project points that are almost feasible and might be better; keep those that are.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, and its compiled loops.
+    mean : Tensor
+        ``(batch, variables)`` float64: means of the copies of each variable.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+    bound, primal : Tensor
+        ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
+    x : Tensor
+        ``(batch, variables)`` float64: the points of the best values.
 
     Returns
     -------
@@ -175,17 +270,46 @@ def mend(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tens
         return primal, x, spent
     part = plan if len(rows) == problem.batch else plan.select(rows)
     try:
-        mended, passes = nearest(part, found[rows], tolerance / 2, MENDING)
+        projected, passes = nearest(part, found[rows], tolerance / 2, MENDING)
     except TimeLimitError:  # no time is left to write the rows out
         return primal, x, spent
-    better, points = prefer(part, mended, None, tolerance, bound[rows], primal[rows], x[rows])
-    return primal.index_copy(0, rows, better), x.index_copy(0, rows, points), spent.index_copy(0, rows, passes)
+    better, points = prefer(part, projected, None, tolerance, bound[rows], primal[rows], x[rows])
+    primal, x = primal.index_copy(0, rows, better), x.index_copy(0, rows, points)
+    return primal, x, spent.index_copy(0, rows, passes)
 
 
 def prefer(
-    plan: Plan, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    plan: Plan,
+    found: Tensor,
+    points: Tensor | None,
+    tolerance: float,
+    bound: Tensor,
+    primal: Tensor,
+    x: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The better of points found and the best so far; ``points`` are copies that must agree with what was found."""
+    """The better one of a point found and the best so far, for each instance.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64.
+    found : Tensor
+        ``(batch, variables)`` float64: points within the bounds of the variables.
+    points : Tensor or None
+        ``(batch, copies)``: copies that must agree with the points found; None where they need not.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+    bound, primal : Tensor
+        ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
+    x : Tensor
+        ``(batch, variables)`` float64: the points of the best values.
+
+    Returns
+    -------
+    primal, x : Tensor
+        ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is
+        feasible.
+    """
     problem = plan.problem
     value = problem.primal_value(found)
     better = nearer(value, primal, bound)
@@ -200,9 +324,25 @@ def prefer(
 
 
 def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
-    """Means of copies ``(batch, variables)`` float64 within bounds, completed where types can, and whether they were.
+    """Clip means of copies to the bounds of the variables, and complete them where the types can.
 
     With a grid the rounded point is preferred where it is feasible and no worse.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, and its compiled loops.
+    mean : Tensor
+        ``(batch, variables)`` float64: means of the copies of each variable.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+
+    Returns
+    -------
+    x : Tensor
+        ``(batch, variables)`` float64.
+    made : bool
+        Whether the points were completed.
     """
     problem = plan.problem
     x = torch.minimum(torch.maximum(mean, problem.lower), problem.upper)
@@ -214,19 +354,41 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
         rounded = problem.completed(torch.minimum(torch.maximum(near, problem.lower), problem.upper))
         assert rounded is not None
         value, other = problem.primal_value(made), problem.primal_value(rounded)
-        made = where((other < value + NOTICED * value.abs()) & feasible(plan, rounded, tolerance), rounded, made)
+        better = (other < value + NOTICED * value.abs()) & feasible(plan, rounded, tolerance)
+        made = where(better, rounded, made)
     return made, True
 
 
 def feasible(plan: Plan, x: Tensor, tolerance: float) -> Tensor:
-    """Whether points ``(batch, variables)`` satisfy bounds and stated constraints within a tolerance: ``(batch,)``."""
+    """Whether points satisfy bounds and stated constraints.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64.
+    x : Tensor
+        ``(batch, variables)`` float64.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` bool.
+    """
     return (violation(plan, x) <= tolerance) & torch.isfinite(x).all(1)
 
 
 def nearer(value: Tensor, primal: Tensor, bound: Tensor) -> Tensor:
-    """Whether values ``(batch,)`` are nearer to the bound than the best so far.
+    """Whether values are nearer to the bound than the best so far: ``(batch,)`` bool.
 
-    A point that is feasible within a tolerance may be worth less than the bound; then one that is worth more is better.
+    A point that is feasible within a tolerance may be worth less than the bound; then one that is worth more
+    is better.
+
+    Parameters
+    ----------
+    value, primal, bound : Tensor
+        ``(batch,)`` float64: values of new points, the best value so far, and the best bound.
     """
     return (value - bound).abs() < (primal - bound).abs() - NOTICED * value.abs()
 
@@ -234,11 +396,13 @@ def nearer(value: Tensor, primal: Tensor, bound: Tensor) -> Tensor:
 def violation(plan: Plan, x: Tensor) -> Tensor:
     """Largest violation of bounds and stated constraints by points ``(batch, variables)``: ``(batch,)``.
 
-    Each is relative to the side that is violated or to the terms of the row, whichever is more (:meth:`Constraints.violation`).
+    Each is relative to the side that is violated or to the terms of the row, whichever is more
+    (:meth:`Constraints.violation`).
     """
     problem = plan.problem
     size, program = problem.sizes(x), plan.written
-    lower, upper = (problem.lower, problem.upper) if program is None else (program.box.lower, program.box.upper)
+    box = problem if program is None else program.box
+    lower, upper = box.lower, box.upper
     worst = relative_excess(lower - x, lower.abs(), x.abs(), size)
     worst = torch.maximum(worst, relative_excess(x - upper, upper.abs(), x.abs(), size)).amax(1)
     if program is not None:  # all rows at once

@@ -1,4 +1,4 @@
-"""What a solve ends with: the multipliers of every instance evaluated once more, with all rounding charged."""
+"""The end of a solve: the multipliers of every instance evaluated once more, with all rounding charged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ CACHED_COPIES = 320_000
 
 
 def certify(plan: Plan, results: Results, first: int) -> None:
-    """Share the rounding residual of the multipliers among their copies and charge all rounding, for instances from ``first`` on."""
+    """Share the rounding residual of the multipliers among their copies, and charge all rounding.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, of some instances in turn.
+    results : Results
+        Results of all instances: multipliers, bounds and values of these ones are written.
+    first : int
+        Number of the first of these instances.
+    """
 
     def certify_chunk(own: slice) -> None:
         chunk, rows = plan.select(own), slice(first + own.start, first + own.stop)
@@ -34,12 +44,14 @@ def certify(plan: Plan, results: Results, first: int) -> None:
         if not bool(better.all()):  # what the method said is not the last word
             known = corrected(part, before, part.value(before))
             better |= bound >= known
-            bound, rigorous = torch.where(better, bound, known), torch.where(better, rigorous, safe(part, before))
+            bound = torch.where(better, bound, known)
+            rigorous = torch.where(better, rigorous, safe(part, before))
             duals = where(better, duals, before)
         least = box_minimum(part)
         known = torch.where(made, bound.nan_to_num(-torch.inf, torch.inf, -torch.inf), results.bound[rows])
         results.bound[rows] = torch.where(torch.isneginf(known), least, known)
-        results.safe_bound[rows] = torch.where(made, rigorous.nan_to_num(-torch.inf, torch.inf, -torch.inf), results.safe_bound[rows])
+        rigorous = rigorous.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        results.safe_bound[rows] = torch.where(made, rigorous, results.safe_bound[rows])
         results.duals[rows] = duals
         # Loops add in another order.
         value = part.primal_value(results.x[rows])
@@ -60,6 +72,7 @@ def workers() -> ThreadPoolExecutor:
 
 def chunks(problem: Decomposition, most: int) -> list[slice]:
     """Slices of the instances, of one size: on a GPU all, on a CPU those with so many copies."""
-    lanes = 1 if problem.cost.device.type != "cpu" else max(1, round(problem.batch * problem.copies / most))
-    size = -(-problem.batch // lanes)
+    on_gpu = problem.cost.device.type != "cpu"
+    count = 1 if on_gpu else max(1, round(problem.batch * problem.copies / most))
+    size = -(-problem.batch // count)
     return [slice(first, min(first + size, problem.batch)) for first in range(0, problem.batch, size)]

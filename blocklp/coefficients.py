@@ -14,7 +14,18 @@ from blocklp.options import numbers
 
 
 def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Check coefficients for an expression of a shape and give a copy ``(batch or 1, *shape)`` float64.
+    """Check coefficients for an expression of a shape and copy them to ``(batch or 1, *shape)`` float64.
+
+    Parameters
+    ----------
+    value : array_like
+        Finite numbers that broadcast to ``shape`` or to ``(batch, *shape)``.
+    shape : tuple of int
+        Shape of one instance.
+    batch : int
+        Number of instances.
+    what : str
+        Name of the numbers in messages.
 
     Raises
     ------
@@ -29,23 +40,42 @@ def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -
 
 
 def laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Broadcast numbers to ``(batch or 1, *shape)``, all of them finite."""
+    """Broadcast numbers to ``(batch or 1, *shape)`` and check that all of them are finite.
+
+    Parameters
+    ----------
+    data : Tensor
+        Numbers that broadcast to ``shape`` or to ``(batch, *shape)``.
+    shape : tuple of int
+        Shape of one instance.
+    batch : int
+        Number of instances.
+    what : str
+        Name of the numbers in messages.
+
+    Raises
+    ------
+    ShapeError, NonFiniteError
+        If they do not broadcast, or hold NaN or infinities.
+    """
     rank = len(shape)
     lead = data.shape[0] if data.dim() == rank + 1 else 1
     if data.dim() > rank + 1 or lead not in (1, batch):
-        raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape} or to (batch={batch}, {shape})")
+        must = f"it must broadcast to {shape} or to (batch={batch}, {shape})"
+        raise ShapeError(f"{what} has shape {tuple(data.shape)}; {must}")
     try:
         data = data.expand((lead, *shape)) if data.dim() == rank + 1 else data.expand(shape)[None]
     except RuntimeError as error:
         raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape}") from error
     if not all_finite(data):
         where = tuple(int(i) for i in (~torch.isfinite(data)).nonzero()[0])
-        raise NonFiniteError(f"{what} holds {float(data[where])} at {where}; every coefficient must be finite")
+        held = float(data[where])
+        raise NonFiniteError(f"{what} holds {held} at {where}; every coefficient must be finite")
     return data
 
 
 def all_finite(data: Tensor) -> bool:
-    """Whether a tensor holds neither NaN nor infinities: their sum shows them at once, unless it overflows itself."""
+    """Whether a tensor holds neither NaN nor infinities: its sum shows them at once, unless it overflows."""
     return math.isfinite(data.sum().item()) or bool(torch.isfinite(data).all())
 
 

@@ -1,6 +1,8 @@
-"""Loops compiled by numba for the CPU, where numba is installed; the tensor operations that they replace serve everywhere else.
+"""Loops compiled by numba for the CPU, where numba is installed.
 
-Every result is written by one thread in a fixed order, so runs repeat bit for bit whatever the number of threads.
+The tensor operations that they replace serve everywhere else.
+Every result is written by one thread in a fixed order, so runs repeat bit for bit whatever the number of
+threads.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _noted: set[tuple[ModuleType, torch.dtype]] = set()
 
 @functools.lru_cache
 def loops(module: str) -> ModuleType | None:
-    """A module of compiled loops, imported on first use (a compiler takes its time); None without numba, or where it is disabled."""
+    """A module of compiled loops, imported on first use; None without numba, or where numba is disabled."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         return None
     try:
@@ -61,21 +63,32 @@ def loops(module: str) -> ModuleType | None:
 
 
 def wanted(module: str) -> ModuleType | None:
-    """The same where much depends on it: without numba, say so once."""
+    """A module of compiled loops that much depends on; None without numba, which the log then says once."""
     found = loops(module)
     if found is None and not _said:
         _said.append(module)
-        logging.getLogger("blocklp").warning(f"numba is missing or disabled: passes take several times as long: {install('fast')}")
+        why = "numba is missing or disabled: passes take several times as long"
+        logging.getLogger("blocklp").warning(f"{why}: {install('fast')}")
     return found
 
 
 def spend(module: str, kind: torch.dtype, seconds: float) -> None:
-    """Note how long tensor operations took, or will take, in place of the loops of a module in some precision."""
+    """Note how long tensor operations took, or will take, in place of compiled loops.
+
+    Parameters
+    ----------
+    module : str
+        Name of the module of loops.
+    kind : torch.dtype
+        Precision in which the loops would have run.
+    seconds : float
+        Time spent.
+    """
     _spent[module, kind] = _spent.get((module, kind), 0.0) + seconds
 
 
 def earned(module: str, kind: torch.dtype) -> ModuleType | None:
-    """The loops of a module once tensor operations took as long as it takes to load them, or to compile where nobody has yet.
+    """The loops of a module, once tensor operations took as long as it takes to load or to compile them.
 
     However much there is to solve, this costs about twice what the better choice would have at most.
     """
@@ -87,10 +100,10 @@ def earned(module: str, kind: torch.dtype) -> ModuleType | None:
 
 
 def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
-    """The loops of a module for some precision, or None where no deadline (:func:`until`) leaves time to load or compile them.
+    """The loops of a module for some precision; None where a deadline (:func:`until`) leaves no time.
 
-    The first answer under a deadline stays, so that nothing changes in the middle of a solve.  Who asks compiles them, and
-    :func:`until` notes it.
+    The first answer under a deadline stays, so that nothing changes in the middle of a solve. Who asks
+    compiles them, and :func:`until` notes it.
     """
     found = loaded_in_time(module)
     if found is None or cached(found, kind):
@@ -101,7 +114,8 @@ def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
 
 def loaded_in_time(module: str) -> ModuleType | None:
     """The loops of a module, or None where no deadline leaves time to load them."""
-    if not all(d.affords_once((module, "loading"), BUSY * LOADING) for d in _deadlines if module not in sys.modules):
+    deadlines = () if module in sys.modules else _deadlines
+    if not all(d.affords_once((module, "loading"), BUSY * LOADING) for d in deadlines):
         return None
     return wanted(module)
 
@@ -110,7 +124,8 @@ def loaded_in_time(module: str) -> ModuleType | None:
 def until(deadline: Deadline) -> Iterator[None]:
     """Let no loops be compiled that would not be ready in time; those that were are noted in the end.
 
-    Oracles are pure functions of their costs, so that the deadline of a solve does not reach them in another way.
+    Oracles are pure functions of their costs, so that the deadline of a solve does not reach them in another
+    way.
     """
     _deadlines.append(deadline)
     try:
@@ -118,7 +133,9 @@ def until(deadline: Deadline) -> Iterator[None]:
     finally:
         _deadlines.remove(deadline)
         for key in deadline.afforded:
-            if isinstance(key, tuple) and isinstance(key[1], torch.dtype) and (found := loops(key[0])) is not None:
+            if not isinstance(key, tuple) or not isinstance(key[1], torch.dtype):
+                continue
+            if (found := loops(key[0])) is not None:
                 note(found, key[1])
 
 
@@ -133,14 +150,15 @@ def note(module: ModuleType, kind: torch.dtype) -> None:
 
 @functools.lru_cache
 def cached(module: ModuleType, kind: torch.dtype) -> bool:
-    """Whether they have been, for the module as its source is now."""
-    place = _place(module, kind)
-    return place is not None and place.exists() and place.stat().st_mtime >= Path(str(module.__file__)).stat().st_mtime
+    """Whether the loops of a module, as its source is now, have been compiled for some precision."""
+    place, source = _place(module, kind), Path(str(module.__file__))
+    return place is not None and place.exists() and place.stat().st_mtime >= source.stat().st_mtime
 
 
 def _place(module: ModuleType, kind: torch.dtype) -> Path | None:
-    """Where that is noted: with numba's own files, which serve the same versions only."""
-    folder = next((found for loop in vars(module).values() if (found := getattr(loop, "folder", None)) is not None), None)
+    """File that says that loops are compiled, beside numba's own, which serve the same versions only."""
+    folders = (getattr(loop, "folder", None) for loop in vars(module).values())
+    folder = next((found for found in folders if found is not None), None)
     versions = f"{sys.implementation.cache_tag}-{importlib.metadata.version('numba')}"
     return None if folder is None else Path(folder) / f"{module.__name__}.{kind}.{versions}.compiled"
 
@@ -151,11 +169,13 @@ def tiles(blocks: int) -> int:
 
 
 def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function ``(first, last, ...)`` of arrays and numbers that does the units of work from ``first`` to before ``last``.
+    """Compile a function ``(first, last, ...)`` that does units of work from ``first`` to before ``last``.
 
-    The result is called as ``(units, ...)`` with tensors, tuples of them and numbers.  It deals the units out to as many threads as
-    torch has, at least ``grain`` to each: waking a thread takes some fifty microseconds.  Units must not depend on each other.
-    Compiled code is cached beside the source.  Options are numba's.
+    Its other arguments are arrays and numbers.
+    The result is called as ``(units, ...)`` with tensors, tuples of them and numbers. It deals the units out
+    to as many threads as torch has, at least ``grain`` to each: waking a thread takes some fifty
+    microseconds. Units must not depend on each other. Compiled code is cached beside the source. Options are
+    numba's.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -193,7 +213,7 @@ def _tell(name: str, versions: int, seconds: float) -> None:
 
 
 def _array(value: Tensor | float | tuple[Tensor, ...]) -> Any:
-    """What compiled code takes for a tensor, or for each of several."""
+    """The array of a tensor, or of each of several, which compiled code takes."""
     if isinstance(value, Tensor):
         return (value.detach() if value.requires_grad else value).numpy()
     return tuple(map(_array, value)) if isinstance(value, tuple) else value

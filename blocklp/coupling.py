@@ -1,7 +1,7 @@
 """Which copies belong to which variable: the adjoint pair ``spread`` and ``collect``.
 
-The copies of all blocks of an instance lie in one row, group after group; inside a group the block index runs fastest
-(``(batch, dim, blocks)``), which makes sums over the few variables of a block contiguous.
+The copies of all blocks of an instance lie in one row, group after group; inside a group the block index runs
+fastest (``(batch, dim, blocks)``), which makes sums over the few variables of a block contiguous.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Coupling:
     index : Tensor
         ``(batch or 1, copies)`` int64: the variable of each copy.
     order, lengths : Tensor or None
-        Copies sorted by variable and the number of copies of each, ``(batch or 1, ...)``; used where a scatter would need
-        atomics (CUDA), so that sums are the same in every run.
+        Copies sorted by variable and the number of copies of each, ``(batch or 1, ...)``; used where a
+        scatter would need atomics (CUDA), so that sums are the same in every run.
     maps : dict
         Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``, for structured scopes.
     """
@@ -48,12 +48,27 @@ class Coupling:
 
     @cached_property
     def places(self) -> Tensor:
-        """``index`` in unsigned integers, of half the size where they suffice: compiled loops then need not look for a sign."""
+        """``index`` in unsigned integers, of half the size where they suffice: loops test no sign."""
         return self.index.to(torch.uint32 if self.variables <= 2**32 else torch.uint64)
 
     @classmethod
-    def build(cls, variables: int, index: Tensor, maps: dict[tuple[int, int], tuple[Linear, Linear]] | None = None) -> Coupling:
-        """Prepare the maps of an index tensor ``(batch or 1, copies)``."""
+    def build(
+        cls,
+        variables: int,
+        index: Tensor,
+        maps: dict[tuple[int, int], tuple[Linear, Linear]] | None = None,
+    ) -> Coupling:
+        """Prepare the maps of an index tensor.
+
+        Parameters
+        ----------
+        variables : int
+            Number of variables of an instance (padding included).
+        index : Tensor
+            ``(batch or 1, copies)`` int64: the variable of each copy.
+        maps : dict, optional
+            Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``.
+        """
         if index.device.type == "cpu":
             return cls(variables, index, None, None, maps or {})
         order = torch.argsort(index, dim=1, stable=True)
@@ -69,13 +84,39 @@ class Coupling:
         return copies
 
     def spread_part(self, values: Tensor, start: int, stop: int) -> Tensor:
-        """The copies from ``start`` to before ``stop`` of :meth:`spread`."""
+        """Give some copies the values of their variables.
+
+        Parameters
+        ----------
+        values : Tensor
+            ``(batch, variables)``.
+        start, stop : int
+            First of these copies, and one past the last.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, stop - start)``.
+        """
         if self.maps:
             return self.spread(values)[:, start:stop]
         return values.gather(1, self.index[:, start:stop].expand(values.shape[0], -1))
 
     def collect_part(self, copies: Tensor, start: int, stop: int) -> Tensor:
-        """The part of :meth:`collect` that copies from ``start`` to before ``stop`` give, on a CPU and without structured scopes."""
+        """Sum some copies of every variable, on a CPU and without structured scopes.
+
+        Parameters
+        ----------
+        copies : Tensor
+            ``(batch, copies)``.
+        start, stop : int
+            First of these copies, and one past the last.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, variables)``.
+        """
         index = self.index[:, start:stop].expand(copies.shape[0], -1)
         return copies.new_zeros(copies.shape[0], self.variables).scatter_add_(1, index, copies[:, start:stop])
 
@@ -90,7 +131,8 @@ class Coupling:
                 extra = part if extra is None else extra + part
                 copies[:, start:stop] = 0
         if self.order is None or self.lengths is None:
-            total = copies.new_zeros(batch, self.variables).scatter_add_(1, self.index.expand(batch, -1), copies)
+            total = copies.new_zeros(batch, self.variables)
+            total.scatter_add_(1, self.index.expand(batch, -1), copies)
         else:
             flat = copies.gather(1, self.order.expand(batch, -1)).reshape(-1)
             lengths = self.lengths.expand(batch, -1).reshape(-1)

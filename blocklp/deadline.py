@@ -13,8 +13,9 @@ from blocklp.errors import OptionError, TimeLimitError
 class Deadline:
     """A time limit under way.
 
-    A function that takes ``time_limit`` makes one of it at once (:meth:`of`) and hands it down; every loop that can take a tenth of a
-    second asks it.  A phase that cannot be divided is estimated, and left out where it cannot be afforded (:meth:`affords`).
+    A function that takes ``time_limit`` makes one of it at once (:meth:`of`) and hands it down; every loop
+    that can take a tenth of a second asks it. A phase that cannot be divided is estimated, and left out where
+    it cannot be afforded (:meth:`affords`).
 
     Parameters
     ----------
@@ -38,11 +39,13 @@ class Deadline:
 
     def __init__(self, seconds: float = math.inf, *, began: float | None = None) -> None:
         try:
-            limit = float(seconds) if isinstance(seconds, Real) and not isinstance(seconds, bool) else math.nan
+            number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+            limit = float(seconds) if number else math.nan
         except OverflowError:
             limit = math.nan
         if not limit > 0:
-            raise OptionError(f"time_limit is {seconds!r}; it must be a positive number of seconds, or infinity")
+            must = "it must be a positive number of seconds, or infinity"
+            raise OptionError(f"time_limit is {seconds!r}; {must}")
         self.seconds: float = limit
         self._answers: dict[Hashable, bool] = {}
         self.began: float = time.perf_counter() if began is None else began
@@ -84,7 +87,7 @@ class Deadline:
         return Deadline(max(min(seconds, self.left()), 1e-9))
 
     def check(self, doing: str, seconds: float = 0.0) -> None:
-        """Give up where there is nothing to return yet, before a phase that cannot be divided and takes about so many seconds.
+        """Give up where there is nothing to return yet, before a phase of about so many ``seconds``.
 
         Raises
         ------
@@ -93,7 +96,8 @@ class Deadline:
         """
         if self.over() or not self.affords(seconds):
             verb = "was reached" if self.over() else "would be passed"
-            raise TimeLimitError(f"the time limit of {self.seconds:g} s {verb} while {doing}; raise time_limit")
+            limit = f"the time limit of {self.seconds:g} s"
+            raise TimeLimitError(f"{limit} {verb} while {doing}; raise time_limit")
 
     def __repr__(self) -> str:
         return f"Deadline({self.seconds:g} s, {self.left():.3g} s left)"

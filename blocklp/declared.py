@@ -53,16 +53,17 @@ class Declared:
         lower, upper : array_like
             Finite bounds that broadcast to ``shape`` or ``(batch, *shape)``.
         grid : float
-            Where optima are known to lie at multiples of a number, as those of roof duality do at halves: primal points are also
-            tried with these variables rounded to it.  0 for no such number.
+            Where optima are known to lie at multiples of a number, as those of roof duality do at halves:
+            primal points are also tried with these variables rounded to it. 0 for no such number.
         integer : bool
-            Whether only integers count.  :func:`blocklp.solve_exact` keeps to that; all other solves bound the relaxation without it,
-            whose bound holds for integers too.
+            Whether only integers count. :func:`blocklp.solve_exact` keeps to that; all other solves bound the
+            relaxation without it, whose bound holds for integers too.
 
         Raises
         ------
         ModelError
-            If the name is taken, a bound is infinite, NaN or no number, or a lower bound is above its upper bound.
+            If the name is taken, a bound is infinite, NaN or no number, or a lower bound is above its upper
+            bound.
         ShapeError
             If the shape is none, or a bound does not fit it.
         OptionError
@@ -75,12 +76,12 @@ class Declared:
         if bool((low > high).any()):
             i, *where = (low > high).nonzero()[0].tolist()
             least, most = (float(side[(i % len(side), *where)]) for side in (low, high))
-            raise ModelError(
-                f"variable {name!r}: the lower bound {least:g} of {named(name, where)} is above its upper bound {most:g}"
-                + f" in instance {i}" * (len(low) > 1 or len(high) > 1)
-            )
+            where_else = f" in instance {i}" * (len(low) > 1 or len(high) > 1)
+            wrong = f"the lower bound {least:g} of {named(name, where)} is above its upper bound {most:g}"
+            raise ModelError(f"variable {name!r}: {wrong}{where_else}")
         step = real(grid, f"grid of variable {name!r}", positive=False)
-        columns, whole = slice(self.size, self.size + math.prod(shape)), flag(integer, f"integer of variable {name!r}")
+        columns = slice(self.size, self.size + math.prod(shape))
+        whole = flag(integer, f"integer of variable {name!r}")
         made = Variable(self, name, columns, low, high, step, whole)
         self.variables[name] = made
         self.size = made.columns.stop
@@ -108,7 +109,8 @@ class Declared:
         ModelError, ShapeError
             If the name or the shape is none.
         """
-        return Parameter(text(name, "the name of a parameter"), lengths(shape, f"parameter {name!r}"), self.batch)
+        name = text(name, "the name of a parameter")
+        return Parameter(name, lengths(shape, f"parameter {name!r}"), self.batch)
 
     def entry(self, column: int) -> str:
         """Return the name of the variable in a column of an instance's row, as ``x[2, 1]``."""

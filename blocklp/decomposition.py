@@ -1,9 +1,11 @@
 r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
 
-.. math:: \max_{\sum_b \lambda_b = c} \; D(\lambda), \qquad D(\lambda) = \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
+.. math:: \max_{\sum_b \lambda_b = c} \; D(\lambda), \qquad
+          D(\lambda) = \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
 
-(thesis, eq. 4.1.5.3).  Primal tensors are ``(batch, variables)``; multipliers and points of the blocks ("copies") are
-``(batch, copies)``; ``Group.view`` shows the copies of one block type as ``(batch, blocks, dim)``.
+(thesis, eq. 4.1.5.3). Primal tensors are ``(batch, variables)``; multipliers and points of the blocks
+("copies") are ``(batch, copies)``; ``Group.view`` shows the copies of one block type as
+``(batch, blocks, dim)``.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ class Group:
     start : int
         First copy of the group in a row of copies.
     curved : Tensor
-        ``(dim,)``, 1 where some block shares this coordinate with another block and 0 where all copies are the only one
-        of their variable: those have fixed multipliers and stay out of norms and steps.
+        ``(dim,)``, 1 where some block shares this coordinate with another block and 0 where all copies are
+        the only one of their variable: those have fixed multipliers and stay out of norms and steps.
     alive : Tensor or None
-        ``(batch, blocks)`` in the working dtype, 0 for blocks that only pad a ragged batch; ``None`` if all are real.
+        ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding of a ragged batch;
+        ``None`` if all are valid.
     """
 
     name: str
@@ -60,12 +63,12 @@ class Group:
 
     @cached_property
     def filled(self) -> Tensor:
-        """Blocks before those that only pad: ``(batch or 1,)`` int64."""
+        """Number of valid blocks, which come before the padding: ``(batch or 1,)`` int64."""
         return torch.tensor([self.blocks]) if self.alive is None else self.alive.sum(1).long()
 
     @cached_property
     def constraints(self) -> Constraints | None:
-        """What its type states, asked once."""
+        """The constraints that its type states, asked for once; None where it states none."""
         return self.type.constraints()
 
     @cached_property
@@ -86,11 +89,11 @@ class Group:
         return own.view(own.shape[0], self.dim, self.blocks).transpose(1, 2)
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """Call the type's oracle; blocks that only pad give zero."""
+        """Call the type's oracle; padding gives zero."""
         return self.living(*self.type.min_oracle(cost))
 
     def living(self, point: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """An oracle's answers, zero for blocks that only pad."""
+        """An oracle's answers, zero for padding."""
         if self.alive is not None:
             point, value = point * self.alive[..., None], value * self.alive
         return point, value
@@ -130,13 +133,16 @@ class Decomposition:
     counts : Tensor
         ``(batch or 1, variables)``: number of copies :math:`N_j` (at least 1).
     grid : Tensor or None
-        ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables that are not.
+        ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables
+        that are not.
     sharing : Tensor or None
-        ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved` would be for each alone.
+        ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved`
+        would be for each alone.
     rows : CouplingRows or None
         Rows beside the blocks; their prices come after the copies of the blocks.
     beyond : Tensor or None
-        ``(batch or 1, variables)``: largest magnitude of each variable in blocks that do not take in its bounds, or 0.
+        ``(batch or 1, variables)``: largest magnitude of each variable in blocks that do not take in its
+        bounds, or 0.
     """
 
     cost: Tensor
@@ -178,7 +184,10 @@ class Decomposition:
 
     @cached_property
     def cost_terms(self) -> tuple[Tensor, Tensor]:
-        r"""Return :math:`\sum_j |c_j| reach_j`, with no more reach than rows ask for, and :math:`\sum_j |c_j|`, both ``(batch,)``."""
+        r"""Return :math:`\sum_j |c_j| reach_j` and :math:`\sum_j |c_j|`, both ``(batch,)``.
+
+        Variables reach no further than rows ask for.
+        """
         cost, reach = self.cost.abs(), self.reach
         if self.rows is not None:  # bounds of variables may be far beyond what rows ask for
             asked = self.rows.asked(cost.shape[1])
@@ -189,28 +198,32 @@ class Decomposition:
     def sizes(self, x: Tensor) -> Tensor:
         """Magnitudes of the entries of points, both ``(batch, variables)``, of which errors are small parts.
 
-        The largest entry, or the reach of the variable if that is less: bounds may be far from any point, and a point
-        may hold numbers of different units.
+        The largest entry, or the reach of the variable if that is less: bounds may be far from any point, and
+        a point may hold numbers of different units.
         """
         return torch.minimum(self.reach, torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True))
 
     def magnitude(self, copies: Tensor) -> Tensor:
-        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i` of copies and prices: ``(batch,)``."""
+        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i`, with prices: ``(batch,)``."""
         size = (self.total_size(copies) * self.extent).sum(1)
-        return size if self.rows is None else size + (copies[:, self.in_blocks :].abs() * self.rows.reach()).sum(1)
+        if self.rows is None:
+            return size
+        return size + (copies[:, self.in_blocks :].abs() * self.rows.reach()).sum(1)
 
     def total_size(self, copies: Tensor) -> Tensor:
-        """Sum of the magnitudes of what :meth:`collect` adds up: ``(batch, variables)``."""
+        """Sum of the magnitudes that :meth:`collect` adds up: ``(batch, variables)``."""
         total = self.coupling.collect(copies[:, : self.in_blocks].abs())
-        return total if self.rows is None else total + self.rows.absolute().pull(copies[:, self.in_blocks :].abs(), total.shape[1])
+        if self.rows is None:
+            return total
+        return total + self.rows.absolute().pull(copies[:, self.in_blocks :].abs(), total.shape[1])
 
     @cached_property
     def terms(self) -> Tensor:
-        """How many numbers :meth:`collect` adds up, a product counting as two: ``(batch or 1, variables)``."""
+        """How many numbers :meth:`collect` adds up, a product as two: ``(batch or 1, variables)``."""
         if self.rows is None:
             return self.counts
-        met = torch.bincount(self.rows.column, minlength=self.counts.shape[1]).to(self.counts)
-        return self.counts + 2 * met
+        entries = torch.bincount(self.rows.column, minlength=self.counts.shape[1]).to(self.counts)
+        return self.counts + 2 * entries
 
     @cached_property
     def testable(self) -> bool:
@@ -223,12 +236,17 @@ class Decomposition:
         return copies if self.rows is None else torch.cat([copies, self.rows.activity(values)], 1)
 
     def collect(self, copies: Tensor) -> Tensor:
-        r"""Sum of the copies of every variable, and of what the prices of rows add: :math:`\sum_b \lambda_b + A^\top y`."""
+        r"""Sum of the copies of each variable and of priced rows: :math:`\sum_b \lambda_b + A^\top y`."""
         total = self.coupling.collect(copies[:, : self.in_blocks])
-        return total if self.rows is None else total + self.rows.pull(copies[:, self.in_blocks :], total.shape[1])
+        if self.rows is None:
+            return total
+        return total + self.rows.pull(copies[:, self.in_blocks :], total.shape[1])
 
     def to_dual(self, primal: Tensor) -> Tensor:
-        r"""Share a primal vector equally among its copies: :math:`x_b = n \odot x` (thesis, 4.1.7.1); rows get nothing."""
+        r"""Share a primal vector equally among its copies: :math:`x_b = n \odot x` (thesis, 4.1.7.1).
+
+        Rows get nothing.
+        """
         shared = self.coupling.spread(primal / self.counts)
         return shared if self.rows is None else torch.nn.functional.pad(shared, (0, self.rows.count))
 
@@ -241,7 +259,7 @@ class Decomposition:
         return self.coupling.collect(copies[:, : self.in_blocks]) / self.counts
 
     def disagreement(self, copies: Tensor) -> Tensor:
-        r""":math:`P x = x - \mathrm{mean}(x)`, the orthogonal projector whose kernel is agreement of all copies."""
+        r""":math:`P x = x - \mathrm{mean}(x)`, the orthogonal projector with kernel agreement."""
         means = self.spread(self.mean(copies))
         return torch.sub(copies, means, out=means)
 
@@ -268,10 +286,10 @@ class Decomposition:
         return (self.cost * x).sum(1) + self.offset
 
     def completed(self, x: Tensor) -> Tensor | None:
-        """Points ``(batch, variables)`` with what belongs to one block only at its best for the rest.
+        """Points ``(batch, variables)`` with variables of a single block at their best for the rest.
 
-        None if a type cannot tell, does not state its constraints, so that the points could not be tested, or if rows may say more
-        of what is in one block only.
+        None if a type cannot tell, does not state its constraints, so that the points could not be tested, or
+        if rows may say more of what is in one block only.
         """
         if not self.testable or self.rows is not None:
             return None
@@ -281,7 +299,8 @@ class Decomposition:
             if private:
                 own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
                 for i, (first, last) in enumerate(group.spans):
-                    (cost if i in private else own)[:, i] = self.coupling.spread_part(self.cost if i in private else x, first, last)
+                    into, values = (cost, self.cost) if i in private else (own, x)
+                    into[:, i] = self.coupling.spread_part(values, first, last)
                 best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.curved)
                 if best is None:
                     return None
@@ -299,7 +318,7 @@ class Decomposition:
         return torch.stack(values).sum(0)
 
     def select(self, rows: Rows) -> Decomposition:
-        """Return the decomposition of some instances: numbers ``(k,)`` int64, or a slice, which copies nothing."""
+        """Return the decomposition of some instances: ``(k,)`` int64, or a slice, which copies nothing."""
 
         def own(t: Tensor) -> Tensor:
             return t if t.shape[0] == 1 and self.batch > 1 else pick(t, rows)
@@ -319,7 +338,7 @@ class Decomposition:
         )
 
     def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
-        """Put instances that share the same coordinates side by side, so that none is solved in another way than it would be alone.
+        """Put instances with the same coupled coordinates side by side: each is solved as it is alone.
 
         Returns
         -------
@@ -335,7 +354,7 @@ class Decomposition:
         for pattern, count in zip(patterns.to(torch.float64), counts.tolist(), strict=True):
             own = self.select(order[first : first + count])
             split = pattern.split([group.dim for group in self.groups])
-            groups = tuple(replace(group, curved=curved) for group, curved in zip(own.groups, split, strict=True))
+            groups = tuple(replace(g, curved=coupled) for g, coupled in zip(own.groups, split, strict=True))
             parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None)))
             first += count
         return order, parts
@@ -345,6 +364,11 @@ class Decomposition:
         if dtype == self.cost.dtype:
             return self
         device = self.cost.device
+
+        def group(g: Group) -> Group:
+            valid = None if g.alive is None else g.alive.to(dtype)
+            return replace(g, type=g.type.to(dtype, device), alive=valid)
+
         return replace(
             self,
             cost=self.cost.to(dtype),
@@ -354,9 +378,7 @@ class Decomposition:
             counts=self.counts.to(dtype),
             rows=None if self.rows is None else self.rows.to(dtype),
             beyond=None if self.beyond is None else self.beyond.to(dtype),
-            groups=tuple(
-                replace(g, type=g.type.to(dtype, device), alive=None if g.alive is None else g.alive.to(dtype)) for g in self.groups
-            ),
+            groups=tuple(map(group, self.groups)),
         )
 
 

@@ -1,7 +1,7 @@
 """Errors of blocklp: one base class, leaves named by cause.
 
-Every message names the thing that is wrong and the mend.  Each leaf is also the built-in exception that Python users
-would catch (``ValueError``, ``IndexError``, ...), so that ``except ValueError`` keeps working.
+Every message names the thing that is wrong and how to repair it. Each leaf is also the built-in exception
+that Python users would catch (``ValueError``, ``IndexError``, ...): ``except ValueError`` keeps working.
 """
 
 

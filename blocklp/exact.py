@@ -1,7 +1,7 @@
 """Arrays of floating-point numbers, calculated with exactly.
 
-Every finite float is an integer times a power of two, so sums and products of floats need Python's integers only: no
-rounding, and none of the common divisors that make rational numbers slow.
+Every finite float is an integer times a power of two, so sums and products of floats need Python's integers
+only: no rounding, and none of the common divisors that make rational numbers slow.
 """
 
 from __future__ import annotations
@@ -97,12 +97,16 @@ SPLITTER = 2.0**27 + 1
 """Splits a float64 into halves whose products are exact (Veltkamp 1968, Dekker 1971)."""
 
 
-def sums_of_products(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    r"""Sums :math:`\sum_k a_k b_k` along the last axis, rounded up by at most two units in the last place, whatever cancels.
+def sums_of_products(
+    a: NDArray[np.float64],
+    b: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    r"""Sums :math:`\sum_k a_k b_k` along the last axis, rounded up by at most two units in the last place.
 
-    Products and sums are split into floats and their rounding errors (Ogita, Rump and Oishi, Accurate sum and dot product,
-    SIAM J. Sci. Comput. 26(6), 2005); what cancels beyond twice the precision is added up in integers.  No data overflow or
-    underflow.
+    That holds whatever cancels.
+    Products and sums are split into floats and their rounding errors (Ogita, Rump and Oishi, Accurate sum and
+    dot product, SIAM J. Sci. Comput. 26(6), 2005); what cancels beyond twice the precision is added up in
+    integers. No data overflow or underflow.
 
     Parameters
     ----------
@@ -138,9 +142,10 @@ def sums_of_products(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[ND
     last = (nearly - (value - part)) + (error - part)
     unit = np.finfo(np.float64).eps
     # Terms that far below the largest may have lost bits.
-    doubt = 4 * (count + 2) * unit * size + ((shift < -900) & (product != 0)).sum(-1) * 2.0**-900
-    value = np.where(np.abs(last) + doubt == 0, value, np.nextafter(value + np.maximum(last, 0) + doubt, np.inf))
-    open_rows = doubt > unit / 2 * np.abs(value)
+    error = 4 * (count + 2) * unit * size + ((shift < -900) & (product != 0)).sum(-1) * 2.0**-900
+    above = np.nextafter(value + np.maximum(last, 0) + error, np.inf)
+    value = np.where(np.abs(last) + error == 0, value, above)
+    open_rows = error > unit / 2 * np.abs(value)
     for where in zip(*np.nonzero(open_rows), strict=True):
         exact = (Exact.of(a[where]) * Exact.of(b[where])).total()
         exponent[where] = exact.numerator.bit_length() - exact.denominator.bit_length()

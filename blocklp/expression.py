@@ -39,18 +39,19 @@ class Parameter:
 
     @property
     def value(self) -> Tensor:
-        """``(batch or 1, *shape)`` float64; setting it takes ``shape`` or ``(batch, *shape)`` and keeps a copy.
+        """Numbers ``(batch or 1, *shape)`` float64; a copy of what is set, ``shape`` or ``(batch, *shape)``.
 
         Raises
         ------
         ModelError
-            If it is read before it is set, or set to what holds no finite real numbers, or to what requires gradients:
-            :func:`blocklp.soft_bound` takes such values.
+            If it is read before it is set, or set to what holds no finite real numbers, or to what requires
+            gradients: :func:`blocklp.soft_bound` takes such values.
         ShapeError
             If it is set to another shape.
         """
         if self._value is None:
-            raise ModelError(f"parameter {self.name!r} has no value; set {self.name}.value = tensor before solving")
+            need = f"set {self.name}.value = tensor before solving"
+            raise ModelError(f"parameter {self.name!r} has no value; {need}")
         return self._value
 
     @value.setter
@@ -64,9 +65,8 @@ class Parameter:
 
     def __mul__(self, other: object) -> Expression:
         if not isinstance(other, View | Expression):
-            raise ModelError(
-                f"parameter {self.name!r} multiplies variables only, not {shown(other)}; scale the variable or the value"
-            )
+            wrong = f"multiplies variables only, not {shown(other)}; scale the variable or the value"
+            raise ModelError(f"parameter {self.name!r} {wrong}")
         return other * self
 
     __rmul__ = __mul__
@@ -115,7 +115,13 @@ class Expression(Entries):
 
     __array_ufunc__ = None  # numpy arrays on the left defer to our operators
 
-    def __init__(self, model: Space, shape: tuple[int, ...], terms: tuple[Term, ...], constant: Tensor) -> None:
+    def __init__(
+        self,
+        model: Space,
+        shape: tuple[int, ...],
+        terms: tuple[Term, ...],
+        constant: Tensor,
+    ) -> None:
         self.model, self.shape, self.terms, self.constant = model, shape, terms, constant
 
     def _other(self, other: object) -> Expression:
@@ -123,9 +129,11 @@ class Expression(Entries):
             other = other.expression()
         if isinstance(other, Expression):
             if other.model is not self.model:
-                raise ModelError("the expression mixes variables of two models; build both parts from one model")
+                mixed = "the expression mixes variables of two models"
+                raise ModelError(f"{mixed}; build both parts from one model")
             if other.shape != self.shape:
-                raise ShapeError(f"cannot add expressions of shapes {self.shape} and {other.shape}; sum or index one of them")
+                shapes = f"shapes {self.shape} and {other.shape}"
+                raise ShapeError(f"cannot add expressions of {shapes}; sum or index one of them")
             return other
         constant = coefficients(other, self.shape, self.model.batch, "constant")
         return Expression(self.model, self.shape, (), constant)
@@ -151,10 +159,12 @@ class Expression(Entries):
 
     def __mul__(self, other: object) -> Expression:
         if isinstance(other, Expression | View):
-            raise ModelError("a product of two variables is not linear; multiply by numbers, tensors or parameters")
+            instead = "multiply by numbers, tensors or parameters"
+            raise ModelError(f"a product of two variables is not linear; {instead}")
         if isinstance(other, Parameter):
             if other.shape != self.shape:
-                raise ShapeError(f"parameter {other.name!r} has shape {other.shape}, the expression {self.shape}; they must agree")
+                shapes = f"has shape {other.shape}, the expression {self.shape}"
+                raise ShapeError(f"parameter {other.name!r} {shapes}; they must agree")
             if any(t.parameter is not None for t in self.terms) or bool(self.constant.any()):
                 raise ModelError("a parameter multiplies plain variables only; multiply before adding")
             terms = tuple(Term(t.index, t.factor, other) for t in self.terms)
@@ -186,18 +196,21 @@ class Expression(Entries):
         row, column, entry = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
         for term in self.terms:
             if term.parameter is not None:
-                raise ModelError(f"a row holds parameter {term.parameter.name!r}; rows take numbers, and costs take parameters")
+                held = f"a row holds parameter {term.parameter.name!r}"
+                raise ModelError(f"{held}; rows take numbers, and costs take parameters")
             if len(term.factor) > 1:
                 raise ModelError(
-                    f"coefficients of a row differ by instance; instances share the rows, and may differ in their sides (a dense "
-                    f"({self.model.batch}, n) times variables is one cost for each instance: make it sparse, or use add_rows())"
+                    f"coefficients of a row differ by instance; instances share the rows, and may differ in "
+                    f"their sides (a dense ({self.model.batch}, n) times variables is one cost for each "
+                    f"instance: make it sparse, or use add_rows())"
                 )
             index = term.index.reshape(-1).numpy()
             entry.append(term.factor.expand(1, *term.index.shape).reshape(-1).numpy())
             column.append(index)
             row.append(np.arange(len(index)) if self.shape else np.zeros(len(index), np.int64))
         constant = self.constant.reshape(len(self.constant), -1)
-        return RowExpression.of(self.model, np.concatenate(entry), np.concatenate(row), np.concatenate(column), constant)
+        entries, rows, columns = np.concatenate(entry), np.concatenate(row), np.concatenate(column)
+        return RowExpression.of(self.model, entries, rows, columns, constant)
 
     def sum(self, axis: int | None = None) -> Expression:
         """Sum of all entries, an expression of shape ``()``, or along an axis, which the shape then lacks.
@@ -217,25 +230,28 @@ class Expression(Entries):
                 terms.append(t)  # the parameter keeps its shape
             else:
                 lead = len(t.factor)
-                terms.append(Term(t.index.reshape(-1), t.factor.expand(lead, *t.index.shape).reshape(lead, -1), None))
+                factor = t.factor.expand(lead, *t.index.shape).reshape(lead, -1)
+                terms.append(Term(t.index.reshape(-1), factor, None))
         return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
 
     def _sum_along(self, axis: object) -> Expression:
-        if isinstance(axis, bool) or not isinstance(axis, int) or not -len(self.shape) <= axis < len(self.shape):
+        rank = len(self.shape)
+        if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
             raise ShapeError(f"an expression of shape {self.shape} has no axis {shown(axis)}")
-        axis = axis - len(self.shape) if axis >= 0 else axis
+        axis = axis - rank if axis >= 0 else axis
         if any(t.parameter is not None for t in self.terms):
-            raise ModelError("the expression holds parameters, which are summed over all entries only; leave the axis out")
-        parts = [
-            Term(index, factor, None)
-            for t in self.terms
-            for index, factor in zip(t.index.unbind(axis), t.factor.expand(-1, *t.index.shape).unbind(axis), strict=True)
-        ]
+            held = "the expression holds parameters, which are summed over all entries only"
+            raise ModelError(f"{held}; leave the axis out")
+        full = ((t.index, t.factor.expand(-1, *t.index.shape)) for t in self.terms)
+        pairs = (zip(index.unbind(axis), factor.unbind(axis), strict=True) for index, factor in full)
+        parts = [Term(index, factor, None) for pair in pairs for index, factor in pair]
         constant = self.constant.sum(axis)
         return Expression(self.model, tuple(constant.shape[1:]), tuple(parts), constant)
 
     def evaluate(self, values: Values | None = None) -> tuple[Tensor, Tensor]:
-        """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression, with other values of parameters.
+        """Coefficients ``(batch, variables)`` and constant ``(batch,)`` of a scalar expression.
+
+        ``values`` of parameters replace those that are set.
 
         Raises
         ------
@@ -248,7 +264,8 @@ class Expression(Entries):
             own = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
             cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), own)
         if not (all_finite(cost) and all_finite(self.constant)):
-            raise NonFiniteError("the objective overflows: products or sums of its coefficients are not finite; scale the costs down")
+            why = "products or sums of its coefficients are not finite"
+            raise NonFiniteError(f"the objective overflows: {why}; scale the costs down")
         return cost, self.constant.expand(batch).clone()
 
     @property
@@ -257,7 +274,7 @@ class Expression(Entries):
         return max((int(t.index.max()) + 1 for t in self.terms), default=0)
 
     def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
-        """Values at points ``(k, variables)`` of some instances: ``(k, *shape)``; parameters have their present values."""
+        """Values ``(k, *shape)`` at points ``(k, variables)`` of some instances, with parameters as set."""
         total = of_instances(self.constant, instances).to(x).expand(len(x), *self.shape).clone()
         for t in self.terms:
             part = of_instances(t.coefficient({}), instances).to(x) * x[:, t.index.to(x.device)]
@@ -271,9 +288,8 @@ class Expression(Entries):
         names = [v.name for v in self.model.variables.values() if bool(used[v.columns].any())]
         prices = dict.fromkeys(t.parameter.name for t in self.terms if t.parameter is not None)
         with_prices = f" with parameters {', '.join(prices)}" if prices else ""
-        return (
-            f"linear expression {list(self.shape)} in {int(used.sum())} entries of {', '.join(names) or 'no variable'}{with_prices}"
-        )
+        entries = f"{int(used.sum())} entries of {', '.join(names) or 'no variable'}"
+        return f"linear expression {list(self.shape)} in {entries}{with_prices}"
 
 
 class View(Entries):
@@ -293,7 +309,7 @@ class View(Entries):
         return len(self.index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """One object, not an array of its entries: numpy and scipy then leave products to :meth:`__rmatmul__`."""
+        """One object, not an array of entries: numpy and scipy then leave products to :meth:`__rmatmul__`."""
         alone = np.empty((), dtype=object)
         alone[()] = self
         return alone
@@ -301,16 +317,18 @@ class View(Entries):
     def __getitem__(self, key: Any) -> View:
         keys = key if isinstance(key, tuple) else (key,)
         try:
-            plain = tuple(k if isinstance(k, int | slice) or k is None or k is Ellipsis else as_tensor(k) for k in keys)
+            plain = tuple(map(_position, keys))
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise ScopeError(f"{self.name}: {shown(key)} is no index; give integers, slices or arrays of integers") from error
+            need = "give integers, slices or arrays of integers"
+            raise ScopeError(f"{self.name}: {shown(key)} is no index; {need}") from error
         for k in plain:
             if isinstance(k, Tensor) and (k.is_floating_point() or k.is_complex()):
                 raise ScopeError(f"{self.name}: indices must be integers or booleans, got {k.dtype}")
         try:
             picked = self.index[plain]
         except (IndexError, TypeError, ValueError, RuntimeError) as error:
-            raise ScopeError(f"{self.name} of shape {self.shape}: index out of range or too many indices ({error})") from error
+            wrong = f"index out of range or too many indices ({error})"
+            raise ScopeError(f"{self.name} of shape {self.shape}: {wrong}") from error
         return View(self.model, f"{self.name}[...]", picked)
 
     def rows(self) -> RowExpression:
@@ -322,7 +340,8 @@ class View(Entries):
         return self._times(self.index, constant(self.shape, 1.0))
 
     def _times(self, index: Tensor, factor: Tensor) -> Expression:
-        return Expression(self.model, tuple(index.shape), (Term(index, factor, None),), constant(tuple(index.shape)))
+        shape = tuple(index.shape)
+        return Expression(self.model, shape, (Term(index, factor, None),), constant(shape))
 
     def sum(self, axis: int | None = None) -> Expression:
         """Sum of all entries, or along an axis: see :meth:`Expression.sum`."""
@@ -338,7 +357,8 @@ class View(Entries):
         try:
             return View(self.model, self.name, self.index.reshape(*shape))
         except (TypeError, RuntimeError) as error:
-            raise ShapeError(f"{self.name} of shape {self.shape} has no shape {shape}; the number of entries must agree") from error
+            must = "the number of entries must agree"
+            raise ShapeError(f"{self.name} of shape {self.shape} has no shape {shape}; {must}") from error
 
     def __add__(self, other: object) -> Expression:
         return self.expression() + other
@@ -357,7 +377,8 @@ class View(Entries):
     def __mul__(self, other: object) -> Expression:
         if isinstance(other, Expression | View | Parameter):
             return self.expression() * other
-        return self._times(self.index, coefficients(other, self.shape, self.model.batch, f"coefficient of {self.name}"))
+        factor = coefficients(other, self.shape, self.model.batch, f"coefficient of {self.name}")
+        return self._times(self.index, factor)
 
     __rmul__ = __mul__
 
@@ -395,7 +416,14 @@ class Variable(View):
     """
 
     def __init__(
-        self, model: Space, name: str, columns: slice, lower: Tensor, upper: Tensor, grid: float = 0.0, integer: bool = False
+        self,
+        model: Space,
+        name: str,
+        columns: slice,
+        lower: Tensor,
+        upper: Tensor,
+        grid: float = 0.0,
+        integer: bool = False,
     ) -> None:
         super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
         self.columns, self._lower, self._upper, self.grid, self.integer = columns, lower, upper, grid, integer
@@ -411,6 +439,11 @@ class Variable(View):
         return self._upper
 
 
+def _position(key: Any) -> Any:
+    """A part of an index: integers, slices, None and the ellipsis as they are, all else as a tensor."""
+    return key if isinstance(key, int | slice) or key is None or key is Ellipsis else as_tensor(key)
+
+
 def _is_rows(value: object) -> TypeGuard[RowExpression]:
     """Whether it is what a matrix times variables gives, which adds expressions to itself."""
     return isinstance(value, Compared) and not isinstance(value, Entries)
@@ -424,4 +457,5 @@ def _is_matrix(value: Any, batch: int, width: int) -> bool:
     if shape is None and isinstance(value, list) and value and isinstance(value[0], list):
         shape = (len(value), len(value[0]))
     dense = isinstance(value, Tensor | np.ndarray | list)
-    return shape is not None and len(shape) == 2 and not (dense and tuple(shape) in ((1, width), (batch, width)))
+    costs = dense and shape is not None and tuple(shape) in ((1, width), (batch, width))
+    return shape is not None and len(shape) == 2 and not costs

@@ -1,4 +1,4 @@
-"""What values the coordinates of blocks take: bounds of variables that are no tighter need not be stated again."""
+"""Ranges of the coordinates of blocks: bounds of variables that are no tighter need not be stated again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,24 @@ AT_ONCE = 1_000_000
 
 
 def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Least and largest value of every coordinate over its block, by the oracle itself: two tensors ``(rows, count, dim)``.
+    """Least and largest value of every coordinate over its block, by the oracle itself.
 
-    Of blocks with many variables what their constraints imply, which may be wider.
+    Blocks with more than :data:`HULL_DIM` variables get the ranges that their constraints imply, which may be
+    wider.
+
+    Parameters
+    ----------
+    kind : BlockType
+        The type; its data are float64.
+    rows, count : int
+        Instances and blocks that differ in their data; 1 where all share them.
+    dim : int
+        Number of variables of a block.
+
+    Returns
+    -------
+    least, most : Tensor
+        ``(rows, count, dim)`` float64, infinite where nothing is known.
     """
     if dim > HULL_DIM:
         below, above = (side.expand(rows, count, dim) for side in implied(kind.constraints(), dim))
@@ -29,17 +44,19 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Te
     step = max(1, AT_ONCE // (count * dim)) if rows == 1 else 1
     values = torch.cat([_values(kind, some, rows, count) for some in torch.split(costs, step)])
     least = values[:dim].movedim(0, -1)
-    return least, torch.full_like(least, torch.inf) if kind.nonnegative_costs else -values[dim:].movedim(0, -1)
+    if kind.nonnegative_costs:
+        return least, torch.full_like(least, torch.inf)
+    return least, -values[dim:].movedim(0, -1)
 
 
 def _values(kind: BlockType, costs: Tensor, rows: int, count: int) -> Tensor:
-    """Values ``(costs, rows, count)`` of costs ``(costs, dim)``, each of all blocks: of one instance, or of a single cost."""
+    """Values ``(costs, rows, count)`` of blocks at costs ``(costs, dim)``: one instance, or one cost."""
     full = costs[:, None].expand(-1, count, -1) if rows == 1 else costs.expand(rows, count, -1)
     return kind.min_oracle(full.contiguous())[1].reshape(len(costs), rows, count)
 
 
 def implied(stated: Constraints | None, dim: int) -> tuple[Tensor, Tensor]:
-    """Bounds that are stated of single variables, or that a row implies with those of the others, rounded outwards.
+    """Bounds stated of single variables, or implied by a row and the bounds of the others, rounded outwards.
 
     Returns
     -------

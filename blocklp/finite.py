@@ -25,8 +25,8 @@ QHULL_VERTICES = 256
 class FiniteVertices(BlockType):
     r"""The convex hull of a table of vertices; the min-oracle takes the best row.
 
-    Ties go to the first row.  Everything else is derived from the table: the H-representation (facets by Qhull), the
-    rounding error of the value, and fixings (rows outside the bounds are struck out).
+    Ties go to the first row. Everything else is derived from the table: the H-representation (facets by
+    Qhull), the rounding error of the value, and fixings (rows outside the bounds are masked).
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class FiniteVertices(BlockType):
 
     vertices: Sequence[Sequence[float]] | Tensor | None = None
     block_data = ("excluded",)
-    #: ``(batch or 1, blocks, vertices)`` bool, or None: rows that the bounds of the variables rule out.
+    #: ``(batch or 1, blocks, vertices)`` bool, or None: rows that the bounds of the variables mask.
     excluded: Tensor | None = None
 
     def __init__(self, vertices: object = None) -> None:
@@ -60,7 +60,8 @@ class FiniteVertices(BlockType):
             raise ModelError(f"{self.name} has no vertices; give a table (vertices, dim)")
         table = numbers(given, f"{self.name} vertices").clone()
         if table.dim() != 2 or 0 in table.shape:
-            raise ShapeError(f"{self.name}: the vertex table has shape {tuple(table.shape)}; it needs (vertices, dim)")
+            shape = tuple(table.shape)
+            raise ShapeError(f"{self.name}: the vertex table has shape {shape}; it needs (vertices, dim)")
         if not torch.isfinite(table).all():
             raise ModelError(f"{self.name}: the vertex table holds NaN or infinite entries")
         if len(torch.unique(table, dim=0)) != len(table):
@@ -74,7 +75,7 @@ class FiniteVertices(BlockType):
         return self.table.shape[0]
 
     def vertex_values(self, cost: Tensor) -> Tensor:
-        """Cost of every vertex: ``(batch, blocks, dim) -> (batch, blocks, vertices)``; struck-out rows get a huge value."""
+        """Cost of every vertex: ``(batch, blocks, dim) -> (batch, blocks, vertices)``; huge where masked."""
         values = cost @ self.table.to(cost).T
         return values if self.excluded is None else values.masked_fill(self.excluded, struck_out(cost.dtype))
 
@@ -89,7 +90,7 @@ class FiniteVertices(BlockType):
         return self.vertex_values(cost).amin(-1)
 
     def min_marginals(self, cost: Tensor) -> Tensor | None:
-        """Compare the best vertices with 1 and with 0 in each column of zeros and ones; None without such a column."""
+        """Compare the best vertices with 1 and with 0 in each column of zeros and ones; None without one."""
         binary = ((self.table == 0) | (self.table == 1)).all(0).tolist()
         if not any(binary):
             return None
@@ -116,7 +117,7 @@ class FiniteVertices(BlockType):
         return weights @ self.table.to(cost), value, excess
 
     def vertex_table(self) -> Tensor | None:
-        """The table, where no row is ruled out."""
+        """The table, where no row is masked."""
         return self.table if self.excluded is None else None
 
     def value_error(self, cost: Tensor) -> Tensor:
@@ -132,27 +133,41 @@ class FiniteVertices(BlockType):
         return hull(self.table.shape[1], self.table.numpy().tobytes())
 
     def restrict(self, lower: Tensor, upper: Tensor) -> FiniteVertices | None:
-        """Strike out rows outside the box, if each bound that cuts the hull leaves a face of it."""
+        """Mask rows outside the box, if each bound that cuts the hull leaves a face of it."""
         low, high = self.table.amin(0), self.table.amax(0)
         cut_low, cut_high = lower > low, upper < high
         face = (~cut_low | (lower >= high)) & (~cut_high | (upper <= low))
         if not bool(face.all()):
             return None
         outside = (self.table < lower[..., None, :]) | (self.table > upper[..., None, :])
-        struck = outside.any(-1)
-        return self.with_data(excluded=struck if self.excluded is None else struck | self.excluded)
+        masked = outside.any(-1)
+        return self.with_data(excluded=masked if self.excluded is None else masked | self.excluded)
 
     def __repr__(self) -> str:
         return f"{self.name}(vertices={self.table.shape[0]}, dim={self.dim})"
 
 
 def struck_out(dtype: torch.dtype) -> float:
-    """Cost of a vertex that is ruled out: larger than any real one, and finite so that ``0 * cost`` is 0."""
+    """Cost of a masked vertex: larger than any real one, and finite so that ``0 * cost`` is 0."""
     return float(torch.finfo(dtype).max ** 0.75)
 
 
 def soft(values: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights of the soft minimum of ``(batch, blocks, vertices)``, the minimum, and by how much it is above the soft one."""
+    """Soft minimum of values over vertices.
+
+    Parameters
+    ----------
+    values : Tensor
+        ``(batch, blocks, vertices)``.
+    temperature : Tensor
+        ``(batch, 1, 1)``, positive.
+
+    Returns
+    -------
+    weights, value, excess : Tensor
+        ``(batch, blocks, vertices)``, ``(batch, blocks)``, ``(batch, blocks)``: the gradient, the minimum,
+        and the minimum less the soft one.
+    """
     value = values.amin(-1, keepdim=True)
     powers = ((value - values) / temperature).exp()
     total = powers.sum(-1, keepdim=True)
@@ -167,7 +182,10 @@ def hull(dim: int, table: bytes) -> Constraints | None:
 
 
 def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Rows ``lower <= matrix @ x <= upper`` of the hull of the rows of ``table``, or ``None`` if Qhull would take long."""
+    """Hull ``lower <= matrix @ x <= upper`` of the rows of a table, or ``None`` if Qhull would take long.
+
+    The table is ``(vertices, dim)`` float64; returns ``matrix`` ``(rows, dim)``, ``lower`` and ``upper``.
+    """
     from scipy.spatial import ConvexHull
 
     centre = table.mean(0)
@@ -188,7 +206,8 @@ def facets(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | Non
     right = (table @ rows.T).max(0)  # no vertex is outside
     matrix, equal = np.vstack([rows, normal]), normal @ centre
     nothing = 1e-13 * np.abs(table).max()  # a side that rounding alone has left
-    lower, upper = (np.where(np.abs(side) > nothing, side, 0.0) for side in (equal, np.concatenate([right, equal])))
+    sides = equal, np.concatenate([right, equal])
+    lower, upper = (np.where(np.abs(side) > nothing, side, 0.0) for side in sides)
     return matrix, np.concatenate([np.full(len(rows), -np.inf), lower]), upper
 
 

@@ -1,9 +1,10 @@
 """Oracles and proximal points that users write as tensor operations, compiled by torch where that pays.
 
-On a CPU the rest of a pass runs in loops (:mod:`blocklp.fused`, :mod:`blocklp.loops`); what a type does itself are some ten or
-thirty operations, each of which reads and writes the memory of all blocks.  ``torch.compile`` makes one of them.  The size of an
-instance and the number of the pass decide when, never a clock, and compiled code that gives other bits is not used: so neither runs
-on one device nor instances of one batch can tell.
+On a CPU the rest of a pass runs in loops (:mod:`blocklp.fused`, :mod:`blocklp.loops`); what a type does
+itself are some ten or thirty operations, each of which reads and writes the memory of all blocks.
+``torch.compile`` makes one of them. The size of an instance and the number of the pass decide when, never a
+clock, and compiled code that gives other bits is not used: so neither runs on one device nor instances of one
+batch can tell.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import torch
 from torch import Tensor
 
 WORTH = 5e8
-"""Copies of a group times passes after which to compile: an elementwise oracle has then taken some four seconds more than a compiled
-one would have, about as long as it takes to compile it (three to seven; the first one on a machine up to eighteen)."""
+"""Copies of a group times passes after which to compile: an elementwise oracle has then taken some four
+seconds more than a compiled one would have, about as long as it takes to compile it (three to seven; the
+first one on a machine up to eighteen)."""
 
 MOST = 6
-"""Times that one function is compiled: for one instance and for several, on all threads and on one, in both precisions."""
+"""Times that one function is compiled: for one instance and for several, on all threads and on one, in both
+precisions."""
 
 OPTIONS = {"cpp.enable_floating_point_contract_flag": "off", "emulate_precision_casts": True}
-"""As torch rounds without it."""
+"""Options of the compiler with which compiled code rounds as torch does without it."""
 
 _log = logging.getLogger("blocklp")
 _known: dict[Any, Fused] = {}
@@ -34,8 +37,8 @@ _said: list[str] = []
 def compiled(verb: Callable[..., Any], spent: int) -> Callable[..., Any]:
     """A method of a block type, compiled once ``spent``, its copies times passes, says that this pays.
 
-    The types of this package have loops where these pay; what takes the time of their other formulas is sorting, which torch does
-    not compile.
+    The types of this package have loops where these pay; what takes the time of their other formulas is
+    sorting, which torch does not compile.
     """
     function: Any = getattr(verb, "__func__", None)
     if spent < WORTH or function is None or function.__module__.startswith("blocklp."):
@@ -58,13 +61,14 @@ class Fused:
         if self.run is None:
             return self.function(kind, *arguments)
         for tensor in (*arguments, *kind.tensors().values()):
-            if tensor.dim() >= 2:  # instances leave, and the next problem has other blocks: (batch, blocks, ...)
+            if tensor.dim() >= 2:  # (batch, blocks, ...): instances leave, problems differ in blocks
                 for dim in (0, 1):
                     torch._dynamo.maybe_mark_dynamic(tensor, dim)
         before, began = self.graphs, time.perf_counter()
         try:
             found = self.run(kind, *arguments)
-        except Exception as error:  # no compiler, Python that depends on data, a bug: if it is the function's own, it comes again
+        except Exception as error:
+            # No compiler, Python that depends on data, a bug: if it is the function's own, it comes again.
             return self._without(f"cannot be compiled ({type(error).__name__})", kind, *arguments)
         if self.graphs > before:
             _log.info("compiled %s in %.1f s", self.name, time.perf_counter() - began)
@@ -72,7 +76,8 @@ class Fused:
             if not _equal(found, same):
                 return self._without("rounds in another way when compiled", kind, *arguments)
             if self.graphs >= MOST:
-                return self._without(f"was compiled {MOST} times, each time for other shapes", kind, *arguments)
+                often = f"was compiled {MOST} times, each time for other shapes"
+                return self._without(often, kind, *arguments)
         return found
 
     def _compile(self, graph: Any, inputs: Any) -> Any:

@@ -1,13 +1,16 @@
 """A pass of :class:`blocklp.methods.prox.Prox` over blocks with a vertex table in two sweeps, for the CPU.
 
-The tensor operations of :mod:`blocklp.atoms` and :class:`blocklp.decomposition.Decomposition` read and write every number of a block
-some sixty times a pass.  Here a sweep takes blocks by tiles that stay in the nearest cache, and each number is read and written once.
+The tensor operations of :mod:`blocklp.atoms` and :class:`blocklp.decomposition.Decomposition` read and write
+every number of a block some sixty times a pass. Here a sweep takes blocks by tiles that stay in the nearest
+cache, and each number is read and written once.
 
-Traffic of a pass, in numbers a block of dimension d with k vertices: the means 2 d (places are numbers too); :func:`ask` reads
-points, centre, places and weights and writes multipliers, 4 d + k; :func:`advance` reads multipliers and both weights and writes
-weights and points, 2 d + 4 k.  An edge of roof duality (d = 3, k = 4) moves 24 + 20 = 44 numbers: 176 bytes in single precision.
+Traffic of a pass, in numbers a block of dimension d with k vertices: the means 2 d (places are numbers too);
+:func:`ask` reads points, centre, places and weights and writes multipliers, 4 d + k; :func:`advance` reads
+multipliers and both weights and writes weights and points, 2 d + 4 k. An edge of roof duality (d = 3, k = 4)
+moves 24 + 20 = 44 numbers: 176 bytes in single precision.
 
-Blocks without a table keep a few answers of their oracle, and :func:`renew` does for ADMM what is left to do once it has answered.
+Blocks without a table keep a few answers of their oracle, and :func:`renew` does for ADMM what is left to do
+once it has answered.
 """
 
 from __future__ import annotations
@@ -23,8 +26,18 @@ TINY = 1e-37
 
 
 @compile(inline="always")
-def _values(duals: Any, start: Any, blocks: Any, first: Any, count: Any, table: Any, struck: Any, huge: Any, values: Any) -> None:
-    """Cost of every vertex of a tile of blocks; vertices that bounds rule out cost a huge number."""
+def _values(
+    duals: Any,
+    start: Any,
+    blocks: Any,
+    first: Any,
+    count: Any,
+    table: Any,
+    masked: Any,
+    huge: Any,
+    values: Any,
+) -> None:
+    """Cost of every vertex of a tile of blocks; masked vertices cost a huge number."""
     for k in range(len(table)):
         value = values[k]
         value[:] = 0
@@ -34,8 +47,8 @@ def _values(duals: Any, start: Any, blocks: Any, first: Any, count: Any, table: 
             if entry != 0:
                 for q in range(count):
                     value[q] += entry * dual[q]
-        for q in range(min(count, len(struck))):
-            if struck[q, k]:
+        for q in range(min(count, len(masked))):
+            if masked[q, k]:
                 value[q] = huge
 
 
@@ -53,7 +66,10 @@ def _fold(lanes: Any) -> Any:
 
 @compile(inline="always")
 def _turn(gradients: Any, news: Any, useds: Any, ways: Any, lanes: Any, count: Any, out: Any) -> None:
-    """The way from the worst vertices in use to the best ones, for a tile of blocks, and how far it goes: four of the lanes."""
+    """Direction from the worst vertices in use to the best ones, for a tile of blocks.
+
+    Four of the lanes hold the best and worst gradients, the largest step and the squared length, zero so far.
+    """
     vertices, zero, one = len(gradients), lanes.dtype.type(0), lanes.dtype.type(1)
     best, worst, most, up, down, length = lanes[0], lanes[1], lanes[2], lanes[3], lanes[4], lanes[5]
     for q in range(count):
@@ -88,7 +104,7 @@ def _turn(gradients: Any, news: Any, useds: Any, ways: Any, lanes: Any, count: A
 
 @compile(inline="always")
 def _walk(gradients: Any, news: Any, ways: Any, turns: Any, lanes: Any, count: Any, weight: Any) -> None:
-    """Go the best part of the way, of which the squared length is in the lanes: weights, and gradients there."""
+    """Take the best step along a direction whose squared length is in the lanes: weights and gradients."""
     zero, tiny = lanes.dtype.type(0), lanes.dtype.type(TINY)
     best, worst, most, length = lanes[0], lanes[1], lanes[2], lanes[5]
     for q in range(count):
@@ -113,18 +129,44 @@ def ask(
     eta: Any,
     start: int,
     table: Any,
-    struck: Any,
+    masked: Any,
     huge: float,
-    alive: Any,
+    valid: Any,
     weights: Any,
     duals: Any,
     sums: Any,
 ) -> None:
     """Multipliers ``centre + (points - mean) / eta`` of one group, and the oracle's answers to them.
 
-    ``sums`` ``(batch, tiles, 3)`` are, of every tile, the squared disagreement, the least costs and the costs of the weights.
-    ``struck`` ``(batch or 1, blocks or 0, vertices)`` are vertices that bounds rule out, ``alive`` ``(batch or 1, blocks or 0)`` is 1
-    for blocks that count.
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with; a unit is a tile of blocks of one instance.
+    points, centre : array
+        ``(batch, copies)``.
+    place : array
+        ``(batch or 1, copies)``: the variable of each copy.
+    mean : array
+        ``(batch, variables)``: mean of the copies of each variable.
+    eta : array
+        ``(batch,)``: the proximal weight.
+    start : int
+        First copy of the group.
+    table : array
+        ``(vertices, dim)``.
+    masked : array
+        ``(batch or 1, blocks or 0, vertices)`` bool: vertices that bounds rule out.
+    huge : float
+        Cost of a masked vertex.
+    valid : array
+        ``(batch or 1, blocks or 0)``: 1 for valid blocks, 0 for padding.
+    weights : array
+        ``(batch, vertices, blocks)``: weights of the vertices.
+    duals : array
+        ``(batch, copies)``: the multipliers, written.
+    sums : array
+        ``(batch, tiles, 3)``, written: the squared disagreement, the least costs and the costs of the weights
+        of every tile.
     """
     batch, vertices, blocks = weights.shape
     dim, tiles = table.shape[1], sums.shape[1]
@@ -133,19 +175,20 @@ def ask(
         first = tile * TILE
         count = min(TILE, blocks - first)
         values, best = np.empty((vertices, TILE), points.dtype), np.zeros(TILE, points.dtype)
-        apart, cost = np.zeros(TILE, points.dtype), np.zeros(TILE, points.dtype)
+        residual, cost = np.zeros(TILE, points.dtype), np.zeros(TILE, points.dtype)
         inverse, average = points.dtype.type(1) / eta[b], mean[b]
         for i in range(dim):
             row = start + i * blocks + first
-            point, middle, dual = points[b, row : row + count], centre[b, row : row + count], duals[b, row : row + count]
+            end = row + count
+            point, middle, dual = points[b, row:end], centre[b, row:end], duals[b, row:end]
             where = place[b % len(place), row : row + count]
             for q in range(count):
                 dual[q] = point[q] - average[where[q]]
             for q in range(count):
-                apart[q] += dual[q] * dual[q]
+                residual[q] += dual[q] * dual[q]
             for q in range(count):
                 dual[q] = middle[q] + dual[q] * inverse
-        _values(duals[b], start, blocks, first, count, table, struck[b % len(struck), first:], huge, values)
+        _values(duals[b], start, blocks, first, count, table, masked[b % len(masked), first:], huge, values)
         best[:count] = values[0, :count]
         for k in range(vertices):
             value, weight = values[k], weights[b, k, first : first + count]
@@ -153,10 +196,10 @@ def ask(
                 best[q] = min(best[q], value[q])
             for q in range(count):
                 cost[q] += weight[q] * value[q]
-        living = alive[b % len(alive), first:]
-        for q in range(min(count, len(living))):
-            best[q] *= living[q]
-        sums[b, tile, 0], sums[b, tile, 1], sums[b, tile, 2] = _fold(apart), _fold(best), _fold(cost)
+        counted = valid[b % len(valid), first:]
+        for q in range(min(count, len(counted))):
+            best[q] *= counted[q]
+        sums[b, tile, 0], sums[b, tile, 1], sums[b, tile, 2] = _fold(residual), _fold(best), _fold(cost)
 
 
 @kernel(fastmath=FAST)
@@ -167,19 +210,44 @@ def advance(
     start: int,
     table: Any,
     gram: Any,
-    struck: Any,
+    masked: Any,
     huge: float,
     eta: Any,
-    push: Any,
+    momentum: Any,
     repeats: int,
     ruled_out: float,
     weights: Any,
     earlier: Any,
     points: Any,
 ) -> None:
-    """Pairwise steps of one group's blocks (:func:`blocklp.atoms.pairwise_steps`), extrapolation by ``push``, and their points.
+    """Pairwise steps of one group's blocks (:func:`blocklp.atoms.pairwise_steps`), extrapolated.
 
-    ``weights`` become the extrapolated ones, ``earlier`` those of this step.
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with; a unit is a tile of blocks of one instance.
+    duals : array
+        ``(batch, copies)``: the multipliers, whose costs of the vertices are the slopes.
+    start : int
+        First copy of the group.
+    table, gram : array
+        ``(vertices, dim)``, and ``(vertices, vertices)``: inner products in the coupled coordinates.
+    masked : array
+        ``(batch or 1, blocks or 0, vertices)`` bool: vertices that bounds rule out.
+    huge : float
+        Cost of a masked vertex.
+    eta : array
+        ``(batch,)``: the proximal weight.
+    momentum : array
+        ``(batch,)``: part of the step by which weights are extrapolated.
+    repeats : int
+        Number of steps.
+    ruled_out : float
+        Less than any real cost (:func:`blocklp.atoms.ruled_out`).
+    weights, earlier : array
+        ``(batch, vertices, blocks)``, written: extrapolated weights, and those of this step.
+    points : array
+        ``(batch, copies)``, written: the points of the extrapolated weights.
     """
     batch, vertices, blocks = weights.shape
     dim, tiles, kind = table.shape[1], (blocks + TILE - 1) // TILE, weights.dtype.type
@@ -191,8 +259,9 @@ def advance(
         useds, ways = np.empty((vertices, TILE), weights.dtype), np.empty((vertices, TILE), weights.dtype)
         turns, lanes = np.empty((vertices, TILE), weights.dtype), np.empty((6, TILE), weights.dtype)
         length = lanes[5]
-        weight, before = eta[b], push[b]
-        _values(duals[b], start, blocks, first, count, table, struck[b % len(struck), first:], huge, gradients)
+        weight, before = eta[b], momentum[b]
+        masks = masked[b % len(masked), first:]
+        _values(duals[b], start, blocks, first, count, table, masks, huge, gradients)
         for k in range(vertices):
             news[k, :count] = weights[b, k, first : first + count]
         for _ in range(repeats):
@@ -242,7 +311,7 @@ def renew(
     start: int,
     found: Any,
     least: Any,
-    curved: Any,
+    coupled: Any,
     eta: Any,
     repeats: int,
     ruled_out: float,
@@ -250,10 +319,36 @@ def renew(
     weights: Any,
     points: Any,
 ) -> None:
-    """Keep the oracle's answers at ``slopes`` among the atoms of one group's blocks and take pairwise steps, without extrapolation.
+    """Keep an oracle's answers among the atoms of one group's blocks, and take pairwise steps.
 
-    It does what :class:`blocklp.atoms.VertexCache` does.  Answers are ``found`` ``(batch, dim, blocks)`` and ``least``
-    ``(batch, blocks)``; the atoms ``(batch, atoms, dim, blocks)``, weights and points are written over.
+    The loops of :class:`blocklp.atoms.VertexCache` and :func:`blocklp.atoms.pairwise_steps`.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with; a unit is a tile of blocks of one instance.
+    slopes : array
+        ``(batch, copies)``: gradient of the model, at which the oracle was asked.
+    start : int
+        First copy of the group.
+    found : array
+        ``(batch, dim, blocks)``: the oracle's points.
+    least : array
+        ``(batch, blocks)``: their values.
+    coupled : array
+        ``(dim,)``: 1 for coordinates that other blocks share.
+    eta : array
+        ``(batch,)``: the proximal weight.
+    repeats : int
+        Number of steps.
+    ruled_out : float
+        Less than any real cost (:func:`blocklp.atoms.ruled_out`).
+    atoms : array
+        ``(batch, atoms, dim, blocks)``, written.
+    weights : array
+        ``(batch, atoms, blocks)``, written.
+    points : array
+        ``(batch, copies)``, written: the points of the weights.
     """
     batch, slots, dim, blocks = atoms.shape
     tiles, kind = (blocks + TILE - 1) // TILE, weights.dtype.type
@@ -304,7 +399,7 @@ def renew(
             length, move = lanes[5], useds[0]
             turns[:, :count] = 0
             for i in range(dim):
-                if curved[i] == 0:
+                if coupled[i] == 0:
                     continue
                 move[:count] = 0
                 for k in range(slots):

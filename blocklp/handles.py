@@ -1,4 +1,4 @@
-"""What a model gives back for added blocks and rows: the keys of solutions and states."""
+"""Handles that a model returns for added blocks and rows: the keys of solutions and states."""
 
 from __future__ import annotations
 

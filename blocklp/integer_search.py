@@ -1,8 +1,9 @@
-r"""Exact minima of models with integer variables: branch and bound over their relaxations, many nodes a solve.
+r"""Exact minima of models with integer variables: branch and bound over relaxations, many nodes a solve.
 
-A node narrows the bounds of the integer variables.  Its relaxation is the model itself under these bounds, an instance of a batch
-for each node, so that blocks of any type, rows and oracles of users are bounded as they are anywhere else.  What is proved rests on
-bounds with all rounding charged, where the block types state their errors.
+A node narrows the bounds of the integer variables. Its relaxation is the model itself under these bounds, an
+instance of a batch for each node, so that blocks of any type, rows and oracles of users are bounded as they
+are anywhere else. What is proved rests on bounds with all rounding charged, where the block types state their
+errors.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from blocklp.status import Status
 from blocklp.valid_bounds import box_minimum
 
 INTEGRAL = 1e-6
-"""Distance to an integer up to which a value counts as one, and relative violation up to which a point counts as feasible."""
+"""Distance to an integer up to which a value counts as one, and relative violation up to which a point counts
+as feasible."""
 
 COARSE, FINE = 1e-4, 1e-8
 """Relative gaps of relaxations, of nodes to split and of nodes whose integers are all fixed."""
 
 NODE_PASSES, LEAF_PASSES = 300, 20_000
-"""Most passes of them."""
+"""Most passes of the relaxations of nodes to split, and of nodes whose integers are all fixed."""
 
 DIVES = 4
 """Dives side by side, with roundings of their own."""
@@ -48,7 +50,7 @@ BACK = 20
 """Steps back after which a dive ends."""
 
 WAIT = 8
-"""Solves between two dives as long as no point is known; once one is, they are made after 2, 4, 8 and so on."""
+"""Solves between two dives as long as no point is known; afterwards dives follow 2, 4, 8 and so on solves."""
 
 CANCELLED = 1e-3
 """Part of the terms of a value below which it counts as zero."""
@@ -90,7 +92,8 @@ class IntegerProgram:
     stopped : bool
         Whether a callback has stopped the search.
     gains, asked : Tensor
-        ``(2, variables)``: what splits downwards and upwards gained for each unit in all, and how many there were.
+        ``(2, variables)``: what splits downwards and upwards gained for each unit in all, and how many there
+        were.
     """
 
     model: Model
@@ -121,16 +124,18 @@ class IntegerProgram:
         self.low = torch.where(self.integer, (self.low - INTEGRAL).ceil(), self.low)
         self.high = torch.where(self.integer, (self.high + INTEGRAL).floor(), self.high)
         whole = bool((self.cost[~self.integer] == 0).all()) and bool((self.cost == self.cost.round()).all())
-        divisor = reduce(math.gcd, map(int, self.cost.abs().tolist())) if whole and float(self.cost.abs().sum()) < 2**50 else 0
+        whole = whole and float(self.cost.abs().sum()) < 2**50
+        divisor = reduce(math.gcd, map(int, self.cost.abs().tolist())) if whole else 0
         self.unit = float(divisor)  # every value is a multiple of it plus the constant; 0 where none is known
-        self.exact = self.relaxation(self.low[None], self.high[None].maximum(self.low)).compile().decomposition()
+        relaxed = self.relaxation(self.low[None], self.high[None].maximum(self.low))
+        self.exact = relaxed.compile().decomposition()
         binary = self.integer & (self.low >= 0) & (self.high <= 1)
         scopes = [b.scope for b in model.blocks if b.type.constraints() is None]
         self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
-        self.gains, self.asked = torch.zeros(2, n, dtype=torch.float64), torch.zeros(2, n, dtype=torch.float64)
+        self.gains, self.asked = torch.zeros(2, 2, n, dtype=torch.float64)
 
     def root(self) -> list[Node]:
-        """Return the node of all points, with what the bounds of the variables allow; none where they leave no integer."""
+        """Return the node of all points, with the bound of the box; none where bounds leave no integer."""
         if bool((self.low > self.high).any()):
             return []
         return [Node(self.raised(float(box_minimum(self.exact)[0])), state=Subproblem(self.low, self.high))]
@@ -138,14 +143,16 @@ class IntegerProgram:
     def holds(self, x: Tensor) -> bool:
         """Whether a point ``(variables,)`` is feasible, for all that can be told of it.
 
-        A type that states no constraints is asked for the minimiser of 1 - 2 x: where x is a corner of the unit cube, it is the only
-        one of the cube, and so the oracle's answer if and only if the block, within the cube, has it.
+        A type that states no constraints is asked for the minimiser of 1 - 2 x: where x is a corner of the
+        unit cube, it is the only one of the cube, and so the oracle's answer if and only if the block, within
+        the cube, has it.
         """
         if not bool(feasible(Plan(self.exact), x[None], INTEGRAL)):
             return False
         copies = self.exact.coupling.spread(x[None])
         silent = [(g, g.view(copies)) for g in self.exact.groups if g.type.constraints() is None]
-        return all(bool(((g.type.min_oracle(1 - 2 * own)[0] - own).abs() <= INTEGRAL).all()) for g, own in silent if self.tells)
+        answers = ((g.type.min_oracle(1 - 2 * own)[0], own) for g, own in silent if self.tells)
+        return all(bool(((answer - own).abs() <= INTEGRAL).all()) for answer, own in answers)
 
     def goal(self) -> float:
         """Return the bound from which on a node holds no better point."""
@@ -171,7 +178,8 @@ class IntegerProgram:
         model, number = self.model, torch.tensor([self.instance])
         made = Model(len(low))
         for v in model.variables.values():
-            made.variable(v.name, v.shape, lower=_shaped(low, v.columns, v.shape), upper=_shaped(high, v.columns, v.shape))
+            lower, upper = (_shaped(side, v.columns, v.shape) for side in (low, high))
+            made.variable(v.name, v.shape, lower=lower, upper=upper)
         made.blocks = [Blocks(b.name, b.type.select(number), b.scope, b.maps) for b in model.blocks]
         for handle in model.rows:
             stated = handle.constraint
@@ -183,7 +191,19 @@ class IntegerProgram:
         return made
 
     def solve(self, low: Tensor, high: Tensor, state: State | None, tol: float, passes: int) -> Solution:
-        """Solve the relaxations of nodes; those that cannot be better than the best point stop."""
+        """Solve the relaxations of nodes; those that cannot be better than the best point stop.
+
+        Parameters
+        ----------
+        low, high : Tensor
+            ``(nodes, variables)`` float64: bounds of the variables.
+        state : State or None
+            Where to start, one instance for each node.
+        tol : float
+            Relative gap at which a node is solved.
+        passes : int
+            Most passes.
+        """
         goal = self.goal()
         found = self.relaxation(low, high).solve(
             method=self.method,
@@ -215,7 +235,7 @@ class IntegerProgram:
                 self.best, self.point = float(value[i]), near[i]
 
     def complete(self, points: Tensor, state: State | None) -> Tensor:
-        """Fix the integers as in points ``(k, variables)``, and find the others; returns the bounds of these nodes, ``(k,)``."""
+        """Fix the integers as in points ``(k, variables)``, find the others, and return bounds ``(k,)``."""
         near = torch.minimum(torch.maximum(points.round(), self.low), self.high)
         if bool(self.integer.all()) and self.tells:  # a point is a point
             self.offer(near)
@@ -234,19 +254,28 @@ class IntegerProgram:
     def dive(self, low: Tensor, high: Tensor, state: State | None) -> None:
         """Look for points below a node, in several ways side by side.
 
-        Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it goes a step back, once
-        in a row, and keeps the one that was least sure from that value.
+        Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it
+        goes a step back, once in a row, and keeps the one that was least sure from that value.
+
+        Parameters
+        ----------
+        low, high : Tensor
+            ``(variables,)`` float64: bounds of the variables at the node.
+        state : State or None
+            Where to start, a single instance.
         """
         seeded = torch.Generator().manual_seed(self.expanded)
         low, high = low.repeat(DIVES, 1), high.repeat(DIVES, 1)
-        before, fails, returned = (low, high), torch.zeros(DIVES, dtype=torch.long), torch.ones(DIVES, dtype=torch.bool)
+        before, fails = (low, high), torch.zeros(DIVES, dtype=torch.long)
+        returned = torch.ones(DIVES, dtype=torch.bool)
         shake = torch.linspace(0, 0.5, DIVES, dtype=torch.float64)[:, None]
         state = None if state is None else state.repeat(DIVES)
         while len(low) and not self.deadline.over():
             found = self.solve(low, high, state, 10 * COARSE, NODE_PASSES)
             self.offer(found.raw_x)
             bounds, free = self.bounds(found), self.integer & (low < high)
-            going = torch.isfinite(bounds) & (bounds < self.goal()) & (torch.isfinite(found.primal) | (not self.exact.testable))
+            known = torch.isfinite(found.primal) | (not self.exact.testable)
+            going = torch.isfinite(bounds) & (bounds < self.goal()) & known
             done = going & ~free.any(1)
             if bool(done.any()):
                 self.complete(low[done], found.state.select(done))
@@ -254,24 +283,35 @@ class IntegerProgram:
             kept = ((going & free.any(1)) | (~going & ~returned & (fails <= BACK))).nonzero()[:, 0]
             if not len(kept):
                 return
-            low, high, free, shake, fails, going = (t[kept] for t in (low, high, free, shake, fails, going[:, None]))
+            low, high, free, shake = (t[kept] for t in (low, high, free, shake))
+            fails, going = fails[kept], going[kept, None]
             returned = ~going[:, 0]
             before, state, x = (before[0][kept], before[1][kept]), found.state.select(kept), found.raw_x[kept]
-            fixed, to, last = self._surest(x, low, high, free, shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64))
+            noise = shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64)
+            fixed, to, last = self._surest(x, low, high, free, noise)
             back = torch.where(last & (to == low), to + 1, low), torch.where(last & (to > low), to - 1, high)
-            low, high = (torch.where(going, torch.where(fixed, to, t), b) for t, b in zip((low, high), before, strict=True))
+            low = torch.where(going, torch.where(fixed, to, low), before[0])
+            high = torch.where(going, torch.where(fixed, to, high), before[1])
             before = torch.where(going, back[0], before[0]), torch.where(going, back[1], before[1])
 
-    def _surest(self, x: Tensor, low: Tensor, high: Tensor, free: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Which integers a dive fixes next, where, and which of them is the last, all ``(dives, variables)``."""
+    def _surest(
+        self,
+        x: Tensor,
+        low: Tensor,
+        high: Tensor,
+        free: Tensor,
+        noise: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Integers that a dive fixes next, their values, and the last one: ``(dives, variables)`` each."""
         to = torch.minimum(torch.maximum(x.round(), low), high)
-        # What is at its lower end stays free as long as something is not: a choice that was not made may be needed yet.
+        # What is at its lower end stays free as long as something is not: a choice that was not made may be
+        # needed yet.
         chosen = free & (to > self.low)
         free = torch.where(chosen.any(1, keepdim=True), chosen, free)
-        doubt = ((x - to).abs() + noise).masked_fill(~free, math.inf)
+        distance = ((x - to).abs() + noise).masked_fill(~free, math.inf)
         count = (DIVED * free.sum(1)).ceil().long().clamp(min=1)
-        ordered = doubt.sort(1)
-        fixed = free & (doubt <= ordered.values.gather(1, count[:, None] - 1))
+        ordered = distance.sort(1)
+        fixed = free & (distance <= ordered.values.gather(1, count[:, None] - 1))
         last = torch.zeros_like(free).scatter_(1, ordered.indices.gather(1, count[:, None] - 1), True)
         return fixed, to, last
 
@@ -284,7 +324,8 @@ class IntegerProgram:
         subs: list[Subproblem] = [node.state for node in nodes]
         low, high = torch.stack([s.low for s in subs]), torch.stack([s.high for s in subs])
         states = [s.state for s in subs if s.state is not None]
-        found = self.solve(low, high, State.concatenate(states) if len(states) == len(subs) else None, COARSE, NODE_PASSES)
+        state = State.concatenate(states) if len(states) == len(subs) else None
+        found = self.solve(low, high, state, COARSE, NODE_PASSES)
         kept = _with_box(found.state, self.model.size)
         self.offer(found.raw_x)
         self.expanded += 1
@@ -299,7 +340,7 @@ class IntegerProgram:
             if bool((low[i] > high[i]).any()) or bound == math.inf:
                 continue  # nothing better than the best point, or nothing at all
             if bound >= self.goal():
-                children.append(Node(bound, node.depth))  # which is not expanded any more, and is part of the final bound
+                children.append(Node(bound, node.depth))  # never expanded, but part of the final bound
                 continue
             free, own = self.integer & (low[i] < high[i]), kept.select([i])
             if bool(free.any()):
@@ -310,13 +351,22 @@ class IntegerProgram:
         return Expansion(children, self.best, self.point, unresolved)
 
     def _learn(self, sub: Subproblem, gain: float) -> None:
-        """Note what a split gained for each unit by which it moved its variable (pseudo-costs; Benichou et al. 1971)."""
+        """Note the gain of a split for each unit of its variable (pseudo-costs; Benichou et al. 1971)."""
         if sub.split is not None and math.isfinite(gain):
             column, side, moved = sub.split
             self.gains[side, column] += max(gain, 0.0) / max(moved, INTEGRAL)
             self.asked[side, column] += 1
 
-    def _halves(self, low: Tensor, high: Tensor, x: Tensor, free: Tensor, state: State, bound: float, depth: int) -> list[Node]:
+    def _halves(
+        self,
+        low: Tensor,
+        high: Tensor,
+        x: Tensor,
+        free: Tensor,
+        state: State,
+        bound: float,
+        depth: int,
+    ) -> list[Node]:
         """Split a node on the variable whose two sides promise most."""
         x = torch.minimum(torch.maximum(x, low), high)
         down = x - x.floor()
@@ -336,7 +386,7 @@ class IntegerProgram:
         ]
 
     def _tightened(self, state: State, bounds: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Narrow integers by reduced costs: moving one from where its box has it costs its multiplier for each unit."""
+        """Narrow integers by reduced costs: each unit away from where its box has it costs its multiplier."""
         if math.isinf(self.best):
             return low, high
         price = self.sign * state.duals[BOX][..., 0]
@@ -350,7 +400,8 @@ class IntegerProgram:
 
 def _with_box(state: State, variables: int) -> State:
     """A state that has multipliers of boxes, zero where there were none: nodes differ in what is boxed."""
-    return replace(state, duals={BOX: torch.zeros(state.batch, variables, 1, dtype=torch.float64), **state.duals})
+    none = torch.zeros(state.batch, variables, 1, dtype=torch.float64)
+    return replace(state, duals={BOX: none, **state.duals})
 
 
 def _shaped(values: Tensor, columns: slice, shape: tuple[int, ...]) -> Tensor:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 class LazyPackage(ModuleType):
-    """A package whose attributes are imported on first use: public names from their modules, and submodules."""
+    """A package whose public names and submodules are imported on first use."""
 
     def __getattr__(self, name: str) -> object:
         module = self.__dict__["_module_of"].get(name)
@@ -26,8 +26,8 @@ class LazyPackage(ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Python binds every submodule to its package once it is imported; where a public name is that of a submodule (the function
-        # ``check`` of ``blocklp.check``), the public name stays.
+        # Python binds every submodule to its package once it is imported; where a public name is that of a
+        # submodule (the function ``check`` of ``blocklp.check``), the public name stays.
         if not (isinstance(value, ModuleType) and name in self.__dict__["_module_of"]):
             super().__setattr__(name, value)
 
@@ -36,7 +36,7 @@ class LazyPackage(ModuleType):
 
 
 def publish(package: str, names: dict[str, list[str]]) -> None:
-    """Make the public names of a package, by module, those of its ``__all__``, each imported when it is first asked for.
+    """Make names, listed by module, the ``__all__`` of a package; each is imported on first use.
 
     The package states the same imports under ``if TYPE_CHECKING`` for type checkers and editors.
     """

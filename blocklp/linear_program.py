@@ -30,8 +30,8 @@ Array = NDArray[np.float64]
 class LinearProgram:
     r"""The LP of one instance.
 
-    .. math:: \min \text{ or } \max \; c^\top x + offset \quad \text{s.t.} \quad row_{lower} \le A x \le row_{upper}, \;
-              lower \le x \le upper
+    .. math:: \min \text{ or } \max \; c^\top x + offset \quad \text{s.t.} \quad
+              row_{lower} \le A x \le row_{upper}, \; lower \le x \le upper
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class LinearProgram:
         return np.flatnonzero(equal), np.flatnonzero(above), np.flatnonzero(below)
 
     def linprog(self) -> Any:
-        """Minimise (or maximise) by ``scipy.optimize.linprog``: its ``OptimizeResult``, upper sides before lower sides."""
+        """Solve by ``scipy.optimize.linprog``: its ``OptimizeResult``, upper sides before lower sides."""
         equal, above, below = self.sides()
         return linprog(
             -self.c if self.maximize else self.c,
@@ -104,7 +104,8 @@ class LinearProgram:
         try:
             import highspy
         except ImportError as error:
-            raise MissingDependencyError(f"LP files are written by the package highspy: {install('highs')}") from error
+            need = "LP files are written by the package highspy"
+            raise MissingDependencyError(f"{need}: {install('highs')}") from error
         if Path(path).suffix != ".mps":
             raise FormatError(f"{path}: linear programs are written to .mps files; change the suffix")
         highs = loaded_highs(self)
@@ -123,7 +124,8 @@ class LinearProgram:
         try:
             import cvxpy
         except ImportError as error:
-            raise MissingDependencyError(f"solver 'cvxpy' needs the package cvxpy: {install('cvxpy')}") from error
+            need = "solver 'cvxpy' needs the package cvxpy"
+            raise MissingDependencyError(f"{need}: {install('cvxpy')}") from error
         x = cvxpy.Variable(len(self.c), name="x")
         equal, above, below = self.sides()
         least, most = np.flatnonzero(np.isfinite(self.lower)), np.flatnonzero(np.isfinite(self.upper))
@@ -137,6 +139,15 @@ class LinearProgram:
 
 def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) -> LinearProgram:
     """Write out the LP of one instance, with the present values of parameters.
+
+    Parameters
+    ----------
+    model : Model
+        With an objective; all block types state their constraints.
+    instance : int
+        Number of the instance.
+    bounds : mapping, optional
+        Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`.
 
     Raises
     ------
@@ -155,7 +166,8 @@ def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) ->
             f"the LP cannot be written out: blocks {', '.join(map(repr, silent))} state no constraints; "
             f"give their types a method constraints() -> Constraints"
         )
-    parts = [block_rows(rows, b.scope.numpy(), model.size, instance) for b, rows in stated if rows is not None]
+    written_out = ((b.scope.numpy(), rows) for b, rows in stated if rows is not None)
+    parts = [block_rows(rows, scope, model.size, instance) for scope, rows in written_out]
     for rows in (r.constraint for r in model.rows):
         written = csr_array((rows.matrix.data, rows.matrix.coords), shape=(rows.matrix.shape[0], model.size))
         parts.append((written, _row(rows.lower, instance), _row(rows.upper, instance)))
@@ -173,10 +185,31 @@ def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) ->
     )
 
 
-def block_rows(rows: Constraints, scope: NDArray[np.int64], variables: int, instance: int) -> tuple[csr_array, Array, Array]:
+def block_rows(
+    rows: Constraints,
+    scope: NDArray[np.int64],
+    variables: int,
+    instance: int,
+) -> tuple[csr_array, Array, Array]:
     """Rows of all blocks of one type in one instance, block after block, the bounds of each after its rows.
 
-    Returns the matrix ``(rows, variables)`` and lower and upper sides.
+    Parameters
+    ----------
+    rows : Constraints
+        The constraints of the type.
+    scope : ndarray
+        ``(blocks, dim)`` int64: the variables of each block.
+    variables : int
+        Number of variables of an instance.
+    instance : int
+        Number of the instance.
+
+    Returns
+    -------
+    matrix : csr_array
+        ``(rows of all blocks, variables)`` float64.
+    lower, upper : ndarray
+        ``(rows of all blocks,)`` float64.
     """
     blocks, dim = scope.shape
     matrix = _row(rows.matrix, instance)
@@ -192,9 +225,11 @@ def block_rows(rows: Constraints, scope: NDArray[np.int64], variables: int, inst
         entries = np.concatenate([entries, np.ones(scope.size)])
         row = np.concatenate([row, (first[:, 0] + count + np.arange(dim)).ravel()])
         column = np.concatenate([column, scope.ravel()])
-        below, above = (np.broadcast_to(_row(side, instance), scope.shape) for side in (rows.below, rows.above))
+        sides = rows.below, rows.above
+        below, above = (np.broadcast_to(_row(side, instance), scope.shape) for side in sides)
         low, high = np.concatenate([low, below], 1), np.concatenate([high, above], 1)
-    return csr_array((entries, (row, column)), shape=(blocks * (count + bounds), variables)), low.ravel(), high.ravel()
+    written = csr_array((entries, (row, column)), shape=(blocks * (count + bounds), variables))
+    return written, low.ravel(), high.ravel()
 
 
 def _row(data: Tensor, instance: int) -> Array:
@@ -210,15 +245,18 @@ def program_of(lp: Any) -> LinearProgram:
     shape = lp.num_row_, lp.num_col_
     parts = tuple(np.array(part) for part in (lp.a_matrix_.value_, lp.a_matrix_.index_, lp.a_matrix_.start_))
     by_rows = lp.a_matrix_.format_ == highspy.MatrixFormat.kRowwise
-    filled = csr_array(parts, shape=shape) if by_rows else csc_array(parts, shape=shape).tocsr() if shape[1] else csr_array(shape)
-    cost, above, below, low, high = (
-        np.array(side, dtype=np.float64) for side in (lp.col_cost_, lp.row_lower_, lp.row_upper_, lp.col_lower_, lp.col_upper_)
-    )
-    return LinearProgram(cost, filled, above, below, low, high, float(lp.offset_), lp.sense_ == highspy.ObjSense.kMaximize)
+    if by_rows:
+        filled = csr_array(parts, shape=shape)
+    else:
+        filled = csc_array(parts, shape=shape).tocsr() if shape[1] else csr_array(shape)
+    stated = lp.col_cost_, lp.row_lower_, lp.row_upper_, lp.col_lower_, lp.col_upper_
+    cost, above, below, low, high = (np.array(side, dtype=np.float64) for side in stated)
+    maximize = lp.sense_ == highspy.ObjSense.kMaximize
+    return LinearProgram(cost, filled, above, below, low, high, float(lp.offset_), maximize)
 
 
 def loaded_highs(program: LinearProgram, **options: Any) -> Any:
-    """Return a ``highspy.Highs`` that knows the LP, quiet and with tolerances of 1e-9; highspy must be installed."""
+    """Return a quiet ``highspy.Highs`` that knows the LP, with tolerances of 1e-9; it must be installed."""
     import highspy
 
     lp = highspy.HighsLp()
@@ -227,9 +265,11 @@ def loaded_highs(program: LinearProgram, **options: Any) -> Any:
     lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
     lp.sense_ = highspy.ObjSense.kMaximize if program.maximize else highspy.ObjSense.kMinimize
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = program.A.indptr, program.A.indices, program.A.data
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = program.A.indptr, program.A.indices
+    lp.a_matrix_.value_ = program.A.data
     highs = quiet_highs()
-    tight = dict.fromkeys(("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"), TOLERANCE)
+    tolerances = "primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality"
+    tight = dict.fromkeys(tolerances, TOLERANCE)
     for key, value in {**{f"{k}_tolerance": v for k, v in tight.items()}, **options}.items():
         highs.setOptionValue(key, value)
     highs.passModel(lp)

@@ -1,4 +1,4 @@
-"""What a caller sees of a running solve, and what a callback may answer."""
+"""Callbacks: how a caller follows a running solve, and how a callback may answer."""
 
 from __future__ import annotations
 
@@ -17,19 +17,36 @@ Listener = Callable[[Event], Any]
 
 
 def signed(event: Event, sign: float) -> Event:
-    """An event with a sense of its own, and with tensors of its own, which a callback may write to."""
+    """A copy of an event in the sense of the model, whose tensors a callback may write to."""
     own = event.gap.clone(), event.status.clone()
     return Event(event.passes, event.seconds, sign * event.bound, sign * event.primal, *own)
 
 
 @contextmanager
-def listening(callback: Callable[[Event], Any] | None, verbose: bool, batch: int, sign: float = 1.0) -> Iterator[Listener | None]:
-    """What the engine calls at every check, if anything, while a live line is shown if that was asked for.
+def listening(
+    callback: Callable[[Event], Any] | None,
+    verbose: bool,
+    batch: int,
+    sign: float = 1.0,
+) -> Iterator[Listener | None]:
+    """Provide the function that the engine calls at every check, or None, and draw progress meanwhile.
+
+    Parameters
+    ----------
+    callback : callable or None
+        The caller's: takes an :class:`Event`, and answers None, a truth value or a mask of instances to stop.
+    verbose : bool
+        Whether a line of progress is shown.
+    batch : int
+        Number of instances.
+    sign : float
+        -1 where the model maximises: bounds and values of events are multiplied by it.
 
     Raises
     ------
     OptionError
-        If an option is of another type, or the callback answers anything but None, a truth value or a mask ``(batch,)`` bool.
+        If an option is of another type, or the callback answers anything but None, a truth value or a mask
+        ``(batch,)`` bool.
     """
     hook(callback, "callback")
     if not flag(verbose, "verbose"):
@@ -39,15 +56,15 @@ def listening(callback: Callable[[Event], Any] | None, verbose: bool, batch: int
 
     with Progress() as progress:
 
-        def told(event: Event) -> Any:
+        def listener(event: Event) -> Any:
             progress(signed(event, sign))
             return None if callback is None else _stops(callback(signed(event, sign)), batch)
 
-        yield told
+        yield listener
 
 
 def _stops(answer: Any, batch: int) -> Any:
-    """What a callback answered: None, a truth value, or a mask ``(batch,)`` of instances to stop."""
+    """Read the answer of a callback: None, a truth value, or a mask ``(batch,)`` of instances to stop."""
     if answer is None or isinstance(answer, bool | np.bool_):
         return answer if answer is None else bool(answer)
     try:
@@ -55,5 +72,6 @@ def _stops(answer: Any, batch: int) -> Any:
     except (TypeError, ValueError, RuntimeError):
         mask = torch.empty(0)
     if mask.dtype != torch.bool or mask.shape not in ((), (batch,)):
-        raise OptionError(f"callback returned {shown(answer)}; it must return None, True, False or a mask of {batch} booleans")
+        must = f"it must return None, True, False or a mask of {batch} booleans"
+        raise OptionError(f"callback returned {shown(answer)}; {must}")
     return mask.expand(batch)

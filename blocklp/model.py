@@ -42,7 +42,7 @@ class Model(Statement):
     """
 
     def linear_program(self, instance: int = 0) -> LinearProgram:
-        """Write out the LP of one instance, with the present values of parameters; all types must state their constraints.
+        """Write out the LP of one instance, with the present values of parameters.
 
         Raises
         ------
@@ -60,9 +60,9 @@ class Model(Statement):
         return compile(self, **options)
 
     def solve(self, **options: Any) -> Solution:
-        """Compile with ``device``, ``dtype`` and solve with the other options; see :meth:`blocklp.Solver.solve`.
+        """Compile with ``device`` and ``dtype``, solve with all other options: :meth:`blocklp.Solver.solve`.
 
-        The time to compile counts.
+        A time limit includes the time to compile.
         """
         if "time_limit" in options:
             options["time_limit"] = Deadline.of(options["time_limit"])

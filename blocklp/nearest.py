@@ -1,12 +1,14 @@
-r"""Feasible points near to points that are almost feasible: what turns the mean of the copies into a certificate.
+r"""Feasibility projection: feasible points near to almost feasible ones, such as the mean of the copies.
 
-The projection on the feasible set, in the metric of the column sums T of the rows A (:class:`blocklp.program.Program`),
+The projection on the feasible set, in the metric of the column sums T of the rows A
+(:class:`blocklp.program.Program`),
 
 .. math:: \min_x \; \tfrac12 |x - x_0|^2_{T^{-1}} \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi,
 
-by accelerated proximal gradient steps on its dual, started anew where momentum leads back (Beck and Teboulle 2009; O'Donoghue and
-Candes 2015).  The steps are those of the program.  The projection moves what is violated by about as much
-as it is violated, while a shrinkage towards an interior point moves everything, and equalities have no interior.
+by accelerated proximal gradient steps on its dual, started anew where momentum leads back (Beck and Teboulle
+2009; O'Donoghue and Candes 2015).  The steps are those of the program.  The projection moves what is violated
+by about as much as it is violated, while a shrinkage towards an interior point moves everything, and
+equalities have no interior.
 """
 
 from __future__ import annotations
@@ -22,16 +24,28 @@ from blocklp.program import added
 
 
 def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
-    """Move points ``(batch, variables)`` until no row is violated by more than a tolerance, for so many passes at most.
+    """Project points onto the feasible set until no row is violated by more than a tolerance.
 
-    It is relative to the rows, as :meth:`Constraints.relative_violation` has it, at the points given.
-
-    All blocks must state their constraints.
+    Parameters
+    ----------
+    plan : Plan
+        The problem; all blocks must state their constraints.
+    x : Tensor
+        ``(batch, variables)``: the points, in the precision of the plan.
+    tolerance : float
+        Admissible violation, relative to the rows at ``x`` as in :meth:`Constraints.relative_violation`.
+    most : int
+        Most passes.
 
     Returns
     -------
     points, passes : Tensor
         ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
+
+    Raises
+    ------
+    OptionError
+        If some block type states no constraints.
     """
     problem, program = plan.problem, plan.program
     slack = tolerance * program.sizes(problem, x)
@@ -53,18 +67,18 @@ def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
         )
         return found, passes
     began, y = time.thread_time(), torch.zeros_like(program.row)
-    ahead = y
+    ahead = y  # the duals after the momentum step
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
-    left = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    active = torch.ones(len(x), dtype=torch.bool, device=x.device)
     for _ in range(most):
         if plan.deadline.over():
             break
         near = x + program.column * added(program.sums(problem, ahead))
         near = program.box.clip(near)
         reached = program.activity(problem, near)
-        found, passes = where(left, near, found), passes + left
-        left = left & ~(torch.maximum(program.lower - reached, reached - program.upper) <= slack).all(1)
-        if not bool(left.any()):
+        found, passes = where(active, near, found), passes + active
+        active = active & ~(torch.maximum(program.lower - reached, reached - program.upper) <= slack).all(1)
+        if not bool(active.any()):
             break
         w = ahead * program.length - reached
         new = program.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))

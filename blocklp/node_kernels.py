@@ -1,9 +1,9 @@
 """Sequential averaging of min-marginals for nodes of one model, a node after the other, compiled for the CPU.
 
-A sweep goes through the shared variables, forwards or backwards.  Each takes all of its min-marginals out of its blocks and gives
-their sum to the blocks that it shares with variables to come, so that what one variable learns goes on to the next (Kolmogorov,
-Convergent tree-reweighted message passing, PAMI 2006; for blocks of any kind: A new look at reweighted message passing, PAMI 2015).
-No step lowers the bound.
+A sweep goes through the shared variables, forwards or backwards.  Each takes all of its min-marginals out of
+its blocks and gives their sum to the blocks that it shares with variables to come, so that what one variable
+learns goes on to the next (Kolmogorov, Convergent tree-reweighted message passing, PAMI 2006; for blocks of
+any kind: A new look at reweighted message passing, PAMI 2015).  No step lowers the bound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from blocklp.node_layout import AT_MOST_ONE, EDGE, ENOUGH, INTERVAL, ONE, TABLE
 from blocklp.status import Status
 
 UNIT = 4 * float(np.finfo(np.float64).eps)
-CUTOFF, INFEASIBLE, STALLED, LIMIT = (int(s) for s in (Status.CUTOFF, Status.INFEASIBLE, Status.STALLED, Status.PASS_LIMIT))
+ENDS = (Status.CUTOFF, Status.INFEASIBLE, Status.STALLED, Status.PASS_LIMIT)
+CUTOFF, INFEASIBLE, STALLED, LIMIT = map(int, ENDS)
 
 
 @compile(error_model="numpy")
@@ -26,7 +27,8 @@ def _values(group: Any, index: Any, lower: Any, upper: Any, table: Any, w: Any) 
     kind, start, blocks, dim, first, rows = group[0], group[1], group[2], group[3], group[4], group[5]
     total = 0.0
     if kind == EDGE:
-        y, z, p = w[start : start + blocks], w[start + blocks : start + 2 * blocks], w[start + 2 * blocks : start + 3 * blocks]
+        y, z = w[start : start + blocks], w[start + blocks : start + 2 * blocks]
+        p = w[start + 2 * blocks : start + 3 * blocks]
         for b in range(blocks):
             total += min(min(0.0, y[b]), min(z[b], y[b] + z[b] + p[b]))
     elif kind == INTERVAL:
@@ -80,7 +82,7 @@ def _marginal(group: Any, base: int, k: int, table: Any, w: Any) -> Any:
 
 @compile(error_model="numpy")
 def _agree(group: Any, base: int, index: Any, table: Any, fix: Any, queue: Any, count: int) -> int:
-    """Fix what all vertices of a block with its fixings have in common; the new length of the queue, -1 if there are none."""
+    """Fix what all vertices with a block's fixings share; the queue's new length, -1 if none has them."""
     kind, stride, dim, first, rows = group[0], group[2], group[3], group[4], group[5]
     if kind == INTERVAL:
         return count
@@ -115,9 +117,18 @@ def _agree(group: Any, base: int, index: Any, table: Any, fix: Any, queue: Any, 
 
 @compile(error_model="numpy")
 def _imply(
-    fixings: Any, asked: Any, first: Any, base: Any, member: Any, index: Any, groups: Any, table: Any, fix: Any, queue: Any
+    fixings: Any,
+    asked: Any,
+    first: Any,
+    base: Any,
+    member: Any,
+    index: Any,
+    groups: Any,
+    table: Any,
+    fix: Any,
+    queue: Any,
 ) -> int:
-    """Fixings of a node and all that they imply block by block, in a queue; how many, -1 if they contradict each other."""
+    """Queue a node's fixings and all that they imply by single blocks; how many, -1 if they contradict."""
     fix[:], count, at = -1, 0, 0
     for n in range(len(asked)):
         if fixings[n] >= 0:
@@ -147,7 +158,7 @@ def _begin(
     w: Any,
     kept: Any,
 ) -> float:
-    """Multipliers of a node whose fixed variables are listed, and its constant beside the offset; ``kept`` ignores fixings."""
+    """Write a node's multipliers ``w``, and ``kept`` without its fixings; its constant beside the offset."""
     constant = 0.0
     kept[:] = alone
     for v in order:
@@ -209,11 +220,21 @@ def _sweep(
 
 
 @compile(nogil=True, error_model="numpy")
-def _charge(
-    fix: Any, cost: Any, first: Any, own: Any, order: Any, lower: Any, upper: Any, largest: float, terms: int, constant: float, w: Any
+def _rounding(
+    fix: Any,
+    cost: Any,
+    first: Any,
+    own: Any,
+    order: Any,
+    lower: Any,
+    upper: Any,
+    largest: float,
+    terms: int,
+    constant: float,
+    w: Any,
 ) -> float:
-    """What the residual of the multipliers and all rounding may cost: at most this has to be taken from the sum of the values."""
-    charge, size = 0.0, abs(constant)
+    """Upper bound on rounding in the sum of the values and on what the multipliers' residual takes off it."""
+    total_error, size = 0.0, abs(constant)
     for k in range(len(w)):
         size += abs(w[k]) * largest
     for v in order:
@@ -222,12 +243,13 @@ def _charge(
             for e in range(first[v], first[v + 1]):
                 total += w[own[e]]
                 mass += abs(w[own[e]])
-            left, doubt = cost[v] - total, UNIT * (first[v + 1] - first[v] + 2) * (abs(cost[v]) + mass)
-            charge += doubt * largest - min(left * lower[v], left * upper[v])
+            left = cost[v] - total
+            error = UNIT * (first[v + 1] - first[v] + 2) * (abs(cost[v]) + mass)
+            total_error += error * largest - min(left * lower[v], left * upper[v])
     for v in range(len(cost)):
         if fix[v] == 1:
             size += abs(cost[v])
-    return charge * (1 + 1e-9) + UNIT * terms * size
+    return total_error * (1 + 1e-9) + UNIT * terms * size
 
 
 @compile(nogil=True, error_model="numpy")
@@ -244,16 +266,16 @@ def _probe(
     groups: Any,
     table: Any,
     w: Any,
-    if_zero: Any,
-    if_one: Any,
-    x: Any,
+    out: Any,
 ) -> float:
-    """Bounds with variables at 0 and at 1, and their likely values.  Returns the bound of all: one of the two holds for each."""
+    """Write bounds with each variable at 0 and at 1, and likely values; returns the node's bound by these."""
     best = bound
+    if_zero, if_one, x = out
     for n in range(len(asked)):
         v, down, up, total, mass, most = asked[n], 0.0, 0.0, 0.0, 0.0, 0
         if fix[v] >= 0:
-            x[n], if_zero[n], if_one[n] = fix[v], bound if fix[v] == 0 else np.inf, bound if fix[v] == 1 else np.inf
+            x[n] = fix[v]
+            if_zero[n], if_one[n] = bound if fix[v] == 0 else np.inf, bound if fix[v] == 1 else np.inf
             continue
         for e in range(first[v], first[v + 1]):
             k = own[e]
@@ -268,9 +290,9 @@ def _probe(
                     mass += abs(w[base[e] + i * group[2]])
             most = max(most, dim)
             down, up, total = down + max(0.0, -m), up + max(0.0, m), total + m
-        doubt = UNIT * ((most + 6 + first[v + 1] - first[v]) * 2 * mass + abs(bound))
-        if_zero[n], if_one[n] = bound + max(0.0, down - doubt), bound + max(0.0, up - doubt)
-        x[n] = 0.5 if abs(total) <= doubt else (1.0 if total < 0 else 0.0)
+        error = UNIT * ((most + 6 + first[v + 1] - first[v]) * 2 * mass + abs(bound))
+        if_zero[n], if_one[n] = bound + max(0.0, down - error), bound + max(0.0, up - error)
+        x[n] = 0.5 if abs(total) <= error else (1.0 if total < 0 else 0.0)
         best = max(best, min(if_zero[n], if_one[n]))
     return best
 
@@ -281,39 +303,41 @@ def bounds(
     stop: int,
     fixings: Any,
     given: Any,
-    cost: Any,
-    offset: float,
-    lower: Any,
-    upper: Any,
+    model: Any,
     cutoff: Any,
     sweeps: int,
     stall: float,
     asked: Any,
-    index: Any,
-    first: Any,
-    own: Any,
-    base: Any,
-    mate: Any,
-    product: Any,
-    member: Any,
-    later: Any,
-    earlier: Any,
-    order: Any,
-    groups: Any,
-    table: Any,
-    bound: Any,
-    status: Any,
-    made: Any,
-    multipliers: Any,
-    if_zero: Any,
-    if_one: Any,
-    x: Any,
+    layout: Any,
+    out: Any,
 ) -> None:
-    """Bounds of nodes, each from its multipliers ``given`` (nodes or 1, copies); the last seven arguments are written.
+    """Bound nodes, each from multipliers of its own.
 
-    Of these ``multipliers`` for open nodes only.
-    ``fixings`` (nodes, asked) are of the variables ``asked``.  All else is laid out by :class:`blocklp.node_layout.Layout`.
+    Parameters
+    ----------
+    begin, stop : int
+        The first node, and one past the last.
+    fixings : ndarray
+        ``(nodes, k)`` int8: 0, 1 or -1 for each of the variables ``asked``.
+    given : ndarray
+        ``(nodes or 1, copies)`` float64: the multipliers to start from.
+    model : tuple
+        Costs ``(variables,)`` float64 and constant, lower and upper bounds ``(variables,)`` float64.
+    cutoff : ndarray
+        ``(nodes,)`` float64: a node stops when its bound reaches it.
+    sweeps, stall : int, float
+        Most sweeps, and the relative gain of two of them below which a node stops.
+    asked : ndarray
+        ``(k,)`` int64: the variables to branch on.
+    layout : tuple of ndarray
+        The fields of :class:`blocklp.node_layout.Layout`.
+    out : tuple of ndarray
+        Written: bounds, statuses and sweeps ``(nodes,)``; multipliers ``(nodes, copies)`` of open nodes;
+        bounds with one variable more fixed at 0, at 1, and likely values ``(nodes, k)``.
     """
+    cost, offset, lower, upper = model
+    index, first, own, base, mate, product, member, later, earlier, order, groups, table = layout
+    bound, status, made, multipliers, if_zero, if_one, x = out
     w, kept, terms = np.empty(len(own)), np.empty(len(own)), 2 * len(cost) + 16
     alone, largest = cost[index], max(np.abs(lower).max(), np.abs(upper).max())
     fix, queue = np.empty(len(cost), np.int8), np.empty(len(cost), np.int64)
@@ -322,7 +346,9 @@ def bounds(
     for row in range(begin, stop):
         count = _imply(fixings[row], asked, first, base, member, index, groups, table, fix, queue)
         start, possible = given[row % len(given)], count >= 0
-        constant = offset + _begin(fix, queue[: max(count, 0)], start, cost, first, own, base, member, order, alone, groups, w, kept)
+        fixed = queue[: max(count, 0)]
+        constant = offset
+        constant += _begin(fix, fixed, start, cost, first, own, base, member, order, alone, groups, w, kept)
         goal, state, done, safe, before = cutoff[row], LIMIT, 0, np.inf, -np.inf
         while possible:
             total = constant
@@ -330,13 +356,15 @@ def bounds(
                 total += _values(groups[g], index, lower, upper, table, w)
             last = done >= sweeps or total - before <= stall * abs(total)
             if total >= goal or last:
-                safe = total - _charge(fix, cost, first, own, order, lower, upper, largest, terms, constant, w)
+                error = _rounding(fix, cost, first, own, order, lower, upper, largest, terms, constant, w)
+                safe = total - error
                 if safe >= goal or last:
                     state = CUTOFF if safe >= goal else (LIMIT if done >= sweeps else STALLED)
                     break
             before = total
             for k in range(min(2, sweeps - done)):
-                _sweep(k == 1, fix, order, first, own, base, mate, product, member, earlier if k else later, groups, table, w)
+                ahead = earlier if k else later
+                _sweep(k == 1, fix, order, first, own, base, mate, product, member, ahead, groups, table, w)
                 done += 1
         if possible:
             # What is fixed keeps its multipliers for nodes in which it is free.
@@ -344,9 +372,8 @@ def bounds(
                 if fix[v] < 0:
                     for e in range(first[v], first[v + 1]):
                         kept[own[e]] = w[own[e]]
-            best = _probe(
-                fix, safe, asked, first, own, base, mate, product, member, groups, table, w, if_zero[row], if_one[row], x[row]
-            )
+            sides = if_zero[row], if_one[row], x[row]
+            best = _probe(fix, safe, asked, first, own, base, mate, product, member, groups, table, w, sides)
             bound[row], status[row] = best, state if best < goal else CUTOFF
         else:
             bound[row], status[row], if_zero[row], if_one[row] = np.inf, INFEASIBLE, np.inf, np.inf

@@ -1,4 +1,4 @@
-"""How the compiled loops over nodes see a model: blocks in one list, copies sorted by variable."""
+"""The layout of a model for compiled loops over nodes: blocks in one list, copies sorted by variable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from blocklp.decomposition import Decomposition, Group
 KERNELS = "blocklp.node_kernels"
 
 TABLE, EDGE, AT_MOST_ONE, ONE, INTERVAL = range(5)
-"""Kinds of blocks: any vertices, a pair with its product, unit vectors with and without zero, a single variable."""
+"""Kinds of blocks: any vertices, a pair and its product, unit vectors with and without zero, one variable."""
 
 ENOUGH = 8.0
-"""What a fixed copy pays for the wrong value, in units of all multipliers of its block: more than the rest of it can gain."""
+"""Penalty on a fixed copy's wrong value over all its block's multipliers: more than the rest can gain."""
 
 LONGEST = 1024
 """Numbers in a table of vertices up to which loops go through it for every coordinate."""
@@ -36,18 +36,21 @@ class Layout:
     index : Tensor
         ``(copies,)`` int32: the variable of each copy.
     first, own : Tensor
-        ``(variables + 1,)``, ``(copies,)`` int32: the copies of variable v are ``own[first[v]:first[v + 1]]``.
+        ``(variables + 1,)``, ``(copies,)`` int32: the copies of variable v are
+        ``own[first[v]:first[v + 1]]``.
     base, mate, product : Tensor
-        ``(copies,)`` int32: the first copy of the block of each of ``own``; the other end and the product where it is the end of an
-        edge, else -1.
+        ``(copies,)`` int32: the first copy of the block of each of ``own``; the other end and the product
+        where it is the end of an edge, else -1.
     member : Tensor
         ``(copies,)`` int32: the group of each of ``own``.
     later, earlier : Tensor
-        ``(copies,)`` bool: whether the block of each of ``own`` shares a variable that comes later, or earlier.
+        ``(copies,)`` bool: whether the block of each of ``own`` shares a variable that comes later, or
+        earlier.
     order : Tensor
         ``(k,)`` int32: the variables that blocks share.
     groups : Tensor
-        ``(groups, 6)`` int64: kind, first copy, blocks (copies of one lie so far apart), dim, start in ``table``, vertices.
+        ``(groups, 6)`` int64: kind, first copy, blocks (copies of one lie so far apart), dim, start in
+        ``table``, vertices.
     table : Tensor
         ``(numbers,)`` float64: vertex tables.
     """
@@ -74,7 +77,8 @@ class Layout:
             return None
         if compiled.wanted(KERNELS) is None:
             return None
-        index, variables, shared = problem.coupling.index[0], problem.coupling.variables, problem.counts[0] > 1
+        index, variables = problem.coupling.index[0], problem.coupling.variables
+        shared = problem.counts[0] > 1
         own = index.argsort(stable=True)
         base, member, mate, product = (torch.full_like(index, -1) for _ in range(4))
         rows, numbers = [], 0
@@ -88,8 +92,9 @@ class Layout:
             rows.append([kind, group.start, group.blocks, group.dim, numbers, len(table)])
             numbers += table.numel()
         # The last and the first shared variable of every block.
-        last = torch.full_like(index, -1).scatter_reduce_(0, base, torch.where(shared[index], index, -1), "amax")
-        least = torch.full_like(index, variables).scatter_reduce_(0, base, torch.where(shared[index], index, variables), "amin")
+        last, least = torch.full_like(index, -1), torch.full_like(index, variables)
+        last.scatter_reduce_(0, base, torch.where(shared[index], index, -1), "amax")
+        least.scatter_reduce_(0, base, torch.where(shared[index], index, variables), "amin")
         later, earlier = last[base] > index, least[base] < index
         first_of = torch.cat([torch.zeros(1), torch.bincount(index, minlength=variables).cumsum(0)])
         per_copy = (base, mate, product, member, later, earlier)
@@ -104,11 +109,12 @@ class Layout:
 
 
 def _kind(group: Group) -> tuple[int, Tensor] | None:
-    """Kind and vertices of a group's blocks, if the loops can deal with them; kinds but tables need no vertices."""
+    """Kind and vertices of a group's blocks, None where loops cannot deal with them; few need vertices."""
     kind = group.type
     none = torch.zeros(0, group.dim, dtype=torch.float64)
     if type(kind) is Box and group.dim == 1:
-        return None if group.shares and not bool((kind.lower == 0).all() & (kind.upper == 1).all()) else (INTERVAL, none)
+        binary = bool((kind.lower == 0).all() & (kind.upper == 1).all())
+        return (INTERVAL, none) if binary or not group.shares else None
     table = kind.vertex_table()
     if table is None or not bool(((table == 0) | (table == 1)).all()):
         return None

@@ -1,14 +1,15 @@
 r"""Bounds of many nodes of a branch and bound over 0/1 variables, which share one model: :class:`Nodes`.
 
-A node fixes some variables.  Nothing is restricted for that: every copy of a variable that is fixed at :math:`v` pays for the other
-value, :math:`\lambda_{b,j} (x_j - v)` with :math:`|\lambda_{b,j}|` above all that the rest of its block can gain.  Where the fixings
-hold this costs nothing, so that the bound is valid whatever the size; by its size a block has the value that it has on the face
-:math:`x_j = v`.  So a child starts with at least the bound of its parent's multipliers, and nodes are rows of multipliers over one
-graph, for blocks of any type.
+A node fixes some variables.  Nothing is restricted for that: every copy of a variable that is fixed at
+:math:`v` pays for the other value, :math:`\lambda_{b,j} (x_j - v)` with :math:`|\lambda_{b,j}|` above all
+that the rest of its block can gain.  Where the fixings hold this costs nothing, so that the bound is valid
+whatever the size; by its size a block has the value that it has on the face :math:`x_j = v`.  So a child
+starts with at least the bound of its parent's multipliers, and nodes are rows of multipliers over one graph,
+for blocks of any type.
 
-Where all types list their vertices (:meth:`BlockType.vertex_table`), bounds rise by sweeps of sequential averaging in compiled
-loops (:mod:`blocklp.node_kernels`), a node at a time, which stops at its cutoff.  Passes of a method go on from there with the nodes
-that are still open.
+Where all types list their vertices (:meth:`BlockType.vertex_table`), bounds rise by sweeps of sequential
+averaging in compiled loops (:mod:`blocklp.node_kernels`), a node at a time, which stops at its cutoff.
+Passes of a method go on from there with the nodes that are still open.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blocklp import compiled
-from blocklp.bounds import rounding
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
 from blocklp.engine import run
@@ -33,6 +33,7 @@ from blocklp.expression import View
 from blocklp.methods import Method, as_method
 from blocklp.model import Model
 from blocklp.node_layout import ENOUGH, KERNELS, Layout
+from blocklp.node_penalties import contradictory, penalised, sides
 from blocklp.options import numbers, of_type, per_instance, real, whole
 from blocklp.plan import Plan
 from blocklp.records import Limits, Results
@@ -47,21 +48,21 @@ PASSES = 20
 """Passes where there are no sweeps."""
 
 WRITING, CLOSING = 1e-7, 2.5
-"""Seconds to lay out a node and write it in the end, for each of its copies, and how many times as long as the former the latter
-takes."""
+"""Seconds to lay out and write a node, for each of its copies, and the ratio of writing to layout."""
 
 
 @dataclass(frozen=True)
 class NodeBounds:
-    """What is known of some nodes; all tensors have the node first, and k variables are branched on.
+    """Bounds of some nodes; all tensors have the node first, and k variables are branched on.
 
     Attributes
     ----------
     bound : Tensor
-        ``(nodes,)`` float64: no feasible point that has the fixings is better; infinite (minus infinity when maximising) where none
-        has.  All rounding is charged, unless a block type states no ``value_error``.
+        ``(nodes,)`` float64: no feasible point that has the fixings is better; infinite (minus infinity when
+        maximising) where none has.  All rounding is charged, unless a block type states no ``value_error``.
     status : Tensor
-        ``(nodes,)`` int64: ``Status.CUTOFF``, ``INFEASIBLE``, ``STALLED``, ``PASS_LIMIT``, ``TIME_LIMIT`` or ``INTERRUPTED``.
+        ``(nodes,)`` int64: ``Status.CUTOFF``, ``INFEASIBLE``, ``STALLED``, ``PASS_LIMIT``, ``TIME_LIMIT`` or
+        ``INTERRUPTED``.
     sweeps : Tensor
         ``(nodes,)`` int64: sweeps made.
     multipliers : Tensor
@@ -96,9 +97,10 @@ class NodeBounds:
 
     @property
     def fixings(self) -> Tensor:
-        """``(nodes, k)`` int8: the fixings, and in open nodes those that every point better than the cutoff has besides.
+        """``(nodes, k)`` int8: the fixings, and in open nodes further ones by reduced costs.
 
-        By reduced costs: a variable is not 1 where the bound with it at 1 reaches the cutoff.
+        Every point that is better than the cutoff has them: a variable is not 1 where the bound with it at 1
+        reaches the cutoff.
         """
         sign = -1.0 if self.maximizing else 1.0
         goal = sign * self.cutoff[:, None]
@@ -108,10 +110,14 @@ class NodeBounds:
 
     @property
     def scores(self) -> Tensor:
-        """``(nodes, k)`` float64: the product of what both values cost the bound, plus a millionth of its size; -1 where fixed."""
+        """``(nodes, k)`` float64: the product of the bound's gains by both values; -1 where fixed.
+
+        A millionth of the size of the bound is added to each gain.
+        """
         least = 1e-6 * self.bound.abs().nan_to_num(posinf=1.0)[:, None]
-        gains = [(side - self.bound[:, None]).abs() for side in (self.if_zero, self.if_one)]
-        return ((gains[0] + least) * (gains[1] + least)).nan_to_num(0.0, posinf=0.0).masked_fill(self.fixings >= 0, -1.0)
+        zero, one = ((side - self.bound[:, None]).abs() for side in (self.if_zero, self.if_one))
+        product = ((zero + least) * (one + least)).nan_to_num(0.0, posinf=0.0)
+        return product.masked_fill(self.fixings >= 0, -1.0)
 
 
 class Nodes:
@@ -144,10 +150,12 @@ class Nodes:
 
     def __init__(self, model: Model | Solver, variables: View | str | None = None) -> None:
         of_type(model, Model | Solver, "model", "a model or a compiled solver", ModelError)
-        of_type(variables, View | str | None, "variables", "a variable, a view of one, its name, or None for all", ModelError)
+        need = "a variable, a view of one, its name, or None for all"
+        of_type(variables, View | str | None, "variables", need, ModelError)
         self.solver = model if isinstance(model, Solver) else compile(model)
         if self.solver.batch != 1:
-            raise ModelError(f"nodes share one instance, the model has {self.solver.batch}; build it with batch=1")
+            count = self.solver.batch
+            raise ModelError(f"nodes share one instance, the model has {count}; build it with batch=1")
         owner = self.solver.models[0]
         view = owner.variables.get(variables) if isinstance(variables, str) else variables
         if isinstance(variables, str) and view is None:
@@ -155,12 +163,15 @@ class Nodes:
         if view is not None and view.model is not owner:
             raise ModelError("the variables to branch on are of another model")
         if owner.rows:
-            raise ModelError("nodes are bounded by blocks, and the model has rows; state these as blocks, such as Knapsack")
+            need = "state these as blocks, such as Knapsack"
+            raise ModelError(f"nodes are bounded by blocks, and the model has rows; {need}")
         self.problem = self.solver.decomposition()
-        self.columns = (torch.arange(owner.size) if view is None else view.index.reshape(-1)).to(self.solver.device)
+        columns = torch.arange(owner.size) if view is None else view.index.reshape(-1)
+        self.columns = columns.to(self.solver.device)
         low, high = self.problem.lower[0, self.columns], self.problem.upper[0, self.columns]
         if bool(((low > 0) | (high < 1)).any()):
-            raise ModelError("a variable to branch on cannot be 0 and 1 by its bounds; name those that can with variables=")
+            need = "name those that can with variables="
+            raise ModelError(f"a variable to branch on cannot be 0 and 1 by its bounds; {need}")
         self.sign = -1.0 if self.solver.maximizing else 1.0
         self.layout = Layout.of(self.problem)
         self._weight: Tensor | None = None
@@ -180,15 +191,16 @@ class Nodes:
         method: str | Method = "auto",
         time_limit: float | Deadline = math.inf,
     ) -> NodeBounds:
-        """Bound nodes; those not reached in time have what is known without looking: no bound.
+        """Bound nodes; those not reached in time have no bound (minus infinity when minimising).
 
         Parameters
         ----------
         fixings : array_like or sequence of mappings
             ``(nodes, k)`` of 0, 1 and -1 for free, or for each node ``{position: value}``.
         multipliers : Tensor or State, optional
-            ``(nodes or 1, copies)``: rows of ``multipliers`` of earlier nodes, in single precision too; or the state of a solution.
-            Fixings that were added since start with at least the bound of these rows.
+            ``(nodes or 1, copies)``: rows of ``multipliers`` of earlier nodes, in single precision too; or
+            the state of a solution.  Fixings that were added since start with at least the bound of these
+            rows.
         cutoff : float or Tensor, optional
             Value of the best point known, ``(nodes,)`` for one each: nodes without a better point may stop.
         sweeps : int
@@ -196,8 +208,8 @@ class Nodes:
         stall : float
             Relative gain of two sweeps below which a node gets no more of them.
         passes : int, optional
-            Passes of the method for nodes that sweeps leave open; by default none, or 20 where there are no sweeps (other block
-            types, a GPU, no numba).
+            Passes of the method for nodes that sweeps leave open; by default none, or 20 where there are no
+            sweeps (other block types, a GPU, no numba).
         method : str or Method
             As in :meth:`Solver.solve`.
         time_limit : float or Deadline
@@ -209,8 +221,9 @@ class Nodes:
             If fixings or multipliers do not fit, or an option is out of range.
         """
         device, deadline = self.solver.device, Deadline.of(time_limit)
-        before, self.problem = self.problem, self.solver.decomposition(deadline=deadline)  # the costs may be others than before
-        if self.problem.groups is not before.groups:  # and the data of blocks
+        # Costs and block data may have changed since the last call.
+        before, self.problem = self.problem, self.solver.decomposition(deadline=deadline)
+        if self.problem.groups is not before.groups:
             self.layout = Layout.of(self.problem)
         fixed = self._fixings(fixings).to(device)
         count = len(fixed)
@@ -220,15 +233,23 @@ class Nodes:
         whole(most, "passes", 0)
         real(stall, "stall", positive=False)
         as_method(method, self.problem)
-        goal = per_instance(math.inf * self.sign if cutoff is None else cutoff, "cutoff", self.problem.cost.new_empty(count))
-        out = self._nothing_yet(fixed, self.sign * goal)
+        given = math.inf * self.sign if cutoff is None else cutoff
+        goal = per_instance(given, "cutoff", self.problem.cost.new_empty(count))
+        out = self._unbounded(fixed, self.sign * goal)
         with compiled.until(deadline):
             return self._signed(self._bounded(out, start, sweeps, stall, most, method, deadline))
 
     def _bounded(
-        self, out: NodeBounds, start: Tensor, sweeps: int, stall: float, most: int, method: str | Method, deadline: Deadline
+        self,
+        out: NodeBounds,
+        start: Tensor,
+        sweeps: int,
+        stall: float,
+        most: int,
+        method: str | Method,
+        deadline: Deadline,
     ) -> NodeBounds:
-        """Bound nodes chunk by chunk, in loops where they are to be had and by passes of a method."""
+        """Bound nodes chunk by chunk, by compiled sweeps where there are some, and by passes of a method."""
         count, reached = len(out.bound), 0
         layout = self.layout if compiled.in_time(KERNELS, torch.float64) is not None else None
         most = most if layout is self.layout else max(most, PASSES)
@@ -243,7 +264,8 @@ class Nodes:
                 reached = rows.stop
                 todo = out.open[rows].nonzero()[:, 0] + rows.start
                 passed = most and len(todo)
-                late = deadline.over() or (passed and not deadline.affords(WRITING * len(todo) * self.problem.copies))
+                writing = WRITING * len(todo) * self.problem.copies
+                late = deadline.over() or (passed and not deadline.affords(writing))
                 if passed and not late:
                     self._passes(out, todo, method, most, deadline)
                 if late or deadline.over() or bool((out.status[rows] == int(Status.INTERRUPTED)).any()):
@@ -260,14 +282,16 @@ class Nodes:
             fixed = torch.full((len(given), width), -1, dtype=torch.int8)
             for row, values in zip(fixed, given, strict=True):
                 for position, value in values.items():
-                    known = isinstance(position, Integral) and 0 <= int(position) < width
-                    if not known or not isinstance(value, Real) or value not in (0, 1):
-                        raise ShapeError(f"fixing {{{position}: {value}}}: positions are 0 to {width - 1}, values 0 and 1")
+                    within = isinstance(position, Integral) and 0 <= int(position) < width
+                    if not within or not isinstance(value, Real) or value not in (0, 1):
+                        need = f"positions are 0 to {width - 1}, values 0 and 1"
+                        raise ShapeError(f"fixing {{{position}: {value}}}: {need}")
                     row[position] = value
             return fixed
         table = numbers(given, "fixings")
         if table.dim() != 2 or table.shape[1] != width:
-            raise ShapeError(f"fixings have shape {tuple(table.shape)}; give one of the {width} variables a column: (nodes, {width})")
+            need = f"give one of the {width} variables a column: (nodes, {width})"
+            raise ShapeError(f"fixings have shape {tuple(table.shape)}; {need}")
         if bool(((table != 0) & (table != 1) & (table != -1)).any()):
             raise ShapeError("fixings are 0, 1, or -1 for free")
         return table.to(torch.int8).contiguous()
@@ -283,40 +307,59 @@ class Nodes:
         else:
             rows = given.to(self.problem.cost)
         if rows.dim() != 2 or rows.shape[1] != copies or rows.shape[0] not in (1, count):
-            raise ShapeError(f"multipliers have shape {tuple(rows.shape)}; give one row, or one a node: ({count}, {copies})")
+            need = f"give one row, or one a node: ({count}, {copies})"
+            raise ShapeError(f"multipliers have shape {tuple(rows.shape)}; {need}")
         if not bool(torch.isfinite(rows.sum())):  # a single pass over what may be large
             raise ShapeError("multipliers hold NaN or infinite entries")
         return (rows if self.sign > 0 else -rows).contiguous()
 
-    def _nothing_yet(self, fixed: Tensor, goal: Tensor) -> NodeBounds:
+    def _unbounded(self, fixed: Tensor, goal: Tensor) -> NodeBounds:
+        """Nodes ``(nodes, k)`` without bounds, as if time had run out, with cutoffs ``(nodes,)``."""
         count, full = len(fixed), self.problem.cost.new_full
         late = torch.full((count,), int(Status.TIME_LIMIT), device=fixed.device)
-        multipliers = self.problem.cost.new_zeros(count, self.problem.copies)  # memory is taken where it is written
+        # Memory is taken only where it is written.
+        multipliers = self.problem.cost.new_zeros(count, self.problem.copies)
         sides = full(fixed.shape, -math.inf), full(fixed.shape, -math.inf)
-        x = torch.where(fixed < 0, 0.5, fixed.double())
-        return NodeBounds(
-            full((count,), -math.inf), late, torch.zeros_like(late), multipliers, x, *sides, fixed, goal.contiguous(), False
-        )
+        x, bound = torch.where(fixed < 0, 0.5, fixed.double()), full((count,), -math.inf)
+        made, goal = torch.zeros_like(late), goal.contiguous()
+        return NodeBounds(bound, late, made, multipliers, x, *sides, fixed, goal, False)
 
-    def _sweeps(self, layout: Layout, out: NodeBounds, rows: slice, given: Tensor, sweeps: int, stall: float) -> None:
+    def _sweeps(
+        self,
+        layout: Layout,
+        out: NodeBounds,
+        rows: slice,
+        given: Tensor,
+        sweeps: int,
+        stall: float,
+    ) -> None:
         """Bound some nodes in compiled loops."""
         kernels, problem = compiled.wanted(KERNELS), self.problem
         assert kernels is not None
         model = (problem.cost[0], float(problem.offset[0]), problem.lower[0], problem.upper[0])
         own = (out.bound, out.status, out.sweeps, out.multipliers, out.if_zero, out.if_one, out.x)
-        work = (out.given[rows], given, *model, out.cutoff[rows], sweeps, stall, self.columns)
-        kernels.bounds(rows.stop - rows.start, *work, *layout.arguments(), *(values[rows] for values in own))
+        work = (out.given[rows], given, model, out.cutoff[rows], sweeps, stall, self.columns)
+        written = tuple(values[rows] for values in own)
+        kernels.bounds(rows.stop - rows.start, *work, layout.arguments(), written)
 
     def _signed(self, out: NodeBounds) -> NodeBounds:
-        """The same in the sense of the model."""
+        """Bounds of the minimisation in the sense of the model."""
         if self.sign > 0:
             return out
         names = ("bound", "multipliers", "if_zero", "if_one", "cutoff")
         return replace(out, maximizing=True, **{name: getattr(out, name).neg_() for name in names})
 
-    def _passes(self, out: NodeBounds, rows: Tensor, method: str | Method, passes: int, deadline: Deadline) -> None:
+    def _passes(
+        self,
+        out: NodeBounds,
+        rows: Tensor,
+        method: str | Method,
+        passes: int,
+        deadline: Deadline,
+    ) -> None:
         """Let the engine go on with some nodes; write what is better."""
-        fixed = torch.full((len(rows), self.problem.coupling.variables), -1, dtype=torch.int8, device=rows.device)
+        shape = len(rows), self.problem.coupling.variables
+        fixed = torch.full(shape, -1, dtype=torch.int8, device=rows.device)
         fixed[:, self.columns] = out.given[rows]
         began = deadline.elapsed()
         problem, duals = penalised(self.problem, fixed, out.multipliers[rows])
@@ -338,9 +381,15 @@ class Nodes:
         self._write(out, rows, problem, fixed, found, impossible)
 
     def _write(
-        self, out: NodeBounds, rows: Tensor, problem: Decomposition, fixed: Tensor, found: Results, impossible: Tensor
+        self,
+        out: NodeBounds,
+        rows: Tensor,
+        problem: Decomposition,
+        fixed: Tensor,
+        found: Results,
+        impossible: Tensor,
     ) -> None:
-        """Bounds, bounds with one fixing more, and multipliers from results of the engine."""
+        """Write bounds, bounds with one fixing more, and multipliers from results of the engine."""
         bound = torch.where(torch.isfinite(found.safe_bound), found.safe_bound, found.bound)
         better = bound > out.bound[rows]
         zero, one = (side[:, self.columns] + bound[:, None] for side in sides(problem, found.duals))
@@ -349,67 +398,20 @@ class Nodes:
         zero, one = torch.maximum(out.if_zero[rows], zero), torch.maximum(out.if_one[rows], one)
         best = torch.maximum(torch.maximum(out.bound[rows], bound), torch.minimum(zero, one).amax(1))
         best = best.masked_fill(impossible, math.inf)
-        status = found.status.masked_fill(best >= out.cutoff[rows], int(Status.CUTOFF)).masked_fill(
-            impossible, int(Status.INFEASIBLE)
-        )
+        status = found.status.masked_fill(best >= out.cutoff[rows], int(Status.CUTOFF))
+        status = status.masked_fill(impossible, int(Status.INFEASIBLE))
         held = self.problem.spread((fixed >= 0).double()) > 0
         kept, free = out.multipliers[rows], found.duals.masked_fill(held, 0.0)
-        # What the penalties made grow, where fixings imply others, is no start for children.
-        better &= free.abs().amax(1) <= ENOUGH * torch.maximum(kept.abs().amax(1), self.problem.cost.abs().amax())
+        # Multipliers that penalties made grow, where fixings imply others, are no start for children.
+        scale = torch.maximum(kept.abs().amax(1), self.problem.cost.abs().amax())
+        better &= free.abs().amax(1) <= ENOUGH * scale
         out.multipliers[rows] = torch.where(better[:, None] & ~held, found.duals, kept)
         out.x[rows] = torch.where(given < 0, found.x[:, self.columns], given.double())
         out.bound[rows], out.status[rows], out.if_zero[rows], out.if_one[rows] = best, status, zero, one
 
     def _first_weight(self, ascent: Method) -> Tensor:
-        """The weight of a first solve of the model: one that ends a solve is too stiff for what fixings change."""
+        """The proximal weight of a first solve: that of a last one is too large for what fixings change."""
         if self._weight is None:
             problem = self.problem.to(self.solver.dtype)
             self._weight = ascent.start(Plan(problem), problem.to_dual(problem.cost), None).eta
         return self._weight
-
-
-def penalised(problem: Decomposition, fixed: Tensor, duals: Tensor) -> tuple[Decomposition, Tensor]:
-    """Nodes as rows of costs, and their multipliers: fixings ``(nodes, variables)`` int8, multipliers ``(nodes, copies)``.
-
-    Bounds of the result are valid for all points that have the fixings.
-    """
-    duals = problem.recentred(duals)
-    pay = torch.empty_like(duals)
-    for group in problem.groups:
-        own = group.rows(duals).abs().sum(1, keepdim=True)
-        group.rows(pay).copy_((ENOUGH * own).expand(-1, group.dim, -1))
-    side = problem.spread((fixed == 0).double() - (fixed == 1).double())
-    duals = torch.where(side != 0, side * pay, duals)
-    cost = torch.where(fixed < 0, problem.cost, problem.collect(duals))
-    offset = problem.offset + torch.where(fixed == 1, problem.cost - cost, 0.0).sum(1)
-    # What the constant was rounded by.
-    offset = offset - rounding(fixed.shape[1] + 2, cost.dtype) * (
-        torch.where(fixed == 1, problem.cost.abs() + cost.abs(), 0.0).sum(1)
-    )
-    return replace(problem, cost=cost, offset=offset), duals
-
-
-def contradictory(problem: Decomposition, fixed: Tensor) -> Tensor:
-    """Nodes ``(nodes,)`` with a block of which no point has all fixings."""
-    side = problem.spread((fixed == 0).double() - (fixed == 1).double())
-    found = torch.zeros(len(fixed), dtype=torch.bool, device=fixed.device)
-    for group in problem.groups:
-        own = group.view(side)
-        found |= (group.type.min_value(own) > own.clamp(max=0).sum(-1) + 1e-6).any(1)
-    return found
-
-
-def sides(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
-    """What 0 and 1 cost each variable's blocks beside their values, less rounding: twice ``(nodes, variables)``, not negative."""
-    found = torch.zeros(2, *duals.shape, dtype=duals.dtype, device=duals.device)
-    for group in problem.groups:
-        cost = group.view(duals)
-        m = group.type.min_marginals(cost)
-        error = group.type.value_error(cost)
-        if m is None or error is None:
-            continue
-        doubt = 4 * error[..., None] + rounding(4, cost.dtype) * m.abs().nan_to_num(posinf=0.0, neginf=0.0)
-        group.view(found[0]).copy_((-m - doubt).nan_to_num(0.0, posinf=math.inf).clamp(min=0))
-        group.view(found[1]).copy_((m - doubt).nan_to_num(0.0, posinf=math.inf).clamp(min=0))
-    zero, one = (problem.collect(side) * (1 - 1e-12) for side in found)
-    return zero, one

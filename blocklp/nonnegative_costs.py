@@ -32,33 +32,36 @@ class NonnegativeCosts(BlockType):
         self.by_rows = kind.by_rows
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """The minimiser of the nonnegative part, and the sum above."""
+        """The minimiser of the nonnegative part of the cost, and a lower bound on the minimum."""
         point, value = self.kind.min_oracle(cost.clamp(min=0))
         return point, value + (cost.clamp(max=0) * self.upper).sum(-1)
 
     def value_error(self, cost: Tensor) -> Tensor | None:
-        """That of the type, and the rounding of the sum."""
+        """The value error of the wrapped type, and the rounding of the sum over negative costs."""
         error = self.kind.value_error(cost.clamp(min=0))
         below = (cost.clamp(max=0) * self.upper).abs().sum(-1)
-        return error if error is None else error + torch.where(below > 0, roundoff(cost.shape[-1] + 2, below), 0.0)
+        if error is None:
+            return None
+        return error + torch.where(below > 0, roundoff(cost.shape[-1] + 2, below), 0.0)
 
     def constraints(self) -> Constraints | None:
-        """Those of the type."""
+        """The constraints of the wrapped type."""
         return self.kind.constraints()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The bounds, and the block data of the type."""
+        """The upper bounds, and the block data of the wrapped type."""
         return {"upper": self.upper, **self.kind.tensors()}
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
-        """A copy in another precision or place."""
+        """A copy in another precision, or on another device."""
         return type(self)(self.kind.to(dtype, device), self.upper.to(device, dtype))
 
     def select(self, rows: Rows) -> Self:
         """A copy for some instances."""
-        return type(self)(self.kind.select(rows), pick(self.upper, rows) if len(self.upper) > 1 else self.upper)
+        upper = pick(self.upper, rows) if len(self.upper) > 1 else self.upper
+        return type(self)(self.kind.select(rows), upper)
 
     @property
     def name(self) -> str:
-        """That of the type."""
+        """The name of the wrapped type."""
         return self.kind.name

@@ -1,4 +1,4 @@
-"""Reading what callers give: the value in the form that is used, or an error of ours that names it and the mend."""
+"""Validation of arguments: the value in the form that is used, or an error that names it and the remedy."""
 
 from __future__ import annotations
 
@@ -16,24 +16,56 @@ from torch import Tensor
 from blocklp.errors import BlocklpError, DeviceError, InstanceError, ModelError, OptionError, ShapeError
 
 LARGEST = 2**63
-"""Integers from here on are in no tensor."""
+"""The least positive integer that no tensor holds."""
 
 
 def whole(value: object, name: str, least: int = 1) -> int:
-    """An integer from ``least`` on that a machine word holds; booleans are none."""
+    """An integer that fits a machine word.
+
+    Parameters
+    ----------
+    value : object
+        Given by the caller; booleans are refused.
+    name : str
+        Of the option, for messages.
+    least : int
+        The smallest value that is allowed.
+
+    Raises
+    ------
+    OptionError
+        If it is no such integer.
+    """
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < LARGEST:
-        kind = {0: "an integer, not negative", 1: "a positive integer"}.get(least, f"an integer from {least} on")
-        raise OptionError(f"{name} is {shown(value)}; it must be {kind}")
+        words = {0: "an integer, not negative", 1: "a positive integer"}
+        need = words.get(least, f"an integer from {least} on")
+        raise OptionError(f"{name} is {shown(value)}; it must be {need}")
     return int(value)
 
 
 def real(value: object, name: str, *, positive: bool = True) -> float:
-    """A finite number that is positive, or at least not negative."""
-    number = math.nan
-    if isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:  # type: ignore[operator]
-        number = float(value)
+    """A finite number that is positive, or at least not negative.
+
+    Parameters
+    ----------
+    value : object
+        Given by the caller; booleans are refused.
+    name : str
+        Of the option, for messages.
+    positive : bool
+        Whether zero is refused too.
+
+    Raises
+    ------
+    OptionError
+        If it is no such number.
+    """
+    number, most = math.nan, sys.float_info.max
+    if isinstance(value, Real) and not isinstance(value, bool):
+        number = float(value) if abs(value) <= most else number  # type: ignore[operator]
     if not (number > 0 or (number == 0 and not positive)):
-        raise OptionError(f"{name} is {shown(value)}; it must be a {'positive number' if positive else 'number, not negative'}")
+        need = "positive number" if positive else "number, not negative"
+        raise OptionError(f"{name} is {shown(value)}; it must be a {need}")
     return number
 
 
@@ -57,7 +89,29 @@ def required_hook(value: Any, name: str) -> None:
 
 
 def per_instance(value: object, name: str, like: Tensor, least: float = -math.inf) -> Tensor:
-    """One number, or ``(batch,)`` of them, laid out like a tensor ``(batch,)``; NaN and less than ``least`` are refused."""
+    """One number for every instance.
+
+    Parameters
+    ----------
+    value : object
+        A number for all instances, or ``(batch,)`` numbers.
+    name : str
+        Of the option, for messages.
+    like : Tensor
+        ``(batch,)``: the device and the length of the result.
+    least : float
+        The smallest value that is allowed.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` float64.
+
+    Raises
+    ------
+    OptionError
+        If the shape is another one, or an entry is NaN or below ``least``.
+    """
     need = f"a number or ({len(like)},) numbers" + (f", none below {least:g}" if least > -math.inf else "")
     try:
         data = numbers(value, name)
@@ -95,8 +149,10 @@ def with_gradients(value: object, what: str) -> Tensor:
         if not data.is_complex():
             return data.to_dense().to("cpu", torch.float64)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ModelError(f"{what}: cannot read {type(value).__name__} as numbers; give a tensor, array or number") from error
-    raise ModelError(f"{what} holds complex numbers; give real ones, of which the imaginary part is not dropped")
+        kind = type(value).__name__
+        raise ModelError(f"{what}: cannot read {kind} as numbers; give a tensor, array or number") from error
+    need = "give real ones, of which the imaginary part is not dropped"
+    raise ModelError(f"{what} holds complex numbers; {need}")
 
 
 def as_tensor(value: object, dtype: torch.dtype | None = None) -> Tensor:
@@ -107,7 +163,7 @@ def as_tensor(value: object, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def without_gradients(value: object, what: str) -> None:
-    """Refuse tensors that require gradients while autograd is on, alone or in lists: no solve carries them on.
+    """Refuse tensors that require gradients while autograd is on, alone or in lists: no solve carries them.
 
     Raises
     ------
@@ -117,8 +173,8 @@ def without_gradients(value: object, what: str) -> None:
     if isinstance(value, Tensor):
         if value.requires_grad and torch.is_grad_enabled():
             raise ModelError(
-                f"{what} requires gradients, which a solve does not carry on; give it without, by .detach(), and see "
-                f"blocklp.soft_bound for a bound with gradients in parameters and multipliers"
+                f"{what} requires gradients, which a solve does not carry on; give it without, by .detach(), "
+                f"and see blocklp.soft_bound for a bound with gradients in parameters and multipliers"
             )
     elif isinstance(value, list | tuple):
         for part in value:
@@ -143,8 +199,33 @@ def text(value: object, what: str) -> str:
     return value
 
 
-def of_type(value: Any, kinds: type | UnionType, name: str, need: str, error: type[BlocklpError] = OptionError) -> None:
-    """Refuse what is not an instance of a class, saying what is needed."""
+def of_type(
+    value: Any,
+    kinds: type | UnionType,
+    name: str,
+    need: str,
+    error: type[BlocklpError] = OptionError,
+) -> None:
+    """Refuse values of other types.
+
+    Parameters
+    ----------
+    value : object
+        Given by the caller.
+    kinds : type
+        The types that are allowed.
+    name : str
+        Of the option, for messages.
+    need : str
+        What to give instead, for messages.
+    error : type
+        Of the error that is raised.
+
+    Raises
+    ------
+    BlocklpError
+        Of the given type, if the value is of another one.
+    """
     if not isinstance(value, kinds):
         raise error(f"{name} is {shown(value)}; give {need}")
 
@@ -158,7 +239,8 @@ def instance_number(value: object, batch: int) -> int:
         If there is none.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or not -batch <= int(value) < batch:
-        raise InstanceError(f"there is no instance {shown(value)}; of {batch}, give 0 to {batch - 1}, or -1 to {-batch} from the end")
+        need = f"of {batch}, give 0 to {batch - 1}, or -1 to {-batch} from the end"
+        raise InstanceError(f"there is no instance {shown(value)}; {need}")
     return int(value) % batch
 
 
@@ -176,8 +258,10 @@ def known_device(device: Any) -> torch.device:
         raise DeviceError(f"device is {shown(device)}; use 'cpu', 'cuda' or 'cuda:1'") from error
     if found.type not in ("cpu", "cuda"):
         raise DeviceError(f"device {str(found)!r} is not supported; use 'cpu' or 'cuda'")
-    if found.type == "cuda" and (found.index or 0) >= (torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        raise DeviceError(f"device {str(found)!r} was asked for and no such CUDA device is available; use device='cpu'")
+    devices = torch.cuda.device_count() if found.type == "cuda" and torch.cuda.is_available() else 0
+    if found.type == "cuda" and (found.index or 0) >= devices:
+        missing = f"device {str(found)!r} was asked for and no such CUDA device is available"
+        raise DeviceError(f"{missing}; use device='cpu'")
     return found
 
 
@@ -197,12 +281,12 @@ def shown(value: object) -> str:
 
 
 def named(name: str, where: Sequence[Any]) -> str:
-    """An entry of what has a name, as ``x[2, 1]``; the name alone where it is a single number."""
+    """Name an entry of an array, as ``x[2, 1]``; the name alone where it is a single number."""
     return f"{name}[{', '.join(str(int(i)) for i in where)}]" if len(where) else name
 
 
 def named_row(rows: Mapping[str, int], number: int) -> str:
-    """A row by its number among all, where names of rows have so many each, as ``caps[3]``."""
+    """Name a row by its number among all, as ``caps[3]``; ``rows`` are how many rows each name has."""
     for name, count in rows.items():
         if number < count:
             return f"{name}[{number}]"

@@ -15,7 +15,20 @@ LOST = 1e-10
 
 
 def ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
-    """Ask an oracle for two costs of so many instances, blocks and variables, and refuse what :func:`check_answer` refuses."""
+    """Ask the oracle of a block type for two costs, and refuse what :func:`check_answer` refuses.
+
+    Parameters
+    ----------
+    kind : BlockType
+        The type.
+    batch, count, dim : int
+        Instances, blocks and variables of a block in the costs.
+
+    Raises
+    ------
+    OracleError
+        As in :func:`check_answer`.
+    """
     # Sevenths are no floats, and tell an oracle that calculates in single precision.
     sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
     sevenths = sevenths.abs() if kind.nonnegative_costs else sevenths
@@ -33,13 +46,27 @@ ask_known = functools.lru_cache(16)(ask)  # thousands of models may share a type
 def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float = 0.0) -> float:
     """Refuse an oracle's answer that cannot be right.
 
-    Points are off by a part of their largest entry, of all blocks and of other answers (``largest``); it is returned.
+    Parameters
+    ----------
+    kind : BlockType
+        The type.
+    cost : Tensor
+        ``(batch, blocks, dim)``: the cost that was given.
+    answer : object
+        What the oracle returned for it.
+    largest : float
+        Largest magnitude of a coordinate in other answers: tolerances are relative to all answers so far.
+
+    Returns
+    -------
+    float
+        The largest magnitude of a coordinate in this and in other answers.
 
     Raises
     ------
     OracleError
-        If shapes or dtypes are wrong, entries are not finite, the value is not the point's cost, or was calculated in single
-        precision, or the point violates the type's constraints.
+        If shapes or dtypes are wrong, entries are not finite, the value is not the point's cost, or was
+        calculated in single precision, or the point violates the type's constraints.
     """
     who = f"min_oracle of {kind.name}"
     if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(a, Tensor) for a in answer)):
@@ -47,32 +74,34 @@ def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float =
     point, value = answer
     if point.shape != cost.shape or value.shape != cost.shape[:2]:
         raise OracleError(
-            f"{who} returned point {tuple(point.shape)} and value {tuple(value.shape)}; for a cost {tuple(cost.shape)} it "
-            f"must return {tuple(cost.shape)} and {tuple(cost.shape[:2])}"
+            f"{who} returned point {tuple(point.shape)} and value {tuple(value.shape)}; "
+            f"for a cost {tuple(cost.shape)} it must return {tuple(cost.shape)} and {tuple(cost.shape[:2])}"
         )
     if point.dtype != cost.dtype or value.dtype != cost.dtype:
         raise OracleError(
-            f"{who} got a cost of {cost.dtype} and returned point and value of {point.dtype} and {value.dtype}; "
-            f"calculate in the dtype of the cost: bounds are as exact as the values that they sum"
+            f"{who} got a cost of {cost.dtype} and returned point and value of {point.dtype} and "
+            f"{value.dtype}; calculate in the dtype of the cost: "
+            f"bounds are as exact as the values that they sum"
         )
     if not (bool(torch.isfinite(point).all()) and bool(torch.isfinite(value).all())):
         raise OracleError(f"{who} returned NaN or infinite entries for a finite cost")
     if point.requires_grad or value.requires_grad:
         raise OracleError(
-            f"{who} returned tensors that require gradients, and bounds are not differentiable in the data of a type; "
-            f"detach() the data"
+            f"{who} returned tensors that require gradients, and bounds are not differentiable in the data "
+            f"of a type; detach() the data"
         )
     _check_value(kind, cost, point, value, "min_oracle")
     largest = max(largest, float(point.abs().max()))
     if (constraints := kind.constraints()) is not None:
         worst = float(constraints.violation(point, torch.full_like(value, largest)).max())
         if worst > 1e-6:
-            raise OracleError(f"{who} returned a point that violates its own constraints by {worst:.3g} of the size of a row")
+            by = f"by {worst:.3g} of the size of a row"
+            raise OracleError(f"{who} returned a point that violates its own constraints {by}")
     return largest
 
 
 def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, verb: str) -> None:
-    """The value is the cost of the point, in the precision of the cost; what ``value_error`` admits may be missing."""
+    """Refuse values that are not the cost of the point, up to ``value_error``, or of a lower precision."""
     terms = cost * point
     size, above = 1 + terms.abs().sum(-1), value - terms.sum(-1)
     off = above.abs() > LOST * size
@@ -87,12 +116,13 @@ def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, ve
     worst, where = (above.abs() / size).where(off, 0.0).flatten().max(0)
     if cost.dtype == torch.float64 and single and float(worst) < 1e-4:
         raise OracleError(
-            f"{verb} of {kind.name} calculates in single precision: its value {float(value.flatten()[where])!r} is a float32 "
-            f"and differs by {float(above.flatten()[where]):.1e} from the cost of its point in float64, and bounds would be off "
+            f"{verb} of {kind.name} calculates in single precision: its value "
+            f"{float(value.flatten()[where])!r} is a float32 and differs by "
+            f"{float(above.flatten()[where]):.1e} from the cost of its point in float64, and bounds would be "
+            f"off "
             f"as much; calculate in the dtype of the cost (no .float(), no float32 tables or arrays)"
         )
-    # A value may lie below the cost of its point, which then is no minimiser; above it the value is no minimum.
+    # A value below the cost of its point: the point is no minimiser; a value above: it is no minimum.
     if bool((off & ((above > 0) | (-above > 1e-6 * size))).any()):
-        raise OracleError(
-            f"{verb} of {kind.name} returned a value that is not the cost of its point; return value = (cost * point).sum(-1)"
-        )
+        what = "returned a value that is not the cost of its point"
+        raise OracleError(f"{verb} of {kind.name} {what}; return value = (cost * point).sum(-1)")

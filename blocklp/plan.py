@@ -1,8 +1,9 @@
-r"""How a decomposition is executed: what of it runs in compiled loops, in how many parts, and by when.
+r"""The plan of execution of a decomposition: compiled loops, parts with partial sums, and a deadline.
 
-A block type names its loops (:meth:`BlockType.loops`).  Passes give the bits of the tensor operations that they stand for, so that
-the choice may depend on the batch and on what ran before, and the iterates of an instance do not.  Bounds of checks are summed in
-another order; improvements that this could explain do not count (:data:`blocklp.checks.NOTICED`).
+A block type names its loops (:meth:`BlockType.loops`).  Passes give the bits of the tensor operations that
+they stand for, so that the choice may depend on the batch and on what ran before, and the iterates of an
+instance do not.  Bounds of checks are summed in another order; improvements that this could explain do not
+count (:data:`blocklp.checks.NOTICED`).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from blocklp.valid_bounds import NOISE, with_offset
 
 MODULE = "blocklp.consensus_kernels"
 PER_COPY, LEAST = 1 / 300_000, 10_000
-"""Seconds that a hundred passes by tensor operations take for each copy, and for how many copies a smaller problem counts."""
+"""Seconds that 100 passes by tensor operations take for a copy, and the least number of copies counted."""
 
 DIVIDED = 300_000
-"""Copies from which on threads share the blocks of a single instance, which then has sums of its own for each of its parts."""
+"""Copies from which on threads share the blocks of one instance, by parts with partial sums."""
 
 _NO_TURNS = torch.zeros(0, dtype=torch.long)
 _NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
@@ -65,14 +66,15 @@ class Plan:
     def of(cls, problem: Decomposition, deadline: Deadline | None = None) -> Plan:
         """Plan a solve, large instances in parts: as many as their blocks outweigh."""
         plan = cls(problem, deadline or Deadline())
-        if problem.copies < DIVIDED or not plan.loopable or problem.cost.device.type != "cpu" or problem.coupling.maps:
+        local = problem.cost.device.type == "cpu" and not problem.coupling.maps
+        if problem.copies < DIVIDED or not plan.loopable or not local:
             return plan
         blocks = max(group.blocks for group in problem.groups if looped(group))
         return replace(plan, divided=(max(2, min(MOST_PARTS, blocks // (2 * max(plan.used, 1)))), plan.used))
 
     @property
     def program(self) -> Program:
-        """The rows of all blocks, written out once, whatever the costs; raises what :meth:`Program.build` raises."""
+        """The rows of all blocks, written out once, whatever the costs; see :meth:`Program.build`."""
         known = self.programs.get(self.problem.cost.dtype)
         if known is None:
             known = self.programs[self.problem.cost.dtype] = Program.build(self.problem, self.deadline)
@@ -85,16 +87,19 @@ class Plan:
 
     @cached_property
     def loopable(self) -> bool:
-        """Whether compiled loops may run over whole instances, for all that the types say: one group has some, others are boxes."""
+        """Whether loops may run over whole instances: one group has compiled loops, all others are boxes."""
         groups = self.problem.groups
         boxes = [type(group.type) is Box for group in groups]
-        return self.problem.rows is None and sum(boxes) == len(boxes) - 1 and looped(groups[boxes.index(False)])
+        if self.problem.rows is not None or sum(boxes) != len(boxes) - 1:
+            return False
+        return looped(groups[boxes.index(False)])
 
     @cached_property
     def met(self) -> Tensor:
         """Variables that real blocks of types with compiled loops share: ``(batch or 1, variables)`` bool."""
         coupling = self.problem.coupling
-        met = torch.zeros(len(coupling.index), coupling.variables, dtype=torch.bool, device=coupling.index.device)
+        index = coupling.index
+        met = torch.zeros(len(index), coupling.variables, dtype=torch.bool, device=index.device)
         for group in self.problem.groups:
             # Blocks that only pad have a variable of their own.
             real = met.new_ones(1, 1) if group.alive is None else group.alive > 0
@@ -106,7 +111,7 @@ class Plan:
 
     @cached_property
     def used(self) -> int:
-        """One past the last of them; where instances are summed in parts, of all instances that there were."""
+        """One past the last variable of :attr:`met`; of all instances where these are summed in parts."""
         if self.divided is not None:
             return self.divided[1]
         columns = self.met.any(0).nonzero()
@@ -114,28 +119,30 @@ class Plan:
 
     @property
     def parts(self) -> int:
-        """Parts of every instance that are summed apart, whatever the number of threads."""
+        """Parts of every instance that have partial sums of their own, whatever the number of threads."""
         return 1 if self.divided is None else self.divided[0]
 
     @cached_property
     def segments(self) -> list[tuple[int, int]]:
-        """First copies and one past the last of what is summed apart: coordinates that loops serve, by parts, other groups whole.
+        """Segments of copies with partial sums of their own, each by its first copy and one past its last.
 
-        Nothing else is shared.  Where no type has loops, all copies are one segment.
+        Coordinates that loops serve come in parts, other groups whole; nothing else is shared.  Where no type
+        has loops, all copies are one segment.
         """
         if not any(map(looped, self.problem.groups)):
             return [(0, self.problem.copies)]
         found: list[tuple[int, int]] = []
         for group in self.problem.groups:
             if looped(group):
-                starts = [first for (first, _), shared in zip(group.spans, group.curved.tolist(), strict=True) if shared]
+                coupled = group.curved.tolist()
+                starts = [first for (first, _), shared in zip(group.spans, coupled, strict=True) if shared]
                 found += [(at + own.start, at + own.stop) for own in self.cuts(group.blocks) for at in starts]
             elif group.shares:
                 found.append((group.start, group.stop))
         return found
 
     def cuts(self, count: int) -> list[slice]:
-        """So many blocks or variables in parts."""
+        """Divide ``count`` blocks or variables into :attr:`parts` slices."""
         return [slice(count * k // self.parts, count * (k + 1) // self.parts) for k in range(self.parts)]
 
     def select(self, rows: Rows) -> Plan:
@@ -149,14 +156,15 @@ class Plan:
         return replace(self, problem=self.problem.to(dtype))
 
     def loaded(self, kind: torch.dtype, whole: bool) -> Plan:
-        """Return the plan with the loops, where some group has them and enough was solved in a precision to pay for them.
+        """Return the plan with compiled loops, where some group has them and they pay in a precision.
 
-        Those over whole instances, if asked for, show the means of points, but not the points themselves.
+        With ``whole`` loops run over whole instances where possible; these give the means of the blocks'
+        points, but not the points themselves.
         """
         return replace(self, loops=_load(self, kind, whole))
 
     def over(self) -> Plan:
-        """Return the plan with what the loops, if there are any, need to know of the instances."""
+        """Return the plan with tables of its instances for the loops, if there are loops."""
         return self if self.loops is None else replace(self, loops=self.loops.over(self))
 
 
@@ -173,12 +181,13 @@ class Loops:
     segments : numpy.ndarray
         ``(k, 2)``: :attr:`Plan.segments`.
     used : int
-        One past the last variable that the segments hold a copy of; without padding, where only one group shares.
+        One past the last variable that the segments hold a copy of; without padding, where only one group
+        shares.
     modules : tuple
         Those that types name.
     alone : tuple or None
-        Number of the one group that shares variables, all others being nothing but bounds, and its loops by their names
-        (:attr:`Only.find`), if it has some.
+        Number of the one group that shares variables, all others being nothing but bounds, and its loops by
+        their names (:attr:`Only.find`), if it has some.
     only : Only or None
         Loops over that group, for the instances of :meth:`over`.
     """
@@ -192,7 +201,7 @@ class Loops:
     only: Only | None = None
 
     def over(self, plan: Plan) -> Loops:
-        """Return the loops for some instances, with what they need to know of them."""
+        """Return the loops with tables of a plan's instances."""
         if self.alone is None:
             return self
         only, used = Only.over(plan, *self.alone)
@@ -203,34 +212,36 @@ class Loops:
         return self if self.only is None else replace(self, only=self.only.select(rows))
 
     def park(self, live: Tensor) -> Loops:
-        """Return loops that leave all instances but those at some positions ``(k,)`` as they are."""
+        """Return loops in which instances at positions ``live`` ``(k,)`` are active, all others frozen."""
         assert self.only is not None
         return replace(self, only=replace(self.only, live=live))
 
 
 @dataclass(frozen=True)
 class Only:
-    """The only group that shares variables, all others being nothing but bounds, and loops over whole instances.
+    """Loops over whole instances, for the only group that shares variables; all others are only bounds.
 
     Attributes
     ----------
     group : int
         Its number.
     find : callable
-        A loop by its name: ``passes``, ``bounds``, ``completed`` and ``certified`` for whole instances, ``divided`` for the passes
-        of a single large one, ``restart``, ``products``.
+        A loop by its name: ``passes``, ``bounds``, ``completed`` and ``certified`` for whole instances,
+        ``divided`` for the passes of a single large one, ``restart``, ``products``.
     room : Tensor or None
-        ``(parts, 4, used)`` for the sums of a large instance: as many as its blocks outweigh, whatever the number of threads.
+        ``(parts, 4, used)`` for the sums of a large instance: as many as its blocks outweigh, whatever the
+        number of threads.
     filled : Tensor
         :attr:`Group.filled`.
     live : Tensor
-        ``(k,)`` int64: the instances at work; those that are done stay where they are, untouched, which spares copying the others.
+        ``(k,)`` int64: the active instances; frozen ones keep their place, which spares copying the others.
     met : Tensor
         ``(batch or 1, variables)`` bool: variables that blocks of the group share.
     private : Tensor
         ``(batch or 1, variables)`` bool: variables in blocks of other groups.
     narrow : Tensor
-        ``(batch,)`` bool: whether some variable of the group that is not shared has tighter bounds than 0 and 1.
+        ``(batch,)`` bool: whether some variable of the group that is not shared has tighter bounds than 0 and
+        1.
     ends : int
         One past the last variable that is met or private.
     rest, largest, size : Tensor
@@ -252,7 +263,19 @@ class Only:
     size: Tensor
 
     def dealt(self, kind: torch.dtype) -> tuple[int, Tensor, int, Tensor, Tensor]:
-        """Units of work, turns, parts of an instance; where these are units, their sums (parts, 4, used) and totals (parts, 8)."""
+        """Work for the passes of a large instance by threads.
+
+        Returns
+        -------
+        units : int
+            Units of work: instances, or the parts of a single one.
+        turns : Tensor
+            State of the phase barrier, int64.
+        parts : int
+            Parts of an instance.
+        sums, totals : Tensor
+            ``(parts, 4, used)`` and ``(parts, 8)`` where the units are parts, else empty.
+        """
         parts = 1 if self.room is None else len(self.room)
         if self.room is None or len(self.rest) > 1:
             return len(self.live), _NO_TURNS, parts, _NO_SUMS[kind], _NO_TOTALS
@@ -260,15 +283,40 @@ class Only:
         return parts, torch.zeros(TURNS, dtype=torch.long), parts, sums, self.rest.new_empty(parts, 8)
 
     def select(self, rows: Rows) -> Only:
-        """Return the loops over some instances, all of them at work."""
+        """Return the loops over some instances, all of them active."""
+        shared = self.filled, self.met, self.private
+        filled, met, private = (pick(v, rows) if len(v) > 1 else v for v in shared)
         rest = pick(self.rest, rows)
-        filled, met, private = (pick(v, rows) if len(v) > 1 else v for v in (self.filled, self.met, self.private))
-        live, (narrow, largest, size) = torch.arange(len(rest)), (pick(v, rows) for v in (self.narrow, self.largest, self.size))
-        return replace(self, live=live, filled=filled, met=met, private=private, narrow=narrow, rest=rest, largest=largest, size=size)
+        return replace(
+            self,
+            live=torch.arange(len(rest)),
+            filled=filled,
+            met=met,
+            private=private,
+            narrow=pick(self.narrow, rows),
+            rest=rest,
+            largest=pick(self.largest, rows),
+            size=pick(self.size, rows),
+        )
 
     @classmethod
     def over(cls, plan: Plan, number: int, find: Callable[[str], Callable[..., None]]) -> tuple[Only, int]:
-        """Return what the loops need to know of a problem, and one past the last variable that the group shares."""
+        """Lay out the tables of a problem's instances for the loops.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem, and the parts in which it is summed.
+        number : int
+            Number of the only group that shares variables.
+        find : callable
+            Its loops by their names.
+
+        Returns
+        -------
+        loops, used : Only, int
+            The loops, and one past the last variable that the group shares.
+        """
         problem = plan.problem
         group, index, rest = problem.groups[number], problem.coupling.index, torch.zeros_like(problem.offset)
         met, private = plan.met, torch.zeros_like(plan.met)
@@ -282,18 +330,21 @@ class Only:
                     private.scatter_(1, places, real.expand(places.shape))
                 elif not shared:
                     rows = max(len(tight), len(places))
-                    narrow = narrow | (tight.expand(rows, -1).gather(1, places.expand(rows, -1)) & real).any(1)
+                    own = tight.expand(rows, -1).gather(1, places.expand(rows, -1))
+                    narrow = narrow | (own & real).any(1)
             if other is not group:
                 own = problem.coupling.spread_part(problem.cost, other.start, other.stop)
-                extent = problem.coupling.spread_part(problem.extent.expand_as(problem.cost), other.start, other.stop)
-                doubt = NOISE * (own.abs() * extent).sum(1)
-                rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - doubt)
+                extent = problem.extent.expand_as(problem.cost)
+                extent = problem.coupling.spread_part(extent, other.start, other.stop)
+                rounding_error = NOISE * (own.abs() * extent).sum(1)
+                rest = rest + (other.block_values(other.blockwise(own)).sum(-1) - rounding_error)
         largest = problem.extent.masked_fill(private & ~met, 0.0).amax(1)
         columns, used = private.any(0).nonzero(), plan.used
         ends = max(used, int(columns[-1]) + 1 if len(columns) else 0)
         room = problem.cost.new_empty(plan.parts, 4, used) if plan.parts > 1 else None
-        tables = (torch.arange(problem.batch), met, private, narrow.expand(problem.batch), ends, with_offset(rest, problem.offset))
-        return cls(number, find, room, group.filled, *tables, largest.expand(problem.batch), problem.cost.abs().sum(1)), used
+        batch, rest = problem.batch, with_offset(rest, problem.offset)
+        tables = (torch.arange(batch), met, private, narrow.expand(batch), ends, rest, largest.expand(batch))
+        return cls(number, find, room, group.filled, *tables, problem.cost.abs().sum(1)), used
 
 
 def looped(group: Group) -> bool:
@@ -302,7 +353,7 @@ def looped(group: Group) -> bool:
 
 
 def _load(plan: Plan, kind: torch.dtype, whole: bool) -> Loops | None:
-    """Find the loops; :meth:`Loops.over` completes them."""
+    """Find the loops of a plan's groups, without tables of instances."""
     problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
         return None
@@ -326,10 +377,12 @@ def _load(plan: Plan, kind: torch.dtype, whole: bool) -> Loops | None:
         elif not _bounds_only(problem, group):
             sharing.append(None)
     segments, alone, used = np.array(plan.segments).reshape(-1, 2), None, 0
-    if whole and len(sharing) == 1 and (number := sharing[0]) is not None and (find := _finder(named[number])) is not None:
+    number = sharing[0] if whole and len(sharing) == 1 else None
+    if number is not None and (find := _finder(named[number])) is not None:
         alone = number, find
     else:
-        used = max((int(problem.coupling.index[:, first:last].max()) + 1 for first, last in plan.segments), default=0)
+        index = problem.coupling.index
+        used = max((int(index[:, first:last].max()) + 1 for first, last in plan.segments), default=0)
     return Loops(consensus, tuple(passes), segments, used, found, alone)
 
 
@@ -337,10 +390,10 @@ def _bounds_only(problem: Decomposition, group: Group) -> bool:
     """Whether a group is nothing but the bounds of its variables."""
     if type(group.type) is not Box:
         return False
-    alive = torch.ones(1, dtype=torch.bool) if group.alive is None else group.alive[:, None] > 0
+    valid = torch.ones(1, dtype=torch.bool) if group.alive is None else group.alive[:, None] > 0
     sides = zip((group.type.lower, group.type.upper), (problem.lower, problem.upper), strict=True)
     same = [a.transpose(1, 2) == group.rows(problem.spread(b.expand(problem.batch, -1))) for a, b in sides]
-    return all(bool((s | ~alive).all()) for s in same)
+    return all(bool((s | ~valid).all()) for s in same)
 
 
 def _finder(name: str | None) -> Callable[[str], Callable[..., None]] | None:

@@ -1,10 +1,11 @@
-r"""The rows of all blocks, as methods iterate on them that do without oracles.
+r"""The rows of all blocks, for methods that need no oracles.
 
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
-A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the variables imply.  It is kept
-by blocks: the variables of a block are gathered once for all of its rows.  On a CPU passes run in compiled loops
-(:mod:`blocklp.program_kernels`) once enough was solved to pay for them, and by tensor operations before, with the same bits.
+A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the
+variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.  On a
+CPU passes run in compiled loops (:mod:`blocklp.program_kernels`) once enough was solved to pay for them, and
+by tensor operations before, with the same bits.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ from blocklp.variable_box import VariableBox
 
 MODULE, BATCH_MODULE = "blocklp.program_kernels", "blocklp.batch_kernels"
 DIVIDED, MOST_PARTS = 300_000, 8
-"""Numbers that a pass over an instance reads from which on threads share it; it then has sums of its own for each of its parts,
-so many at most."""
+"""Numbers read by a pass from which on threads share an instance, and the most parts with partial sums."""
 
 CHUNK, WIDEST, CACHED = 16, 256, 100_000
-"""Instances that the loops for batches take at once: at least, at most, and numbers of all of them that stay in the cache."""
+"""Instances that loops for batches take at once, at least and at most, and the numbers that caches hold."""
 
 LONG, FEW = 32, 1024
-"""Columns from which on one operation adds them up, instead of one for each, where each adds so few numbers at most."""
+"""Columns from which on one operation adds them up, not one for each, and the most numbers of a column."""
 
 WRITING = 1e-8
 """Seconds that it takes to write out a number of a row."""
@@ -48,9 +48,9 @@ MARGIN = 1.02
 class Program:
     r"""The rows of all blocks, one group after the other and each as ``(rows, blocks)``, and the step sizes.
 
-    The diagonals T and :math:`\Sigma` are the inverse absolute column and row sums of A (Pock and Chambolle 2011, eq. 10 with
-    alpha = 1), both over the norm of :math:`\Sigma^{1/2} A T^{1/2}`, which is at most 1 then and, where entries have either sign,
-    often a half.
+    The diagonals T and :math:`\Sigma` are the inverse absolute column and row sums of A (Pock and Chambolle
+    2011, eq. 10 with alpha = 1), both over the norm of :math:`\Sigma^{1/2} A T^{1/2}`, which is at most 1
+    then and, where entries have either sign, often a half.
     """
 
     box: VariableBox
@@ -92,24 +92,27 @@ class Program:
             stated = group.constraints
             if stated is None:
                 raise OptionError(
-                    f"method 'pdhg' needs the constraints of all blocks, and blocks {group.name!r} of type {group.type.name} state "
-                    f"none; give the type a method constraints() -> Constraints, or choose another method, such as 'auto'"
+                    f"method 'pdhg' needs the constraints of all blocks, and blocks {group.name!r} of type "
+                    f"{group.type.name} state none; give the type a method constraints() -> Constraints, "
+                    f"or choose another method, such as 'auto'"
                 )
             if group.name in box.as_rows:
                 stated = stated.bounds_as_rows(box.as_rows[group.name])
             doing = f"writing out the rows of the blocks {group.name!r}"
             deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
             matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
-            least, most = (side.to(low).transpose(1, 2).expand(len(low), -1, group.blocks) for side in (stated.lower, stated.upper))
+            stated_sides = (side.to(low).transpose(1, 2) for side in (stated.lower, stated.upper))
+            least, most = (side.expand(len(low), -1, group.blocks) for side in stated_sides)
             plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
             idle_below = least <= times(group, plus, low) + times(group, minus, high)
             idle_above = most >= times(group, plus, high) + times(group, minus, low)
             if group.alive is not None:
-                idle_below, idle_above = (idle | (group.alive[:, None] == 0) for idle in (idle_below, idle_above))
+                padding = group.alive[:, None] == 0
+                idle_below, idle_above = idle_below | padding, idle_above | padding
             used = ~(idle_below & idle_above)
             kept = used.any(2).any(0)
             numbers.append(kept.nonzero()[:, 0])
-            # The largest entry of every row becomes 1, so that the units in which rows are stated decide nothing.
+            # The largest entry of every row becomes 1, so that the units of the rows decide nothing.
             largest = matrix[:, kept].abs().amax(2)
             unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
             matrix = matrix[:, kept] * unit[:, :, None]
@@ -146,15 +149,19 @@ class Program:
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
         need = torch.where(need > 0, need, need.amax(1, keepdim=True))
         reach = torch.where(need > 0, torch.minimum(reach, need), reach)
-        size = in_order(reach.double() / column.double() * reach.double())  # squares may be beyond single precision
+        # Squares may be beyond single precision.
+        size = in_order(reach.double() / column.double() * reach.double())
         many = max(len(m) for m in matrices)
         beside = [low.new_zeros(many, 0) if coupling is None else coupling.entry.expand(many, -1)]
         entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
         kept_entries, layout = _views(entries, matrices), None
         if low.device.type == "cpu" and not problem.coupling.maps:
             parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
-            layout = Layout.of(problem, kept_entries, coupling, parts if _work(entries, row, share) >= DIVIDED else 1)
+            parts = parts if _work(entries, row, share) >= DIVIDED else 1
+            layout = Layout.of(problem, kept_entries, coupling, parts)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
+        pairs = zip(matrices, problem.groups, strict=True)
+        nonzeros = sum(m[0, :, :, 0].numel() * g.blocks for m, g in pairs)
         one = torch.ones_like(low[:, 0])
         program = cls(
             box,
@@ -170,7 +177,7 @@ class Program:
             reach,
             size,
             coupling,
-            sum(m[0, :, :, 0].numel() * g.blocks for m, g in zip(matrices, problem.groups, strict=True)) + beside[0].shape[1],
+            nonzeros + beside[0].shape[1],
             tuple(numbers),
             layout,
         )
@@ -179,14 +186,14 @@ class Program:
         return replace(program, row=row, length=1 / row, column=column, norm=norm)
 
     def weight(self, cost: Tensor) -> Tensor:
-        """Size of the primal points over that of the cost ``(batch, variables)``, both in units of the columns: ``(batch,)``."""
+        """Primal weight ``(batch,)``: the size of the points over that of the cost ``(batch, variables)``."""
         own = in_order(cost.double() * self.column.double() * cost.double()) * self.norm.double()
         weight = (self.size / own).sqrt().to(self.row)
         return torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
 
     @property
     def parts(self) -> int:
-        """Sums of every variable that add up to A^T y."""
+        """Partial sums of every variable that add up to A^T y."""
         return 1 if self.layout is None else self.layout.parts
 
     @property
@@ -195,20 +202,23 @@ class Program:
         return _work(self.entries, self.row, self.share)
 
     def loops(self) -> ModuleType | None:
-        """The compiled loops, where they serve and pay."""
+        """The compiled loops, where there are some and they pay."""
         return None if self.layout is None else earned(MODULE, self.row.dtype)
 
     def batch_loops(self, batch: int) -> tuple[ModuleType, int] | None:
-        """The loops for batches of small instances with places in common, and the instances that they take at once."""
-        numbers = self.entries.shape[1] * (len(self.entries) > 1) + 10 * self.row.shape[1] + 9 * self.column.shape[1]
+        """The loops for batches of small instances with places in common, and how many these take at once."""
+        own_entries = self.entries.shape[1] * (len(self.entries) > 1)
+        numbers = own_entries + 10 * self.row.shape[1] + 9 * self.column.shape[1]
         width = min(WIDEST, CACHED // max(1, numbers))
-        if self.layout is None or self.layout.targets is None or self.parts > 1 or min(width, batch) < CHUNK:
+        if self.layout is None or self.layout.targets is None:
+            return None
+        if self.parts > 1 or min(width, batch) < CHUNK:
             return None
         found = earned(BATCH_MODULE, self.row.dtype)
         return None if found is None else (found, width)
 
     def spend(self, seconds: float) -> None:
-        """Note how long tensor operations took where loops would have served."""
+        """Note how many seconds tensor operations took where loops would have served."""
         if self.layout is not None:
             spend(MODULE, self.row.dtype, seconds)
             spend(BATCH_MODULE, self.row.dtype, seconds)
@@ -217,19 +227,26 @@ class Program:
         """A x: ``(batch, variables) -> (batch, rows)``."""
         return self._times(problem, self.entries, self.coupling, x)
 
-    def _times(self, problem: Decomposition, entries: Tensor, coupling: CouplingRows | None, x: Tensor) -> Tensor:
+    def _times(
+        self,
+        problem: Decomposition,
+        entries: Tensor,
+        coupling: CouplingRows | None,
+        x: Tensor,
+    ) -> Tensor:
         """Rows with these entries times points ``(batch, variables)``: ``(batch, rows)``."""
         if (layout := self.layout) is not None and (loops := self.loops()) is not None:
             out = torch.zeros_like(self.row)
             units = len(x) * len(layout.tiles)
-            loops.activity(units, layout.groups, layout.tiles, layout.sparse, problem.coupling.places, entries, x, out)
+            places = problem.coupling.places
+            loops.activity(units, layout.groups, layout.tiles, layout.sparse, places, entries, x, out)
             return out
-        copies = problem.coupling.spread(x)
-        parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, _views(entries, self.matrices), strict=True)]
+        copies, matrices = problem.coupling.spread(x), _views(entries, self.matrices)
+        parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, matrices, strict=True)]
         return torch.cat(parts if coupling is None else [*parts, coupling.activity(x)], 1)
 
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
-        """What every block adds to A^T y: ``(batch, rows) -> (batch, copies)``."""
+        """A^T y by copies, before these are summed by variable: ``(batch, rows) -> (batch, copies)``."""
         copies = y.new_empty(len(y), problem.copies)
         if (layout := self.layout) is not None and (loops := self.loops()) is not None:
             copies.zero_()
@@ -243,12 +260,13 @@ class Program:
         return copies
 
     def _by_groups(self, problem: Decomposition, y: Tensor) -> list[tuple[Group, Tensor]]:
-        """All groups with their numbers of the rows that are kept, without those of rows beside the blocks."""
+        """All groups with the part of ``y`` for their kept rows; rows beside the blocks are left out."""
         counts = list(map(len, self.kept))
-        return by_groups(problem, y[:, : sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True))], counts)
+        end = sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True))
+        return by_groups(problem, y[:, :end], counts)
 
     def sums(self, problem: Decomposition, y: Tensor) -> Tensor:
-        """A^T y as all parts add to it: ``(batch, rows) -> (batch, parts, variables)``."""
+        """Partial sums of A^T y: ``(batch, rows) -> (batch, parts, variables)``."""
         copies = self.pull(problem, y)
         if self.layout is None:
             return problem.collect(copies)[:, None]
@@ -267,7 +285,20 @@ class Program:
         return out
 
     def product(self, problem: Decomposition, a: Tensor, b: Tensor) -> Tensor:
-        """Inner product of numbers of all rows ``(batch, rows)``, as loops add: ``(batch,)`` float64."""
+        """Inner product in the order in which loops add.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem of this program.
+        a, b : Tensor
+            ``(batch, rows)``.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)`` float64.
+        """
         both = a * b
         terms = [_tiled(added(own)) for _, own in self._by_groups(problem, both) if own.shape[1]]
         if self.coupling is not None:
@@ -275,9 +306,10 @@ class Program:
         return in_order(torch.cat([a.new_zeros(len(a), 0).double(), *terms], 1))
 
     def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """What violations of the rows at points ``(batch, variables)`` are relative to: ``(batch, rows)``."""
+        """Scales of the rows at points ``(batch, variables)``, for relative violations: ``(batch, rows)``."""
         terms, reach = (self._magnitudes(problem, values) for values in (x.abs(), problem.sizes(x)))
-        sides = [torch.where(side.abs() > 0, torch.maximum(side.abs(), terms), reach) for side in (self.lower, self.upper)]
+        magnitudes = (side.abs() for side in (self.lower, self.upper))
+        sides = [torch.where(size > 0, torch.maximum(size, terms), reach) for size in magnitudes]
         # A row has one tolerance: the tighter one.
         return torch.minimum(*sides)
 
@@ -287,7 +319,7 @@ class Program:
         return self._times(problem, self.entries.abs(), coupling, values.contiguous())
 
     def violation(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """Largest violation of a row by points ``(batch, variables)``, relative to :meth:`sizes`: ``(batch,)``."""
+        """Largest relative violation ``(batch,)`` of a row at points ``(batch, variables)``."""
         reached, size = self.activity(problem, x), self.sizes(problem, x)
         excess = torch.maximum(self.lower - reached, reached - self.upper)
         return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
@@ -314,18 +346,22 @@ class Program:
         )
 
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
-        """Duals of the rows that are kept to those of all that types state, zero for the others: ``(batch, rows)`` both."""
+        """Duals ``(batch, rows)`` of all stated rows from those of the kept ones, zero for the others."""
         parts = []
         y = y * self.unit
         for (group, own), kept in zip(self._by_groups(problem, y), self.kept, strict=True):
             count = stated_rows(group)
-            full = y.new_zeros(len(y), max([count, *(kept + 1).tolist()]), group.blocks).index_copy_(1, kept, own)
+            full = y.new_zeros(len(y), max([count, *(kept + 1).tolist()]), group.blocks)
+            full.index_copy_(1, kept, own)
             parts.append(full[:, :count].flatten(1))
         beside = 0 if self.coupling is None else self.coupling.count
         return torch.cat([*parts, y[:, y.shape[1] - beside :]], 1)
 
     def part(self, problem: Decomposition, whole: Tensor) -> Tensor:
-        """The other way round; what a side that there is not would have to pay for becomes zero, as do duals of bounds."""
+        """Duals ``(batch, rows)`` of the kept rows from those of all stated rows.
+
+        Duals that would be paid by an infinite side become zero.
+        """
         parts = []
         beside = 0 if self.coupling is None else self.coupling.count
         first = whole.shape[1] - beside
@@ -337,26 +373,28 @@ class Program:
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
 
     def proved(self, problem: Decomposition, y: Tensor) -> Tensor:
-        """The sum of y times the sides at which each row is least, ``(batch, rows) -> (batch,)``."""
+        """The rows' part of the dual value at duals y: ``(batch, rows) -> (batch,)``."""
         side = torch.where(y > 0, self.lower, self.upper)
         return self.product(problem, y, torch.where(torch.isfinite(side), side, 0.0))
 
     def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
-        """What every copy gets of the reduced costs that multipliers ``(batch, copies)`` leave: ``(batch, copies)``."""
+        """Reduced costs that multipliers ``(batch, copies)`` leave, divided among copies, in that shape."""
         reduced = problem.spread(problem.cost - problem.collect(duals))
         if self.box.holds_lower is None or self.box.holds_upper is None:
             return self.share * reduced
-        low, high = (torch.where(holds < 0, self.share, holds) for holds in (self.box.holds_lower, self.box.holds_upper))
+        holders = self.box.holds_lower, self.box.holds_upper
+        low, high = (torch.where(holds < 0, self.share, holds) for holds in holders)
         return torch.where(reduced > 0, low, high) * reduced
 
     def _norm(self, problem: Decomposition, used: Tensor, met: Tensor, deadline: Deadline) -> Tensor:
-        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows used ``(batch, rows)``, by Lanczos steps: ``(batch,)``.
+        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows ``used``, by Lanczos steps: ``(batch,)``.
 
         ``met`` ``(batch, variables)`` are those with entries.
         """
         root, across = self.column.sqrt(), self.row * used
         # Any start will do that is the same for an instance in every batch.
-        v = (torch.arange(1, self.column.shape[1] + 1, device=root.device) * 0.618034).frac().add(0.5).to(root) * met
+        number = torch.arange(1, self.column.shape[1] + 1, device=root.device)
+        v = (number * 0.618034).frac().add(0.5).to(root) * met
         before, off = torch.zeros_like(v), torch.zeros_like(v[:, 0])
         table = torch.zeros(len(v), LANCZOS, LANCZOS, dtype=torch.float64, device=v.device)
         v = v / in_order(v * v).sqrt()[:, None]
@@ -386,9 +424,25 @@ def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:
 
 
 def by_groups(problem: Decomposition, y: Tensor, rows: list[int]) -> list[tuple[Group, Tensor]]:
-    """All groups with their numbers ``(batch, rows, blocks)``, views of ``(batch, all rows)``; ``rows`` of a block, one a group."""
+    """Views of numbers of all rows, group by group.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem with the groups.
+    y : Tensor
+        ``(batch, rows of all groups)``.
+    rows : list of int
+        Rows of one block, for each group.
+
+    Returns
+    -------
+    list of (Group, Tensor)
+        Every group with ``(batch, rows, blocks)``.
+    """
     parts = torch.split(y, [n * g.blocks for n, g in zip(rows, problem.groups, strict=True)], 1)
-    return [(g, part.view(len(y), n, g.blocks)) for g, n, part in zip(problem.groups, rows, parts, strict=True)]
+    each = zip(problem.groups, rows, parts, strict=True)
+    return [(g, part.view(len(y), n, g.blocks)) for g, n, part in each]
 
 
 def stated_rows(group: Group) -> int:
@@ -398,7 +452,22 @@ def stated_rows(group: Group) -> int:
 
 
 def times(group: Group, matrix: Tensor, copies: Tensor) -> Tensor:
-    """Every block's matrix times its copies: ``(batch, rows, blocks)``."""
+    """Every block's matrix times its copies.
+
+    Parameters
+    ----------
+    group : Group
+        The blocks.
+    matrix : Tensor
+        ``(batch or 1, rows, dim, blocks or 1)``.
+    copies : Tensor
+        ``(batch, copies)`` of all groups.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, rows, blocks)``.
+    """
     return _combined(matrix.transpose(1, 2), group.rows(copies))
 
 
@@ -408,11 +477,12 @@ def transposed(matrix: Tensor, y: Tensor) -> Tensor:
 
 
 def _reached(entries: Tensor, sides: Tensor) -> Tensor:
-    """What rows ask of each variable, the most of all rows: ``(batch, dim, blocks)``.
+    """Magnitudes that rows require of each variable, the largest of all rows: ``(batch, dim, blocks)``.
 
-    The variable with the largest entry of a row meets its side alone; others are asked in proportion to their entries, so that small
-    ones do not count.  ``entries`` ``(batch or 1, rows, dim, blocks or 1)`` are magnitudes, 1 at most, as are the sides
-    ``(batch, rows, blocks)``.  Bounds of variables may be far beyond that.
+    The variable with the largest entry of a row meets its side alone; others take part in proportion to their
+    entries, so that small ones do not count.  ``entries`` ``(batch or 1, rows, dim, blocks or 1)`` are
+    magnitudes, 1 at most, as are the sides ``(batch, rows, blocks)``.  Bounds of variables may be far beyond
+    that.
     """
     most = sides.new_zeros(len(sides), entries.shape[2], sides.shape[2])
     for own, side in zip(entries.unbind(1), sides[:, :, None].unbind(1), strict=True):
@@ -421,14 +491,14 @@ def _reached(entries: Tensor, sides: Tensor) -> Tensor:
 
 
 def _finite(lower: Tensor, upper: Tensor) -> Tensor:
-    """The larger magnitude of two sides, of those that there are."""
+    """The larger magnitude of two sides, infinite ones left out."""
     return torch.maximum(*(torch.where(torch.isfinite(side), side.abs(), 0.0) for side in (lower, upper)))
 
 
 def _combined(columns: Tensor, factors: Tensor) -> Tensor:
-    """Sum of columns ``(n, k, rows, blocks or 1)`` times factors ``(batch, k, blocks)``, from first to last as loops add.
+    """Sum of columns ``(n, k, rows, blocks or 1)`` times factors ``(batch, k, blocks)``.
 
-    On a GPU, where there are no loops, in whatever order is quickest.
+    From first to last as loops add; on a GPU, where there are no loops, in whatever order is quickest.
     """
     if factors.device.type != "cpu":
         if columns.shape[::3] == (1, 1):
@@ -437,7 +507,8 @@ def _combined(columns: Tensor, factors: Tensor) -> Tensor:
     out = factors.new_zeros(max(len(columns), len(factors)), columns.shape[2], factors.shape[2])
     if columns.shape[1] > LONG and out[0].numel() <= FEW:
         terms = columns * factors[:, :, None]
-        return out[:, None].scatter_add_(1, terms.new_zeros((), dtype=torch.long).expand_as(terms), terms)[:, 0]
+        index = terms.new_zeros((), dtype=torch.long).expand_as(terms)
+        return out[:, None].scatter_add_(1, index, terms)[:, 0]
     for column, factor in zip(columns.unbind(1), factors[:, :, None].unbind(1), strict=True):
         out += column * factor
     return out
@@ -459,13 +530,13 @@ def summed(terms: Tensor) -> Tensor:
 
 
 def _tiled(terms: Tensor) -> Tensor:
-    """Sums over tiles, halves upon halves: ``(batch, n) -> (batch, tiles)`` float64; on a GPU there is one tile."""
+    """Pairwise sums over tiles: ``(batch, n) -> (batch, tiles)`` float64; on a GPU there is one tile."""
     if terms.device.type != "cpu":
         return terms.double().sum(1, keepdim=True)
-    lanes = torch.nn.functional.pad(terms, (0, -terms.shape[1] % TILE)).view(len(terms), -1, TILE)
-    while (half := lanes.shape[2] // 2) > 0:
-        lanes = lanes[:, :, :half] + lanes[:, :, half:]
-    return lanes[:, :, 0].double()
+    tiles = torch.nn.functional.pad(terms, (0, -terms.shape[1] % TILE)).view(len(terms), -1, TILE)
+    while (half := tiles.shape[2] // 2) > 0:
+        tiles = tiles[:, :, :half] + tiles[:, :, half:]
+    return tiles[:, :, 0].double()
 
 
 def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
@@ -476,4 +547,5 @@ def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[
 
 
 def _work(entries: Tensor, row: Tensor, share: Tensor) -> int:
+    """Numbers that a pass over an instance reads, about."""
     return 2 * entries.shape[1] + 8 * row.shape[1] + 4 * share.shape[1]

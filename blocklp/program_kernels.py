@@ -1,8 +1,9 @@
 """Loops over the rows of all blocks (:class:`blocklp.program.Program`), compiled for the CPU.
 
-Blocks are taken by tiles, all rows of a tile at once: what the rows need is gathered once, and a matrix that was read for a product
-is in the cache for the next one.  Sums are added tile by tile, so that they do not depend on the number of threads.  They do what
-the tensor operations do, in the same order, so that both give the same bits.
+Blocks are taken by tiles, all rows of a tile at once: what the rows need is gathered once, and a matrix that
+was read for a product is in the cache for the next one.  Sums are added tile by tile, so that they do not
+depend on the number of threads.  They do what the tensor operations do, in the same order, so that both give
+the same bits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _AS_IT_GOES, _STORED, _RESTARTED = 0, 1, 2
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _gather(group: Any, first: int, count: int, place: Any, values: Any, near: Any) -> None:
-    """Values of the variables of a tile of blocks: ``near`` (dim, TILE), unless these are more than it has room for."""
+    """Gather values of a tile's variables into ``near`` (dim, TILE), if it has room for them."""
     start, dim, blocks = group[0], group[1], group[2]
     for i in range(dim if dim <= len(near) else 0):
         at = start + i * blocks + first
@@ -58,7 +59,16 @@ def _sparse(group: Any, entries: Any, first: int, count: int, sparse: Any, value
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _row(
-    group: Any, entries: Any, r: int, first: int, count: int, sparse: Any, place: Any, values: Any, near: Any, reached: Any
+    group: Any,
+    entries: Any,
+    r: int,
+    first: int,
+    count: int,
+    sparse: Any,
+    place: Any,
+    values: Any,
+    near: Any,
+    reached: Any,
 ) -> None:
     """Row r of a tile of blocks times the values of its variables, which ``near`` holds if there is room."""
     start, dim, blocks, own = group[0], group[1], group[2], group[6]
@@ -104,7 +114,17 @@ def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, co
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _push(group: Any, entries: Any, first: int, count: int, y: Any, sparse: Any, place: Any, copy: Any, sums: Any) -> None:
+def _add_adjoint(
+    group: Any,
+    entries: Any,
+    first: int,
+    count: int,
+    y: Any,
+    sparse: Any,
+    place: Any,
+    copy: Any,
+    sums: Any,
+) -> None:
     """Transposed rows of a tile of blocks times y, added to the sums of the variables."""
     start, dim, blocks = group[0], group[1], group[2]
     if group[6] == BESIDE:
@@ -133,8 +153,34 @@ def _total(sums: Any, first: int, count: int, total: Any) -> None:
 
 
 @kernel(GRAIN, fastmath=EXACT)
-def activity(begin: int, stop: int, groups: Any, tiles: Any, sparse: Any, places: Any, entries: Any, x: Any, out: Any) -> None:
-    """Rows times x, a tile a unit: ``(batch, variables) -> (batch, rows)``."""
+def activity(
+    begin: int,
+    stop: int,
+    groups: Any,
+    tiles: Any,
+    sparse: Any,
+    places: Any,
+    entries: Any,
+    x: Any,
+    out: Any,
+) -> None:
+    """Rows times x, a tile a unit.
+
+    Parameters
+    ----------
+    begin, stop : int
+        The first unit, and one past the last.
+    groups, tiles, sparse : ndarray, ndarray, tuple of ndarray
+        As in :class:`blocklp.row_layout.Layout`.
+    places : ndarray
+        ``(batch or 1, copies)`` int64: the variable of each copy.
+    entries : ndarray
+        ``(batch or 1, entries)``: the entries of all matrices.
+    x : ndarray
+        ``(batch, variables)``.
+    out : ndarray
+        ``(batch, rows)``: written.
+    """
     near = np.empty((min(groups[:, 1].max(), NEAR), TILE), x.dtype)
     for unit in range(begin, stop):
         b, tile = unit // len(tiles), tiles[unit % len(tiles)]
@@ -148,7 +194,21 @@ def activity(begin: int, stop: int, groups: Any, tiles: Any, sparse: Any, places
 
 @kernel(GRAIN, fastmath=EXACT)
 def pull(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any, out: Any) -> None:
-    """What every block adds to the transposed product, a tile a unit: ``(batch, rows) -> (batch, copies)``."""
+    """Transposed rows times y by copies, before these are summed by variable, a tile a unit.
+
+    Parameters
+    ----------
+    begin, stop : int
+        The first unit, and one past the last.
+    groups, tiles : ndarray
+        As in :class:`blocklp.row_layout.Layout`.
+    entries : ndarray
+        ``(batch or 1, entries)``: the entries of all matrices.
+    y : ndarray
+        ``(batch, rows)``.
+    out : ndarray
+        ``(batch, copies)``: written.
+    """
     for unit in range(begin, stop):
         b, tile = unit // len(tiles), tiles[unit % len(tiles)]
         group, first, count = groups[tile[0]], tile[1], tile[2]
@@ -158,8 +218,18 @@ def pull(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any, o
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _variables(first: int, count: int, eta: Any, back: Any, stored: bool, given: Any, own: Any, pulled: Any, room: Any) -> None:
-    """The step of some variables; where it is not stored, x is already reflected and drawn towards where its epoch began."""
+def _variables(
+    first: int,
+    count: int,
+    eta: Any,
+    back: Any,
+    stored: bool,
+    given: Any,
+    own: Any,
+    pulled: Any,
+    room: Any,
+) -> None:
+    """The step of some variables; unless it is stored, x takes its reflected Halpern step at once."""
     cost, lower, upper, column = given
     x, x0, near = own
     total = room[0]
@@ -176,7 +246,7 @@ def _variables(first: int, count: int, eta: Any, back: Any, stored: bool, given:
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _advance(now: Any, origin: Any, bar: Any, back: Any) -> None:
-    """Reflect numbers at ``bar``, average them with those where their epoch began."""
+    """Reflected Halpern step: reflect numbers at ``bar``, average them with those where their epoch began."""
     for q in range(len(now)):
         ahead = bar[q] + bar[q] - now[q]
         now[q] = ahead + back * (origin[q] - ahead)
@@ -200,7 +270,7 @@ def _blocks(
     near: Any,
     room: Any,
 ) -> None:
-    """The step of the rows of a tile of blocks, and what they add to the sums of variables, unless it is stored."""
+    """The step of a tile's rows; unless it is stored, add their adjoint product to ``pulled``."""
     lower, upper, sigma, length = given
     y, y0, y_bar, a, a0, a_bar = own
     reached, w, inverse = room[0], room[1], near.dtype.type(1) / eta
@@ -212,9 +282,9 @@ def _blocks(
         dual, active, weight = y[at:end], a[at:end], length[at:end]
         for q in range(count):
             w[q] = eta * weight[q] * dual[q] - (reached[q] + reached[q] - active[q])
-        low, high, rate = lower[at:end], upper[at:end], sigma[at:end]
+        low, high, diagonal = lower[at:end], upper[at:end], sigma[at:end]
         for q in range(count):
-            w[q] = rate[q] * inverse * (w[q] - min(max(w[q], -high[q]), -low[q]))
+            w[q] = diagonal[q] * inverse * (w[q] - min(max(w[q], -high[q]), -low[q]))
         if stored:
             y_bar[at:end] = w[:count]
             a_bar[at:end] = reached[:count]
@@ -222,12 +292,12 @@ def _blocks(
             _advance(dual, y0[at:end], w[:count], back)
             _advance(active, a0[at:end], reached[:count], back)
     if not stored:
-        _push(group, entries, first, count, y, sparse, place, reached, pulled)
+        _add_adjoint(group, entries, first, count, y, sparse, place, reached, pulled)
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any, out: Any) -> None:
-    """How far some variables step, and how far they are from where the epoch began: squares over the diagonal of T."""
+    """Squared lengths over T of the step of some variables, and of the way from where the epoch began."""
     x, x0, near = own
     room[:2] = 0
     here, away = room[0], room[1]
@@ -240,14 +310,15 @@ def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any,
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _step_of_rows(group: Any, first: int, count: int, own: Any, length: Any, room: Any, out: Any) -> None:
-    """The same of the rows of some blocks, over the diagonal of Sigma, and the product of the steps of y and of the activity."""
+    """Squared lengths over Sigma of a tile's dual steps and ways, and the product with activity steps."""
     y, y0, y_bar, a, _, a_bar = own
     room[:3] = 0
     here, away, across = room[0], room[1], room[2]
     for r in range(group[3]):
         at = group[4] + r * group[2] + first
         end = at + count
-        dual, origin, bar, active, reached, weight = y[at:end], y0[at:end], y_bar[at:end], a[at:end], a_bar[at:end], length[at:end]
+        dual, origin, bar = y[at:end], y0[at:end], y_bar[at:end]
+        active, reached, weight = a[at:end], a_bar[at:end], length[at:end]
         for q in range(count):
             here[q] += (bar[q] - dual[q]) ** 2 * weight[q]
         for q in range(count):
@@ -258,8 +329,42 @@ def _step_of_rows(group: Any, first: int, count: int, own: Any, length: Any, roo
 
 
 @compile(nogil=True, error_model="numpy")
-def decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: Any, many: int, sums: Any, verdict: Any) -> None:
-    """Whether an epoch ends after so many passes, and the weight of the next one; ``sums`` are of ``many`` tiles, then variables."""
+def decide(
+    b: int,
+    passed: int,
+    look: bool,
+    stored: bool,
+    rules: Any,
+    scalars: Any,
+    many: int,
+    sums: Any,
+    verdict: Any,
+) -> None:
+    """Decide whether the epoch of an instance ends, and the primal weight of the next one.
+
+    Parameters
+    ----------
+    b : int
+        The instance.
+    passed : int
+        Passes made.
+    look : bool
+        Whether the residual was measured in this pass.
+    stored : bool
+        Whether the step was stored and is yet to be taken.
+    rules : tuple
+        Sufficient and necessary decrease, longest epoch over all passes, passes between two looks, and the
+        largest factor between a weight and the first.
+    scalars : tuple of ndarray
+        ``(batch,)`` each: weight, passes of the epoch, squared residual, that of its first pass, first
+        weight.
+    many : int
+        Tiles of rows.
+    sums : ndarray
+        ``(tiles of rows, then of variables, 3)``: squared steps, squared ways from the origin, and products.
+    verdict : ndarray
+        ``(batch,)``: written.
+    """
     eta, age, residual, first, weight = scalars
     verdict[b] = _STORED if stored else _AS_IT_GOES
     old = age[b]
@@ -290,7 +395,7 @@ def decide(b: int, passed: int, look: bool, stored: bool, rules: Any, scalars: A
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None:
-    """What was stored becomes the next numbers, and those where the next epoch begins, if one does."""
+    """Take a stored step: a restart sets the numbers and their origin to it, else a Halpern step follows."""
     if restarted:
         now[:] = bar
         origin[:] = bar
@@ -315,11 +420,11 @@ def _stage(
     scalars: Any,
     verdict: Any,
     sums: Any,
-    near: Any,
-    room: Any,
+    scratch: Any,
 ) -> None:
     """A part of a stage of a pass over one instance."""
     groups, tiles, sparse, place, entries = tables
+    near, room = scratch
     x, y = own[:3], own[3:]
     eta, age, passed, kind = scalars[0][b], scalars[1][b], before + stage // STAGES + 1, stage % STAGES
     one = near.dtype.type(1)
@@ -336,7 +441,24 @@ def _stage(
         pulled[part] = 0
         for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
             group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
-            _blocks(group, first, count, eta, back, stored, sparse, place, entries, rows, x[2], y, pulled[part], near, room)
+            out, point = pulled[part], x[2]
+            _blocks(
+                group,
+                first,
+                count,
+                eta,
+                back,
+                stored,
+                sparse,
+                place,
+                entries,
+                rows,
+                point,
+                y,
+                out,
+                near,
+                room,
+            )
     elif kind == 2 and look:
         for t in range(len(tiles) * part // parts, len(tiles) * (part + 1) // parts):
             _step_of_rows(groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2], y, rows[3], room, sums[t])
@@ -356,12 +478,12 @@ def _stage(
                 at = group[4] + r * group[2] + first
                 _settle(y[0][at : at + count], y[1][at : at + count], y[2][at : at + count], restarted, back)
                 _settle(y[3][at : at + count], y[4][at : at + count], y[5][at : at + count], restarted, back)
-            _push(group, entries, first, count, y[0], sparse, place, room[0], pulled[part])
+            _add_adjoint(group, entries, first, count, y[0], sparse, place, room[0], pulled[part])
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _share(part: int, parts: int, count: int) -> int:
-    """Where the tiles of a part of so many numbers begin."""
+    """The first number of a part, where ``count`` numbers are divided by whole tiles."""
     return min((count + TILE - 1) // TILE * part // parts * TILE, count)
 
 
@@ -385,22 +507,49 @@ def passes(
     verdict: Any,
     sums: Any,
 ) -> None:
-    """So many passes of :class:`blocklp.methods.pdhg.Pdhg` after those before; all that changes is written over.
+    """Passes of :class:`blocklp.methods.pdhg.Pdhg`; all that changes is written over.
 
     A unit is an instance or, of a single one, one of its parts: whoever is free takes a part of a stage.
-    ``variables`` are cost, lower and upper bounds and the diagonal of T; ``rows`` lower and upper sides, the diagonal of Sigma and
-    its inverse; ``own`` x, that of the origin and that of the step, the same of y, and of the activity of the rows; ``scalars`` the
-    weight, passes of the epoch, squared residual, that at the origin, and the first weight.
+
+    Parameters
+    ----------
+    begin, stop : int
+        The first unit, and one past the last.
+    turns : ndarray
+        State of the phase barrier.
+    parts : int
+        Parts of an instance, with partial sums of their own.
+    many, before : int
+        Passes to make, and passes made before.
+    rules, scalars, sums, verdict
+        As in :func:`decide`, ``sums`` with the instance first.
+    layout : tuple
+        Groups, tiles and sparse rows of :class:`blocklp.row_layout.Layout`.
+    places, entries : ndarray
+        As in :func:`activity`.
+    variables : tuple of ndarray
+        ``(batch, variables)`` each: cost, lower and upper bounds, the diagonal of T.
+    rows : tuple of ndarray
+        ``(batch, rows)`` each: lower and upper sides, the diagonal of Sigma and its inverse.
+    own : tuple of ndarray
+        x, its origin and its step, ``(batch, variables)``; then those of y and of the activity,
+        ``(batch, rows)``.
+    pulled : ndarray
+        ``(batch, parts, variables)``: partial sums of A^T y.
     """
     groups, tiles, sparse = layout
-    near, room = np.empty((min(groups[:, 1].max(), NEAR), TILE), entries.dtype), np.empty((3, TILE), entries.dtype)
+    near = np.empty((min(groups[:, 1].max(), NEAR), TILE), entries.dtype)
+    room = np.empty((3, TILE), entries.dtype)
     shared = parts > 1 and len(pulled) == 1
     for unit in range(begin, stop):
         b = 0 if shared else unit
         tables = groups, tiles, sparse, places[b % len(places)], entries[b % len(entries)]
-        given = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])], variables[3][b]
+        lower, upper = variables[1][b % len(variables[1])], variables[2][b % len(variables[2])]
+        given = variables[0][b], lower, upper, variables[3][b]
         sides = rows[0][b], rows[1][b], rows[2][b], rows[3][b]
-        mine = own[0][b], own[1][b], own[2][b], own[3][b], own[4][b], own[5][b], own[6][b], own[7][b], own[8][b]
+        x = own[0][b], own[1][b], own[2][b]
+        y = own[3][b], own[4][b], own[5][b]
+        mine = x + y + (own[6][b], own[7][b], own[8][b])
         stage, part = claim(turns, many * STAGES, parts) if shared else (0, 0)
         while stage < many * STAGES:
             _stage(
@@ -419,8 +568,7 @@ def passes(
                 scalars,
                 verdict,
                 sums[b],
-                near,
-                room,
+                (near, room),
             )
             if shared:
                 done(turns)
@@ -430,7 +578,7 @@ def passes(
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _towards(
+def _dual_step(
     group: Any,
     first: int,
     count: int,
@@ -444,7 +592,7 @@ def _towards(
     near: Any,
     room: Any,
 ) -> tuple[bool, Any]:
-    """A gradient step of the rows of a tile of blocks: whether some row is violated, and whether momentum leads back."""
+    """A dual gradient step of a tile's rows: whether a row is violated, and how far momentum leads back."""
     lower, upper, sigma, length = sides
     y, ahead, new = own
     room[:] = 0
@@ -457,11 +605,12 @@ def _towards(
         low, high, allowed = lower[at:end], upper[at:end], slack[at:end]
         for q in range(count):
             off[q] = max(off[q], max(low[q] - reached[q], reached[q] - high[q]) - allowed[q])
-        further, weight, rate, dual, step = ahead[at:end], length[at:end], sigma[at:end], y[at:end], new[at:end]
+        further, dual, step = ahead[at:end], y[at:end], new[at:end]
+        weight, diagonal = length[at:end], sigma[at:end]
         for q in range(count):
             w[q] = further[q] * weight[q] - reached[q]
         for q in range(count):
-            w[q] = rate[q] * (w[q] - min(max(w[q], -high[q]), -low[q]))
+            w[q] = diagonal[q] * (w[q] - min(max(w[q], -high[q]), -low[q]))
         for q in range(count):
             back[q] += (further[q] - w[q]) * weight[q] * (w[q] - dual[q])
         step[:] = w[:count]
@@ -487,16 +636,35 @@ def project(
     found: Any,
     passes: Any,
 ) -> None:
-    """:func:`blocklp.nearest.nearest`, an instance a unit.
+    """Project points onto the feasible set (:func:`blocklp.nearest.nearest`), an instance a unit.
 
-    ``variables`` are the points, lower and upper bounds and the diagonal of T, ``own`` the duals, those ahead, and room for new ones;
-    all are zero at first, and so are the sums.
+    Parameters
+    ----------
+    begin, stop : int
+        The first instance, and one past the last.
+    most : int
+        Most passes.
+    layout, places, entries
+        As in :func:`passes`.
+    variables : tuple of ndarray
+        ``(batch, variables)`` each: the points, lower and upper bounds, the diagonal of T.
+    rows : tuple of ndarray
+        As in :func:`passes`.
+    slack : ndarray
+        ``(batch, rows)``: admissible violations.
+    own : tuple of ndarray
+        ``(batch, rows)`` each, zero at first: duals, duals after the momentum step, and room for new ones.
+    pulled : ndarray
+        ``(batch, parts, variables)``, zero at first: partial sums of A^T y.
+    found, passes : ndarray
+        ``(batch, variables)`` and ``(batch,)``: written.
     """
     groups, tiles, sparse = layout
     parts, near = pulled.shape[1], np.empty((min(groups[:, 1].max(), NEAR), TILE), entries.dtype)
     room = np.empty((4, TILE), entries.dtype)
     for b in range(begin, stop):
-        x, lower, upper = variables[0][b], variables[1][b % len(variables[1])], variables[2][b % len(variables[2])]
+        x = variables[0][b]
+        lower, upper = variables[1][b % len(variables[1])], variables[2][b % len(variables[2])]
         column, place, own_entries = variables[3][b], places[b % len(places)], entries[b % len(entries)]
         sides, mine = (rows[0][b], rows[1][b], rows[2][b], rows[3][b]), (own[0][b], own[1][b], own[2][b])
         y, ahead, new = mine
@@ -513,7 +681,20 @@ def project(
             off, back = False, 0.0
             for t in range(len(tiles)):
                 group, first, count = groups[tiles[t, 0]], tiles[t, 1], tiles[t, 2]
-                bad, part = _towards(group, first, count, slack[b], sparse, place, own_entries, sides, point, mine, near, room)
+                bad, part = _dual_step(
+                    group,
+                    first,
+                    count,
+                    slack[b],
+                    sparse,
+                    place,
+                    own_entries,
+                    sides,
+                    point,
+                    mine,
+                    near,
+                    room,
+                )
                 off, back = off or bad, back + part
             if not off:
                 break
@@ -528,4 +709,5 @@ def project(
                         for q in range(at, at + count):
                             ahead[q] = new[q] + momentum * (new[q] - y[q])
                         y[at : at + count] = new[at : at + count]
-                    _push(group, own_entries, first, count, ahead, sparse, place, room[0], pulled[b, part])
+                    sums = pulled[b, part]
+                    _add_adjoint(group, own_entries, first, count, ahead, sparse, place, room[0], sums)

@@ -1,4 +1,4 @@
-"""A live line about a running solve."""
+"""A progress line of a running solve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTERVAL = 0.1
 
 
 class LiveLine:
-    """One line on standard error that is drawn anew, inside its ``with`` statement, on terminals and in notebooks only.
+    """A line on standard error, drawn anew inside its ``with`` statement, on terminals and in notebooks.
 
     Parameters
     ----------
@@ -44,7 +44,12 @@ class LiveLine:
             self._drawn = -math.inf
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -62,10 +67,10 @@ class LiveLine:
 
 
 class Progress(LiveLine):
-    """Shows passes, seconds, bound, primal value and gap, and how many instances are finished, on standard error.
+    """Shows passes, seconds, bound, primal value, gap and the number of finished instances on standard error.
 
-    Of a batch it shows the instance with the largest gap.  It draws inside its ``with`` statement only, and nothing if
-    standard error is neither a terminal nor a notebook.
+    Of a batch it shows the instance with the largest gap.  It draws inside its ``with`` statement only, and
+    nothing if standard error is neither a terminal nor a notebook.
 
     Parameters
     ----------
@@ -91,7 +96,7 @@ class Progress(LiveLine):
 
 
 class SearchProgress(LiveLine):
-    """Shows nodes, bound and incumbent of a running search in the same way."""
+    """Shows nodes, bound, incumbent and gap of a running search on standard error, as :class:`Progress`."""
 
     def __call__(self, event: SearchEvent) -> None:
         """Draw the event, unless another was drawn a moment ago."""
@@ -103,13 +108,10 @@ def describe(event: Event) -> str:
     worst = int(torch.where(event.status == int(Status.RUNNING), event.gap, -1.0).argmax())
     numbers = torch.stack([event.bound[worst], event.primal[worst], event.gap[worst]])
     bound, primal, gap = numbers.tolist()
-    parts = [f"{event.passes} passes", f"{event.seconds:.1f} s", f"bound {bound:.9g}", f"primal {primal:.9g}", f"gap {gap:.1e}"]
+    parts = [f"{event.passes} passes", f"{event.seconds:.1f} s"]
     if len(event.status) > 1:
         finished = int((event.status != int(Status.RUNNING)).sum())
-        parts = [
-            *parts[:2],
-            f"{finished} of {len(event.status)} instances finished",
-            f"largest gap: instance {worst}",
-            *parts[2:],
-        ]
+        parts.append(f"{finished} of {len(event.status)} instances finished")
+        parts.append(f"largest gap: instance {worst}")
+    parts += [f"bound {bound:.9g}", f"primal {primal:.9g}", f"gap {gap:.1e}"]
     return " | ".join(parts)

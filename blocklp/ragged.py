@@ -1,4 +1,4 @@
-"""Blocks of one kind that differ in their number of variables: those of one length are a block group each, without padding."""
+"""Blocks of one kind that differ in their number of variables: one block group for each length, unpadded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from blocklp.options import numbers
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """What ``ragged`` of a block type returns, and :meth:`blocklp.Model.add` takes with a scope ``(entries,)``.
+    """Blocks of several lengths, as ``ragged`` of a block type returns them for :meth:`blocklp.Model.add`.
 
     Attributes
     ----------
     name : str
         Of the block type.
     parts : tuple
-        One for each length, the shortest first: the type of its blocks, their numbers ``(k,)``, and their positions in the scope,
-        ``(k, length)`` int64.
+        One for each length, the shortest first: the type of its blocks, their numbers ``(k,)``, and their
+        positions in the scope, ``(k, length)`` int64.
     entries : int
         Length of the scope.
 
@@ -36,7 +36,8 @@ class Ragged:
     >>> x = m.variable("x", 6, lower=0, upper=1)
     >>> m.add(Simplex.ragged([2, 1, 3]), x)
     (Simplex[1]: 1 x Simplex(size=1), Simplex[2]: 1 x Simplex(size=2), Simplex[3]: 1 x Simplex(size=3))
-    >>> m.add(Knapsack.ragged([1.0, 2.0, 3.0, 1.0], [3, 1], capacity=[2.0, 0.5]), x[[0, 2, 4, 1]], name="room")
+    >>> bins = Knapsack.ragged([1.0, 2.0, 3.0, 1.0], [3, 1], capacity=[2.0, 0.5])
+    >>> m.add(bins, x[[0, 2, 4, 1]], name="room")
     (room[1]: 1 x Knapsack(dim=1), room[3]: 1 x Knapsack(dim=3))
     """
 
@@ -46,7 +47,16 @@ class Ragged:
 
     @classmethod
     def of(cls, sizes: object, name: str, make: Callable[[Tensor, Tensor], BlockType]) -> Ragged:
-        """Blocks of given sizes ``(blocks,)``, one after the other; ``make`` builds the type of some from numbers and positions.
+        """Blocks one after the other in their scope.
+
+        Parameters
+        ----------
+        sizes : array_like
+            ``(blocks,)``: the number of variables of each block.
+        name : str
+            Of the block type.
+        make : callable
+            Makes the type of blocks of one length from their numbers ``(k,)`` and positions ``(k, length)``.
 
         Raises
         ------
@@ -57,11 +67,13 @@ class Ragged:
         """
         given = numbers(sizes, f"{name} sizes")
         if given.dim() != 1 or not len(given):
-            raise ShapeError(f"{name} sizes have shape {tuple(given.shape)}; give the number of variables of each block, (blocks,)")
+            need = "give the number of variables of each block, (blocks,)"
+            raise ShapeError(f"{name} sizes have shape {tuple(given.shape)}; {need}")
         wrong = ((given < 1) | (given != given.round())).nonzero()
         if len(wrong):
             b = int(wrong[0])
-            raise ModelError(f"{name}: the size of block {b} is {float(given[b]):g}; it must be a positive integer")
+            size = float(given[b])
+            raise ModelError(f"{name}: the size of block {b} is {size:g}; it must be a positive integer")
         lengths = given.numpy().astype(np.int64)
         order, starts = np.argsort(lengths, kind="stable"), np.cumsum(lengths) - lengths
         parts = []
@@ -78,7 +90,21 @@ def of_blocks(data: Tensor, blocks: Tensor) -> Tensor:
 
 
 def of_entries(value: object, entries: int, what: str) -> Callable[[Tensor], Tensor]:
-    """Data of a ragged scope, a number, ``(entries,)`` or ``(batch, entries)``: a function from positions to data of these blocks.
+    """Data of a ragged scope, by positions.
+
+    Parameters
+    ----------
+    value : array_like
+        A number, ``(entries,)`` or ``(batch, entries)``.
+    entries : int
+        Length of the scope.
+    what : str
+        Name of the data, for messages.
+
+    Returns
+    -------
+    callable
+        Positions ``(k, length)`` int64 to the data there.
 
     Raises
     ------
@@ -89,5 +115,6 @@ def of_entries(value: object, entries: int, what: str) -> Callable[[Tensor], Ten
     if data.dim() == 0:
         return lambda places: data
     if data.dim() > 2 or data.shape[-1] != entries:
-        raise ShapeError(f"{what} has shape {tuple(data.shape)}; give a number, ({entries},) or (batch, {entries})")
+        need = f"give a number, ({entries},) or (batch, {entries})"
+        raise ShapeError(f"{what} has shape {tuple(data.shape)}; {need}")
     return lambda places: data[..., places]

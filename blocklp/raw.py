@@ -1,7 +1,8 @@
 r"""The thesis's three functions, verbatim: ``min_oracle``, ``to_dual`` and ``to_primal`` (4.1.7.1).
 
-A problem needs no declared variables and no blocks if its author brings these functions and stores primal-like and
-dual-like variables as he pleases: in a tensor, or a tuple, list or dict of tensors, nested or not.
+A problem needs no declared variables and no blocks if its author brings these functions and stores
+primal-like and dual-like variables as he pleases: in a tensor, or a tuple, list or dict of tensors, nested or
+not.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class RawSolution:
     Attributes
     ----------
     bound, safe_bound, primal, gap : Tensor
-        ``(batch,)`` float64, as in :class:`blocklp.Solution`.  ``safe_bound`` is ``-inf``, no statement: the rounding error
-        of the caller's oracle is not known.
+        ``(batch,)`` float64, as in :class:`blocklp.Solution`.  ``safe_bound`` is ``-inf``, no statement: the
+        rounding error of the caller's oracle is not known.
     status : tuple of Status
         Why each instance ended.
     x : structure of c
@@ -89,33 +90,36 @@ def solve_raw(
 ) -> RawSolution:
     r"""Minimise :math:`\langle c, x \rangle` over the points all of whose copies lie in their blocks.
 
-    The functions get float64 tensors that hold every instance of the batch, whether it is still at work or not.  All blocks
-    of an instance share one step size, since only the caller knows the blocks: a :class:`blocklp.Model` converges faster.
+    The functions get float64 tensors that hold every instance of the batch, whether it is still at work or
+    not.  All blocks of an instance share one step size, since only the caller knows the blocks: a
+    :class:`blocklp.Model` converges faster.
 
     Parameters
     ----------
     c : structure
         Costs: a tensor ``(batch, ...)``, or a tuple, list or dict of such tensors.
     min_oracle : callable
-        Multipliers ``c_b`` to a minimiser of every block ``x_b``, or to ``(x_b, value)`` with the sum of the values,
-        ``(batch,)``.
+        Multipliers ``c_b`` to a minimiser of every block ``x_b``, or to ``(x_b, value)`` with the sum of the
+        values, ``(batch,)``.
     to_dual : callable
-        :math:`x_b = n \odot x`: a structure like ``c`` to copies, each entry divided by the number of its copies.
+        :math:`x_b = n \odot x`: a structure like ``c`` to copies, each entry divided by the number of its
+        copies.
     to_primal : callable
         :math:`x = \sum_b x_b`: the sum of the copies of every entry.
     lower, upper : structure or number
-        Finite bounds of ``x``: like ``c``, or numbers or tensors in the place of whole parts of it, which broadcast.
+        Finite bounds of ``x``: like ``c``, or numbers or tensors in the place of whole parts of it, which
+        broadcast.
     method, tol, cutoff, passes, time_limit, callback, verbose, check_every, feasibility_tol, patience
         As in :meth:`blocklp.Solver.solve`.
 
     Raises
     ------
     OracleError
-        If ``to_dual`` and ``to_primal`` are not such a pair, or ``min_oracle`` does not return a point like its argument, or
-        its value is not that of the point.
+        If ``to_dual`` and ``to_primal`` are not such a pair, or ``min_oracle`` does not return a point like
+        its argument, or its value is not that of the point.
     ShapeError, NonFiniteError, ModelError
-        If the tensors of ``c`` differ in batch or have none, bounds do not fit, or a number is not finite, or bounds cross, or
-        something requires gradients.
+        If the tensors of ``c`` differ in batch or have none, bounds do not fit, or a number is not finite, or
+        bounds cross, or something requires gradients.
     OptionError
         If an option is of another type, out of range or unknown, or a function is none.
     """
@@ -134,8 +138,9 @@ def solve_raw(
         feasibility_tol=feasibility_tol,
         patience=patience,
     )
-    with listening(callback, verbose, problem.batch) as told:
-        results = run(Plan.of(problem), as_method(method, problem), torch.float64, limits, None, None, callback=told)
+    ascent = as_method(method, problem)
+    with listening(callback, verbose, problem.batch) as callback:
+        results = run(Plan.of(problem), ascent, torch.float64, limits, None, None, callback=callback)
     found = RawSolution(
         bound=results.bound,
         safe_bound=results.safe_bound,
@@ -175,18 +180,22 @@ class _Functions:
         parts = list(leaves(c, "c", ShapeError))
         batches = {p.shape[0] if p.dim() else 0 for p in parts}
         if len(batches) != 1 or 0 in batches:
-            raise ShapeError(f"every tensor of c needs the same leading batch, got shapes {[tuple(p.shape) for p in parts]}")
+            shapes = [tuple(p.shape) for p in parts]
+            raise ShapeError(f"every tensor of c needs the same leading batch, got shapes {shapes}")
         (batch,) = batches
         made = unpack(pack(c), c)
         dual = to_dual(made)
         for part in leaves(dual, "to_dual(c)", OracleError):
             if not part.dim() or part.shape[0] != batch:
-                raise OracleError(f"to_dual returned a tensor {tuple(part.shape)}; each needs the batch {batch} first")
+                shape = tuple(part.shape)
+                raise OracleError(f"to_dual returned a tensor {shape}; each needs the batch {batch} first")
         return cls(made, dual, oracle, to_dual, to_primal, batch)
 
     def whole(self, some: Tensor, rows: Tensor) -> Tensor:
-        """Rows of all instances, zero for those that have left: data in the caller's closures keep their places."""
-        return some if len(rows) == self.batch else some.new_zeros(self.batch, some.shape[1]).index_copy(0, rows, some)
+        """Rows of all instances, zero for finished ones: data in the caller's closures keep their places."""
+        if len(rows) == self.batch:
+            return some
+        return some.new_zeros(self.batch, some.shape[1]).index_copy(0, rows, some)
 
     def spread(self, values: Tensor, rows: Tensor) -> Tensor:
         """``to_dual``: ``(k, variables)`` of the instances ``rows`` ``(k,)`` to ``(k, copies)``."""
@@ -209,12 +218,13 @@ class _Functions:
         if value is None:
             return point, dot(cost, point)
         if not isinstance(value, Tensor) or value.shape != (self.batch,):
-            raise OracleError(f"min_oracle must return the value as a tensor ({self.batch},): one sum over all blocks an instance")
+            need = f"a tensor ({self.batch},): one sum over all blocks an instance"
+            raise OracleError(f"min_oracle must return the value as {need}")
         return point, value[rows].to(cost)
 
 
 class _Everything(BlockType):
-    """All blocks of an instance as one, known by the caller's oracle; ``rows`` says which instances are asked for."""
+    """All blocks of an instance as one, known by the caller's oracle, for the instances ``rows``."""
 
     block_data = ("rows",)
 
@@ -228,7 +238,7 @@ class _Everything(BlockType):
 
     @property
     def name(self) -> str:
-        """As the caller knows it."""
+        """The name in messages."""
         return "solve_raw"
 
 
@@ -267,14 +277,15 @@ def _decomposition(functions: _Functions, c: Structure, lower: Structure, upper:
     cost = pack(c)
     if not bool(torch.isfinite(cost).all()):
         raise NonFiniteError("c holds NaN or infinite entries; every cost must be finite")
-    low, high = (pack(bounded(functions.primal, side, name), name) for side, name in ((lower, "lower"), (upper, "upper")))
+    sides = (lower, "lower"), (upper, "upper")
+    low, high = (pack(bounded(functions.primal, side, name), name) for side, name in sides)
     if not bool((torch.isfinite(low) & torch.isfinite(high)).all()):
         raise NonFiniteError("lower and upper must be finite: bounds that hold in floating point need them")
     if bool((low > high).any()):
         raise ModelError("an entry of lower is above that of upper")
     rows = torch.arange(functions.batch, device=cost.device)
     shares = functions.spread(torch.ones_like(cost), rows)
-    # Each of N copies holds 1/N, and the sum of their squares is 1/N; an entry that has no copy is refused by _check_maps.
+    # Each of N copies holds 1/N, the sum of squares is 1/N; _check_maps refuses entries without a copy.
     counts = 1 / functions.collect(shares**2, rows).clamp(min=torch.finfo(cost.dtype).tiny)
     copies = shares.shape[1]
     index = torch.zeros(1, copies, dtype=torch.long, device=cost.device)
@@ -302,20 +313,41 @@ def _check_maps(functions: _Functions, maps: _Maps, cost: Tensor, copies: int) -
     back = functions.collect(functions.spread(x, maps.rows), maps.rows)
     if not bool(((back - x).abs() <= TOLERANCE * x).all()):
         raise OracleError(
-            "to_primal(to_dual(x)) is not x: to_dual must give each copy x divided by the number of copies of the entry "
-            "(every entry needs one), and to_primal must add the copies up"
+            "to_primal(to_dual(x)) is not x: to_dual must give each copy x divided by the number of copies "
+            "of the entry (every entry needs one), and to_primal must add the copies up"
         )
     left, right = dot(maps.spread(x), y), dot(x, maps.collect(y))
     if not bool(((left - right).abs() <= TOLERANCE * dot(maps.spread(x), y.abs())).all()):
         raise OracleError(
-            "to_primal is not the adjoint of to_dual: to_primal must add up, with weight 1, just those copies to which to_dual "
-            "gives the entry, and to_dual must divide every entry into equal shares"
+            "to_primal is not the adjoint of to_dual: to_primal must add up, with weight 1, just those "
+            "copies to which to_dual gives the entry, and to_dual must divide every entry into equal shares"
         )
 
 
 def matched(answer: Structure, like: Structure, function: str) -> Tensor:
-    """Lay out what a function of the caller returned."""
+    """Lay out the answer of a function of the caller.
+
+    Parameters
+    ----------
+    answer : structure
+        The answer.
+    like : structure
+        Its expected form.
+    function : str
+        Name of the function, for messages.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, numbers)`` float64.
+
+    Raises
+    ------
+    OracleError
+        If the answer has another form.
+    """
     if not same_form(answer, like):
         shapes = [tuple(p.shape) for p in leaves(like, function, OracleError)]
-        raise OracleError(f"{function} must return a {type(like).__name__} of tensors of shapes {shapes}, in this order")
+        kind = type(like).__name__
+        raise OracleError(f"{function} must return a {kind} of tensors of shapes {shapes}, in this order")
     return pack(answer, f"what {function} returned")

@@ -1,4 +1,4 @@
-"""What a solve is asked to do, what it shows at its checks, and what comes of it."""
+"""Records of a solve: its limits, the events at its checks, and its results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Record = TypeVar("Record", "Event", "Limits", "Results")
 
 @dataclass(frozen=True)
 class Event:
-    """What a callback sees at every check; tensors have one entry an instance, finished ones included.
+    """The state of a solve at a check; tensors have one entry an instance, finished ones included.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop; ``tol`` and ``cutoff`` are ``(batch,)`` float64 on the problem's device."""
+    """Settings of the stop rules; ``tol`` and ``cutoff`` are ``(batch,)`` float64 on the problem's device."""
 
     tol: Tensor
     cutoff: Tensor
@@ -55,7 +55,16 @@ class Limits:
 
     @classmethod
     def of(cls, like: Tensor, *, tol: object, cutoff: object, **others: Any) -> Limits:
-        """Check options and lay ``tol`` and ``cutoff`` out like a tensor ``(batch,)``.
+        """Check options and lay ``tol`` and ``cutoff`` out.
+
+        Parameters
+        ----------
+        like : Tensor
+            ``(batch,)``: their shape and device.
+        tol, cutoff : object
+            A number, or ``(batch,)`` numbers.
+        **others : object
+            The other attributes.
 
         Raises
         ------
@@ -68,13 +77,17 @@ class Limits:
         real(others["feasibility_tol"], "feasibility_tol")
         limit, goal = per_instance(tol, "tol", like, 0.0), per_instance(cutoff, "cutoff", like)
         if bool(limit.isinf().any()):
-            raise OptionError("tol is infinite; it must be a finite gap, at which an instance counts as optimal")
+            need = "it must be a finite gap, at which an instance counts as optimal"
+            raise OptionError(f"tol is infinite; {need}")
         return cls(limit, goal, **others)
 
 
 @dataclass
 class Results:
-    """The best so far of every instance, ``(batch, ...)`` float64, in the sense of minimisation; ``floor`` is the gap's."""
+    """The best so far of every instance, ``(batch, ...)``, in the sense of minimisation.
+
+    ``floor`` is that of :func:`relative_gap`.
+    """
 
     bound: Tensor
     safe_bound: Tensor
@@ -96,9 +109,20 @@ class Results:
 
 
 def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> Tensor:
-    r"""Return :math:`|primal - bound| / \max(|primal|, |bound|, floor)`, zero where both agree, infinite without a primal point.
+    r"""Return :math:`|primal - bound| / \max(|primal|, |bound|, floor)`.
 
-    ``floor`` is in the units of the costs (:func:`blocklp.checks.floor`): no scale of a model is better than another.
+    Parameters
+    ----------
+    primal, bound : Tensor
+        ``(batch,)`` float64.
+    floor : Tensor or float
+        In the units of the costs (:func:`blocklp.checks.floor`), so that no scale of a model is better than
+        another.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``: zero where both agree, infinite where one of them is.
     """
     scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=torch.as_tensor(floor).to(bound))
     gap = torch.where(primal == bound, 0.0, (primal - bound).abs() / scale)
@@ -106,12 +130,12 @@ def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> 
 
 
 def picked(record: Record, rows: Tensor) -> Record:
-    """A record with all that it says about instances in another order."""
+    """A record of some instances, or of all in another order: ``rows`` ``(k,)`` int64."""
     return replace(record, **{f.name: reordered(getattr(record, f.name), rows) for f in fields(record)})
 
 
 def reordered(value: Any, rows: Tensor) -> Any:
-    """The same with a tensor, or several."""
+    """Pick instances ``rows`` ``(k,)`` of a tensor or of a tuple of tensors; keep other values."""
     if isinstance(value, tuple):
         return tuple(reordered(v, rows) for v in value)
     return value[rows] if isinstance(value, Tensor) else value

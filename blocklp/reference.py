@@ -29,8 +29,8 @@ class ReferenceResult:
     Attributes
     ----------
     objective : Tensor
-        ``(batch,)`` float64: the optimal value; of an infeasible instance, ``inf`` (``-inf`` when maximising); NaN if the
-        solver gave up.
+        ``(batch,)`` float64: the optimal value; of an infeasible instance, ``inf`` (``-inf`` when
+        maximising); NaN if the solver gave up.
     x : dict of str to Tensor
         Name of variable to ``(batch, *shape)`` float64; NaN where there is no optimum.
     status : tuple of str
@@ -45,7 +45,12 @@ class ReferenceResult:
     seconds: float
 
 
-def reference(model: Model, solver: str = "highs", instance: int | None = None, bounds: Bounds | None = None) -> ReferenceResult:
+def reference(
+    model: Model,
+    solver: str = "highs",
+    instance: int | None = None,
+    bounds: Bounds | None = None,
+) -> ReferenceResult:
     """Solve the LP of every instance to optimality, one after the other.
 
     Parameters
@@ -53,9 +58,10 @@ def reference(model: Model, solver: str = "highs", instance: int | None = None, 
     model : Model
         Every block type in it must state its ``constraints()``.
     solver : str
-        ``"highs"`` (through highspy, or through SciPy where that is missing), ``"highs-simplex"``, ``"highs-ipm"`` (with
-        crossover), ``"highs-pdlp"``, ``"gurobi"``, ``"cvxpy"`` (Clarabel), or ``"cvxpy-NAME"`` for another solver of CVXPY.
-        All run with tolerances of 1e-9, but solvers chosen by ``"cvxpy-NAME"`` with their own.
+        ``"highs"`` (through highspy, or through SciPy where that is missing), ``"highs-simplex"``,
+        ``"highs-ipm"`` (with crossover), ``"highs-pdlp"``, ``"gurobi"``, ``"cvxpy"`` (Clarabel), or
+        ``"cvxpy-NAME"`` for another solver of CVXPY. All run with tolerances of 1e-9, but solvers chosen by
+        ``"cvxpy-NAME"`` with their own.
     instance : int, optional
         Solve this one alone, as a batch of one; negative numbers count from the end.
     bounds : mapping, optional
@@ -90,11 +96,12 @@ def reference(model: Model, solver: str = "highs", instance: int | None = None, 
             values[row] = float(program.c @ point) + program.offset
         elif status == "infeasible":
             values[row] = -torch.inf if model.maximizing else torch.inf
-    return ReferenceResult(values, {k: points[:, v.index] for k, v in model.variables.items()}, tuple(answers), seconds)
+    x = {k: points[:, v.index] for k, v in model.variables.items()}
+    return ReferenceResult(values, x, tuple(answers), seconds)
 
 
 def lp_solver(name: str) -> Callable[[LinearProgram], Answer]:
-    """Look a solver up by name; what is raised, then and when it runs, is what :func:`reference` raises."""
+    """Look a solver up by name; errors, at once and when it runs, are those of :func:`reference`."""
     first, _, rest = name.partition("-")
     if first == "highs" and rest in ("", "simplex", "ipm", "pdlp"):
         return lambda program: _highs(program, rest)
@@ -102,9 +109,8 @@ def lp_solver(name: str) -> Callable[[LinearProgram], Answer]:
         return lambda program: _cvxpy(program, rest.upper())
     if name == "gurobi":
         return _gurobi
-    raise OptionError(
-        f"unknown solver {name!r}; choose 'highs', 'highs-simplex', 'highs-ipm', 'highs-pdlp', 'gurobi', 'cvxpy' or 'cvxpy-NAME'"
-    )
+    names = "'highs', 'highs-simplex', 'highs-ipm', 'highs-pdlp', 'gurobi', 'cvxpy' or 'cvxpy-NAME'"
+    raise OptionError(f"unknown solver {name!r}; choose {names}")
 
 
 def _highs(program: LinearProgram, algorithm: str) -> Answer:
@@ -112,14 +118,15 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
         import highspy
     except ImportError as error:
         if algorithm:
-            raise MissingDependencyError(f"solver 'highs-{algorithm}' needs the package highspy: {install('highs')}") from error
+            need = f"needs the package highspy: {install('highs')}"
+            raise MissingDependencyError(f"solver 'highs-{algorithm}' {need}") from error
         found = program.linprog()
         status = {0: "optimal", 2: "infeasible"}.get(found.status, found.message)
         return status, found.x if found.status == 0 else None
     highs = loaded_highs(program, solver=algorithm or "choose")
     highs.run()
     if algorithm == "pdlp" and highs.getModelStatus() == highspy.HighsModelStatus.kUnknown:
-        # An LP that presolve solves whole comes back from this algorithm without dual values, and so without a verdict.
+        # An LP that presolve solves whole comes back from this algorithm without duals, hence undecided.
         highs.clearSolver()
         highs.setOptionValue("presolve", "off")
         highs.run()
@@ -135,7 +142,8 @@ def _gurobi(program: LinearProgram) -> Answer:
     try:
         import gurobipy
     except ImportError as error:
-        raise MissingDependencyError(f"solver 'gurobi' needs the package gurobipy: {install('gurobi')}") from error
+        need = f"needs the package gurobipy: {install('gurobi')}"
+        raise MissingDependencyError(f"solver 'gurobi' {need}") from error
     options = {"OutputFlag": 0, "FeasibilityTol": TOLERANCE, "OptimalityTol": TOLERANCE}
     sense = gurobipy.GRB.MAXIMIZE if program.maximize else gurobipy.GRB.MINIMIZE
     try:
@@ -158,8 +166,8 @@ def _gurobi(program: LinearProgram) -> Answer:
     except gurobipy.GurobiError as error:
         rows, variables = program.A.shape
         raise BlocklpError(
-            f"Gurobi refused an LP of {variables} variables and {rows} rows: {error}. The licence that comes with gurobipy "
-            f"covers 2000 of either; install a full licence, or use solver='highs'"
+            f"Gurobi refused an LP of {variables} variables and {rows} rows: {error}. The licence that comes "
+            f"with gurobipy covers 2000 of either; install a full licence, or use solver='highs'"
         ) from error
 
 

@@ -3,16 +3,18 @@ r"""The restricted master: the LP over the points that the oracles have returned
 Every block is a convex combination of its points :math:`a_{b,k}`, and all copies of a variable agree:
 
 .. math:: \min_{x, w \ge 0} \; \langle c, x \rangle \quad \text{s.t.} \quad
-          x_{C_b} = \sum_k w_{b,k} a_{b,k}, \quad \sum_k w_{b,k} = 1, \quad l \le A x \le u, \quad lo \le x \le hi
+          x_{C_b} = \sum_k w_{b,k} a_{b,k}, \quad \sum_k w_{b,k} = 1, \quad
+          l \le A x \le u, \quad lo \le x \le hi
 
-Its solution is a primal point of the whole problem, for any oracle, and its duals are multipliers: those of the equations belong to
-the copies, those of :math:`l \le A x \le u` are the prices of the rows.  Both forms of the dual come from it: the thesis's
-Lagrangean decomposition where blocks share variables, Dantzig and Wolfe's where rows couple them.
+Its solution is a primal point of the whole problem, for any oracle, and its duals are multipliers: those of
+the equations belong to the copies, those of :math:`l \le A x \le u` are the prices of the rows.  Both forms
+of the dual come from it: the thesis's Lagrangean decomposition where blocks share variables, Dantzig and
+Wolfe's where rows couple them.
 
-Blocks of types that state their constraints are in the master by these, not by points; where all are, the master is the LP itself.
-Else the copy of a variable in its first block stands for the variable, so that nothing is added where blocks share none.  Bounds of
-such variables become rows once a point leaves them.  Rows between blocks known by points may be violated at a penalty, which grows
-while the solution pays it.
+Blocks of types that state their constraints are in the master by these, not by points; where all are, the
+master is the LP itself.  Else the copy of a variable in its first block stands for the variable, so that
+nothing is added where blocks share none.  Bounds of such variables become rows once a point leaves them.
+Rows between blocks known by points may be violated at a penalty, which grows while the solution pays it.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 FIRST_PENALTY, GROWTH = 1.0, 10.0
-"""Of what the costs of variables come to at most, in the unit of a row; and what it is multiplied by where a solution pays it."""
+"""The first penalty on violations, over the largest cost in scaled units, and its factor where it is paid."""
 
 HELD, ELASTIC = -2, -1
-"""What columns are that are no points: variables, and violations of rows."""
+"""Marks of columns that are no points: variables, and violations of rows."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,20 @@ class MasterSolution:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where copies of an instance belong.
+    """The places of an instance's copies in the master.
 
     Attributes
     ----------
     block : ndarray
-        ``(copies in blocks,)`` int64: number of the block that a copy is in, of those known by points; else -1.
+        ``(copies in blocks,)`` int64: number of the block that a copy is in, of those known by points; else
+        -1.
     variable : ndarray
         ``(copies in blocks,)`` int64: the variable of each copy.
     blocks : int
         Number of blocks known by points.
     first : ndarray
-        ``(variables,)`` int64: the copy that stands for each variable, -1 where the master holds the variable itself.
+        ``(variables,)`` int64: the copy that stands for each variable, -1 where the master holds the variable
+        itself.
     linked : ndarray
         ``(links,)`` int64: copies in blocks known by points that stand for no variable.
     boxed : ndarray
@@ -90,10 +94,11 @@ class Layout:
     held : ndarray
         ``(variables held,)`` int64: those that are in a box alone or in a block known by its constraints.
     payer : ndarray
-        ``(variables held,)`` int64: the copy that gets the reduced cost of each: in a box, or else in a block whose constraints imply
-        the bounds.
+        ``(variables held,)`` int64: the copy that gets the reduced cost of each: in a box, or else in a block
+        whose constraints imply the bounds.
     stated : tuple of tuple
-        Rows of blocks known by their constraints, one group after the other: a matrix ``(rows, copies in blocks)``, and their sides.
+        Rows of blocks known by their constraints, one group after the other: a matrix
+        ``(rows, copies in blocks)``, and their sides.
     """
 
     block: Numbers
@@ -115,7 +120,9 @@ class Layout:
         block, boxed, count = np.full(problem.in_blocks, -1), np.zeros(problem.in_blocks, dtype=bool), 0
         payer, stated = np.full(width, -1), [(csr_array((0, problem.in_blocks)), np.zeros(0), np.zeros(0))]
         for group in sorted(problem.groups, key=lambda g: g.name == BOX):  # boxes last: they pay
-            valid = np.ones(group.blocks, dtype=bool) if group.alive is None else group.alive[instance].cpu().numpy() > 0
+            valid = np.ones(group.blocks, dtype=bool)
+            if group.alive is not None:
+                valid = group.alive[instance].cpu().numpy() > 0
             copies = np.flatnonzero(np.tile(valid, group.dim)) + group.start
             if group.name == BOX:
                 boxed[copies] = True
@@ -128,7 +135,8 @@ class Layout:
                 count += int(valid.sum())
         copies, first = np.flatnonzero(block >= 0), np.full(width, -1)
         first[variable[copies[::-1]]] = copies[::-1]
-        by_rows = np.setdiff1d(np.flatnonzero(payer >= 0), variable[boxed])  # and what a box holds, where a stated block does too
+        # Variables of stated blocks, those in a box too.
+        by_rows = np.setdiff1d(np.flatnonzero(payer >= 0), variable[boxed])
         for matrix, _, _ in stated:
             by_rows = np.union1d(by_rows, variable[np.unique(matrix.indices)])
         first[by_rows] = -1
@@ -158,26 +166,30 @@ class RestrictedMaster:
         rows, sides = csr_array((0, width)), (np.zeros(0), np.zeros(0))
         if problem.rows is not None:
             coords = tuple(t.cpu().numpy() for t in (problem.rows.row, problem.rows.column))
-            rows = csr_array((problem.rows.entry.double().cpu().numpy(), coords), shape=(problem.rows.count, width))
+            entries = problem.rows.entry.double().cpu().numpy()
+            rows = csr_array((entries, coords), shape=(problem.rows.count, width))
             sides = _instance(problem.rows.lower, instance), _instance(problem.rows.upper, instance)
         linked, self.priced = layout.linked, rows.shape[0]
         # Coupling rows, then a row for each linked copy, the variable less the copy, then rows of blocks.
         matrix, *own = layout.stated
-        self.row_lower, self.row_upper = (np.concatenate([s, np.zeros(len(linked)), t]) for s, t in zip(sides, own, strict=True))
+        zero, pairs = np.zeros(len(linked)), zip(sides, own, strict=True)
+        self.row_lower, self.row_upper = (np.concatenate([s, zero, t]) for s, t in pairs)
         links = _selection(layout.variable[linked], width)
-        self.by_variable = csr_array(vstack([rows, links, matrix @ _selection(layout.variable, width)], format="csr"))
-        blank = [csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0]))]
-        self.by_copy = csr_array(vstack([blank[0], -_selection(linked, self.in_blocks), blank[1]], format="csr"))
+        stated = matrix @ _selection(layout.variable, width)
+        self.by_variable = csr_array(vstack([rows, links, stated], format="csr"))
+        above, below = (csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0])))
+        self.by_copy = csr_array(vstack([above, -_selection(linked, self.in_blocks), below], format="csr"))
         self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
         self.bounded = np.zeros(0, np.int64)  # variables whose bounds are rows
         # Entries of the points: their copies, numbers, and numbers of the points.
-        self.copy, self.entry, self.point, self.count = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), 0
+        self.copy, self.entry, self.point = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)
+        self.count = 0
         self.owner = np.zeros(0, np.int64)  # block of each column, or what it is
         self.penalty = FIRST_PENALTY
         self.highs: Any = None
 
     def add(self, points: Array, blocks: Numbers) -> None:
-        """Add points of blocks: those entries of ``points`` ``(copies in blocks,)`` that belong to ``blocks``, in rising order."""
+        """Add points of ``blocks`` in rising order: their entries of ``points`` ``(copies in blocks,)``."""
         self.begin(points)
         if not len(blocks):
             return
@@ -187,7 +199,8 @@ class RestrictedMaster:
         copies = np.flatnonzero((column >= 0) & (points != 0))
         entry, column = points[copies], column[copies]
         self._bound(copies, entry)
-        rows = csc_array(self.table @ csc_array((entry, (copies, column)), shape=(self.in_blocks, len(blocks))))
+        columns = csc_array((entry, (copies, column)), shape=(self.in_blocks, len(blocks)))
+        rows = csc_array(self.table @ columns)
         # The row of convexity comes before the others of each column.
         starts = rows.indptr + np.arange(len(blocks) + 1)
         first, others = starts[:-1], np.ones(starts[-1], dtype=bool)
@@ -195,17 +208,19 @@ class RestrictedMaster:
         index, data = np.empty(starts[-1], dtype=np.int32), np.ones(starts[-1])
         index[first], index[others], data[others] = blocks, rows.indices + self.layout.blocks, rows.data
         cost = np.bincount(column, self.copy_cost[copies] * entry, len(blocks)) / self.scale
-        self._columns(csc_array((data, index, starts), shape=(self.highs.getNumRow(), len(blocks))), cost, 0.0, np.inf, owner=blocks)
+        columns = csc_array((data, index, starts), shape=(self.highs.getNumRow(), len(blocks)))
+        self._columns(columns, cost, 0.0, np.inf, owner=blocks)
         self.copy, self.entry = np.append(self.copy, copies), np.append(self.entry, entry)
         self.point = np.append(self.point, column + self.count)
         self.count += len(blocks)
 
     def solve(self, seconds: float, iterations: int = 2**31 - 1) -> MasterSolution | None:
-        """Solve the master in at most so many seconds and iterations; None where these do not suffice, or it is infeasible."""
+        """Solve the master within limits; None where these do not suffice, or it is infeasible."""
         import highspy
 
         self.highs.setOptionValue("simplex_iteration_limit", iterations)
-        self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(0.0, min(seconds, 1e9)))  # its clock runs on
+        # The clock of HiGHS runs on from one call to the next.
+        self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(0.0, min(seconds, 1e9)))
         self.highs.run()
         if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
@@ -214,12 +229,14 @@ class RestrictedMaster:
         owner = self.owner[self.owner >= 0]
         weights = np.maximum(x[self.owner >= 0], 0)
         weights /= np.bincount(owner, weights, self.layout.blocks)[owner]
-        points: Array = np.bincount(self.copy, self.entry * weights[self.point], self.in_blocks).astype(np.float64)
+        sums = np.bincount(self.copy, self.entry * weights[self.point], self.in_blocks)
+        points: Array = sums.astype(np.float64)
         values, held = np.where(self.layout.first >= 0, points[self.layout.first], 0.0), self.layout.held
         values[held] = np.clip(x[self.owner == HELD] * self.unit[held], self.lower[held], self.upper[held])
         points = np.where(self.layout.block < 0, values[self.layout.variable], points)
-        value, violation = self.highs.getInfo().objective_function_value, x[self.owner == ELASTIC].max(initial=0.0)
-        return MasterSolution(value * self.scale, points, *self._multipliers(dual * self.scale), float(violation))
+        value = self.highs.getInfo().objective_function_value * self.scale
+        violation = float(x[self.owner == ELASTIC].max(initial=0.0))
+        return MasterSolution(value, points, *self._multipliers(dual * self.scale), violation)
 
     def raise_penalty(self) -> None:
         """Make violations of rows cost more."""
@@ -228,16 +245,16 @@ class RestrictedMaster:
         self.highs.changeColsCost(len(columns), columns, np.full(len(columns), self.penalty))
 
     def reduced_costs(self, solution: MasterSolution, points: Array) -> Array:
-        """What a point of every block costs beyond what the block is worth in the master: ``(copies in blocks,) -> (blocks,)``.
+        """Reduced cost of a point of every block, negative where it improves the master.
 
-        Negative for points that improve the master.
+        ``points`` are ``(copies in blocks,)``, the result is ``(blocks,)``.
         """
         mine = np.flatnonzero(self.layout.block >= 0)
         value = np.bincount(self.layout.block[mine], solution.duals[mine] * points[mine], self.layout.blocks)
         return np.asarray(value - solution.convexity)
 
     def begin(self, points: Array | None = None) -> None:
-        """State the rows, in units that the first points suggest, and the variables that the master holds itself, once."""
+        """State the rows and the variables that the master holds, once, in units by the first points."""
         if self.highs is not None:
             return
         self.highs = quiet_highs()
@@ -250,12 +267,16 @@ class RestrictedMaster:
         seen = np.zeros(width)
         if points is not None:
             np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
-        reach = np.minimum(np.maximum(np.abs(self.lower), np.abs(self.upper)), self._asked(seen.max(initial=0.0)))
+        reach = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        reach = np.minimum(reach, self._required(seen.max(initial=0.0)))
         self.unit = _power_of_two(np.where(seen > 0, seen, reach))
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
-        self.row_unit = _power_of_two(abs(self.by_variable).multiply(self.unit[None]).tocsr().max(axis=1).toarray().reshape(-1))
-        values = csr_array((np.ones(len(self.stands)), (self.stands, self.layout.first[self.stands])), shape=(width, self.in_blocks))
-        self.table = _scaled(self.by_variable @ values + self.by_copy, self.row_unit)  # what a point adds to the rows
+        sizes = abs(self.by_variable).multiply(self.unit[None]).tocsr().max(axis=1)
+        self.row_unit = _power_of_two(sizes.toarray().reshape(-1))
+        places = self.stands, self.layout.first[self.stands]
+        values = csr_array((np.ones(len(self.stands)), places), shape=(width, self.in_blocks))
+        # The activity of a point in the rows.
+        self.table = _scaled(self.by_variable @ values + self.by_copy, self.row_unit)
         self.copy_cost = values.T @ self.cost
         one = np.ones(self.layout.blocks)
         self._rows(one, one)
@@ -265,22 +286,24 @@ class RestrictedMaster:
         held = self.layout.held
         own = _scaled(self.by_variable[:, held].multiply(self.unit[held][None]), self.row_unit)
         columns = csc_array(vstack([csr_array((first, len(held))), own], format="csc"))
-        cost, low, high = self.cost[held] * self.unit[held] / self.scale, self.lower[held], self.upper[held]
-        self._columns(columns, cost, low / self.unit[held], high / self.unit[held], owner=np.full(len(held), HELD))
+        unit, mark = self.unit[held], np.full(len(held), HELD)
+        cost = self.cost[held] * unit / self.scale
+        self._columns(columns, cost, self.lower[held] / unit, self.upper[held] / unit, owner=mark)
         if self.layout.blocks:
             among = self.priced + len(self.layout.linked)  # rows of blocks are kept
             self._elastic(first, lower[:among], upper[:among])
 
-    def _asked(self, most: float) -> Array:
-        """What rows ask of each variable (:meth:`CouplingRows.asked`).
+    def _required(self, most: float) -> Array:
+        """Magnitudes that rows require of each variable (:meth:`CouplingRows.asked`).
 
-        ``most`` where none asks for anything, or what others are asked for where that is zero.
+        ``most`` where no row requires any; where that is zero, the largest of the others.
         """
         entries = self.by_variable.tocoo()
         row, column = (torch.from_numpy(t.astype(np.int64)) for t in (entries.row, entries.col))
         sides = (torch.from_numpy(side)[None] for side in (self.row_lower, self.row_upper) * 2)
-        asked = CouplingRows(row, column, torch.from_numpy(entries.data), *sides).asked(len(self.cost))[0].numpy()
-        return np.where(asked > 0, asked, most or asked.max(initial=0.0) or np.inf)
+        rows = CouplingRows(row, column, torch.from_numpy(entries.data), *sides)
+        required = rows.asked(len(self.cost))[0].numpy()
+        return np.where(required > 0, required, most or required.max(initial=0.0) or np.inf)
 
     def _bound(self, copies: Numbers, entry: Array) -> None:
         """State the bounds of variables that new points leave, of those that zero is outside of too."""
@@ -296,7 +319,8 @@ class RestrictedMaster:
             return
         first, unit = self.highs.getNumRow(), self.unit[new]
         pick = _scaled(_selection(self.layout.first[new], self.in_blocks), unit)
-        before = csr_array(pick @ csc_array((self.entry, (self.copy, self.point)), shape=(self.in_blocks, self.count)))
+        points = csc_array((self.entry, (self.copy, self.point)), shape=(self.in_blocks, self.count))
+        before = csr_array(pick @ points)
         lower, upper = self.lower[new] / unit, self.upper[new] / unit
         self._rows(lower, upper, before, np.flatnonzero(self.owner >= 0))
         self._elastic(first, lower, upper)
@@ -310,17 +334,29 @@ class RestrictedMaster:
         columns = csc_array((entry, (row, np.arange(len(row)))), shape=(self.highs.getNumRow(), len(row)))
         self._columns(columns, self.penalty, 0.0, np.inf, owner=np.full(len(row), ELASTIC))
 
-    def _rows(self, lower: Array, upper: Array, entries: csr_array | None = None, columns: Numbers | None = None) -> None:
+    def _rows(
+        self,
+        lower: Array,
+        upper: Array,
+        entries: csr_array | None = None,
+        columns: Numbers | None = None,
+    ) -> None:
         """Add rows, with entries in some columns."""
         count = len(lower)
         entries = csr_array((count, 0)) if entries is None else entries
         index = entries.indices if columns is None else columns[entries.indices]
-        self.highs.addRows(
-            count, lower, upper, entries.nnz, entries.indptr[:-1].astype(np.int32), index.astype(np.int32), entries.data
-        )
+        starts, index = entries.indptr[:-1].astype(np.int32), index.astype(np.int32)
+        self.highs.addRows(count, lower, upper, entries.nnz, starts, index, entries.data)
 
-    def _columns(self, entries: csc_array, cost: Array | float, lower: Array | float, upper: Array | float, owner: Numbers) -> None:
-        """Add columns."""
+    def _columns(
+        self,
+        entries: csc_array,
+        cost: Array | float,
+        lower: Array | float,
+        upper: Array | float,
+        owner: Numbers,
+    ) -> None:
+        """Add columns, ``owner`` being the block of each, or a mark."""
         count = len(owner)
         sides = (np.broadcast_to(np.asarray(t, dtype=np.float64), count).copy() for t in (cost, lower, upper))
         starts, index = entries.indptr[:-1].astype(np.int32), entries.indices.astype(np.int32)
@@ -328,7 +364,7 @@ class RestrictedMaster:
         self.owner = np.append(self.owner, owner)
 
     def _multipliers(self, dual: Array) -> tuple[Array, Array]:
-        """Multipliers of copies and prices of rows, and values of blocks, from the duals of the rows of the master."""
+        """Multipliers with prices of rows, and values of blocks, from the duals of the master's rows."""
         layout, first = self.layout, self.layout.blocks
         price = dual[first : first + len(self.row_unit)] / self.row_unit
         bound = np.zeros(len(self.cost))
@@ -349,11 +385,12 @@ class RestrictedMaster:
         return duals, dual[:first]
 
     def _shrinking(self, price: Array) -> float:
-        """The best factor of the prices of rows, where these are all there is."""
+        """The best factor of the prices of rows (:func:`shrinking`) in a master without points."""
         side = np.where(price > 0, self.row_lower, self.row_upper)
         value = float(price @ np.where(price != 0, side, 0.0))
         tables = (self.by_variable.T @ price, self.cost, self.lower, self.upper)
-        return float(shrinking(torch.tensor([value]).double(), *(torch.from_numpy(np.asarray(t))[None] for t in tables)))
+        tensors = (torch.from_numpy(np.asarray(t))[None] for t in tables)
+        return float(shrinking(torch.tensor([value]).double(), *tensors))
 
 
 def available() -> bool:
@@ -376,15 +413,20 @@ def _stated(
     bounds: tuple[Array, Array],
     copies: int,
 ) -> tuple[csr_array, Array, Array]:
-    """Rows of a group's valid blocks over their copies, and those bounds of blocks that the bounds of variables do not imply."""
+    """Rows of a group's valid blocks over their copies, and bounds that those of variables do not imply."""
     number, shift = np.flatnonzero(valid), group.blocks * np.arange(group.dim)
-    lower, upper = (np.broadcast_to(_instance(t, instance), (group.blocks, t.shape[-1]))[number] for t in (rows.lower, rows.upper))
+
+    def each_block(values: Tensor) -> Array:
+        return np.broadcast_to(_instance(values, instance), (group.blocks, values.shape[-1]))[number]
+
+    lower, upper = each_block(rows.lower), each_block(rows.upper)
     own, count = _instance(rows.matrix, instance), lower.shape[1]
     block, row, column = np.nonzero(own)
     entry = own[block, row, column]
     if len(own) == 1:  # one for all blocks
         each = len(entry)
-        entry, row, column = np.tile(entry, len(number)), np.tile(row, len(number)), np.tile(column, len(number))
+        entry = np.tile(entry, len(number))
+        row, column = (np.tile(t, len(number)) for t in (row, column))
         block = np.repeat(number, each)
     else:
         kept = valid[block]
@@ -395,7 +437,7 @@ def _stated(
     if rows.below is None or rows.above is None:
         return matrix, lower.ravel(), upper.ravel()
     index = group.start + number[:, None] + shift
-    low, high = (np.broadcast_to(_instance(t, instance), (group.blocks, group.dim))[number] for t in (rows.below, rows.above))
+    low, high = each_block(rows.below), each_block(rows.above)
     tight = np.flatnonzero((low > bounds[0][variable[index]]) | (high < bounds[1][variable[index]]))
     unit = _selection(index.ravel()[tight], copies)
     sides = (np.append(a.ravel(), b.ravel()[tight]) for a, b in ((lower, low), (upper, high)))

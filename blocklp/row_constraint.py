@@ -1,4 +1,7 @@
-"""Constraints that couple blocks, as :meth:`blocklp.Model.add` takes them: apart from the rows, since scipy takes long to import."""
+"""Constraints that couple blocks, as :meth:`blocklp.Model.add` takes them.
+
+They are in a file of their own since that of the rows imports scipy, which takes long.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RowConstraint:
-    r"""Rows with their sides, :math:`l \le A x \le u`: what :meth:`Model.add` takes.
+    r"""Rows with their sides, :math:`l \le A x \le u`, for :meth:`Model.add`.
 
     Attributes
     ----------
@@ -34,16 +37,17 @@ class RowConstraint:
     upper: Tensor
 
     def __bool__(self) -> bool:
-        raise ModelError("a constraint is neither true nor false; give it to add(), and state l <= A x <= u by add_rows()")
+        need = "give it to add(), and state l <= A x <= u by add_rows()"
+        raise ModelError(f"a constraint is neither true nor false; {need}")
 
     def __repr__(self) -> str:
         return f"constraint of {self.matrix.shape[0]} rows with {self.matrix.nnz} entries"
 
 
 class Compared:
-    """What comparisons with numbers or linear forms state: rows, for :meth:`blocklp.Model.add`."""
+    """Comparisons with numbers or linear forms that state rows, for :meth:`blocklp.Model.add`."""
 
-    __hash__ = object.__hash__  # what a comparison states is no answer to whether two are the same
+    __hash__ = object.__hash__  # a comparison states a row and says not whether two objects are equal
 
     def __le__(self, other: object) -> RowConstraint:
         return self._compared(other, below=False, above=True)

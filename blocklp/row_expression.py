@@ -1,4 +1,4 @@
-"""Linear forms, one a row, and what their comparisons state: constraints that couple blocks."""
+"""Linear forms, one a row, and constraints that couple blocks, as their comparisons state them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Numbers = NDArray[np.int64]
 
 
 class RowExpression(Compared):
-    r"""Rows :math:`A x + d`: what ``matrix @ x`` is.
+    r"""Rows :math:`A x + d`, such as ``matrix @ x``.
 
     Attributes
     ----------
@@ -38,7 +38,14 @@ class RowExpression(Compared):
         self.model, self.matrix, self.constant = model, matrix, constant
 
     @classmethod
-    def product(cls, matrix: object, model: Space, index: Tensor, variables: str, what: str = "rows") -> RowExpression:
+    def product(
+        cls,
+        matrix: object,
+        model: Space,
+        index: Tensor,
+        variables: str,
+        what: str = "rows",
+    ) -> RowExpression:
         """Multiply a matrix with variables.
 
         Parameters
@@ -59,20 +66,30 @@ class RowExpression(Compared):
         """
         sparse = _sparse(matrix, what)
         if index.dim() != 1 or sparse.shape[1] != len(index):
-            raise ShapeError(f"a matrix {sparse.shape} times {variables}: it takes {sparse.shape[1]} variables in a row")
+            need = f"it takes {sparse.shape[1]} variables in a row"
+            raise ShapeError(f"a matrix {sparse.shape} times {variables}: {need}")
         columns = index.numpy()[sparse.coords[1]]
         bad: NDArray[np.int64] = np.flatnonzero(~np.isfinite(sparse.data))
         if len(bad):
             row, entry = int(sparse.coords[0][bad[0]]), model.entry(int(columns[bad[0]]))
-            raise NonFiniteError(
-                f"the matrix of {what} holds {sparse.data[bad[0]]} in row {row} at {entry}; every entry must be finite"
-            )
+            where = f"holds {sparse.data[bad[0]]} in row {row} at {entry}"
+            raise NonFiniteError(f"the matrix of {what} {where}; every entry must be finite")
         none = torch.zeros(1, sparse.shape[0], dtype=torch.float64)
         return cls.of(model, sparse.data, sparse.coords[0], columns, none)
 
     @classmethod
     def of(cls, model: Space, entry: Array, row: Numbers, column: Numbers, constant: Tensor) -> RowExpression:
-        """Make rows of entries, their rows and columns ``(entries,)``, and constants ``(batch or 1, rows)``."""
+        """Make rows of entries.
+
+        Parameters
+        ----------
+        model : Space
+            The model of the variables.
+        entry, row, column : ndarray
+            ``(entries,)`` float64, int64 and int64: the matrix.
+        constant : Tensor
+            ``(batch or 1, rows)`` float64.
+        """
         return cls(model, coo_array((entry, (row, column)), shape=(constant.shape[1], model.size)), constant)
 
     def rows(self) -> RowExpression:
@@ -91,15 +108,17 @@ class RowExpression(Compared):
             if other.model is not self.model:
                 raise ModelError("the rows mix variables of two models; build both parts from one model")
             if other.shape != self.shape:
-                raise ShapeError(f"cannot combine {self.shape[0]} rows with {other.shape[0]}; give one for each")
+                count = f"{self.shape[0]} rows with {other.shape[0]}"
+                raise ShapeError(f"cannot combine {count}; give one for each")
             return other
         empty = coo_array((self.shape[0], self.model.size))
-        return RowExpression(self.model, empty, _sides(other, self.shape[0], self.model.batch, "the constant of rows"))
+        constant = _sides(other, self.shape[0], self.model.batch, "the constant of rows")
+        return RowExpression(self.model, empty, constant)
 
     def __add__(self, other: object) -> RowExpression:
-        added, width = self._other(other), self.model.size
-        parts = [coo_array((m.data, m.coords), shape=(self.shape[0], width)) for m in (self.matrix, added.matrix)]
-        return RowExpression(self.model, coo_array(parts[0] + parts[1]), self.constant + added.constant)
+        added, shape = self._other(other), (self.shape[0], self.model.size)
+        first, second = (coo_array((m.data, m.coords), shape=shape) for m in (self.matrix, added.matrix))
+        return RowExpression(self.model, coo_array(first + second), self.constant + added.constant)
 
     __radd__ = __add__
 
@@ -114,7 +133,8 @@ class RowExpression(Compared):
 
     def __mul__(self, other: object) -> RowExpression:
         factor = _sides(other, self.shape[0], 1, "the factor of rows")
-        scaled = coo_array((self.matrix.data * factor[0].numpy()[self.matrix.coords[0]], self.matrix.coords), shape=self.matrix.shape)
+        entries = self.matrix.data * factor[0].numpy()[self.matrix.coords[0]]
+        scaled = coo_array((entries, self.matrix.coords), shape=self.matrix.shape)
         return RowExpression(self.model, scaled, self.constant * factor)
 
     __rmul__ = __mul__
@@ -129,10 +149,10 @@ class RowExpression(Compared):
         return activities(self.matrix, x) + of_instances(self.constant, instances).to(x)
 
     def _compared(self, other: object, below: bool, above: bool) -> RowConstraint:
-        """What a comparison with anything states: sides above, below or both."""
-        moved = self - other
-        side, none = -moved.constant, torch.full_like(moved.constant, torch.inf)
-        return RowConstraint(self.model, moved.matrix, side if below else -none, side if above else none)
+        """State the comparison with numbers or rows: sides below, above or both."""
+        difference = self - other
+        side, none = -difference.constant, torch.full_like(difference.constant, torch.inf)
+        return RowConstraint(self.model, difference.matrix, side if below else -none, side if above else none)
 
     def __repr__(self) -> str:
         return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
@@ -162,13 +182,9 @@ def constraint(rows: RowExpression, lower: object, upper: object, what: str) -> 
         If the parts do not fit together, or hold NaN.
     """
     count, batch = rows.shape[0], rows.model.batch
-    low, high = (
-        torch.full((1, count), none, dtype=torch.float64) if side is None else _sides(side, count, batch, name, infinite=True)
-        for side, none, name in (
-            (lower, -torch.inf, f"the lower sides of {what}"),
-            (upper, torch.inf, f"the upper sides of {what}"),
-        )
-    )
+    lower, upper = -torch.inf if lower is None else lower, torch.inf if upper is None else upper
+    low = _sides(lower, count, batch, f"the lower sides of {what}", infinite=True)
+    high = _sides(upper, count, batch, f"the upper sides of {what}", infinite=True)
     return RowConstraint(rows.model, rows.matrix, low, high)
 
 
@@ -176,12 +192,15 @@ def _sides(value: object, count: int, batch: int, what: str, infinite: bool = Fa
     """One number a row, ``(batch or 1, rows)`` float64."""
     data = numbers(value, what)
     if not infinite:
-        return coefficients(data.reshape(1) if data.dim() == 0 and count == 1 else data, (count,), batch, what)
+        data = data.reshape(1) if data.dim() == 0 and count == 1 else data
+        return coefficients(data, (count,), batch, what)
     if bool(data.isnan().any()):
         where = f" at row {int(data.isnan().nonzero()[0][-1])}" if data.dim() else ""
         raise NonFiniteError(f"{what} hold NaN{where}; give numbers, and infinities for none")
-    if data.dim() > 2 or (data.dim() == 2 and data.shape[0] not in (1, batch)) or (data.dim() and data.shape[-1] not in (1, count)):
-        raise ShapeError(f"{what} have shape {tuple(data.shape)}; give ({count},) or (batch={batch}, {count})")
+    wide = data.dim() and data.shape[-1] not in (1, count)
+    if data.dim() > 2 or wide or (data.dim() == 2 and data.shape[0] not in (1, batch)):
+        shape = tuple(data.shape)
+        raise ShapeError(f"{what} have shape {shape}; give ({count},) or (batch={batch}, {count})")
     return data.expand(data.shape[0] if data.dim() == 2 else 1, count).clone()
 
 
@@ -192,7 +211,8 @@ def _sparse(matrix: Any, what: str) -> coo_array:
     elif isinstance(matrix, Tensor) and matrix.layout is not torch.strided:
         entries = matrix.to_sparse_coo().coalesce().cpu()  # type: ignore[no-untyped-call]
         row, column = entries.indices().numpy()
-        found = coo_array((numbers(entries.values(), f"the matrix of {what}").numpy(), (row, column)), shape=tuple(matrix.shape))
+        values = numbers(entries.values(), f"the matrix of {what}").numpy()
+        found = coo_array((values, (row, column)), shape=tuple(matrix.shape))
     else:
         found = coo_array(numbers(matrix, f"the matrix of {what}").numpy())
     if found.ndim != 2:

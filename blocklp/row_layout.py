@@ -1,4 +1,4 @@
-"""Where compiled loops find the rows of all blocks (:class:`blocklp.program.Program`), and in which order they take them."""
+"""The layout of the rows of all blocks (:class:`blocklp.program.Program`) for compiled loops."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ class Layout:
     Attributes
     ----------
     groups : Tensor
-        ``(groups, 7)`` int64: first copy, variables of a block, blocks, rows of a block, first row, first entry, and whether every
-        block has entries of its own (1) or all share theirs (0); 2 for the rows beside the blocks, each a block without variables.
+        ``(groups, 7)`` int64: first copy, variables of a block, blocks, rows of a block, first row, first
+        entry, and whether every block has entries of its own (1) or all share theirs (0); 2 for the rows
+        beside the blocks, each a block without variables.
     tiles : Tensor
         ``(tiles, 3)`` int64: group, first block, blocks; the units of work.
     sparse : tuple of Tensor
-        ``(rows + 1,)`` and ``(entries,)`` int64: where the entries of every row beside the blocks begin, and their variables.
+        ``(rows + 1,)`` and ``(entries,)`` int64: where the entries of every row beside the blocks begin, and
+        their variables.
     parts : int
         Sums of every variable, each over as many tiles, whatever the number of threads.
     variables : int
@@ -42,28 +44,49 @@ class Layout:
     targets: Tensor | None
 
     @classmethod
-    def of(cls, problem: Decomposition, matrices: tuple[Tensor, ...], coupling: CouplingRows | None, parts: int) -> Layout:
-        """Lay the matrices of all groups out, and the rows beside them."""
+    def of(
+        cls,
+        problem: Decomposition,
+        matrices: tuple[Tensor, ...],
+        coupling: CouplingRows | None,
+        parts: int,
+    ) -> Layout:
+        """Lay the matrices of all groups out, and the rows beside them.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem.
+        matrices : tuple of Tensor
+            ``(batch or 1, rows, dim, blocks or 1)`` for each group.
+        coupling : CouplingRows, optional
+            The rows beside the blocks.
+        parts : int
+            Partial sums of every variable.
+        """
         table, tiles, row, entry = [], [], 0, 0
         for number, (group, matrix) in enumerate(zip(problem.groups, matrices, strict=True)):
             _, rows, dim, own = matrix.shape
             table.append((group.start, dim, group.blocks, rows, row, entry, int(own > 1)))
             row, entry = row + rows * group.blocks, entry + rows * dim * own
             if rows:
-                tiles += [(number, first, min(TILE, group.blocks - first)) for first in range(0, group.blocks, TILE)]
+                tiles += _tiles(number, group.blocks)
         starts = column = torch.zeros(0, dtype=torch.long)
         if coupling is not None:
             table.append((problem.in_blocks, 0, coupling.count, 1, row, entry, 2))
-            tiles += [(len(table) - 1, first, min(TILE, coupling.count - first)) for first in range(0, coupling.count, TILE)]
+            tiles += _tiles(len(table) - 1, coupling.count)
             starts, column = coupling.starts, coupling.column
         index = problem.coupling.index
         targets = None if len(index) > 1 else torch.cat([index, column[None]], 1) if len(column) else index
-        numbered = torch.tensor(tiles, dtype=torch.long).view(-1, 3)
-        return cls(torch.tensor(table), numbered, (starts, column), parts, problem.coupling.variables, targets)
+        numbered, variables = torch.tensor(tiles, dtype=torch.long).view(-1, 3), problem.coupling.variables
+        return cls(torch.tensor(table), numbered, (starts, column), parts, variables, targets)
 
     @cached_property
     def order(self) -> list[Tensor]:
-        """What every part adds to variables, as its tiles come: numbers of copies, and after them of entries of rows beside them."""
+        """For every part, what its tiles add to variables, in order.
+
+        These are numbers of copies; entries of rows beside the blocks have the numbers after them.
+        """
         copies = [torch.zeros(0, dtype=torch.long)]
         ends = [0]
         for number, first, count in self.tiles.tolist():
@@ -72,14 +95,15 @@ class Layout:
                 begin, end = self.sparse[0][[first, first + count]].tolist()
                 copies.append(start + torch.arange(begin, end))
             else:
-                copies.append((start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)).flatten())
+                number_of = start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)
+                copies.append(number_of.flatten())
             ends.append(ends[-1] + len(copies[-1]))
         cuts = [ends[len(self.tiles) * k // self.parts] for k in range(self.parts + 1)]
         return list(torch.cat(copies).tensor_split(cuts[1:-1]))
 
     @cached_property
     def by_row(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All rows as one sparse matrix: where each begins ``(rows + 1,)``, and the numbers and variables of its entries."""
+        """All rows as one sparse matrix: starts ``(rows + 1,)``, and the numbers and variables of entries."""
         assert self.targets is not None
         counts, numbers, columns = [], [], []
         for start, dim, blocks, rows, _, entry, kind in self.groups.tolist():
@@ -99,7 +123,10 @@ class Layout:
 
     @cached_property
     def by_copy(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The transposed rows of every copy in the order of the tiles: its variable, and, as in :attr:`by_row`, its entries."""
+        """The transposed matrix by copies, in the order of the tiles.
+
+        The variable of every copy, where its entries start, and for each entry its number and its row.
+        """
         assert self.targets is not None
         variables, counts, numbers, duals = ([torch.zeros(0, dtype=torch.long)] for _ in range(4))
         for number, first, count in self.tiles.tolist():
@@ -114,17 +141,20 @@ class Layout:
                 continue
             own, r = torch.arange(first, first + count)[:, None], torch.arange(rows)
             of_row = r * dim + torch.arange(dim)[:, None, None]
-            variables.append(self.targets[0, start : start + dim * blocks].view(dim, blocks)[:, first : first + count].flatten())
+            of_group = self.targets[0, start : start + dim * blocks].view(dim, blocks)
+            variables.append(of_group[:, first : first + count].flatten())
             counts.append(torch.full((dim * count,), rows))
-            numbers.append(entry + (of_row * blocks + own if kind else of_row.expand(-1, count, -1)).flatten())
+            at = of_row * blocks + own if kind else of_row.expand(-1, count, -1)
+            numbers.append(entry + at.flatten())
             duals.append((row + r * blocks + own).expand(dim, -1, -1).flatten())
         return torch.cat(variables), _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(duals)
 
     @cached_property
     def scattered(self) -> Tensor | None:
-        """Where each number is added in sums ``(parts * variables)``, in the order of the copies: as ``targets``.
+        """Places in sums ``(parts * variables)`` to which copies are added, shaped as ``targets``.
 
-        None where that is not the order of the tiles: where tiles of a group have variables in common, or instances differ in them.
+        None where that is not the order of the tiles: where tiles of a group have variables in common, or
+        instances differ in them.
         """
         if self.targets is None:
             return None
@@ -138,6 +168,11 @@ class Layout:
         return self.targets + self.variables * part
 
 
+def _tiles(group: int, blocks: int) -> list[tuple[int, int, int]]:
+    """Tiles of a group: its number, the first block and the number of blocks of each."""
+    return [(group, first, min(TILE, blocks - first)) for first in range(0, blocks, TILE)]
+
+
 def _starts(counts: Tensor) -> Tensor:
-    """Where each of some pieces begins, and where the last one ends."""
+    """The starts of pieces of given lengths ``(k,)`` that follow each other, and the end: ``(k + 1,)``."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

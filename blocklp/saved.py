@@ -1,7 +1,7 @@
 """Files of states and solutions: arrays of numbers and a header of plain data, which cannot carry code.
 
-A file is an uncompressed archive of NumPy (``.npz``) without pickles; its entry ``header`` is JSON.  It takes no more memory to
-read than it is large, so that files of strangers may be opened.
+A file is an uncompressed archive of NumPy (``.npz``) without pickles; its entry ``header`` is JSON.  It takes
+no more memory to read than it is large, so that files of strangers may be opened.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from blocklp.errors import FormatError
 
 VERSION = 1
 
+DAMAGED = zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError, RuntimeError
+"""Errors of readers at files that are damaged or none of ours."""
+
 File = str | os.PathLike[str]
 
 
 def write(path: File, kind: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a file, or leave what was there: it takes its name when it is complete.
+    """Write a file, which takes its name only once it is complete.
 
     Parameters
     ----------
@@ -61,16 +64,19 @@ def read(path: File, kinds: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
         claimed = sum(entry.file_size for entry in entries)
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or claimed > os.path.getsize(path):
+        stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+        if not stored or claimed > os.path.getsize(path):
             raise FormatError(f"{path} is compressed, or claims to hold more than it does; {need}")
         with np.load(path, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
         header = json.loads(arrays.pop("header").tobytes())
-        tensors = {name: torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="))) for name, array in arrays.items()}
-        known = isinstance(header, dict) and header.get("kind") in kinds and header.get("version") == VERSION
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError, RuntimeError) as error:
+        native = {k: np.array(array, dtype=array.dtype.newbyteorder("=")) for k, array in arrays.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in native.items()}
+        fields = header if isinstance(header, dict) else {}
+        kind, version = fields.get("kind"), fields.get("version")
+        matches = kind in kinds and version == VERSION
+    except DAMAGED as error:
         raise FormatError(f"{path} cannot be read ({error}); {need}") from error
-    if not known:
-        kind, version = (header.get(key) for key in ("kind", "version")) if isinstance(header, dict) else (None, None)
+    if not matches:
         raise FormatError(f"{path} holds {kind!r} of version {version!r}; {need}, of version {VERSION}")
     return header, tensors

@@ -1,8 +1,8 @@
 """Best-first branch and bound for minimisation, on any problem that can split and bound its own nodes.
 
-The search knows bounds and the incumbent; ``expand``, which the caller writes, knows the problem.  It gets many nodes at
-once, for bounds that are computed in batches.  What the search proves rests on two promises of ``expand``: bounds are
-valid, and no part of a node is forgotten.
+The search knows bounds and the incumbent; ``expand``, which the caller writes, knows the problem.  It gets
+many nodes at once, for bounds that are computed in batches.  What the search proves rests on two promises of
+``expand``: bounds are valid, and no part of a node is forgotten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REASONS = {
     Status.OPTIMAL: "The incumbent is within the tolerance of the bound.",
     Status.CUTOFF: "The bound reached the cutoff.",
     Status.INFEASIBLE: "Every node is infeasible.",
-    Status.STALLED: "No node is open, but unresolved ones are below the incumbent and the cutoff; the bound counts them.",
+    Status.STALLED: "No node is open; unresolved ones are below incumbent and cutoff; the bound counts them.",
     Status.PASS_LIMIT: "The node limit was reached; the bound is valid. Raise max_nodes=.",
     Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit=.",
     Status.INTERRUPTED: "Interrupted by the user or the callback; the bound is the best so far.",
@@ -54,23 +54,24 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What became of some nodes, taken together.
+    """The outcome of some nodes, taken together.
 
-    Every feasible point of these nodes is in a child or in an unresolved node, or is worth no less than an incumbent
-    returned now or earlier.  So a node that gives nothing is solved exactly or infeasible, and children above the cutoff
-    are returned, not dropped: their bounds are part of the final bound.
+    Every feasible point of these nodes is in a child or in an unresolved node, or is worth no less than an
+    incumbent returned now or earlier.  So a node that gives nothing is solved exactly or infeasible, and
+    children above the cutoff are returned, not dropped: their bounds are part of the final bound.
 
     Attributes
     ----------
     children : sequence of Node
-        Their bounds may be below those of their parents.  A node not reached in time may be returned as its own child.
+        Their bounds may be below those of their parents.  A node not reached in time may be returned as its
+        own child.
     incumbent : float
         Value of the best feasible point met on the way; infinite without one.
     point : object
         That point.
     unresolved : sequence of Node
-        Nodes that can neither be closed nor split, such as a leaf whose exact solution failed.  They are not looked at
-        again, and their bounds limit what the search can prove.
+        Nodes that can neither be closed nor split, such as a leaf whose exact solution failed.  They are not
+        looked at again, and their bounds limit what the search can prove.
     """
 
     children: Sequence[Node] = ()
@@ -81,15 +82,15 @@ class Expansion:
 
 @dataclass(frozen=True)
 class SearchEvent:
-    """What a callback sees after every batch; ``str(event)`` is one line.
+    """The state of a search after a batch, for callbacks; ``str(event)`` is one line.
 
     Attributes
     ----------
     nodes, open : int
         Nodes expanded so far, nodes that wait.
     bound : float
-        Lower bound on the optimum: the least of the incumbent and the bounds of open, unresolved and pruned nodes, or an
-        earlier such value if it was higher; infinite if there is no feasible point.
+        Lower bound on the optimum: the least of the incumbent and the bounds of open, unresolved and pruned
+        nodes, or an earlier such value if it was higher; infinite if there is no feasible point.
     incumbent : float
         Value of the best point, infinite without one.
     seconds : float
@@ -116,8 +117,8 @@ class SearchResult(SearchEvent):
     point : object
         The best point.
     status : Status
-        ``OPTIMAL``, ``CUTOFF``, ``INFEASIBLE``, ``STALLED`` (unresolved nodes are left), ``PASS_LIMIT`` (of nodes),
-        ``TIME_LIMIT`` or ``INTERRUPTED``; ``reason`` is the sentence.
+        ``OPTIMAL``, ``CUTOFF``, ``INFEASIBLE``, ``STALLED`` (unresolved nodes are left), ``PASS_LIMIT`` (of
+        nodes), ``TIME_LIMIT`` or ``INTERRUPTED``; ``reason`` is the sentence.
     unresolved : int
         Nodes given up.
     frontier : tuple of Node
@@ -131,7 +132,7 @@ class SearchResult(SearchEvent):
 
     @property
     def proven(self) -> bool:
-        """Whether the incumbent is optimal within ``tol``, or the cutoff is a bound, or there is no feasible point."""
+        """Whether the incumbent is optimal within ``tol``, the cutoff is a bound, or no point is feasible."""
         return self.status in (Status.OPTIMAL, Status.CUTOFF, Status.INFEASIBLE)
 
     @property
@@ -141,10 +142,25 @@ class SearchResult(SearchEvent):
 
 
 def relative_gap(energy: float, bound: float, floor: float = 0.0) -> float:
-    """``|energy - bound| / max(|energy|, |bound|, floor)``; zero where they are equal, infinite where one of them is infinite."""
+    """``|energy - bound| / max(|energy|, |bound|, floor)``.
+
+    Parameters
+    ----------
+    energy, bound : float
+        Value of a point, and a bound.
+    floor : float
+        Least number that the gap is relative to.
+
+    Returns
+    -------
+    float
+        Zero where both are equal, infinite where only one of them is finite.
+    """
     if energy == bound:
         return 0.0
-    return abs(energy - bound) / max(abs(energy), abs(bound), floor) if math.isfinite(energy) and math.isfinite(bound) else math.inf
+    if not (math.isfinite(energy) and math.isfinite(bound)):
+        return math.inf
+    return abs(energy - bound) / max(abs(energy), abs(bound), floor)
 
 
 def branch_and_bound(
@@ -161,8 +177,9 @@ def branch_and_bound(
 ) -> SearchResult:
     """Minimise over ``roots``; return the best so far at a limit or an interrupt.
 
-    Nodes whose bound reaches the cutoff, or comes within ``tol`` of the incumbent, are pruned.  The others are expanded by
-    least bound; among equals the deepest, then the oldest, comes first, so that a search repeats itself.
+    Nodes whose bound reaches the cutoff, or comes within ``tol`` of the incumbent, are pruned.  The others
+    are expanded by least bound; among equals the deepest, then the oldest, comes first, so that a search
+    repeats itself.
 
     Parameters
     ----------
@@ -175,14 +192,15 @@ def branch_and_bound(
     tol : float
         Absolute gap at which the incumbent is optimal.
     cutoff : float
-        The search is over once the bound reaches this value.  One that only asks whether it does can stop by ``callback``
-        at an incumbent below it.
+        The search is over once the bound reaches this value.  One that only asks whether it does can stop by
+        ``callback`` at an incumbent below it.
     max_nodes : int, optional
         Most nodes to expand.
     time_limit : float or Deadline
         Seconds; looked at between batches.
     memory : float
-        While open nodes have more ``bytes`` than this, the deepest come first; a depth-first search still goes above it.
+        While open nodes have more ``bytes`` than this, the deepest come first; a depth-first search still
+        goes above it.
     callback : callable, optional
         Gets a :class:`SearchEvent` after every batch; True stops.
 
@@ -216,8 +234,8 @@ def branch_and_bound(
         raise OptionError(f"{tol=}, {cutoff=}; tol must be finite and not negative, cutoff not NaN")
     began, search = time.perf_counter(), _Search(cutoff, tol)
     search.add(Expansion(tuple(roots)))
-    # An interrupt may lose the nodes of a batch or leave the heap half built.  So the result comes from the last event,
-    # whose bound still holds, and from the incumbent, which may be newer.
+    # An interrupt may lose the nodes of a batch or leave the heap half built.  So the result comes from the
+    # last event, whose bound still holds, and from the incumbent, which may be newer.
     event = search.event(0, began)
     try:
         while search.heap and event.bound < search.goal():
@@ -241,7 +259,8 @@ def branch_and_bound(
         status = Status.INFEASIBLE if bound == math.inf else proof
     seconds = time.perf_counter() - began
     frontier = tuple(entry[3] for entry in search.heap)
-    return SearchResult(event.nodes, event.open, bound, incumbent, seconds, point, status, search.unresolved, frontier)
+    counts = event.nodes, event.open
+    return SearchResult(*counts, bound, incumbent, seconds, point, status, search.unresolved, frontier)
 
 
 class _Search:
@@ -277,7 +296,8 @@ class _Search:
     def add(self, new: Expansion) -> None:
         """Push the children that are not pruned; a better incumbent prunes open nodes too."""
         if any(map(math.isnan, (new.incumbent, *(node.bound for node in (*new.children, *new.unresolved))))):
-            raise OracleError("a bound or an incumbent is NaN; a node of which nothing is known has the bound -inf")
+            need = "a node of which nothing is known has the bound -inf"
+            raise OracleError(f"a bound or an incumbent is NaN; {need}")
         if new.incumbent < self.best[0]:
             self.best = (float(new.incumbent), new.point)
             self.heap = [entry for entry in self.heap if not self._pruned(entry[3])]

@@ -1,4 +1,4 @@
-"""Smaller multipliers of rows, where wide bounds of variables make reduced costs of the wrong sign dear."""
+"""Shrinking multipliers of rows: wide bounds of variables make reduced costs of the wrong sign dear."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper:
 
     .. math:: s \, v(y) + \sum_j \min_{lo_j \le x_j \le hi_j} (c - s A^\top y)_j x_j .
 
-    Where bounds of variables are wide, a reduced cost of the wrong sign is dear however small it is, and smaller multipliers often
-    leave none.  The bound is concave in s; where it still rises at 1, nothing is gained.
+    Where bounds of variables are wide, a reduced cost of the wrong sign is dear however small it is, and
+    smaller multipliers often leave none.  The bound is concave in s; where it still increases at 1, nothing
+    is gained.
 
     Parameters
     ----------
     value : Tensor
-        ``(batch,)``: what the rows prove with y.
+        ``(batch,)``: :math:`v(y)`, the rows' part of the dual value.
     pulled : Tensor
         ``(batch, variables)``: :math:`A^\top y`.
     cost, lower, upper : Tensor

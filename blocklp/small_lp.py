@@ -29,12 +29,26 @@ def minimum(
     x_lower: np.ndarray | float = -np.inf,
     x_upper: np.ndarray | float = np.inf,
 ) -> np.ndarray | None:
-    """A minimiser by HiGHS; see :func:`optimum`, which takes and raises the same.
+    """A minimiser by HiGHS (:func:`optimum`).
+
+    Parameters
+    ----------
+    cost, matrix : ndarray
+        ``(dim,)`` and ``(rows, dim)`` float64.
+    lower, upper : ndarray
+        ``(rows,)`` float64, may be infinite.
+    x_lower, x_upper : ndarray or float
+        ``(dim,)`` bounds of the variables, may be infinite.
 
     Returns
     -------
     ndarray or None
         ``(dim,)`` minimiser, or ``None`` if there is no feasible point.
+
+    Raises
+    ------
+    BlocklpError
+        If the LP is unbounded or HiGHS gives up.
     """
     found = optimum(cost, matrix, lower, upper, x_lower, x_upper)
     return None if found is None else found[0]
@@ -48,7 +62,7 @@ def optimum(
     x_lower: np.ndarray | float = -np.inf,
     x_upper: np.ndarray | float = np.inf,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Minimise by HiGHS: through ``highspy`` where it is installed, else through SciPy, which is slower a call.
+    """Minimise by HiGHS: through ``highspy`` where it is installed, else through SciPy, which is slower.
 
     Every call starts from nothing, so that equal problems get equal answers.
 
@@ -66,8 +80,8 @@ def optimum(
     Returns
     -------
     tuple or None
-        ``(dim,)`` minimiser and ``(rows,)`` row duals, positive for lower sides and negative for upper ones, zero where the row has
-        no such side; or ``None`` if there is no feasible point.
+        ``(dim,)`` minimiser and ``(rows,)`` row duals, positive for lower sides and negative for upper ones,
+        zero where the row has no such side; or ``None`` if there is no feasible point.
 
     Raises
     ------
@@ -106,7 +120,8 @@ def optimum(
         return np.array(found.col_value), np.where(np.isfinite(np.where(duals > 0, lower, upper)), duals, 0.0)
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
-    raise BlocklpError(f"HiGHS ended with {solver.modelStatusToString(status)!r} on an LP of {matrix.shape} rows and variables")
+    reason = solver.modelStatusToString(status)
+    raise BlocklpError(f"HiGHS ended with {reason!r} on an LP of {matrix.shape} rows and variables")
 
 
 def quiet_highs() -> Any:
@@ -121,7 +136,7 @@ def _quiet() -> Any:
     import highspy
 
     class Quiet(highspy.Highs):
-        """Later versions print a line where they enable callbacks, before anybody can say that none is wanted."""
+        """Quiet from the first: later versions print a line where they enable callbacks."""
 
         def enableCallbacks(self) -> None:
             self.setOptionValue("output_flag", False)
@@ -131,7 +146,12 @@ def _quiet() -> Any:
 
 
 def _scipy(
-    cost: np.ndarray, matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray, x_lower: np.ndarray, x_upper: np.ndarray
+    cost: np.ndarray,
+    matrix: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    x_lower: np.ndarray,
+    x_upper: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     from scipy.optimize import linprog
 
@@ -158,14 +178,27 @@ Row = list[Fraction]
 
 
 def exact_minimum(
-    cost: Sequence[float], matrix: Sequence[Sequence[float]], lower: Sequence[float], upper: Sequence[float]
+    cost: Sequence[float],
+    matrix: Sequence[Sequence[float]],
+    lower: Sequence[float],
+    upper: Sequence[float],
 ) -> Fraction | None:
-    """Minimum in exact arithmetic by the two-phase simplex method with Bland's rule; for a handful of variables.
+    """Minimum in exact arithmetic by the two-phase simplex method with Bland's rule, for a few variables.
+
+    Parameters
+    ----------
+    cost : sequence of float
+        ``(dim,)``.
+    matrix : sequence of sequence of float
+        ``(rows, dim)``.
+    lower, upper : sequence of float
+        ``(rows,)``, may be infinite.
 
     Returns
     -------
     Fraction or None
-        The optimal value of the LP whose data are exactly these floats, or ``None`` if there is no feasible point.
+        The optimal value of the LP whose data are exactly these floats, or ``None`` if there is no feasible
+        point.
 
     Raises
     ------
@@ -173,7 +206,7 @@ def exact_minimum(
         If the LP is unbounded.
     """
     dim = len(cost)
-    # Each one-sided row is (coefficients, right-hand side, coefficient of its slack); an equality has no slack.
+    # One-sided rows are (coefficients, right-hand side, coefficient of the slack); equalities have no slack.
     sides: list[tuple[Row, Fraction, int]] = []
     for row, low, high in zip(matrix, lower, upper, strict=True):
         entries = [Fraction(v) for v in row]
@@ -184,7 +217,7 @@ def exact_minimum(
             sides.append((entries, Fraction(high), 1))
         if low > -float("inf"):
             sides.append(([-v for v in entries], -Fraction(low), 1))
-    # Columns: x = p - q (2 dim), slacks, artificials, right-hand side; all but the last are nonnegative variables.
+    # Columns: x = p - q (2 dim), slacks, artificials, all of them nonnegative, and the right-hand side.
     count, width = len(sides), 2 * dim + len(sides)
     table: list[Row] = []
     for k, (entries, right, slack) in enumerate(sides):
@@ -213,9 +246,10 @@ def exact_minimum(
 
 
 def _simplex(table: list[Row], basis: list[int], objectives: list[Row], width: int) -> None:
-    """Pivot in place until the first objective row has no negative entry among the first ``width`` columns."""
+    """Pivot in place until the first objective row has no negative entry in the first ``width`` columns."""
     while (entering := next((j for j in range(width) if objectives[0][j] < 0), None)) is not None:
-        ratios = [(line[-1] / line[entering], basis[k], k) for k, line in enumerate(table) if line[entering] > 0]
+        rows = [(k, line) for k, line in enumerate(table) if line[entering] > 0]
+        ratios = [(line[-1] / line[entering], basis[k], k) for k, line in rows]
         if not ratios:
             raise BlocklpError("the LP is unbounded; state constraints that bound every variable")
         _pivot(table, basis, objectives, min(ratios)[2], entering)

@@ -16,14 +16,18 @@ from blocklp.state import State
 
 
 def soft_bound(
-    solver: Solver, state: State | Solution, temperature: float | Tensor, values: Mapping[Parameter, Tensor] | None = None
+    solver: Solver,
+    state: State | Solution,
+    temperature: float | Tensor,
+    values: Mapping[Parameter, Tensor] | None = None,
 ) -> Tensor:
-    r"""The smoothed bound of some multipliers, smooth in them and in the values of parameters, for training with bounds.
+    r"""The smoothed bound, smooth in multipliers and in values of parameters, for training with bounds.
 
     .. math:: -t \sum_b \log \sum_k \exp(-\langle \lambda_b, a_{b,k} \rangle / t) \le D(\lambda)
 
-    The multipliers are made to sum to the cost first, so that the value is a bound of the optimum whatever they are, up to rounding
-    (unlike those of :meth:`Solver.solve` it is not corrected for that).  Its gradient by the cost is a mean of points of the blocks.
+    The multipliers are made to sum to the cost first, so that the value is a bound of the optimum whatever
+    they are, up to rounding (unlike those of :meth:`Solver.solve` it is not corrected for that).  Its
+    gradient by the cost is a mean of points of the blocks.
 
     Parameters
     ----------
@@ -32,10 +36,11 @@ def soft_bound(
     state : State or Solution
         Multipliers, as of ``solution.state``; its tensors may require gradients.
     temperature : float or Tensor
-        t, positive; ``(batch,)`` for one each.  The bound is looser by at most :math:`t \sum_b \log K_b` for :math:`K_b` vertices.
+        t, positive; ``(batch,)`` for one each.  The bound is looser by at most :math:`t \sum_b \log K_b` for
+        :math:`K_b` vertices.
     values : mapping, optional
-        Parameters to values ``shape`` or ``(batch, *shape)`` to use instead of those that are set (which have no gradients); they
-        may require gradients.
+        Parameters to values ``shape`` or ``(batch, *shape)`` to use instead of those that are set (which have
+        no gradients); they may require gradients.
 
     Returns
     -------
@@ -45,8 +50,8 @@ def soft_bound(
     Raises
     ------
     OptionError
-        If the temperature is not positive, a type has no :meth:`BlockType.soft_min`, or ``values`` holds what the objective
-        does not.
+        If the temperature is not positive, a type has no :meth:`BlockType.soft_min`, or ``values`` holds what
+        the objective does not.
     ShapeError
         If the state does not fit.
 
@@ -72,7 +77,8 @@ def soft_bound(
     state = states.state_of(state, "state")
     used = {t.parameter for m in solver.models if m.objective is not None for t in m.objective.terms}
     if unknown := [shown(p) for p in values or () if p not in used]:
-        raise OptionError(f"values holds {', '.join(unknown)}, which the objective does not; give parameters that it uses")
+        need = "give parameters that it uses"
+        raise OptionError(f"values holds {', '.join(unknown)}, which the objective does not; {need}")
     problem = solver.decomposition(values=values)
     need = f"temperature is {shown(temperature)}; give one positive number, or ({problem.batch},) of them"
     try:

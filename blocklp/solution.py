@@ -1,4 +1,4 @@
-"""What a solve returns."""
+"""Solutions: bounds, primal points and multipliers, with their files and summaries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MARKS = ("passes", "hook_failed")
 
 @runtime_checkable
 class Compiled(Protocol):
-    """What a solution needs to know of the solver that found it (:class:`blocklp.Solver`)."""
+    """The solver that found a solution, such as :class:`blocklp.Solver`."""
 
     models: list[Statement]
     device: torch.device
@@ -109,23 +109,25 @@ class Solution:
     Attributes
     ----------
     bound : Tensor
-        ``(batch,)`` float64: best bound, evaluated in float64 and corrected for the residual of the multipliers.
+        ``(batch,)`` float64: best bound, evaluated in float64 and corrected for the residual of the
+        multipliers.
     safe_bound : Tensor
-        ``(batch,)`` float64: the bound of the returned multipliers with all rounding errors charged; infinite (no
-        statement) if a block type states no ``value_error``.
+        ``(batch,)`` float64: the bound of the returned multipliers with all rounding errors charged; infinite
+        (no statement) if a block type states no ``value_error``.
     primal : Tensor
-        ``(batch,)`` float64: best value of a primal point that satisfies all blocks within ``feasibility_tol``; infinite
-        if none was found.
+        ``(batch,)`` float64: best value of a primal point that satisfies all blocks within
+        ``feasibility_tol``; infinite if none was found.
     gap : Tensor
         ``(batch,)``: ``|primal - bound| / max(|primal|, |bound|, floor)``.
     floor : Tensor
-        ``(batch,)`` float64: what the gap is relative to at least, in the units of the objective; a thousandth of what its
-        terms add up to without their signs (:func:`blocklp.checks.floor`), so that no scale of costs is better than another.
+        ``(batch,)`` float64: what the gap is relative to at least, in the units of the objective; a
+        thousandth of what its terms add up to without their signs (:func:`blocklp.checks.floor`), so that no
+        scale of costs is better than another.
     status : tuple of Status
         Why each instance ended.
     x : Values
-        Primal point, a mapping: ``x[y]`` is ``(batch, *shape)``, by variable, view or name; if ``primal`` is infinite, the mean of
-        the last copies.  For models of different sizes ask ``instance(i).x``.
+        Primal point, a mapping: ``x[y]`` is ``(batch, *shape)``, by variable, view or name; if ``primal`` is
+        infinite, the mean of the last copies.  For models of different sizes ask ``instance(i).x``.
     state : State
         Multipliers and proximal weights to start from; ``duals`` shows the multipliers by blocks.
     cost, offset : Tensor
@@ -173,18 +175,18 @@ class Solution:
 
     @property
     def objective(self) -> Tensor:
-        """Value of the objective at ``x``, ``(batch,)`` float64, in the sense of the model: ``primal`` where this is finite."""
+        """Value of the objective at ``x``, ``(batch,)`` float64; ``primal`` where this is finite."""
         value = (self.cost * self.raw_x).sum(1) + self.offset
         return torch.where(torch.isfinite(self.primal), self.primal, value)
 
     def value(self, of: View | Expression | RowExpression | str) -> Tensor:
-        """Return the value at ``x`` of what is stated in variables; ``solution[of]`` is the same.
+        """Return the value at ``x`` of variables, expressions or rows; also as ``solution[of]``.
 
         Parameters
         ----------
         of : View, Expression, RowExpression or str
-            A variable, a view or the name of one, a linear expression, or rows such as ``A @ x``.  Parameters have their present
-            values.
+            A variable, a view or the name of one, a linear expression, or rows such as ``A @ x``.  Parameters
+            have their present values.
 
         Returns
         -------
@@ -205,9 +207,10 @@ class Solution:
     def price(self, rows: Rows | str) -> Tensor:
         """Return the prices of rows: how much the optimal value of the model changes with a side of a row.
 
-        The sign is the same whether the model minimises or maximises: raising ``b`` in ``A @ x <= b`` by a small ``t`` changes the
-        optimal value by ``t * price``.  So prices of upper sides are not negative when maximising and not positive when minimising,
-        and those of lower sides the other way round; both up to what the gap leaves open.
+        The sign is the same whether the model minimises or maximises: raising ``b`` in ``A @ x <= b`` by a
+        small ``t`` changes the optimal value by ``t * price``.  So prices of upper sides are not negative
+        when maximising and not positive when minimising, and those of lower sides the other way round; both
+        up to what the gap leaves open.
 
         Parameters
         ----------
@@ -228,7 +231,12 @@ class Solution:
         return self.state.duals[ROWS][:, start : start + handle.count, 0].clone()
 
     def slack(self, rows: Rows | str) -> Tensor:
-        """Return how far ``x`` is from the nearest side of every row: ``(batch, rows)`` float64, negative where it is violated.
+        """Return how far ``x`` is from the nearest side of every row, negative where it is violated.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, rows)`` float64.
 
         Raises
         ------
@@ -237,14 +245,16 @@ class Solution:
         """
         stated = self._rows(rows)[0].constraint
         activity = activities(stated.matrix, self.raw_x)
-        lower, upper = (of_instances(side, self._instances).to(activity) for side in (stated.lower, stated.upper))
+        sides = stated.lower, stated.upper
+        lower, upper = (of_instances(side, self._instances).to(activity) for side in sides)
         return torch.minimum(activity - lower, upper - activity)
 
     def reduced_cost(self, variable: View | str) -> Tensor:
-        r"""Return the costs of variables less what the prices of rows pay, :math:`c - A^\top y`, in the sense of the model.
+        r"""Return the reduced costs of variables by the prices of rows, :math:`c - A^\top y`.
 
-        In a model of rows alone they say how much the optimal value changes with the bound at which a variable lies, with the sign
-        of :meth:`price`.  Blocks minimise over these costs: what the multipliers of blocks take of them is not subtracted.
+        They are in the sense of the model.  In a model of rows alone they say how much the optimal value
+        changes with the bound at which a variable lies, with the sign of :meth:`price`.  Blocks minimise over
+        these costs: what the multipliers of blocks take of them is not subtracted.
 
         Returns
         -------
@@ -276,7 +286,8 @@ class Solution:
             if handle is rows or (isinstance(rows, str) and handle.name == rows):
                 return handle, start
             start += handle.count
-        raise UnknownNameError(f"the solution has no rows {shown(rows)}; it has {listed(repr(r.name) for r in self.rows) or 'none'}")
+        names = listed(repr(r.name) for r in self.rows) or "none"
+        raise UnknownNameError(f"the solution has no rows {shown(rows)}; it has {names}")
 
     @property
     def _instances(self) -> list[int]:
@@ -297,7 +308,7 @@ class Solution:
             If there is none.
         """
         i = instance_number(i, len(self.status))
-        names = ("bound", "safe_bound", "primal", "gap", "floor", "passes", "seconds", "offset", "hook_failed")
+        names = "bound safe_bound primal gap floor passes seconds offset hook_failed".split()
         number = self.numbers[i]
         model, _ = self.solver.owner(number)
         raw = self.raw_x[i : i + 1, : model.size]
@@ -319,9 +330,9 @@ class Solution:
         Returns
         -------
         dict
-            ``bound``, ``safe_bound``, ``primal``, ``objective``, ``gap``, ``passes`` and ``seconds``, each ``(batch,)``; ``status``,
-            a list of words; by names ``x``, ``reduced_cost``, ``price`` and ``slack``, dictionaries of variables and of rows, and
-            ``duals``, one of blocks.
+            ``bound``, ``safe_bound``, ``primal``, ``objective``, ``gap``, ``passes`` and ``seconds``, each
+            ``(batch,)``; ``status``, a list of words; by names ``x``, ``reduced_cost``, ``price`` and
+            ``slack``, dictionaries of variables and of rows, and ``duals``, one of blocks.
 
         Raises
         ------
@@ -342,7 +353,9 @@ class Solution:
         return found | {key: {name: _array(own) for name, own in part.items()} for key, part in parts.items()}
 
     def save(self, path: saved.File) -> None:
-        """Write the solution, but for its history, to a file that :meth:`load` reads; :meth:`State.load` reads its state alone.
+        """Write the solution, but for its history, to a file.
+
+        :meth:`load` reads it, and :meth:`State.load` its state alone.
 
         Parameters
         ----------
@@ -353,7 +366,8 @@ class Solution:
         shapes = {name: list(self.x.variables[name].shape) for name in self.x}
         numbers = [self.numbers.start, self.numbers.stop]
         header |= {"numbers": numbers, "variables": shapes, "maximizing": self.solver.maximizing}
-        tensors |= {name: getattr(self, name) for name in (*SAVED, *MARKS)} | {"status": torch.tensor(self.status)}
+        tensors |= {name: getattr(self, name) for name in (*SAVED, *MARKS)}
+        tensors["status"] = torch.tensor(self.status)
         saved.write(path, "solution", header, tensors)
 
     @staticmethod
@@ -376,7 +390,8 @@ class Solution:
         OSError
             If it cannot be opened.
         """
-        of_type(of, Compiled | Compilable, "what the solution is of", "a model, or a compiled solver", ModelError)
+        need = "a model, or a compiled solver"
+        of_type(of, Compiled | Compilable, "what the solution is of", need, ModelError)
         solver = of.compile() if isinstance(of, Compilable) else of
         header, tensors = saved.read(path, ("solution",))
         state = unpacked(path, header, tensors)
@@ -384,22 +399,35 @@ class Solution:
             parts = {name: tensors[name].to(solver.device) for name in (*SAVED, *MARKS)}
             status = tuple(map(Status, tensors["status"].tolist()))
             numbers = range(*map(int, header["numbers"]))
-            shapes, maximizing = {name: tuple(shape) for name, shape in header["variables"].items()}, header["maximizing"]
+            shapes = {name: tuple(shape) for name, shape in header["variables"].items()}
+            maximizing = header["maximizing"]
             whole = all(len(part) == len(status) == len(numbers) == state.batch for part in parts.values())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{path} is damaged: {error!r}; write it again by save()") from error
         if not whole or not numbers:
-            raise FormatError(f"{path} is damaged: its parts speak of different numbers of instances; write it again by save()")
+            what = "its parts speak of different numbers of instances"
+            raise FormatError(f"{path} is damaged: {what}; write it again by save()")
         models = list(dict.fromkeys(solver.owner(i)[0] for i in numbers))
         mine = {name: v.shape for name, v in models[0].variables.items()}
         if maximizing != solver.maximizing or mine != shapes or parts["raw_x"].shape[1] < models[0].size:
-            raise ModelError(f"{path} holds a solution in the variables {shapes}; the model has {mine}, or another sense")
+            what = f"holds a solution in the variables {shapes}"
+            raise ModelError(f"{path} {what}; the model has {mine}, or another sense")
         known = {r.name: r for r in models[0].rows}
-        rows = tuple(known[name] for name, count in state.rows.items() if name in known and known[name].count == count)
+        same = (n for n, count in state.rows.items() if n in known and known[n].count == count)
+        rows = tuple(known[name] for name in same)
         if len(rows) != len(state.rows):
             raise ModelError(f"{path} holds a solution of rows {state.rows}; the model has {models[0].rows}")
         x = Values(parts["raw_x"], models)
-        return Solution(**parts, status=status, x=x, state=state, history=(), solver=solver, rows=rows, numbers=numbers)
+        return Solution(
+            **parts,
+            status=status,
+            x=x,
+            state=state,
+            history=(),
+            solver=solver,
+            rows=rows,
+            numbers=numbers,
+        )
 
     def __repr__(self) -> str:
         return as_text(*_summary(self))
@@ -409,7 +437,7 @@ class Solution:
 
 
 def _array(values: Tensor) -> NDArray[np.generic]:
-    """A copy of its own."""
+    """A copy of a tensor as an array of NumPy."""
     return np.array(values.detach().cpu().numpy())
 
 
@@ -438,7 +466,19 @@ def _summary(found: Ended) -> tuple[str, list[Table]]:
 
 
 def solution(results: Results, state: State, solver: Compiled, cost: Tensor, offset: Tensor) -> Solution:
-    """Give the engine's results, and the costs ``(batch, variables)`` and constants ``(batch,)``, the sense of the model."""
+    """Make a solution in the sense of the model from results of the engine, which minimises.
+
+    Parameters
+    ----------
+    results : Results
+        Of the engine.
+    state : State
+        Multipliers and weights, in the sense of the model.
+    solver : Solver
+        The solver of the models.
+    cost, offset : Tensor
+        ``(batch, variables)`` and ``(batch,)`` float64: costs and constants of the minimisation.
+    """
     sign = -1.0 if solver.maximizing else 1.0
 
     return Solution(

@@ -31,24 +31,25 @@ MEMORY = 2e9
 
 
 UNTOUCHED = SearchResult(0, 0, -math.inf, math.inf, 0.0, None, Status.INTERRUPTED, 0, ())
-"""What is known of instances that an interrupt kept from being looked at."""
+"""The result of instances that an interrupt kept from being searched."""
 
 
 @dataclass(frozen=True)
 class ExactSolution:
-    """The best integer points that were found, and what is proved about better ones; tensors have the instance first.
+    """The best integer points that were found, and bounds on better ones; tensors have the instance first.
 
     Attributes
     ----------
     primal : Tensor
-        ``(batch,)`` float64: value of ``x``, infinite (minus infinity when maximising) where no point was found.
+        ``(batch,)`` float64: value of ``x``, infinite (minus infinity when maximising) where no point was
+        found.
     bound : Tensor
         ``(batch,)`` float64: no feasible point is better; as infinite as ``primal`` where there is none.
     gap : Tensor
         ``(batch,)`` float64: ``|primal - bound| / max(|primal|, |bound|)``.
     status : tuple of Status
-        ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``PASS_LIMIT`` (of nodes), ``INTERRUPTED`` or ``STALLED`` (some relaxation
-        could not be solved accurately enough).
+        ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``PASS_LIMIT`` (of nodes), ``INTERRUPTED`` or ``STALLED``
+        (some relaxation could not be solved accurately enough).
     x : Values
         The points, a mapping by variable, view or name; NaN where none was found.
     nodes : Tensor
@@ -67,20 +68,27 @@ class ExactSolution:
     raw_x: Tensor
 
     def value(self, of: View | Expression | RowExpression | str) -> Tensor:
-        """Return the value at ``x`` of variables, an expression or rows, ``(batch, *shape)``; as :meth:`Solution.value`."""
+        """Return the value at ``x`` of variables, an expression or rows, ``(batch, *shape)`` float64."""
         return evaluated(of, self.x, self.raw_x, list(range(len(self.status))))
 
     __getitem__ = value
 
     def _summary(self) -> tuple[str, list[Table]]:
-        parts = zip(self.status, self.bound.tolist(), self.primal.tolist(), self.gap.tolist(), self.nodes.tolist(), strict=True)
+        count = len(self.status)
         rows = [
-            (str(i), str(s), f"{bound:.9g}", f"{primal:.9g}", f"{gap:.2g}", str(nodes), f"{float(self.seconds[i]):.3g}")
-            for i, (s, bound, primal, gap, nodes) in enumerate(parts)
-            if i < SHOWN
+            (
+                str(i),
+                str(self.status[i]),
+                f"{float(self.bound[i]):.9g}",
+                f"{float(self.primal[i]):.9g}",
+                f"{float(self.gap[i]):.2g}",
+                str(int(self.nodes[i])),
+                f"{float(self.seconds[i]):.3g}",
+            )
+            for i in range(min(count, SHOWN))
         ]
         columns = ("instance", "status", "bound", "primal", "gap", "nodes", "seconds")
-        return f"ExactSolution of {plural(len(self.status), 'instance')}", [Table(columns, rows, len(self.status))]
+        return f"ExactSolution of {plural(count, 'instance')}", [Table(columns, rows, count)]
 
     def __repr__(self) -> str:
         return as_text(*self._summary())
@@ -102,16 +110,18 @@ def solve_exact(
 ) -> ExactSolution:
     """Optimise over the points of a model whose variables declared with ``integer=True`` are integers.
 
-    Branch and bound (:func:`blocklp.search.branch_and_bound`) over relaxations of the model, a batch of nodes a solve.  Any blocks
-    and rows will do; types that state no constraints need a method that finds primal points of theirs.  Instances are solved one
-    after the other, each with an equal part of the time that is left.
+    Branch and bound (:func:`blocklp.search.branch_and_bound`) over relaxations of the model, a batch of nodes
+    a solve.  Any blocks and rows will do; types that state no constraints need a method that finds primal
+    points of theirs.  Instances are solved one after the other, each with an equal part of the time that is
+    left.
 
     Parameters
     ----------
     model : Model
         The model; at least one variable is integer.
     tol : float
-        Relative gap at which a point is optimal.  Where all costs are integers of integer variables, it is optimal in fact.
+        Relative gap at which a point is optimal.  Where all costs are integers of integer variables, it is
+        optimal in fact.
     time_limit : float or Deadline
         Seconds for everything.
     max_nodes : int, optional
@@ -121,10 +131,11 @@ def solve_exact(
     method : str or Method
         For the relaxations, as in :meth:`Solver.solve`.
     callback : callable, optional
-        Gets a :class:`blocklp.search.SearchEvent` in the sense of the model after every solve; True stops the instance.
+        Gets a :class:`blocklp.search.SearchEvent` in the sense of the model after every solve; True stops the
+        instance.
     verbose : bool
-        Whether a line on standard error follows the search where that is a terminal or a notebook, and the solution is printed
-        there in the end.
+        Whether a line on standard error follows the search where that is a terminal or a notebook, and the
+        solution is printed there in the end.
 
     Returns
     -------
@@ -154,7 +165,8 @@ def solve_exact(
     if model.objective is None:
         raise ModelError("the model has no objective; call minimize() or maximize() first")
     if not any(v.integer for v in model.variables.values()):
-        raise ModelError("no variable is integer; declare some by m.variable(..., integer=True), or use m.solve()")
+        need = "declare some by m.variable(..., integer=True), or use m.solve()"
+        raise ModelError(f"no variable is integer; {need}")
     real(tol, "tol", positive=False)
     whole(batch, "batch")
     hook(callback, "callback")
@@ -166,9 +178,10 @@ def solve_exact(
         own = deadline if i == model.batch - 1 else deadline.within(deadline.left() / (model.batch - i))
         program = IntegerProgram(model, i, method, own, tol)
         with _shown(flag(verbose, "verbose")) as line:
-            told = _listener(callback, line, sign)
-            found = _searched(program, max_nodes, batch, told) if not interrupted else UNTOUCHED
-        interrupted |= found.status is Status.INTERRUPTED and not program.stopped  # by Ctrl-C, not by the callback
+            listener = _listener(callback, line, sign)
+            found = _searched(program, max_nodes, batch, listener) if not interrupted else UNTOUCHED
+        # By Ctrl-C, not by the callback.
+        interrupted |= found.status is Status.INTERRUPTED and not program.stopped
         results.append(found)
         seconds.append(time.perf_counter() - began)
         if found.point is not None:
@@ -190,15 +203,28 @@ def solve_exact(
     return made
 
 
-def _searched(program: IntegerProgram, max_nodes: int | None, batch: int, told: Callable[[SearchEvent], Any]) -> SearchResult:
+def _searched(
+    program: IntegerProgram,
+    max_nodes: int | None,
+    batch: int,
+    listener: Callable[[SearchEvent], Any],
+) -> SearchResult:
     """Search one instance, until bound and value are as near as asked."""
 
     def stops(event: SearchEvent) -> bool:
-        program.stopped = bool(told(event))
+        program.stopped = bool(listener(event))
         return program.stopped or event.bound >= program.goal()
 
-    options: dict[str, Any] = {"batch": batch, "max_nodes": max_nodes, "time_limit": program.deadline, "memory": MEMORY}
-    found = branch_and_bound(program.root(), program.expand, tol=0.5 * program.unit, callback=stops, **options)
+    found = branch_and_bound(
+        program.root(),
+        program.expand,
+        batch=batch,
+        tol=0.5 * program.unit,
+        max_nodes=max_nodes,
+        time_limit=program.deadline,
+        memory=MEMORY,
+        callback=stops,
+    )
     if found.incumbent < math.inf and found.bound >= program.goal():
         # Values are multiples of the unit: none lies between.
         return replace(found, status=Status.OPTIMAL, bound=found.incumbent if program.unit else found.bound)
@@ -206,7 +232,7 @@ def _searched(program: IntegerProgram, max_nodes: int | None, batch: int, told: 
 
 
 def _shown(verbose: bool) -> Any:
-    """A live line, or none."""
+    """A progress line, or none."""
     if not verbose:
         return nullcontext()
     from blocklp.progress import SearchProgress  # draws with rich, which takes long to import
@@ -214,13 +240,17 @@ def _shown(verbose: bool) -> Any:
     return SearchProgress()
 
 
-def _listener(callback: Callable[[SearchEvent], Any] | None, line: Any, sign: float) -> Callable[[SearchEvent], Any]:
-    """What is told of every solve, in the sense of the model."""
+def _listener(
+    callback: Callable[[SearchEvent], Any] | None,
+    line: Any,
+    sign: float,
+) -> Callable[[SearchEvent], Any]:
+    """A callback that gives events in the sense of the model to ``callback`` and to the progress line."""
 
-    def told(event: SearchEvent) -> Any:
+    def listener(event: SearchEvent) -> Any:
         own = replace(event, bound=sign * event.bound, incumbent=sign * event.incumbent)
         if line is not None:
             line(own)
         return None if callback is None else callback(own)
 
-    return told
+    return listener

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from blocklp import state as states
 from blocklp.assembly import Bounds, assemble, costs, unblocked
-from blocklp.block import difference
 from blocklp.box import BOX
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
@@ -23,17 +22,30 @@ from blocklp.expression import Expression, Values
 from blocklp.handles import ROWS, Blocks, name_of_size
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
-from blocklp.options import flag, known_device, numbers, of_type, per_instance, shown, without_gradients, working_precision
+from blocklp.options import (
+    flag,
+    known_device,
+    numbers,
+    of_type,
+    per_instance,
+    shown,
+    without_gradients,
+    working_precision,
+)
 from blocklp.plan import Plan
 from blocklp.records import Event, Limits
 from blocklp.solution import Solution, solution
 from blocklp.state import Saddle, State
 from blocklp.statement import Statement
 from blocklp.tables import as_html, listed, plural
+from blocklp.type_difference import difference
 
 
 def compile(
-    models: Statement | Sequence[Statement], *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64
+    models: Statement | Sequence[Statement],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float64,
 ) -> Solver:
     """Fix the shapes of a model, or of several models to be solved as one batch.
 
@@ -51,7 +63,8 @@ def compile(
     ModelError, OptionError, DeviceError
         If a model has no objective, the models do not fit together, or the device is missing.
     """
-    given = [models] if isinstance(models, Statement) else list(models) if isinstance(models, Sequence) else []
+    several = list(models) if isinstance(models, Sequence) else []
+    given = [models] if isinstance(models, Statement) else several
     if not given or not all(isinstance(m, Statement) for m in given):
         raise ModelError(f"compile() needs a model or a sequence of at least one, got {shown(models)}")
     return Solver(given, known_device(device), working_precision(dtype))
@@ -60,8 +73,9 @@ def compile(
 class Solver:
     """A compiled problem; :meth:`solve` may be called with new costs, bounds and warm starts.
 
-    New costs are those of parameters, or of an objective that took the place of another one.  A model whose sense,
-    variables, bounds of variables, blocks or block data were changed is compiled again: until then :meth:`solve` refuses.
+    New costs are those of parameters, or of an objective that took the place of another one.  A model whose
+    sense, variables, bounds of variables, blocks or block data were changed is compiled again: until then
+    :meth:`solve` refuses.
     """
 
     def __init__(self, models: list[Statement], device: torch.device, dtype: torch.dtype) -> None:
@@ -71,14 +85,18 @@ class Solver:
                 raise ModelError("the model has no objective; call minimize() or maximize() first")
             if not m.size:
                 raise ModelError("the model has no variables; declare at least one")
-            if m.maximizing != first.maximizing or [b.name for b in m.blocks] != [b.name for b in first.blocks]:
-                raise ModelError("models compiled together need the same sense and the same names of blocks, in one order")
+            names = [b.name for b in m.blocks]
+            if m.maximizing != first.maximizing or names != [b.name for b in first.blocks]:
+                need = "the same sense and the same names of blocks, in one order"
+                raise ModelError(f"models compiled together need {need}")
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
         if len(models) > 1 and any(m.rows for m in models):
-            raise ModelError("models with rows compile alone; instances that share the rows are a batch of one model")
+            need = "instances that share the rows are a batch of one model"
+            raise ModelError(f"models with rows compile alone; {need}")
         for b in (b for m in models for b in m.blocks if len(models) > 1 and b.maps is not None):
-            raise ModelError(f"blocks {b.name!r} have maps of their own; models with such blocks compile alone")
+            need = "models with such blocks compile alone"
+            raise ModelError(f"blocks {b.name!r} have maps of their own; {need}")
         _check_types(models)
         self.models, self.device, self.dtype = models, device, dtype
         self.maximizing = first.maximizing
@@ -91,9 +109,11 @@ class Solver:
     def __repr__(self) -> str:
         first, sense = self.models[0], "maximize" if self.maximizing else "minimize"
         several = f" of {len(self.models)} models" if len(self.models) > 1 else ""
-        sizes = f"{plural(max(m.size for m in self.models), 'variable')}, blocks {listed(b.name for b in first.blocks) or 'none'}"
+        count, size = plural(self.batch, "instance"), plural(max(m.size for m in self.models), "variable")
+        blocks = f"blocks {listed(b.name for b in first.blocks) or 'none'}"
         rows = f", rows {listed(r.name for r in first.rows)}" if first.rows else ""
-        return f"Solver of {plural(self.batch, 'instance')}{several}, {sense}, {sizes}{rows}, {self.dtype} on {self.device}"
+        where = f"{self.dtype} on {self.device}"
+        return f"Solver of {count}{several}, {sense}, {size}, {blocks}{rows}, {where}"
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), [])
@@ -121,7 +141,9 @@ class Solver:
         def cut(values: dict[str, Tensor]) -> dict[str, Tensor]:
             return {blocks[k][0]: v[:, : blocks[k][1]] for k, v in values.items() if k in blocks}
 
-        saddle = state.saddle and Saddle(state.saddle.x[:, : model.size], cut(state.saddle.rows), state.saddle.weight)
+        saddle = state.saddle
+        if saddle is not None:
+            saddle = Saddle(saddle.x[:, : model.size], cut(saddle.rows), saddle.weight)
         return State(cut(state.duals), state.eta, saddle, state.rows)
 
     def solve(
@@ -147,8 +169,8 @@ class Solver:
         Parameters
         ----------
         method : str or Method
-            ``"auto"`` (default) chooses by what the block types can do; or a name in :data:`blocklp.METHODS`, or an instance with
-            settings.
+            ``"auto"`` (default) chooses by what the block types can do; or a name in :data:`blocklp.METHODS`,
+            or an instance with settings.
         tol : float or Tensor
             Relative gap at which an instance is optimal, not negative; ``(batch,)`` for one each.
         cutoff : float or Tensor, optional
@@ -156,8 +178,8 @@ class Solver:
         passes : int
             Most oracle passes, bound evaluations included.
         time_limit : float or Deadline
-            Seconds for everything that this call does, or what is left of a deadline.  Where they do not suffice to build the
-            problem, the bound is that of the variables' bounds alone.
+            Seconds for everything that this call does, or what is left of a deadline.  Where they do not
+            suffice to build the problem, the bound is that of the variables' bounds alone.
         bounds : mapping, optional
             To tighten for this solve: ``{variable, view or name: (lower, upper)}``, each ``shape`` or
             ``(batch, *shape)``; a number or tensor in the place of the tuple fixes at this value.
@@ -171,22 +193,23 @@ class Solver:
         history : bool
             Keep the events in ``solution.history``.
         check_every : int, optional
-            Passes between checks of status, primal point and time; by default the method's cadence (ten, with ``pdhg`` fifty),
-            later a tenth of those made.
+            Passes between checks of status, primal point and time; by default the method's cadence (ten, with
+            ``pdhg`` fifty), later a tenth of those made.
         feasibility_tol : float
             Largest violation of a block, relative to the magnitude of the point, in a primal point.
         patience : int
             Passes without progress after which an instance is stalled.
         mend : bool
-            Whether a point that is almost feasible is projected; without, primal points come later, and checks are cheaper.
+            Whether a point that is almost feasible is projected; without, primal points come later, and
+            checks are cheaper.
 
         Raises
         ------
         OptionError
             If an option is of another type, out of range or unknown, or a callback answers what is no mask.
         ModelError, ShapeError, NonFiniteError
-            If bounds or the warm start do not fit, hold NaN, or require gradients; if the model was changed since it was
-            compiled, but for its costs; if a repair hook does not return what it must.
+            If bounds or the warm start do not fit, hold NaN, or require gradients; if the model was changed
+            since it was compiled, but for its costs; if a repair hook does not return what it must.
         """
         deadline = Deadline.of(time_limit)
         built = True
@@ -215,12 +238,15 @@ class Solver:
             start = start if len(self.models) > 1 else states.fitted(start, self.models[0])
             for name, own in start.duals.items():
                 without_gradients(own, f"the warm start of {name!r}")
-            duals = states.fill(problem, State({k: sign * v.to(problem.cost) for k, v in start.duals.items()}, start.eta))
-            eta, memory = states.weights_of(start, self.device, self.dtype), states.memory_of(problem, start, sign)
+            signed = {k: sign * v.to(problem.cost) for k, v in start.duals.items()}
+            duals = states.fill(problem, State(signed, start.eta))
+            eta = states.weights_of(start, self.device, self.dtype)
+            memory = states.memory_of(problem, start, sign)
         log: list[Event] = []
         record = log.append if flag(history, "history") else None
-        with listening(callback, verbose, self.batch, sign) as told:
-            results = run(plan, ascent, self.dtype, limits, duals, eta, self._repair(), told, record, memory)
+        repair = self._repair()
+        with listening(callback, verbose, self.batch, sign) as listener:
+            results = run(plan, ascent, self.dtype, limits, duals, eta, repair, listener, record, memory)
         results.history = log
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
@@ -233,25 +259,47 @@ class Solver:
         return found
 
     def decomposition(
-        self, bounds: Bounds | None = None, values: Values | None = None, deadline: Deadline | None = None
+        self,
+        bounds: Bounds | None = None,
+        values: Values | None = None,
+        deadline: Deadline | None = None,
     ) -> Decomposition:
-        """Decompose the problem with the parameters' present values, or other ones, and tighter bounds, if given, in float64."""
+        """Decompose the problem, in float64.
+
+        Parameters
+        ----------
+        bounds : mapping, optional
+            Tighter bounds, as in :meth:`solve`.
+        values : mapping, optional
+            Parameters to values, instead of their present ones.
+        deadline : Deadline, optional
+            When to give up.
+
+        Raises
+        ------
+        ModelError
+            If the model was changed since it was compiled, but for its costs.
+        TimeLimitError
+            If the deadline is over.
+        """
         return self._planned(bounds, values, deadline or Deadline()).problem
 
     def _planned(self, bounds: Bounds | None, values: Values | None, deadline: Deadline) -> Plan:
         """The plan of a solve; what it writes out serves later ones, too."""
         blocks = [_blocks(m) for m in self.models]
-        if [_built(m) for m in self.models] != self._built or not all(map(_same_places, blocks, self._blocks)):
+        same = [_built(m) for m in self.models] == self._built
+        if not same or not all(map(_same_places, blocks, self._blocks)):
             raise ModelError(
-                "the model was changed since it was compiled, in its sense, variables, bounds or blocks; compile it again, or give "
-                "tighter bounds as bounds="
+                "the model was changed since it was compiled, in its sense, variables, bounds or blocks; "
+                "compile it again, or give tighter bounds as bounds="
             )
         if blocks != self._blocks:
             _check_types(self.models)
             self._structure, self._blocks = None, blocks
         plan = self._structure
         if bounds is not None or plan is None:
-            plan = Plan.of(assemble(self.models, {} if bounds is None else bounds, self._width, self.device, deadline))
+            given = {} if bounds is None else bounds
+            plan = Plan.of(assemble(self.models, given, self._width, self.device, deadline))
             if bounds is None:
                 self._structure = plan
         return self._priced(plan, values)
@@ -262,10 +310,15 @@ class Solver:
         return replace(plan, problem=replace(plan.problem, cost=cost, offset=offset))
 
     def _objective(self, width: int, values: Values | None) -> tuple[Tensor, Tensor]:
-        """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation; those without parameters are evaluated once."""
+        """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation.
+
+        Objectives without parameters are evaluated once.
+        """
         expressions = [m.objective for m in self.models if m.objective is not None]
-        if self._fixed is not None and all(a is b for a, b in zip(expressions, self._fixed[0], strict=True)):
-            return self._fixed[1].clone(), self._fixed[2].clone()
+        if self._fixed is not None:
+            before, cost, offset = self._fixed
+            if all(a is b for a, b in zip(expressions, before, strict=True)):
+                return cost.clone(), offset.clone()
         sign = -1.0 if self.maximizing else 1.0
         cost, offset = ((sign * part).to(self.device) for part in costs(expressions, width, values))
         if all(t.parameter is None for e in expressions for t in e.terms):
@@ -294,7 +347,7 @@ class Solver:
 
 
 def _repaired(answer: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """What a repair hook returned, a tensor of a known shape for every variable.
+    """Check the answer of a repair hook: a tensor of a known shape for every variable.
 
     Raises
     ------
@@ -324,13 +377,13 @@ def _check_types(models: Sequence[Statement]) -> None:
             b = next(other for other in same if other.scope.shape[1] == a.scope.shape[1])
             if what := difference(a.type, b.type):
                 raise ModelError(
-                    f"blocks {a.name!r} differ in {what} between models compiled together; a type may differ in its "
-                    f"block_data only: give the others another name of blocks, or compile them alone"
+                    f"blocks {a.name!r} differ in {what} between models compiled together; a type may differ "
+                    f"in its block_data only: give the others another name of blocks, or compile them alone"
                 )
 
 
 def _same_places(now: Sequence[tuple[Blocks, list[int]]], before: Sequence[tuple[Blocks, list[int]]]) -> bool:
-    """Whether handles differ in their types at most, as :meth:`Model.replace` leaves them, and no data was written to."""
+    """Whether handles differ at most in types, as :meth:`Model.replace` does, and no data was written to."""
     return len(now) == len(before) and all(
         a.name == b.name and a.scope is b.scope and a.maps is b.maps and (a is not b or written == earlier)
         for (a, written), (b, earlier) in zip(now, before, strict=True)
@@ -347,6 +400,6 @@ def _writes(data: Sequence[Tensor]) -> list[int]:
 
 
 def _built(model: Statement) -> tuple[Any, ...]:
-    """What tells that a model is another one than was compiled, beside its blocks."""
+    """The parts of a model, beside its blocks, whose change makes it another one than was compiled."""
     bounds = [t for v in model.variables.values() for t in (v.lower, v.upper)]
     return model.batch, model.size, model.maximizing, list(model.rows), _writes(bounds)

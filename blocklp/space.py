@@ -1,4 +1,4 @@
-"""The variables that an expression or a constraint speaks of."""
+"""The variables of a model, for expressions and constraints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Space(Protocol):
-    """What expressions need to know of their model.
+    """A model as its expressions see it.
 
     Attributes
     ----------

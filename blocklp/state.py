@@ -1,4 +1,4 @@
-"""The state of a solve as a value: multipliers by blocks, proximal weights, and where a primal-dual method was."""
+"""The state of a solve as a value: multipliers by blocks, proximal weights, and primal-dual warm starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from blocklp import saved
 from blocklp.box import BOX
 from blocklp.coefficients import all_finite
 from blocklp.decomposition import Decomposition, Group
-from blocklp.errors import BlocklpError, FormatError, InstanceError, ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import (
+    BlocklpError,
+    FormatError,
+    InstanceError,
+    ModelError,
+    NonFiniteError,
+    OptionError,
+    ShapeError,
+)
 from blocklp.handles import ROWS
 from blocklp.methods.base import Memory
 from blocklp.options import named_row, of_type, shown, whole
@@ -25,14 +33,15 @@ from blocklp.tables import listed, plural
 
 @dataclass(frozen=True)
 class Saddle:
-    """Where a primal-dual method was.
+    """The primal-dual warm start of a method such as :class:`blocklp.Pdhg`.
 
     Attributes
     ----------
     x : Tensor
         ``(batch, variables)`` float64: its point, feasible in the limit.
     rows : dict of str to Tensor
-        Name of blocks to duals of their rows ``(batch, blocks, rows)``, float64, in the order of :meth:`BlockType.constraints`.
+        Name of blocks to duals of their rows ``(batch, blocks, rows)``, float64, in the order of
+        :meth:`BlockType.constraints`.
     weight : Tensor
         ``(batch,)`` float64: its primal weight.
     """
@@ -45,35 +54,38 @@ class Saddle:
         """Refuse what is no such record."""
         _require(isinstance(self.rows, Mapping), "rows of a saddle", self.rows, "a dict of tensors")
         for what, value, dims in (("x of a saddle", self.x, 2), ("weight of a saddle", self.weight, 1)):
-            _require(_is_tensor(value, dims), what, value, f"a tensor of {dims} dimensions, the instance first")
+            need = f"a tensor of {dims} dimensions, the instance first"
+            _require(_is_tensor(value, dims), what, value, need)
         for name, value in self.rows.items():
             _require(_is_tensor(value, 3), f"rows of {name!r}", value, "a tensor (batch, blocks, rows)")
 
     def select(self, instances: Tensor) -> Saddle:
-        """Those of some instances ``(k,)``."""
+        """The warm start of some instances: their numbers ``(k,)`` int64."""
         rows = {k: v.index_select(0, instances) for k, v in self.rows.items()}
         return Saddle(self.x.index_select(0, instances), rows, self.weight.index_select(0, instances))
 
 
 @dataclass(frozen=True)
 class State:
-    """What a later solve starts from.
+    """The start of a later solve.
 
-    The next model may differ in costs and bounds, and may have more blocks: blocks without an entry start with a share of
-    zero, so that its first bound is not below the last one.
+    The next model may differ in costs and bounds, and may have more blocks: blocks without an entry start
+    with a share of zero, so that its first bound is not below the last one.
 
     Attributes
     ----------
     duals : dict of str to Tensor
-        Name of blocks to multipliers ``(batch, blocks, dim)``, float64; those of ``"box"``, the blocks of single variables that no
-        other block bounds, by variable, ``(batch, variables, 1)``, zero where there is none.
+        Name of blocks to multipliers ``(batch, blocks, dim)``, float64; those of ``"box"``, the blocks of
+        single variables that no other block bounds, by variable, ``(batch, variables, 1)``, zero where there
+        is none.
     eta : Tensor
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     saddle : Saddle or None
-        Where :class:`blocklp.Pdhg` was, which it cannot read off the multipliers; other methods leave and need none.
+        The primal-dual warm start of :class:`blocklp.Pdhg`, which multipliers do not give; other methods
+        leave and need none.
     rows : dict of str to int
-        Name of rows to how many of the prices ``duals["rows"]`` are theirs, in order, so that they are found again where the model
-        has got or lost rows.  Without it they are those of the first rows of the model.
+        Name of rows to how many of the prices ``duals["rows"]`` are theirs, in order, so that they are found
+        again where the model has got or lost rows.  Without it they are those of the first rows of the model.
 
     Raises
     ------
@@ -90,18 +102,22 @@ class State:
 
     def __post_init__(self) -> None:
         """Refuse what is no state."""
-        _require(isinstance(self.duals, Mapping), "duals of a state", self.duals, "a dict of tensors by name of blocks")
-        _require(_is_tensor(self.eta, 1), "eta of a state", self.eta, "a tensor (batch,)")
-        _require(self.saddle is None or isinstance(self.saddle, Saddle), "saddle of a state", self.saddle, "a Saddle or None")
-        _require(isinstance(self.rows, Mapping), "rows of a state", self.rows, "a dict of numbers by name of rows")
-        if self.rows and sum(whole(n, f"number of rows {name!r}", 0) for name, n in self.rows.items()) != self._priced():
-            raise ShapeError(f"rows of the state are {self.rows}, and it has {self._priced()} prices; they must agree")
-        for name, own in self.duals.items():
+        duals, eta, saddle, rows = self.duals, self.eta, self.saddle, self.rows
+        _require(isinstance(duals, Mapping), "duals of a state", duals, "a dict of tensors by name of blocks")
+        _require(_is_tensor(eta, 1), "eta of a state", eta, "a tensor (batch,)")
+        batch, fits = len(eta), saddle is None or isinstance(saddle, Saddle)
+        _require(fits, "saddle of a state", saddle, "a Saddle or None")
+        _require(isinstance(rows, Mapping), "rows of a state", rows, "a dict of numbers by name of rows")
+        counts = [whole(n, f"number of rows {name!r}", 0) for name, n in rows.items()]
+        if rows and sum(counts) != self._priced():
+            prices = f"{self._priced()} prices"
+            raise ShapeError(f"rows of the state are {rows}, and it has {prices}; they must agree")
+        for name, own in duals.items():
             _require(_is_tensor(own, 3), f"duals of {name!r}", own, "a tensor (batch, blocks, dim)")
-            if len(own) != len(self.eta):
-                raise ShapeError(f"duals of {name!r} have {len(own)} instances, eta {len(self.eta)}; they must agree")
-        if self.saddle is not None and {len(t) for t in (self.saddle.x, self.saddle.weight)} != {len(self.eta)}:
-            raise ShapeError(f"the saddle has {len(self.saddle.x)} instances, eta {len(self.eta)}; they must agree")
+            if len(own) != batch:
+                raise ShapeError(f"duals of {name!r} have {len(own)} instances, eta {batch}; they must agree")
+        if saddle is not None and {len(t) for t in (saddle.x, saddle.weight)} != {batch}:
+            raise ShapeError(f"the saddle has {len(saddle.x)} instances, eta {batch}; they must agree")
 
     def _priced(self) -> int:
         """Number of prices of rows."""
@@ -135,14 +151,16 @@ class State:
         except (TypeError, ValueError, RuntimeError) as error:
             raise InstanceError(f"instances are {shown(instances)}; {need}") from error
         mask = rows.dtype == torch.bool
-        if rows.dim() != 1 or (mask and len(rows) != self.batch) or (len(rows) and (rows.is_floating_point() or rows.is_complex())):
+        wrong = rows.dim() != 1 or (mask and len(rows) != self.batch)
+        if wrong or (len(rows) and (rows.is_floating_point() or rows.is_complex())):
             raise InstanceError(f"instances are {shown(instances)}; {need}")
         rows = rows.nonzero()[:, 0] if mask else rows.long()
         if bool(((rows < -self.batch) | (rows >= self.batch)).any()):
             raise InstanceError(f"instances are {shown(instances)}, out of the range of {self.batch}; {need}")
         rows = torch.where(rows < 0, rows + self.batch, rows)
         saddle = None if self.saddle is None else self.saddle.select(rows)
-        return State({k: v.index_select(0, rows) for k, v in self.duals.items()}, self.eta.index_select(0, rows), saddle, self.rows)
+        duals = {k: v.index_select(0, rows) for k, v in self.duals.items()}
+        return State(duals, self.eta.index_select(0, rows), saddle, self.rows)
 
     def repeat(self, times: int) -> State:
         """Return every instance ``times`` times in a row, from 0 on."""
@@ -160,7 +178,9 @@ class State:
 
     @staticmethod
     def load(path: saved.File) -> State:
-        """Read the state of a file, or that of a solution in one; a solve that starts from it is the same to the last bit.
+        """Read the state of a file, or that of a solution in one.
+
+        A solve that starts from it is the same, to the last bit, as one from the state that was written.
 
         Raises
         ------
@@ -184,7 +204,8 @@ class State:
         """
         if not isinstance(states, Sequence) or not all(isinstance(s, State) for s in states):
             raise ModelError(f"states to concatenate are {shown(states)}; give a sequence of states")
-        if not states or any(_shapes(s.duals) != _shapes(states[0].duals) or s.rows != states[0].rows for s in states):
+        forms = [(_shapes(s.duals), s.rows) for s in states]
+        if not states or any(form != forms[0] for form in forms):
             raise ShapeError("states to concatenate need the same blocks; concatenate states of one model")
         duals = {k: torch.cat([s.duals[k] for s in states]) for k in states[0].duals}
         saddles, saddle = [s.saddle for s in states if s.saddle is not None], None
@@ -198,7 +219,8 @@ class State:
 def packed(state: State) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Take a state apart into the names and the tensors that a file holds."""
     of = state.saddle.rows if state.saddle is not None else {}
-    header = {"blocks": list(state.duals), "of": None if state.saddle is None else list(of), "rows": dict(state.rows)}
+    names = None if state.saddle is None else list(of)
+    header = {"blocks": list(state.duals), "of": names, "rows": dict(state.rows)}
     tensors = {"eta": state.eta, **{f"duals_{i}": own for i, own in enumerate(state.duals.values())}}
     if state.saddle is not None:
         tensors |= {"saddle_x": state.saddle.x, "saddle_weight": state.saddle.weight}
@@ -208,6 +230,13 @@ def packed(state: State) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def unpacked(path: saved.File, header: dict[str, Any], tensors: dict[str, Tensor]) -> State:
     """Return the state that :func:`packed` took apart.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, for messages.
+    header, tensors : dict
+        What :func:`packed` returned, as the file holds it.
 
     Raises
     ------
@@ -226,7 +255,7 @@ def unpacked(path: saved.File, header: dict[str, Any], tensors: dict[str, Tensor
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    """What states must agree in: shapes but for the instances, by name."""
+    """Shapes by name, without the number of instances."""
     return {name: t.shape[1:] for name, t in tensors.items()}
 
 
@@ -236,7 +265,8 @@ def _is_tensor(value: object, dims: int) -> bool:
 
 def _require(fits: bool, what: str, value: object, need: str) -> None:
     if not fits:
-        raise (ShapeError if isinstance(value, Tensor) else ModelError)(f"{what}: {shown(value)} is not {need}")
+        error = ShapeError if isinstance(value, Tensor) else ModelError
+        raise error(f"{what}: {shown(value)} is not {need}")
 
 
 def state_of(given: Any, what: str) -> State:
@@ -253,7 +283,7 @@ def state_of(given: Any, what: str) -> State:
 
 
 def fitted(state: State, model: Statement) -> State:
-    """A state with the prices of the rows that the model has now, in its order, and without what was removed from it.
+    """Fit a state to the present rows of a model, in their order, and leave out what was removed from it.
 
     Rows without prices start with zero.
 
@@ -261,6 +291,10 @@ def fitted(state: State, model: Statement) -> State:
     ------
     ShapeError
         If the rows of a name are others in number than they were.
+    ModelError
+        If the state has prices of rows that the model never had.
+    NonFiniteError
+        If a price is NaN or infinite.
     """
     prices = state.duals.get(ROWS)
     if prices is not None and not all_finite(prices):
@@ -276,18 +310,20 @@ def fitted(state: State, model: Statement) -> State:
     if not state.rows or list(state.rows.items()) == list(now.items()):
         return replace(state, duals=duals, saddle=saddle)
     if unknown := state.rows.keys() - now.keys() - model.removed:
-        raise ModelError(f"the warm start has prices of rows {sorted(unknown)}, which the model does not have; leave them out")
+        what = f"the warm start has prices of rows {sorted(unknown)}"
+        raise ModelError(f"{what}, which the model does not have; leave them out")
     for name in state.rows.keys() & now.keys():
         if state.rows[name] != now[name]:
-            raise ShapeError(f"the warm start has prices of {state.rows[name]} rows {name!r}, the model has {now[name]} of them")
+            what = f"the warm start has prices of {state.rows[name]} rows {name!r}"
+            raise ShapeError(f"{what}, the model has {now[name]} of them")
     first = dict(zip(state.rows, accumulate(state.rows.values(), initial=0), strict=False))
 
     def rearranged(prices: Tensor) -> Tensor:
-        parts = [
-            prices[:, first[name] : first[name] + count] if name in first else prices.new_zeros(len(prices), count, *prices.shape[2:])
-            for name, count in now.items()
-        ]
-        return torch.cat([prices[:, :0], *parts], 1)
+        parts = [prices[:, :0]]
+        for name, count in now.items():
+            zero = prices.new_zeros(len(prices), count, *prices.shape[2:])
+            parts.append(prices[:, first[name] : first[name] + count] if name in first else zero)
+        return torch.cat(parts, 1)
 
     if ROWS in duals:
         duals[ROWS] = rearranged(duals[ROWS])
@@ -298,13 +334,37 @@ def fitted(state: State, model: Statement) -> State:
     return State(duals, state.eta, saddle, now)
 
 
-def take(problem: Decomposition, duals: Tensor, eta: Tensor, names: dict[str, int], memory: Memory | None, sign: float) -> State:
-    """Cut a row of copies, and of duals of rows, which have names and get a sign, into the state of its groups."""
+def take(
+    problem: Decomposition,
+    duals: Tensor,
+    eta: Tensor,
+    names: dict[str, int],
+    memory: Memory | None,
+    sign: float,
+) -> State:
+    """Make the state of a solve, by groups.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem that was solved.
+    duals : Tensor
+        ``(batch, copies)`` float64: multipliers and prices of rows, in the sense of the model.
+    eta : Tensor
+        ``(batch,)`` float64: proximal weights.
+    names : dict of str to int
+        Names of rows to their numbers.
+    memory : Memory, optional
+        Of a primal-dual method, in the sense of minimisation.
+    sign : float
+        1 when minimising, -1 when maximising.
+    """
     parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
         if group.name == BOX:
             own = parts[BOX] if group.alive is None else parts[BOX] * group.alive[..., None]
-            parts[BOX] = torch.zeros_like(problem.cost)[..., None].scatter_add_(1, _boxed(problem, group), own)
+            zero = torch.zeros_like(problem.cost)[..., None]
+            parts[BOX] = zero.scatter_add_(1, _boxed(problem, group), own)
     if problem.rows is not None:
         parts[ROWS] = duals[:, problem.in_blocks :, None]
     else:  # no time was left to build them
@@ -324,7 +384,28 @@ def take(problem: Decomposition, duals: Tensor, eta: Tensor, names: dict[str, in
 
 
 def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory | None:
-    """Lay out where a primal-dual method was: x, NaN where not known, duals of rows with a sign, zero there, and the weight."""
+    """Lay out a primal-dual warm start.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem to solve.
+    state : State
+        In the sense of the model.
+    sign : float
+        1 when minimising, -1 when maximising.
+
+    Returns
+    -------
+    Memory or None
+        The point, NaN where it is not known; duals of all stated rows, zero where they are not known; and the
+        primal weight.  None without a warm start, or where some block type states no constraints.
+
+    Raises
+    ------
+    NonFiniteError
+        If duals are NaN or infinite.
+    """
     if (saddle := state.saddle) is None or not problem.testable:
         return None
     x = torch.full_like(problem.cost, torch.nan)
@@ -333,7 +414,8 @@ def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory
     counts = list(map(stated_rows, problem.groups))
     in_blocks = sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True))
     y = x.new_zeros(len(x), in_blocks + problem.copies - problem.in_blocks)
-    if problem.rows is not None and (beside := saddle.rows.get(ROWS)) is not None and beside.shape[1] <= problem.rows.count:
+    beside = None if problem.rows is None else saddle.rows.get(ROWS)
+    if beside is not None and problem.rows is not None and beside.shape[1] <= problem.rows.count:
         if not all_finite(beside):
             raise NonFiniteError("the saddle of the warm start holds NaN or infinite duals of rows")
         y[:, in_blocks : in_blocks + beside.shape[1]] = sign * beside[..., 0].to(y)
@@ -341,13 +423,21 @@ def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory
         known = saddle.rows.get(group.name)
         if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= group.blocks:
             if not all_finite(known):
-                raise NonFiniteError(f"the saddle of the warm start holds NaN or infinite duals of rows for {group.name!r}")
+                what = "the saddle of the warm start holds NaN or infinite duals of rows"
+                raise NonFiniteError(f"{what} for {group.name!r}")
             own[:, :, : known.shape[1]] = sign * known.transpose(1, 2).to(y)
     return x, y, saddle.weight.to(x, copy=True)
 
 
 def weights_of(state: State, device: torch.device, dtype: torch.dtype) -> Tensor | None:
     """A copy of the proximal weights ``(batch,)``, None where some are not known.
+
+    Parameters
+    ----------
+    state : State
+        The state.
+    device, dtype
+        Of the copy.
 
     Raises
     ------
@@ -356,9 +446,8 @@ def weights_of(state: State, device: torch.device, dtype: torch.dtype) -> Tensor
     """
     eta = state.eta.detach().to(device, dtype, copy=True)
     if bool((eta <= 0).any()):
-        raise OptionError(
-            f"eta of the warm start holds {float(eta.nan_to_num(1.0).min()):g}; weights are positive, NaN where unknown"
-        )
+        least = float(eta.nan_to_num(1.0).min())
+        raise OptionError(f"eta of the warm start holds {least:g}; weights are positive, NaN where unknown")
     return eta if all_finite(eta) else None
 
 
@@ -376,26 +465,27 @@ def fill(problem: Decomposition, state: State) -> Tensor:
     """
     rows = set() if problem.rows is None else {ROWS}
     if unknown := state.duals.keys() - {g.name for g in problem.groups} - {BOX} - rows:
-        raise ModelError(f"the warm start has multipliers for {sorted(unknown)}, blocks that the model does not have; leave them out")
+        what = f"the warm start has multipliers for {sorted(unknown)}"
+        raise ModelError(f"{what}, blocks that the model does not have; leave them out")
     if state.batch != problem.batch:
-        raise ShapeError(
-            f"the warm start has {state.batch} instances, the problem {problem.batch}; use state.select, repeat or concatenate"
-        )
+        what = f"the warm start has {state.batch} instances, the problem {problem.batch}"
+        raise ShapeError(f"{what}; use state.select, repeat or concatenate")
     duals = torch.zeros(problem.batch, problem.copies, dtype=problem.cost.dtype, device=problem.cost.device)
     for group in problem.groups:
         known = state.duals.get(group.name)
         if known is None:
             continue
         if not all_finite(known):
-            raise NonFiniteError(f"the warm start holds NaN or infinite multipliers for {group.name!r}; they prove no bound")
+            what = f"NaN or infinite multipliers for {group.name!r}"
+            raise NonFiniteError(f"the warm start holds {what}; they prove no bound")
         if group.name == BOX and known.shape[1] <= problem.cost.shape[1]:
-            # Other variables may be boxed now: what one that is not had goes to its blocks with the residual.
+            # Other variables may be boxed now; multipliers of one that is not go to its blocks.
             known = torch.nn.functional.pad(known, (0, 0, 0, problem.cost.shape[1] - known.shape[1]))
             known = known.gather(1, _boxed(problem, group))
         if known.shape[2] != group.dim or known.shape[1] > group.blocks:
             raise ShapeError(
-                f"the warm start holds {tuple(known.shape[1:])} multipliers for {group.name!r}, the model has "
-                f"{(group.blocks, group.dim)}; blocks may be added, not removed"
+                f"the warm start holds {tuple(known.shape[1:])} multipliers for {group.name!r}, "
+                f"the model has {(group.blocks, group.dim)}; blocks may be added, not removed"
             )
         group.view(duals)[:, : known.shape[1]].copy_(known)
         if group.alive is not None:  # padding has no multipliers
@@ -403,8 +493,8 @@ def fill(problem: Decomposition, state: State) -> Tensor:
     if problem.rows is not None and (prices := state.duals.get(ROWS)) is not None:
         if prices.shape[1] > problem.rows.count or prices.shape[2] != 1:
             raise ShapeError(
-                f"the warm start holds {tuple(prices.shape[1:])} prices of rows, the model has {(problem.rows.count, 1)}; "
-                f"rows may be added, not removed"
+                f"the warm start holds {tuple(prices.shape[1:])} prices of rows, "
+                f"the model has {(problem.rows.count, 1)}; rows may be added, not removed"
             )
         duals[:, problem.in_blocks : problem.in_blocks + prices.shape[1]] = prices[..., 0]
     return duals

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, difference
+from blocklp.block import BlockType
 from blocklp.box import BOX
 from blocklp.coupling import Linear
 from blocklp.declared import Declared
@@ -23,12 +23,17 @@ from blocklp.ragged import Ragged
 from blocklp.row_constraint import RowConstraint
 from blocklp.scopes import scope_of
 from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
+from blocklp.type_difference import difference
+
+SUBCLASS = "an instance of a subclass of BlockType"
+HANDLE = "the handle that add() returned, or its name"
+OTHER_MODEL = "the rows hold variables of another model; build them from this model's variables"
 
 PrimalRepair = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 class Statement(Declared):
-    """What a model says; :class:`blocklp.Model` adds who solves it.
+    """A model as it is stated; :class:`blocklp.Model` adds methods that solve it.
 
     Parameters
     ----------
@@ -56,39 +61,43 @@ class Statement(Declared):
     ) -> Any:
         """Add blocks of one type, or rows that couple blocks.
 
-        ``m.add(A @ x <= b)`` takes a comparison, as :meth:`add_rows` takes its parts, and returns :class:`Rows`.  Blocks of several
-        lengths (:class:`Ragged`) take a scope ``(entries,)``; a handle for each length is returned.
+        ``m.add(A @ x <= b)`` takes a comparison, as :meth:`add_rows` takes its parts, and returns
+        :class:`Rows`.  Blocks of several lengths (:class:`Ragged`) take a scope ``(entries,)``; a handle for
+        each length is returned.
 
         Parameters
         ----------
         block_type : BlockType, Ragged or RowConstraint
             The type, with its block data; or a comparison of linear expressions, which takes no scope.
         scope : View or sequence of View
-            Either one view per position, each ``(blocks,)`` (or several positions at once, ``(blocks, k)``), or a single
-            view ``(blocks, dim)``; a view ``(dim,)`` alone is one block.
+            Either one view per position, each ``(blocks,)`` (or several positions at once, ``(blocks, k)``),
+            or a single view ``(blocks, dim)``; a view ``(dim,)`` alone is one block.
         name : str, optional
             Name of the handle; the type's name, numbered, by default.
         to_dual, to_primal : callable, optional
-            For structured scopes: ``to_dual`` takes the variables ``(batch, variables)`` to the copies of these blocks,
-            ``(batch, dim * blocks)`` with the block index fastest; ``to_primal`` is its adjoint.  They must describe the
-            same scope and replace the index maps.
+            For structured scopes: ``to_dual`` takes the variables ``(batch, variables)`` to the copies of
+            these blocks, ``(batch, dim * blocks)`` with the block index fastest; ``to_primal`` is its
+            adjoint.  They must describe the same scope and replace the index maps.
 
         Raises
         ------
         ScopeError
-            If views have different lengths, come from another model, repeat a variable in a block, or do not fit the type.
+            If views have different lengths, come from another model, repeat a variable in a block, or do not
+            fit the type.
         ModelError, OptionError, ShapeError
-            If the type is none, its data do not fit the number of blocks, the name is taken, or the maps are no pair of functions.
+            If the type is none, its data do not fit the number of blocks, the name is taken, or the maps are
+            no pair of functions.
         OracleError
             If the type's oracle gives wrong answers, see :func:`blocklp.check`.
         """
         if isinstance(block_type, RowConstraint):
             if scope is not None or to_dual is not None or to_primal is not None:
-                raise ModelError("rows say themselves which variables they hold; leave the scope and maps out")
+                what = "rows say themselves which variables they hold"
+                raise ModelError(f"{what}; leave the scope and maps out")
             return self._add_constraint(block_type, name)
         if isinstance(block_type, Ragged):
             return self._add_ragged(block_type, scope, name)
-        of_type(block_type, BlockType, "the type given to add()", "an instance of a subclass of BlockType", ModelError)
+        of_type(block_type, BlockType, "the type given to add()", SUBCLASS, ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
         index = scope_of(self, scope if scope is not None else (), block_type)
@@ -109,24 +118,43 @@ class Statement(Declared):
         self.removed.discard(name)
         return made
 
-    def _add_ragged(self, blocks: Ragged, scope: View | Sequence[View] | None, name: str | None) -> tuple[Blocks, ...]:
+    def _add_ragged(
+        self,
+        blocks: Ragged,
+        scope: View | Sequence[View] | None,
+        name: str | None,
+    ) -> tuple[Blocks, ...]:
         """Blocks of every length under a name of its own."""
-        of_type(scope, View, "the scope of blocks of several lengths", "a variable or a view of one", ScopeError)
+        need = "a variable or a view of one"
+        of_type(scope, View, "the scope of blocks of several lengths", need, ScopeError)
         assert isinstance(scope, View)
         if scope.shape != (blocks.entries,):
-            raise ScopeError(f"{blocks.name}: the sizes of the blocks add up to {blocks.entries}, the scope has shape {scope.shape}")
+            what = f"the sizes of the blocks add up to {blocks.entries}"
+            raise ScopeError(f"{blocks.name}: {what}, the scope has shape {scope.shape}")
         sizes, taken = [places.shape[1] for _, _, places in blocks.parts], self._names().keys()
-        bases = _bases(name, blocks.name)
-        base = next(own for own in bases if name is not None or not taken & {name_of_size(own, size) for size in sizes})
+
+        def free(own: str) -> bool:
+            return not taken & {name_of_size(own, size) for size in sizes}
+
+        base = next(own for own in _bases(name, blocks.name) if name is not None or free(own))
         before = len(self.blocks)
         try:
-            return tuple(self.add(kind, scope[places], name=name_of_size(base, places.shape[1])) for kind, _, places in blocks.parts)
+            return tuple(
+                self.add(kind, scope[places], name=name_of_size(base, size))
+                for size, (kind, _, places) in zip(sizes, blocks.parts, strict=True)
+            )
         except BlocklpError:  # all of them or none
             del self.blocks[before:]
             raise
 
     def add_rows(
-        self, matrix: object, variables: View, lower: object = None, upper: object = None, *, name: str | None = None
+        self,
+        matrix: object,
+        variables: View,
+        lower: object = None,
+        upper: object = None,
+        *,
+        name: str | None = None,
     ) -> Rows:
         r"""Add rows :math:`l \le A x \le u` that couple blocks, each with one price.
 
@@ -146,11 +174,12 @@ class Statement(Declared):
         Raises
         ------
         ModelError, ShapeError, NonFiniteError
-            If the parts are no numbers, do not fit together, hold NaN, or leave no value between the sides of a row.
+            If the parts are no numbers, do not fit together, hold NaN, or leave no value between the sides of
+            a row.
         """
         of_type(variables, View, "the variables of rows", "a variable or a view of one", ModelError)
         if variables.model is not self:
-            raise ModelError("the rows hold variables of another model; build them from this model's variables")
+            raise ModelError(OTHER_MODEL)
         from blocklp.row_expression import RowExpression, constraint  # scipy takes long to import
 
         what = "rows" if name is None else f"rows {name!r}"
@@ -159,7 +188,7 @@ class Statement(Declared):
 
     def _add_constraint(self, stated: RowConstraint, name: str | None) -> Rows:
         if stated.model is not self:
-            raise ModelError("the rows hold variables of another model; build them from this model's variables")
+            raise ModelError(OTHER_MODEL)
         taken = self._names()
         if name is None:
             name = next(free for n in count(len(self.rows) + 1) if (free := f"rows_{n}") not in taken)
@@ -170,8 +199,8 @@ class Statement(Declared):
         none = (lower > upper) | (lower == torch.inf) | (upper == -torch.inf)
         if bool(none.any()):
             i, r = none.nonzero()[0].tolist()
-            instance = f" in instance {i}" * (batch > 1)
-            raise ModelError(f"row {name}[{r}] leaves no value between {float(lower[i, r]):g} and {float(upper[i, r]):g}{instance}")
+            sides = f"{float(lower[i, r]):g} and {float(upper[i, r]):g}" + f" in instance {i}" * (batch > 1)
+            raise ModelError(f"row {name}[{r}] leaves no value between {sides}")
         made = Rows(name, stated)
         self.rows.append(made)
         self.removed.discard(name)
@@ -204,17 +233,19 @@ class Statement(Declared):
         place = self._place(blocks, "extend()")
         before = self.blocks[place]
         if before.maps is not None or any(data.shape[1] > 1 for data in before.type.tensors().values()):
-            raise ModelError(f"{before.name!r} have data or maps of single blocks; add the new ones as blocks of another name")
+            need = "add the new ones as blocks of another name"
+            raise ModelError(f"{before.name!r} have data or maps of single blocks; {need}")
         index = scope_of(self, scope, before.type)
         if index.shape[1] != before.scope.shape[1]:
-            raise ScopeError(f"{before.name!r} have {before.scope.shape[1]} variables a block, the scope gives {index.shape[1]}")
+            had, width = before.scope.shape[1], index.shape[1]
+            raise ScopeError(f"{before.name!r} have {had} variables a block, the scope gives {width}")
         made = Blocks(before.name, before.type, torch.cat([before.scope, index]))
         self._ask_once(Blocks(before.name, before.type, index))
         self.blocks[place] = made
         return made
 
     def replace(self, blocks: Blocks | str, block_type: BlockType) -> Blocks:
-        """Give blocks other data, such as another capacity: compiled solvers take them up, as they do another objective.
+        """Give blocks other data, such as another capacity; compiled solvers use them, as another objective.
 
         Parameters
         ----------
@@ -231,15 +262,17 @@ class Statement(Declared):
         Raises
         ------
         ModelError, ShapeError
-            If the model has no such blocks, the type differs in more than data, or these do not fit the number of blocks.
+            If the model has no such blocks, the type differs in more than data, or these do not fit the
+            number of blocks.
         OracleError
             If the type's oracle gives wrong answers, see :func:`blocklp.check`.
         """
         place = self._place(blocks, "replace()")
         before = self.blocks[place]
-        of_type(block_type, BlockType, "the type given to replace()", "an instance of a subclass of BlockType", ModelError)
+        of_type(block_type, BlockType, "the type given to replace()", SUBCLASS, ModelError)
         if what := difference(before.type, block_type):
-            raise ModelError(f"{before.name!r} differ from the type given in {what}; only data may, else add blocks of another name")
+            need = "only data may, else add blocks of another name"
+            raise ModelError(f"{before.name!r} differ from the type given in {what}; {need}")
         self._check_data(before.name, block_type, len(before.scope))
         made = replace(before, type=block_type)
         self._ask_once(made)
@@ -247,8 +280,8 @@ class Statement(Declared):
         return made
 
     def _place(self, blocks: Blocks | str, verb: str) -> int:
-        """Where blocks stand among those of the model."""
-        of_type(blocks, Blocks | str, f"the blocks given to {verb}", "the handle that add() returned, or its name", ModelError)
+        """The position of blocks among those of the model."""
+        of_type(blocks, Blocks | str, f"the blocks given to {verb}", HANDLE, ModelError)
         name = blocks if isinstance(blocks, str) else blocks.name
         place = next((i for i, b in enumerate(self.blocks) if b.name == name), None)
         if place is None:
@@ -256,19 +289,18 @@ class Statement(Declared):
         return place
 
     def _check_data(self, name: str, block_type: BlockType, count: int) -> None:
-        """Refuse data of a type that do not fit the instances and so many blocks."""
+        """Refuse data of a type that do not fit the instances and ``count`` blocks."""
         for key, data in block_type.tensors().items():
             without_gradients(data, f"{name}: {key}")
             if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, count):
-                raise ShapeError(
-                    f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; it needs (1 or batch={self.batch}, "
-                    f"1 or blocks={count})"
-                )
+                need = f"it needs (1 or batch={self.batch}, 1 or blocks={count})"
+                raise ShapeError(f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; {need}")
 
     def remove(self, handle: Blocks | Rows | str) -> None:
         """Take blocks or rows out of the model again.
 
-        Compile again before the next solve; a state of an earlier one still starts it, without the multipliers of what was removed.
+        Compile again before the next solve; a state of an earlier one still starts it, without the
+        multipliers of what was removed.
 
         Parameters
         ----------
@@ -280,7 +312,7 @@ class Statement(Declared):
         UnknownNameError
             If the model has no such blocks or rows.
         """
-        of_type(handle, Blocks | Rows | str, "what is given to remove()", "the handle that add() returned, or its name", ModelError)
+        of_type(handle, Blocks | Rows | str, "what is given to remove()", HANDLE, ModelError)
         name = handle if isinstance(handle, str) else handle.name
         blocks = [b for b in self.blocks if b is handle or handle == b.name]
         rows = [r for r in self.rows if r is handle or handle == r.name]
@@ -291,7 +323,8 @@ class Statement(Declared):
         self.removed |= {name} if blocks or rows else set()
         if blocks or rows:
             return
-        raise UnknownNameError(f"the model has no blocks or rows {name!r}; it has {listed(map(repr, self._names())) or 'none'}")
+        names = listed(map(repr, self._names())) or "none"
+        raise UnknownNameError(f"the model has no blocks or rows {name!r}; it has {names}")
 
     def _names(self) -> dict[str, None]:
         """Names of blocks and rows, in order."""
@@ -306,7 +339,9 @@ class Statement(Declared):
             ask(kind, self.batch, count, dim)
 
     def minimize(self, objective: Expression | View) -> None:
-        """Set the objective, a linear expression of shape ``()``, in place of any other; compiled solvers take it up.
+        """Set the objective, a linear expression of shape ``()``, in place of any other.
+
+        Compiled solvers use it from the next solve on.
 
         Raises
         ------
@@ -323,16 +358,19 @@ class Statement(Declared):
         if isinstance(objective, View):
             objective = objective.expression()
         if not isinstance(objective, Expression) or objective.model is not self:
-            raise ModelError(f"the objective is {shown(objective)}; it must be a linear expression in this model's variables")
+            need = "it must be a linear expression in this model's variables"
+            raise ModelError(f"the objective is {shown(objective)}; {need}")
         if objective.shape != ():
-            raise ShapeError(f"the objective has shape {objective.shape}; sum it to a scalar with .sum() or @")
+            shape = objective.shape
+            raise ShapeError(f"the objective has shape {shape}; sum it to a scalar with .sum() or @")
         self.objective, self.maximizing = objective, maximizing
 
     def repair_with(self, repair: PrimalRepair | None) -> None:
         """Give a map from an approximate primal point to one that satisfies all blocks.
 
-        It takes and returns ``{name: (batch, *shape)}`` for every variable; the result is checked against bounds and, where
-        the block types state them, constraints, before its value counts.  Points are also looked for as without it.
+        It takes and returns ``{name: (batch, *shape)}`` for every variable; the result is checked against
+        bounds and, where the block types state them, constraints, before its value counts.  Points are also
+        looked for as without it.
 
         Raises
         ------
@@ -343,7 +381,7 @@ class Statement(Declared):
         self.repair = repair
 
     def sizes(self) -> dict[str, Any]:
-        """Numbers of variables, of blocks by type, of copies, of variables by how many blocks share them, and of rows."""
+        """Numbers of variables, blocks by name, copies, variables by how many blocks share them, and rows."""
         shared = torch.zeros(self.size, dtype=torch.long)
         for b in self.blocks:
             shared.index_add_(0, b.scope.reshape(-1), torch.ones(b.scope.numel(), dtype=torch.long))
@@ -369,12 +407,17 @@ def _summary(model: Statement) -> tuple[str, list[Table]]:
     sizes = model.sizes()
     sense = "no objective" if model.objective is None else "maximize" if model.maximizing else "minimize"
     alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
-    title = (
-        f"Model of {plural(model.batch, 'instance')}, {sense}: {plural(model.size, 'variable')}, {model.size - alone} of them "
-        f"shared by several blocks; {sizes['copies']} copies; {sizes['rows']} rows"
-    )
+    coupled = f"{model.size - alone} of them shared by several blocks"
+    size = plural(model.size, "variable")
+    counts = f"{sizes['copies']} copies; {sizes['rows']} rows"
+    title = f"Model of {plural(model.batch, 'instance')}, {sense}: {size}, {coupled}; {counts}"
     variables = [
-        (f"{v.name}{list(v.shape)}", f"{float(v.lower.min()):g}", f"{float(v.upper.max()):g}", "integer" * v.integer)
+        (
+            f"{v.name}{list(v.shape)}",
+            f"{float(v.lower.min()):g}",
+            f"{float(v.upper.max()):g}",
+            "integer" * v.integer,
+        )
         for v in islice(model.variables.values(), SHOWN)
     ]
     blocks = [(b.name, str(len(b.scope)), str(b.scope.shape[1]), repr(b.type)) for b in model.blocks[:SHOWN]]

@@ -34,18 +34,21 @@ class Status(IntEnum):
         return MESSAGES[self]
 
 
+VALID, BEST = "the bound is valid", "the bound is the best so far"
+
 MESSAGES = {
     Status.RUNNING: "Still running.",
     Status.OPTIMAL: "The certified gap between primal point and bound is within the tolerance.",
     Status.CUTOFF: "The bound passed the cutoff.",
     Status.STALLED: (
-        "Neither the best values nor the multipliers moved for `patience` passes, and the gap is open; the bound is valid. "
-        "Choose another method=, or float64; without a primal point, state constraints() of all block types or give a repair hook."
+        f"Neither the best values nor the multipliers moved for `patience` passes, and the gap is open; "
+        f"{VALID}. Choose another method=, or float64; without a primal point, state constraints() of all "
+        f"block types or give a repair hook."
     ),
-    Status.PASS_LIMIT: "The pass limit was reached; the bound is valid. Raise passes= or warm-start from state.",
-    Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit= or warm-start from state.",
-    Status.INFEASIBLE: "Proved infeasible: the bound is above the largest value that the variable bounds allow.",
-    Status.INTERRUPTED: "Interrupted by the user or a callback; the bound is the best so far.",
-    Status.NUMERICAL_ERROR: "The iterates became non-finite; the bound is the best so far. Use float64 or another eta.",
-    Status.UNBOUNDED: "The value falls without end along a ray from a feasible point; variables without bounds allow it.",
+    Status.PASS_LIMIT: f"The pass limit was reached; {VALID}. Raise passes= or warm-start from state.",
+    Status.TIME_LIMIT: f"The time limit was reached; {VALID}. Raise time_limit= or warm-start from state.",
+    Status.INFEASIBLE: "Proved infeasible: the bound is above the largest value that variable bounds allow.",
+    Status.INTERRUPTED: f"Interrupted by the user or a callback; {BEST}.",
+    Status.NUMERICAL_ERROR: f"The iterates became non-finite; {BEST}. Use float64 or another eta.",
+    Status.UNBOUNDED: "The value falls without end along a ray from a feasible point, by infinite bounds.",
 }

@@ -1,4 +1,4 @@
-"""When an instance is done: the rules that a check goes through, in order of what they say."""
+"""Stop rules, which a check applies in order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STILL = 1e-10
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check knows of the instances at work.
+    """The state of the active instances at a check.
 
     Attributes
     ----------
     bound, primal : Tensor
         ``(k,)`` float64: the best so far.
     value : Tensor
-        ``(k,)``: that of the multipliers at hand.
+        ``(k,)``: the dual value of the present multipliers.
     floor : Tensor
         ``(k,)`` float64: what gaps are relative to at least.
     infeasible : Tensor
@@ -47,7 +47,7 @@ class Checked:
 
 
 class Stopping:
-    """The rules, and what they remember of the instances: where their values last moved.
+    """The stop rules, and the values and pass at which each instance last made progress.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Stopping:
         self.bound, self.primal, self.value, self.passes = unknown, -unknown, unknown, torch.zeros_like(rows)
 
     def status(self, now: Checked) -> Tensor:
-        """Return why instances end, ``(k,)`` int64, and 0 for those that go on."""
+        """Return the status of instances that end, ``(k,)`` int64, and 0 for those that go on."""
         status = torch.zeros_like(self.passes)
 
         def mark(mask: Tensor, why: Status) -> None:
@@ -81,15 +81,15 @@ class Stopping:
         return status
 
     def _note(self, now: Checked) -> None:
-        """Remember who moves: the best values, or the value of the multipliers at hand."""
+        """Note progress: of the best values, or of the value of the present multipliers."""
         scale = STILL * torch.maximum(now.bound.abs(), now.floor)
-        moved = torch.zeros_like(now.infeasible)
+        changed = torch.zeros_like(now.infeasible)
         for before, value in ((self.bound, now.bound), (self.primal, now.primal), (self.value, now.value)):
-            moved |= ((value - before).abs() > scale) & (value != before)
-        self.bound = torch.where(moved, now.bound, self.bound)
-        self.primal = torch.where(moved, now.primal, self.primal)
-        self.value = torch.where(moved, now.value, self.value.to(now.value))
-        self.passes = self.passes.masked_fill(moved, now.passes)
+            changed |= ((value - before).abs() > scale) & (value != before)
+        self.bound = torch.where(changed, now.bound, self.bound)
+        self.primal = torch.where(changed, now.primal, self.primal)
+        self.value = torch.where(changed, now.value, self.value.to(now.value))
+        self.passes = self.passes.masked_fill(changed, now.passes)
 
     def select(self, rows: Tensor) -> Stopping:
         """Return the rules of some of the instances: their positions ``(m,)`` int64."""

@@ -1,4 +1,4 @@
-"""Tensors with a leading batch dimension in tuples, lists and dicts, nested or not, and their numbers as rows."""
+"""Tensors with a leading batch dimension in nested tuples, lists and dicts, and their numbers as rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ Structure = Any
 
 
 def leaves(structure: Structure, what: str, error: type[Exception]) -> Iterator[Tensor]:
-    """Tensors of a structure, in order."""
+    """Tensors of a structure, in order.
+
+    Parameters
+    ----------
+    structure : structure
+        The tensors.
+    what : str
+        Name of the structure, for messages.
+    error : type
+        Raised if it holds anything else.
+    """
     if isinstance(structure, Tensor):
         yield structure
     elif isinstance(structure, tuple | list | dict) and structure:
         for part in structure.values() if isinstance(structure, dict) else structure:
             yield from leaves(part, what, error)
     else:
-        raise error(f"{what} holds {type(structure).__name__}; it may be a tensor, or a tuple, list or dict of tensors")
+        kind = type(structure).__name__
+        raise error(f"{what} holds {kind}; it may be a tensor, or a tuple, list or dict of tensors")
 
 
 def pack(structure: Structure, what: str = "c") -> Tensor:
@@ -44,14 +55,16 @@ def pack(structure: Structure, what: str = "c") -> Tensor:
 
 
 def unpack(rows: Tensor, like: Structure) -> Structure:
-    """Undo :func:`pack`."""
+    """The structure, shaped as ``like``, whose numbers :func:`pack` lays out as ``rows``."""
     sizes = [p.shape[1:].numel() for p in leaves(like, "c", ShapeError)]
     pieces = iter(torch.split(rows, sizes, 1))
 
     def build(form: Structure) -> Structure:
         if isinstance(form, Tensor):
             return next(pieces).reshape(len(rows), *form.shape[1:])
-        return {k: build(v) for k, v in form.items()} if isinstance(form, dict) else type(form)(build(v) for v in form)
+        if isinstance(form, dict):
+            return {k: build(v) for k, v in form.items()}
+        return type(form)(build(v) for v in form)
 
     return build(like)
 
@@ -68,7 +81,27 @@ def same_form(structure: Structure, like: Structure) -> bool:
 
 
 def bounded(like: Structure, side: Structure, name: str) -> Structure:
-    """Broadcast bounds to a structure."""
+    """Broadcast bounds to a structure.
+
+    Parameters
+    ----------
+    like : structure
+        The tensors that are bounded.
+    side : structure or number
+        Their bounds; numbers may stand for whole parts.
+    name : str
+        Of the bounds, for messages.
+
+    Returns
+    -------
+    structure
+        Of the shapes of ``like``.
+
+    Raises
+    ------
+    ShapeError
+        If the bounds do not broadcast.
+    """
     if isinstance(like, Tensor):
         given = numbers(side, name)
         try:
@@ -77,7 +110,8 @@ def bounded(like: Structure, side: Structure, name: str) -> Structure:
             raise ShapeError(f"{name} does not broadcast to a tensor {tuple(like.shape)} of c") from error
     if not isinstance(side, tuple | list | dict):
         side = {k: side for k in like} if isinstance(like, dict) else type(like)(side for _ in like)
-    if type(side) is not type(like) or (side.keys() != like.keys() if isinstance(like, dict) else len(side) != len(like)):
+    keys = isinstance(like, dict) and isinstance(side, dict) and side.keys() != like.keys()
+    if type(side) is not type(like) or len(side) != len(like) or keys:
         raise ShapeError(f"{name} must have the structure of c, or be a number")
     if isinstance(like, dict):
         return {k: bounded(like[k], side[k], name) for k in like}

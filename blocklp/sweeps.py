@@ -1,8 +1,9 @@
-"""What a pass does to blocks with atoms: ask the oracles, then advance the blocks' points.
+"""Passes over blocks with active sets: ask the oracles, then advance the blocks' points.
 
-Blocks with a vertex table, and in ADMM those that keep the last answers of their oracle, are swept by the compiled loops of
-:mod:`blocklp.fused` on a CPU; all others by tensor operations.  Runs of both agree in quality, not in numbers: a step of the best
-length makes two atoms tie, and rounding chooses which of them is next.
+Blocks with a vertex table, and in ADMM those that keep the last answers of their oracle, are swept by the
+compiled loops of :mod:`blocklp.fused` on a CPU; all others by tensor operations.  Runs of both agree in
+quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses which of them is
+next.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from blocklp.finite import FiniteVertices, struck_out
 from blocklp.fuse import compiled
 
 LARGE = 100_000
-"""Copies of an instance from which on compiled loops pay: to load them takes a fifth of a second, to compile them once some seconds.
+"""Copies of an instance from which on compiled loops pay.
 
-The size of an instance decides, not that of the batch, so that an instance's numbers do not depend on others.
+To load them takes a fifth of a second, to compile them once some seconds.  The size of an instance decides,
+not that of the batch, so that an instance's numbers do not depend on others.
 """
 
 
@@ -35,7 +37,8 @@ class Asked:
     duals : Tensor
         ``(batch, copies)``: the multipliers at which they were asked.
     model, value, cost : Tensor
-        ``(batch,)``: squared disagreement, the dual value, and the cost of the points that the oracles were asked about.
+        ``(batch,)``: squared disagreement, the dual value, and the cost of the points that the oracles were
+        asked about.
     answers : tuple of Answer
         One a group; values are left out where loops find them again.
     """
@@ -56,7 +59,19 @@ def ask(
     weights: tuple[Tensor, ...],
     earlier: tuple[Tensor, ...],
 ) -> Asked:
-    r"""Ask all oracles at :math:`\beta + P x / \eta`, for points and centre ``(batch, copies)`` and eta ``(batch,)``."""
+    r"""Ask all oracles at :math:`\beta + P x / \eta`.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem.
+    points, centre : Tensor
+        ``(batch, copies)``: x and :math:`\beta`.
+    eta : Tensor
+        ``(batch,)``: proximal weights.
+    atoms, weights, earlier : tuple of Tensor
+        For each group its active set, the weights of its points, and those of the last pass.
+    """
     fused = fused_loops(problem)
     swept = [fused is not None and isinstance(a, atom.VertexTable) for a in atoms]
     spread = torch.empty_like(points) if all(swept) else problem.disagreement(points)
@@ -67,9 +82,9 @@ def ask(
     for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True):
         if fused is not None and isinstance(a, atom.VertexTable):
             sums = points.new_empty(len(points), tiles(group.blocks), 3)
-            alive = points.new_empty(1, 0) if group.alive is None else group.alive
+            valid = points.new_empty(1, 0) if group.alive is None else group.alive
             state = (points, centre, problem.coupling.places, mean, eta)
-            table = (group.start, a.table, *_struck(group, points), alive)
+            table = (group.start, a.table, *_masked(group, points), valid)
             fused.ask(sums.shape[0] * sums.shape[1], *state, *table, w, duals, sums)
             answer, values = atom.Answer(a, w, e, points.new_empty(0), points.new_empty(0)), sums.sum(1)
         else:
@@ -82,11 +97,37 @@ def ask(
 
 
 def advance(
-    problem: Decomposition, asked: Asked, points: Tensor, eta: Tensor, push: Tensor, repeats: int
+    problem: Decomposition,
+    asked: Asked,
+    points: Tensor,
+    eta: Tensor,
+    momentum: Tensor,
+    repeats: int,
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Step each block, extrapolate by ``push`` ``(batch,)``: points ``(batch, copies)``, and by group weights after both.
+    """Step each block, and extrapolate.
 
-    Compiled loops write these over the points given and the weights of the answers: fresh memory takes as long as the work.
+    Compiled loops write over the points given and the weights of the answers: fresh memory takes as long as
+    the work.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem.
+    asked : Asked
+        Answers of the oracles.
+    points : Tensor
+        ``(batch, copies)``: points of the blocks.
+    eta, momentum : Tensor
+        ``(batch,)``: proximal weights, and factors of extrapolation.
+    repeats : int
+        Pairwise steps.
+
+    Returns
+    -------
+    points : Tensor
+        ``(batch, copies)``: extrapolated points.
+    stepped, extrapolated : tuple of Tensor
+        For each group the weights of its points after the steps, and after the extrapolation.
     """
     fused = fused_loops(problem)
     stepped: tuple[Tensor, ...] = ()
@@ -94,11 +135,12 @@ def advance(
     for group, a in zip(problem.groups, asked.answers, strict=True):
         if fused is not None and isinstance(a.atoms, atom.VertexTable):
             new, ahead, table = a.earlier, a.weights, (a.atoms.table, a.atoms.gram)
-            rest = (*_struck(group, points), eta, push, repeats, atom.ruled_out(points.dtype))
-            fused.advance(len(points) * tiles(group.blocks), asked.duals, group.start, *table, *rest, ahead, new, points)
+            rest = (*_masked(group, points), eta, momentum, repeats, atom.ruled_out(points.dtype))
+            units = len(points) * tiles(group.blocks)
+            fused.advance(units, asked.duals, group.start, *table, *rest, ahead, new, points)
         else:
             new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, repeats)
-            ahead = atom.extrapolated(new, a.earlier, push[:, None, None])
+            ahead = atom.extrapolated(new, a.earlier, momentum[:, None, None])
             group.rows(points).copy_(a.atoms.combine(ahead))
         stepped += (new,)
         extrapolated += (ahead,)
@@ -115,14 +157,34 @@ def around(
     repeats: int,
     points: Tensor,
 ) -> None:
-    r"""Pairwise steps of one group towards its proximal points, by the loops; points and weights are written over.
+    r"""Pairwise steps of one group towards its proximal points, by the loops.
 
-    ``slopes`` ``(batch, copies)``: :math:`(x - t) / \eta`, see :mod:`blocklp.methods.admm`.
+    Points and weights are written over.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem.
+    group : Group
+        The group.
+    table : VertexTable
+        Its vertices.
+    weights : Tensor
+        Weights of its points.
+    slopes : Tensor
+        ``(batch, copies)``: :math:`(x - t) / \eta`, see :mod:`blocklp.methods.admm`.
+    eta : Tensor
+        ``(batch,)``: proximal weights.
+    repeats : int
+        Pairwise steps.
+    points : Tensor
+        ``(batch, copies)``: points of the blocks.
     """
     fused = fused_loops(problem)
     assert fused is not None
-    rest = (*_struck(group, points), eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
-    fused.advance(len(points) * tiles(group.blocks), slopes, group.start, table.table, table.gram, *rest, weights, weights, points)
+    rest = (*_masked(group, points), eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
+    vertices, units = (table.table, table.gram), len(points) * tiles(group.blocks)
+    fused.advance(units, slopes, group.start, *vertices, *rest, weights, weights, points)
 
 
 def renew(
@@ -134,10 +196,27 @@ def renew(
     repeats: int,
     passes: int,
 ) -> None:
-    r"""Ask one group's oracle and take pairwise steps towards its proximal points, by the loops, in pass number ``passes``.
+    r"""Ask one group's oracle and take pairwise steps towards its proximal points, by the loops.
 
-    ``state``: points, slopes :math:`\lambda + (x - z) / \eta` ``(batch, copies)``, eta ``(batch,)``.  Atoms, weights and points are
-    written over.
+    The active set, weights and points are written over.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem.
+    group : Group
+        The group.
+    cache : VertexCache
+        The last answers of its oracle.
+    weights : Tensor
+        Weights of its points.
+    state : tuple of Tensor
+        Points and slopes :math:`\lambda + (x - z) / \eta` ``(batch, copies)``, and proximal weights
+        ``(batch,)``.
+    repeats : int
+        Pairwise steps.
+    passes : int
+        Number of the pass.
     """
     loops = cache_loops(problem)
     assert loops is not None
@@ -150,24 +229,26 @@ def renew(
 
 
 def cache_loops(problem: Decomposition) -> ModuleType | None:
-    """The compiled loops, where they serve blocks that keep the last answers of their oracle: of any type, on a CPU."""
+    """The compiled loops for blocks that keep the last answers of their oracle: of any type, on a CPU."""
     if problem.cost.device.type != "cpu" or problem.copies < LARGE:
         return None
     return in_time("blocklp.fused", problem.cost.dtype)
 
 
 def fused_loops(problem: Decomposition) -> ModuleType | None:
-    """The compiled loops, where they serve some of the blocks."""
+    """The compiled loops, where some blocks have vertex tables for them."""
     if problem.cost.device.type != "cpu" or problem.copies < LARGE or problem.coupling.maps:
         return None
-    if not any(isinstance(g.type, FiniteVertices) and g.type.vertex_count <= atom.TABLE_LIMIT for g in problem.groups):
+    tables = [g.type for g in problem.groups if isinstance(g.type, FiniteVertices)]
+    if not any(kind.vertex_count <= atom.TABLE_LIMIT for kind in tables):
         return None
     return in_time("blocklp.fused", problem.cost.dtype)
 
 
-def _struck(group: Group, like: Tensor) -> tuple[Tensor, float]:
-    """Vertices that bounds rule out, and what they cost."""
+def _masked(group: Group, like: Tensor) -> tuple[Tensor, float]:
+    """The mask of vertices that bounds exclude, and their cost."""
     assert isinstance(group.type, FiniteVertices)
-    none = torch.empty(1, 0, group.type.vertex_count, dtype=torch.bool)
-    excluded = none if group.type.excluded is None else group.type.excluded.expand(-1, group.blocks, -1).contiguous()
-    return excluded, struck_out(like.dtype)
+    mask = torch.empty(1, 0, group.type.vertex_count, dtype=torch.bool)
+    if group.type.excluded is not None:
+        mask = group.type.excluded.expand(-1, group.blocks, -1).contiguous()
+    return mask, struck_out(like.dtype)

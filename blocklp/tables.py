@@ -1,4 +1,4 @@
-"""Short tables about models and solutions, as text and as HTML for notebooks; of many rows they show the first ones."""
+"""Short tables about models and solutions, as text and as HTML for notebooks; they show the first rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ class Table:
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return the rows to show, long cells cut."""
-        return [tuple(cell if len(cell) <= LONG else f"{cell[: LONG - 3]}..." for cell in row) for row in self.rows[:SHOWN]]
+
+        def cut(cell: str) -> str:
+            return cell if len(cell) <= LONG else f"{cell[: LONG - 3]}..."
+
+        return [tuple(map(cut, row)) for row in self.rows[:SHOWN]]
 
     def rest(self) -> str:
         """How many more rows there are, in words; empty for none."""
@@ -60,9 +64,11 @@ def as_html(title: str, tables: Sequence[Table]) -> str:
         if not table.total:
             continue
         head = "".join(f"<th>{escape(cell)}</th>" for cell in table.columns)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.cells())
-        rest = f'<tr><td colspan="{len(table.columns)}">{escape(table.rest())}</td></tr>' if table.rest() else ""
-        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}{rest}</tbody></table>")
+        lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in table.cells()]
+        if table.rest():
+            lines.append(f'<td colspan="{len(table.columns)}">{escape(table.rest())}</td>')
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     return "".join([*parts, "</div>"])
 
 
@@ -72,6 +78,6 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return the first names of a few or of thousands."""
-    known = list(names)
-    return ", ".join(known[:SHOWN]) + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
+    """Return the first names, and how many more there are."""
+    every = list(names)
+    return ", ".join(every[:SHOWN]) + f" and {len(every) - SHOWN} more" * (len(every) > SHOWN)

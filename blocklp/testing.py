@@ -4,8 +4,8 @@
 ...     def block_type(self):
 ...         return MyBlock(3)
 
-in a file that pytest collects runs everything that can be derived from the type: its optional methods are tested where it
-has them.  Pytest is not needed to import this module.
+in a file that pytest collects runs everything that can be derived from the type: its optional methods are
+tested where it has them.  Pytest is not needed to import this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp import probes
+from blocklp import lp_probes, probes
 from blocklp.block import BlockType
 from blocklp.errors import OracleError
 from blocklp.finite import FiniteVertices
@@ -45,12 +45,12 @@ class BlockTypeConformance:
         raise NotImplementedError(f"{type(self).__name__} must build the type under test in block_type()")
 
     def vertices(self) -> np.ndarray | None:
-        """All vertices, ``(batch or 1, blocks or 1, vertices, dim)``, if they are known; a finite type states them itself."""
+        """All vertices ``(batch or 1, blocks or 1, vertices, dim)``, None if they are not known."""
         kind = self.block_type()
         return kind.table.numpy()[None, None] if isinstance(kind, FiniteVertices) else None
 
     def costs(self, trials: int, seed: int = 0) -> list[Tensor]:
-        """Random costs ``(batch, blocks, dim)``: normal ones, sparse ones, and small integers, which make ties."""
+        """Random costs ``(batch, blocks, dim)``: normal ones, sparse ones, and small integers, for ties."""
         dim = self.dim if self.dim is not None else self.block_type().dim
         assert dim is not None, "set dim, since the type does not state it"
         draw = torch.Generator().manual_seed(seed)
@@ -73,7 +73,8 @@ class BlockTypeConformance:
             if trial % 2:
                 partner = torch.randint(0, cost.shape[-1], cost.shape, generator=draw)
                 sign = 1.0 - 2.0 * torch.randint(0, 2, cost.shape, generator=draw)
-                hard = hard.gather(-1, partner) * sign * (1 + torch.finfo(dtype).eps * torch.randn(cost.shape, generator=draw))
+                noise = torch.finfo(dtype).eps * torch.randn(cost.shape, generator=draw)
+                hard = hard.gather(-1, partner) * sign * (1 + noise)
             made.append(hard.to(dtype))
         return made
 
@@ -89,9 +90,10 @@ class BlockTypeConformance:
 
     def extents(self, kind: BlockType) -> tuple[Tensor, Tensor]:
         """Least and largest value of every coordinate: two tensors ``(batch, blocks, dim)``."""
-        unit = torch.eye(self.costs(1)[0].shape[-1], dtype=torch.float64).expand(self.batch, self.blocks, -1, -1)
-        ends = [torch.stack([kind.min_oracle(s * unit[..., d, :])[1] for d in range(unit.shape[-1])], -1) for s in (1, -1)]
-        return ends[0], -ends[1]
+        dim = self.costs(1)[0].shape[-1]
+        unit = torch.eye(dim, dtype=torch.float64).expand(self.batch, self.blocks, -1, -1)
+        least = torch.stack([kind.min_oracle(unit[..., d, :])[1] for d in range(dim)], -1)
+        return least, -torch.stack([kind.min_oracle(-unit[..., d, :])[1] for d in range(dim)], -1)
 
     def test_answers(self) -> None:
         """Shapes, dtypes, values, feasibility, purity."""
@@ -162,14 +164,16 @@ class BlockTypeConformance:
         """Permuted blocks give permuted answers."""
         kind = self.block_type()
         for seed, cost in enumerate(self.costs(self.trials)):
-            probes.order(kind, cost, torch.randperm(self.blocks, generator=torch.Generator().manual_seed(seed)))
+            draw = torch.Generator().manual_seed(seed)
+            probes.order(kind, cost, torch.randperm(self.blocks, generator=draw))
 
     def test_selected_instances(self) -> None:
         """Instances picked from a batch keep their answers."""
         kind, cost = self.block_type(), self.costs(1)[0]
         rows = torch.arange(self.batch - 1, -1, -1)
         if not torch.equal(kind.select(rows).min_oracle(cost[rows])[0], kind.min_oracle(cost)[0][rows]):
-            raise OracleError(f"{kind.name}: select() loses the data of its instances; list what belongs to them in block_data")
+            remedy = "list what belongs to them in block_data"
+            raise OracleError(f"{kind.name}: select() loses the data of its instances; {remedy}")
 
     def test_strided_costs(self) -> None:
         """Storage order does not matter."""
@@ -187,7 +191,7 @@ class BlockTypeConformance:
         """Values are those of LPs over the constraints."""
         kind = self.block_type()
         for cost in self.costs(self.few):
-            probes.optimality(kind, cost, self.everyone)
+            lp_probes.optimality(kind, cost, self.everyone)
 
     def test_vertices(self) -> None:
         """Values are those of the best listed vertex."""
@@ -198,14 +202,15 @@ class BlockTypeConformance:
             point, value = kind.min_oracle(cost)
             best = (torch.as_tensor(vertices, dtype=torch.float64) @ cost[..., None])[..., 0].amin(-1)
             bad = (best - value).abs() > 1e-8 * (1e-3 + probes.size(cost, point))
-            probes.refuse(kind, bad, "has another value than its best vertex; correct min_oracle() or vertices()")
+            remedy = "correct min_oracle() or vertices()"
+            probes.refuse(kind, bad, f"has another value than its best vertex; {remedy}")
 
     def test_value_error(self) -> None:
         """Stated rounding errors cover the true ones."""
         kind = self.block_type()
         for dtype in (torch.float64, torch.float32):
             for cost in self.hard_costs(self.few, dtype):
-                probes.rounding_error(kind, cost, self.everyone)
+                lp_probes.rounding_error(kind, cost, self.everyone)
 
     def test_restrict(self) -> None:
         """Fixings and tighter bounds give the optimum over the intersection."""
@@ -217,4 +222,4 @@ class BlockTypeConformance:
             part = low + (high - low) * torch.rand(cost.shape, generator=draw, dtype=torch.float64)
             lower = torch.where(choice == 3, high, torch.where(choice == 4, part, low))
             upper = torch.where(choice == 2, low, torch.where(choice == 5, part, high))
-            probes.restriction(kind, cost, lower, upper, self.everyone)
+            lp_probes.restriction(kind, cost, lower, upper, self.everyone)

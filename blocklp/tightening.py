@@ -1,13 +1,15 @@
 r"""Tightening: blocks that the present solution violates join the warm problem, again and again.
 
-An LP is relaxed by leaving blocks out.  A search looks at a solution and proposes some that would raise the bound; the best of them
-are added, and the next solve starts from the multipliers of the last one.  New blocks start with a share of zero,
+An LP is relaxed by leaving blocks out.  A search looks at a solution and proposes some that would raise the
+bound; the best of them are added, and the next solve starts from the multipliers of the last one.  New blocks
+start with a share of zero,
 
-.. math:: D(\lambda, 0) = D(\lambda) + \sum_{b \text{ new}} \min_{x_b \in X_b} \langle 0, x_b \rangle = D(\lambda),
+.. math:: D(\lambda, 0) = D(\lambda) + \sum_{b \text{ new}} \min_{x_b \in X_b} \langle 0, x_b \rangle
+          = D(\lambda),
 
-so that the bound never drops (Sontag et al. 2008, Tightening LP relaxations for MAP using message passing, where clusters join a dual
-that goes on).  New blocks may bring new variables without a cost: products of variables, as in a step of the hierarchy of Sherali and
-Adams.
+so that the bound never drops (Sontag et al. 2008, Tightening LP relaxations for MAP using message passing,
+where clusters join a dual that goes on).  New blocks may bring new variables without a cost: products of
+variables, as in a step of the hierarchy of Sherali and Adams.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ LEAST_MOVE = 0.1
 """How far multipliers are expected to move in a round at least, relative to their size."""
 
 LEAST_RISE = 1e-5
-"""Rise of the bound in a round, relative to its size, without which the next one gets twice the passes."""
+"""Relative increase of the bound in a round below which the next round gets twice the passes."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Clusters:
     type : BlockType
         Their type, without data of single blocks.
     scope : Tensor
-        ``(count, dim)`` int64: columns of variables.  Numbers from ``model.size`` on stand for new variables between 0 and 1 that
-        cost nothing, the same number for the same one in all clusters that a search proposes at once.  Those that are used get the
-        next columns of the model, in the order of the numbers.
+        ``(count, dim)`` int64: columns of variables.  Numbers from ``model.size`` on stand for new variables
+        between 0 and 1 that cost nothing, the same number for the same one in all clusters that a search
+        proposes at once.  Those that are used get the next columns of the model, in the order of the numbers.
     score : Tensor
         ``(count,)``: the largest are added first, those that are not positive never.
     """
@@ -69,7 +71,7 @@ Search = Callable[[Solution], Sequence[Clusters]]
 
 @dataclass(frozen=True)
 class Budget:
-    """How far to tighten.
+    """Limits of a tightening.
 
     Attributes
     ----------
@@ -78,7 +80,8 @@ class Budget:
     blocks : int
         Most blocks that one of them adds.
     passes : int
-        Most oracle passes between two of them; twice as many as before while rounds add nothing or do not raise the bound.
+        Most oracle passes between two of them; twice as many as before while rounds add nothing or do not
+        raise the bound.
     copies : int
         The limit of memory: most copies of variables in blocks that the model may come to, new ones included.
     """
@@ -95,7 +98,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Round:
-    """What one solve of a tightening came to; ``str(round)`` is one line.
+    """The outcome of one solve of a tightening; ``str(round)`` is one line.
 
     Attributes
     ----------
@@ -104,7 +107,7 @@ class Round:
     bound : Tensor
         ``(batch,)``: best bound so far.
     gap : Tensor
-        ``(batch,)``: what the LP of this round leaves open, not that of an integral point.
+        ``(batch,)``: the gap of the LP of this round, not that of an integral point.
     seconds : float
         Time since the start of the tightening.
     """
@@ -118,8 +121,10 @@ class Round:
     seconds: float
 
     def __str__(self) -> str:
-        bounds = ", ".join(f"{bound:.9g}" for bound in self.bound[:3].tolist()) + ", ..." * (len(self.bound) > 3)
-        return f"round {self.number} | {self.blocks} blocks, {self.added} new | {self.seconds:.1f} s | bound {bounds}"
+        first = [f"{bound:.9g}" for bound in self.bound[:3].tolist()]
+        bounds = ", ".join(first) + ", ..." * (len(self.bound) > 3)
+        blocks = f"{self.blocks} blocks, {self.added} new"
+        return f"round {self.number} | {blocks} | {self.seconds:.1f} s | bound {bounds}"
 
 
 @dataclass(frozen=True)
@@ -129,8 +134,8 @@ class Tightened:
     Attributes
     ----------
     solution : Solution
-        Of the last round, with the best bound of all rounds and the multipliers that prove it; ``passes`` and ``seconds`` count all
-        rounds.
+        Of the last round, with the best bound of all rounds and the multipliers that prove it; ``passes`` and
+        ``seconds`` count all rounds.
     rounds : tuple of Round
         One a solve.
     """
@@ -145,7 +150,6 @@ def tighten(
     budget: Budget | None = None,
     *,
     method: str | Method = "auto",
-    cutoff: float | Tensor | None = None,
     passes: int = 5000,
     time_limit: float | Deadline = math.inf,
     warm_start: State | Solution | None = None,
@@ -156,8 +160,8 @@ def tighten(
 ) -> Tightened:
     """Solve, add the blocks that a search proposes, and solve again from there.
 
-    The model grows.  It ends when every instance has reached the cutoff, when an optimum of the LP leaves the search nothing, or at a
-    limit; the last LP is then solved to ``tol``, as far as the limits allow.
+    The model grows.  It ends when every instance has reached the cutoff, when an optimum of the LP leaves the
+    search nothing, or at a limit; the last LP is then solved to ``tol``, as far as the limits allow.
 
     Parameters
     ----------
@@ -167,7 +171,7 @@ def tighten(
         Takes the solution of a round to a sequence of :class:`Clusters`.
     budget : Budget, optional
         Limits on what is added.
-    method, cutoff
+    method : str or Method
         As in :meth:`blocklp.Solver.solve`.
     warm_start : State or Solution, optional
         A state, as there, or a solution of this very model by whatever method: it counts as the first solve.
@@ -178,7 +182,7 @@ def tighten(
     device, dtype
         As in :func:`blocklp.compile`.
     **options
-        The other options of :meth:`blocklp.Solver.solve`.
+        The other options of :meth:`blocklp.Solver.solve`, such as ``cutoff``.
 
     Raises
     ------
@@ -212,7 +216,6 @@ def tighten(
                 chosen, start = replace(chosen, hold=True), replace(start, eta=weight.to(start.eta))
         return solver.solve(
             method=chosen,
-            cutoff=cutoff,
             passes=max(1, min(left, most) if growing else left),
             time_limit=deadline,
             warm_start=start,
@@ -229,17 +232,21 @@ def tighten(
             break
         history += tuple(replace(e, passes=e.passes + spent) for e in solution.history)
         spent += int(solution.passes.max())
-        rose = True
+        increased = True
         if best is not None:
             weight = _weight(best.state, solution.state)
-            rose = bool(((solution.bound - best.bound).abs() > LEAST_RISE * torch.maximum(best.bound.abs(), best.floor)).any())
+            least = LEAST_RISE * torch.maximum(best.bound.abs(), best.floor)
+            increased = bool(((solution.bound - best.bound).abs() > least).any())
         best = solution if best is None else _no_worse(solution, best)
         sizes, seconds = model.sizes(), deadline.elapsed()
-        rounds += (Round(len(rounds), added, sum(sizes["blocks"].values()), sizes["copies"], best.bound, best.gap, seconds),)
+        counts = len(rounds), added, sum(sizes["blocks"].values()), sizes["copies"]
+        rounds += (Round(*counts, best.bound, best.gap, seconds),)
         status = set(solution.status)
         try:
             stop = told is not None and told(rounds[-1], best)
-            if stop or spent >= passes or deadline.over() or not growing or status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
+            if stop or spent >= passes or deadline.over() or not growing:
+                break
+            if status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
                 break
             if status <= {Status.CUTOFF, Status.INFEASIBLE, Status.NUMERICAL_ERROR}:
                 break
@@ -249,7 +256,7 @@ def tighten(
             break
         if not added and not status & {Status.PASS_LIMIT}:
             break
-        most = budget.passes if added and rose else 2 * most  # the point is far from the optimum yet
+        most = budget.passes if added and increased else 2 * most  # the point is far from the optimum yet
         additions += added > 0
         growing = additions < budget.rounds
     ends = torch.full_like(best.passes, spent), torch.full_like(best.seconds, deadline.elapsed())
@@ -263,7 +270,8 @@ def _add(model: Statement, proposed: Sequence[Clusters], most: int, room: int) -
     proposed = [c for c in proposed if len(c.scope)]
     for c in proposed:
         if c.scope.dim() != 2 or c.score.shape != c.scope.shape[:1]:
-            raise ModelError(f"clusters {c.name!r}: scope {tuple(c.scope.shape)} and score {tuple(c.score.shape)} do not fit")
+            shapes = f"scope {tuple(c.scope.shape)} and score {tuple(c.score.shape)}"
+            raise ModelError(f"clusters {c.name!r}: {shapes} do not fit")
     if not proposed:
         return 0
     proposed = [replace(c, scope=c.scope.cpu(), score=c.score.double().cpu()) for c in proposed]
@@ -290,7 +298,22 @@ def _add(model: Statement, proposed: Sequence[Clusters], most: int, room: int) -
 
 
 def fresh(model: Statement, name: str, scope: Tensor) -> Tensor:
-    """Mark the blocks ``(count, dim)`` that are not yet under a handle, whatever the order of their variables, nor listed before."""
+    """Mark proposed blocks that a model does not have, whatever the order of variables, nor listed before.
+
+    Parameters
+    ----------
+    model : Statement
+        The model.
+    name : str
+        The handle of the blocks that it has.
+    scope : Tensor
+        ``(count, dim)`` int64: the variables of the proposed blocks.
+
+    Returns
+    -------
+    Tensor
+        ``(count,)`` bool.
+    """
     known = next((b.scope for b in model.blocks if b.name == name), scope[:0])
     rows = torch.cat([known, scope.cpu()]).sort(1).values
     _, number = torch.unique(rows, dim=0, return_inverse=True)
@@ -300,9 +323,10 @@ def fresh(model: Statement, name: str, scope: Tensor) -> Tensor:
 
 
 def _weight(before: State, after: State) -> Tensor:
-    r"""The next weight, :math:`\sqrt{copies} / 2 |\Delta \lambda|`: how far points may move over how far multipliers did.
+    r"""The next weight :math:`\sqrt{copies} / 2 |\Delta \lambda|`: a possible primal step over the last dual.
 
-    Residuals would balance it far too low: a warm start knows multipliers, not points, and its points are far apart for many passes.
+    Residual balancing would make it far too low: a warm start knows multipliers, not points, and its primal
+    residual is large for many passes.
     """
     moved, size, copies = torch.zeros_like(after.eta), torch.zeros_like(after.eta), 0
     for name, own in after.duals.items():
@@ -320,14 +344,15 @@ def _extended(earlier: Tensor | None, own: Tensor) -> Tensor:
 
 
 def _no_worse(solution: Solution, before: Solution) -> Solution:
-    """A solution with the bound and multipliers of an earlier round where these are better (in single precision they can be)."""
+    """A solution with bound and multipliers of an earlier round where these are better by rounding."""
     sign = -1.0 if solution.solver.maximizing else 1.0
     worse = sign * solution.bound < sign * before.bound
     if not bool(worse.any()):
         return solution
     bound = torch.where(worse, before.bound, solution.bound)
-    known = before.state.duals
-    duals = {k: torch.where(worse[:, None, None], _extended(known.get(k), own), own) for k, own in solution.state.duals.items()}
+    earlier, duals = before.state.duals, {}
+    for k, own in solution.state.duals.items():
+        duals[k] = torch.where(worse[:, None, None], _extended(earlier.get(k), own), own)
     return replace(
         solution,
         bound=bound,

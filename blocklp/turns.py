@@ -1,7 +1,7 @@
-"""What compiled loops cannot say in Python: pieces of work that threads take in turn, and what memory should get ready.
+"""Phase barriers and prefetching for compiled loops, by atomic operations that Python cannot express.
 
-Waking a thread takes some hundred microseconds, as long as a pass over a hundred thousand edges.  So threads are woken once for many
-passes, and wait for each other between the phases of a pass where they are.
+Waking a thread takes some hundred microseconds, as long as a pass over a hundred thousand edges.  So threads
+are woken once for many passes, and wait for each other between the phases of a pass where they are.
 """
 
 from __future__ import annotations
@@ -33,10 +33,21 @@ def _intrinsic(generator: Any) -> Any:
 
 @compile(nogil=True)
 def claim(turns: Any, phases: int, parts: int) -> tuple[int, int]:
-    """The next piece of work of some phases of so many parts each: its phase, and its part; no phase is ``phases`` or later.
+    """Take the next piece of work, as soon as all of the phase before is :func:`done`.
 
-    Whoever is free takes it, once all of the phase before is :func:`done`.  A thread that others hold up delays only the part it has;
-    one that never came, nothing.  ``turns`` is :data:`blocklp.compiled.TURNS` int64, zeros at first.
+    A thread that others hold up delays only the part it has; one that never came, nothing.
+
+    Parameters
+    ----------
+    turns : ndarray
+        ``(blocklp.compiled.TURNS,)`` int64: the state of the barrier, zeros at first.
+    phases, parts : int
+        Phases, and parts of each.
+
+    Returns
+    -------
+    phase, part : int
+        Of the piece; from phase ``phases`` on there is no work left.
     """
     piece, looks = _add(turns, _CLAIMED), 0
     phase = piece // parts
@@ -56,7 +67,15 @@ def done(turns: Any) -> None:
 
 @compile(inline="always")
 def fetch(values: Any, first: int, count: int) -> None:
-    """Ask memory for some numbers of an array before they are needed; beyond its end for nothing that matters."""
+    """Prefetch numbers of an array into the cache; beyond its end this does no harm.
+
+    Parameters
+    ----------
+    values : ndarray
+        A contiguous array.
+    first, count : int
+        The first of the numbers, and how many.
+    """
     for at in range(first, first + count, _LINE // values.itemsize):
         _fetch(values, at)
 
@@ -88,7 +107,8 @@ def _pause(typing: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if platform.machine() in ("x86_64", "AMD64"):
-            builder.call(_DECLARE(builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
+            pause = ir.FunctionType(ir.VoidType(), [])
+            builder.call(_DECLARE(builder.module, pause, "llvm.x86.sse2.pause"), [])
         return context.get_dummy_value()
 
     return types.none(), generate
@@ -110,5 +130,6 @@ def _fetch(typing: Any, array: Any, index: Any) -> Any:
 
 
 def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Where an element of a contiguous array is."""
-    return builder.gep(context.make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
+    """The address of an element of a contiguous array."""
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return builder.gep(array.data, [arguments[1]])

@@ -31,7 +31,8 @@ class Values(Mapping[str, Tensor]):
             raise UnknownNameError(f"the solution has no values of {shown(key)}; its variables are {names}")
         columns = [v.columns for v in self.variables.values()]
         if any([v.columns for v in m.variables.values()][: len(columns)] != columns for m in self.models[1:]):
-            raise ModelError("the models of this batch have variables of different sizes; ask one by solution.instance(i).x")
+            need = "ask one by solution.instance(i).x"
+            raise ModelError(f"the models of this batch have variables of different sizes; {need}")
         return self._x[:, view.index.to(self._x.device)]
 
     def __iter__(self) -> Iterator[str]:
@@ -45,22 +46,51 @@ class Values(Mapping[str, Tensor]):
         return f"values of {plural(len(self._x), 'instance')}: {found}"
 
 
-def evaluated(of: View | Expression | RowExpression | str, x: Values, raw_x: Tensor, instances: list[int]) -> Tensor:
-    """What is stated in variables at points ``(k, variables)`` of some instances of the model; see :meth:`Solution.value`."""
+def evaluated(
+    of: View | Expression | RowExpression | str,
+    x: Values,
+    raw_x: Tensor,
+    instances: list[int],
+) -> Tensor:
+    """Evaluate variables, an expression or rows at a solution.
+
+    Parameters
+    ----------
+    of : View, Expression, RowExpression or str
+        As in :meth:`Solution.value`.
+    x : Values
+        The values of variables.
+    raw_x : Tensor
+        ``(k, variables)`` float64: these values as rows.
+    instances : list of int
+        The numbers of the k instances in the model.
+
+    Returns
+    -------
+    Tensor
+        ``(k, *shape)`` float64.
+
+    Raises
+    ------
+    ModelError, UnknownNameError
+        As :meth:`Solution.value`.
+    """
     if isinstance(of, View | str):
         return x[of]
-    of_type(of, Expression | RowExpression, "what to evaluate", "a variable, a linear expression or rows, as A @ x", ModelError)
+    need = "a variable, a linear expression or rows, as A @ x"
+    of_type(of, Expression | RowExpression, "what to evaluate", need, ModelError)
     if len(x.models) > 1:
         raise ModelError("expressions have one model, and the solution has several; ask solution.instance(i)")
     if of.model is not x.models[0]:
-        raise ModelError(f"{of!r} is of another model than the solution; build it from this model's variables")
+        need = "build it from this model's variables"
+        raise ModelError(f"{of!r} is of another model than the solution; {need}")
     if of.width > raw_x.shape[1]:
         raise UnknownNameError(f"{of!r} holds variables that the model got after the solve; solve it again")
     return of.at(raw_x, instances)
 
 
 class Multipliers(Mapping[str, Tensor]):
-    """Multipliers by handle or name of blocks: ``duals[pairs]`` is ``(batch, blocks, dim)``, the tensor of the state."""
+    """Multipliers by handle or name of blocks: ``duals[pairs]`` is the state's ``(batch, blocks, dim)``."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -68,7 +98,8 @@ class Multipliers(Mapping[str, Tensor]):
     def __getitem__(self, key: Blocks | str) -> Tensor:
         name = key.name if isinstance(key, Blocks) else key
         if not isinstance(name, str) or name not in self._state.duals:
-            raise UnknownNameError(f"the solution has no multipliers for {shown(key)}; it has {listed(map(repr, self))}")
+            names = listed(map(repr, self))
+            raise UnknownNameError(f"the solution has no multipliers for {shown(key)}; it has {names}")
         return self._state.duals[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The bounds of variables as methods on rows see them: those of the model, cut by those that blocks state."""
+"""Bounds of variables for methods on rows: those of the model, tightened by those that blocks state."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from blocklp.decomposition import Decomposition, Group
 
 @dataclass(frozen=True)
 class VariableBox:
-    """The bounds of the variables, cut by those that blocks state of theirs (:attr:`Constraints.below`).
+    """The bounds of the variables, tightened by those that blocks state (:attr:`Constraints.below`).
 
     Attributes
     ----------
     lower, upper : Tensor
         ``(batch, variables)``.
     holds_lower, holds_upper : Tensor or None
-        ``(batch, copies)``: where a block cuts the bounds of the variable, the part of its reduced cost that each copy gets,
-        which only blocks with that bound get; -1 elsewhere.  None where no block cuts any.
+        ``(batch, copies)``: where a block cuts the bounds of the variable, the part of its reduced cost that
+        each copy gets, which only blocks with that bound get; -1 elsewhere.  None where no block cuts any.
     as_rows : dict
-        Groups to the positions ``(k,)`` of a block whose bounds are rows: where bounds contradict each other, and all with structured
-        scopes.
+        Groups to the positions ``(k,)`` of a block whose bounds are rows: where bounds contradict each other,
+        and all with structured scopes.
     """
 
     lower: Tensor
@@ -44,10 +44,10 @@ class VariableBox:
         index = problem.coupling.index.expand_as(copies[0])
         lower, upper = cls._cut(problem, given, copies)
         if bool((lower > upper).any()):
-            # Rows then prove it: of the positions of all blocks that hold such a variable, since a row of a block is long.
+            # Rows then prove infeasibility, at positions where any block has such a variable.
             crossed = (lower > upper).gather(1, index)
-            met = {g.name: g.rows(crossed).any(2).any(0).nonzero()[:, 0].cpu() for g in bounded}
-            rows = {name: found for g in bounded if len(found := rows.get(name := g.name, met[name]))}
+            places = {g.name: g.rows(crossed).any(2).any(0).nonzero()[:, 0].cpu() for g in bounded}
+            rows = {name: found for g in bounded if len(found := rows.get(name := g.name, places[name]))}
             copies = cls._stated(problem, bounded, rows)
             lower, upper = cls._cut(problem, given, copies)
         cuts = lower > given[0], upper < given[1]
@@ -55,21 +55,22 @@ class VariableBox:
             return cls(*given, None, None, rows)
         holds = []
         for own, side, cut in zip(copies, (lower, upper), cuts, strict=True):
-            spread = problem.coupling.spread
+            spread, collect = problem.coupling.spread, problem.coupling.collect
             equal = (own == spread(side)).to(own)
-            parts = torch.where(spread(cut.to(own)) > 0, equal / spread(problem.coupling.collect(equal)), -1.0)
+            parts = torch.where(spread(cut.to(own)) > 0, equal / spread(collect(equal)), -1.0)
             holds.append(torch.nn.functional.pad(parts, (0, problem.copies - problem.in_blocks)))
         return cls(lower, upper, holds[0], holds[1], rows)
 
     @staticmethod
     def _stated(problem: Decomposition, bounded: list[Group], rows: dict[str, Tensor]) -> list[Tensor]:
-        """What blocks state of their variables, lower and upper ``(batch, copies)``, infinite at positions whose bounds are rows."""
-        copies = [problem.cost.new_full((problem.batch, problem.in_blocks), end) for end in (-torch.inf, torch.inf)]
+        """Bounds that blocks state, lower and upper ``(batch, copies)``, infinite where they are rows."""
+        ends = -torch.inf, torch.inf
+        copies = [problem.cost.new_full((problem.batch, problem.in_blocks), end) for end in ends]
         for group in bounded:
             stated = group.constraints
             if stated is None or stated.below is None or stated.above is None:
                 continue
-            for side, own, none in zip(copies, (stated.below, stated.above), (-torch.inf, torch.inf), strict=True):
+            for side, own, none in zip(copies, (stated.below, stated.above), ends, strict=True):
                 room = group.rows(side)
                 mine = own.to(side).transpose(1, 2).expand_as(room)
                 room.copy_(mine if group.alive is None else torch.where(group.alive[:, None] > 0, mine, room))
@@ -78,13 +79,15 @@ class VariableBox:
         return copies
 
     @staticmethod
-    def _cut(problem: Decomposition, given: tuple[Tensor, Tensor], copies: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def _cut(
+        problem: Decomposition,
+        given: tuple[Tensor, Tensor],
+        copies: list[Tensor],
+    ) -> tuple[Tensor, Tensor]:
         """Bounds of the variables with those of their copies, ``(batch, variables)`` both."""
         index = problem.coupling.index.expand_as(copies[0])
-        lower, upper = (
-            own.scatter_reduce(1, index, side, how) for own, side, how in zip(given, copies, ("amax", "amin"), strict=True)
-        )
-        return lower, upper
+        lower = given[0].scatter_reduce(1, index, copies[0], "amax")
+        return lower, given[1].scatter_reduce(1, index, copies[1], "amin")
 
     def clip(self, x: Tensor) -> Tensor:
         """Move points ``(batch, variables)`` into the box."""

@@ -1,7 +1,8 @@
 r"""Rules for the proximal weight :math:`\eta`, one value an instance.
 
-A rule is asked after every outer step with the increase of the dual value ``rise`` :math:`= D(\lambda) - D(\tilde\lambda)`, the
-proximal model's increase ``model`` :math:`= |P x|^2 / \eta`, and the Frank-Wolfe gap ``gap`` at which the inner problem was left.
+A rule is applied after every outer step to the actual increase of the dual value, ``increase``
+:math:`= D(\lambda) - D(\tilde\lambda)`, the proximal model's increase ``model`` :math:`= |P x|^2 / \eta`, and
+the Frank-Wolfe gap ``gap`` at which the inner problem was left.
 """
 
 from __future__ import annotations
@@ -24,40 +25,99 @@ class ProximalWeight(Protocol):
     """A rule for the proximal weight."""
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """Weight of the first proximal problem: ``(batch,)``."""
+        """Weight of the first proximal problem.
 
-    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem.
+        duals, points : Tensor
+            ``(batch, copies)``: multipliers, and points of the blocks.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
+        """
+
+    def update(
+        self,
+        eta: Tensor,
+        origin: Tensor,
+        centres: Tensor,
+        increase: Tensor,
+        model: Tensor,
+        gap: Tensor,
+    ) -> Tensor:
         """Weight of the next proximal problem.
 
-        All arguments are ``(batch,)``; ``origin`` is the weight at the start, ``centres`` the number of proximal problems that were
-        left, this one included.
+        Parameters
+        ----------
+        eta, origin : Tensor
+            ``(batch,)``: the present weight, and that at the start.
+        centres : Tensor
+            ``(batch,)``: the number of proximal problems that were left, this one included.
+        increase, model, gap : Tensor
+            ``(batch,)``: the actual increase, that of the proximal model, and the Frank-Wolfe gap.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
         """
 
 
 REACH, WARM_REACH = 1e6, 10.0
-"""How far an automatic weight may go from its scale-free start, and how far from that a warm start may begin."""
+"""Largest factors between an automatic weight, or that of a warm start, and the scale-free weight."""
 
 
-def scale_free(apart: Tensor, duals: Tensor, dtype: torch.dtype) -> Tensor:
-    r""":math:`|P x_0| / |\lambda_0|`, from the squares of both: the first step then moves the multipliers by their own length."""
-    size, length, limits = apart.sqrt(), duals.sqrt(), torch.finfo(dtype)
+def scale_free(residual: Tensor, duals: Tensor, dtype: torch.dtype) -> Tensor:
+    r"""The weight :math:`|P x_0| / |\lambda_0|`, with which a first step is as long as the multipliers.
+
+    Parameters
+    ----------
+    residual, duals : Tensor
+        ``(batch,)``: the squares :math:`|P x_0|^2` and :math:`|\lambda_0|^2`.
+    dtype : torch.dtype
+        Of the result.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``; 1 where there is no residual, or multipliers are zero.
+    """
+    size, length, limits = residual.sqrt(), duals.sqrt(), torch.finfo(dtype)
     ratio = (size / length).clamp(limits.tiny, limits.max)
     # Without disagreement or without multipliers the scale is arbitrary.
     return torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio)).to(dtype)
 
 
 def _scale(problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-    apart = problem.disagreement(points)
-    return scale_free(dot(apart, apart), dot(duals, duals), duals.dtype)
+    """The scale-free weight ``(batch,)`` for points and multipliers ``(batch, copies)``."""
+    residual = problem.disagreement(points)
+    return scale_free(dot(residual, residual), dot(duals, duals), duals.dtype)
 
 
 def _share(full: float, centres: Tensor) -> Tensor:
-    """What is left of a change once more than ``full`` centres have been taken: ``(batch,)``."""
+    """The factor ``(batch,)`` of changes, below 1 once more than ``full`` centres have been taken."""
     return (full / centres.clamp(min=1)).clamp(max=1.0)
 
 
 def within(eta: Tensor, origin: Tensor, reach: float) -> Tensor:
-    """The weight, or the nearest one that is at most ``reach`` times or one ``reach``-th of ``origin``, all ``(batch,)``."""
+    """Clamp weights.
+
+    Parameters
+    ----------
+    eta, origin : Tensor
+        ``(batch,)``: weights, and those to which they stay near.
+    reach : float
+        Largest factor between both, upwards and downwards.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``.
+    """
     return torch.minimum(torch.maximum(eta, origin / reach), origin * reach)
 
 
@@ -103,24 +163,52 @@ class Fixed:
         """
         eta = torch.as_tensor(self.eta, dtype=torch.float64)
         if eta.dim() and len(eta) != batch:
-            raise OptionError(f"eta has {len(eta)} weights for a batch of {batch}; give one for each instance, or a number")
+            need = "give one for each instance, or a number"
+            raise OptionError(f"eta has {len(eta)} weights for a batch of {batch}; {need}")
         return eta.expand(batch)
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """The weights given, in the precision of ``duals``."""
+        """The weights given, in the precision of the multipliers.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            Not used.
+        duals : Tensor
+            ``(batch, copies)``.
+        points : Tensor
+            Not used.
+        """
         return self.weights(len(duals)).to(duals)
 
-    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
-        """No change."""
+    def update(
+        self,
+        eta: Tensor,
+        origin: Tensor,
+        centres: Tensor,
+        increase: Tensor,
+        model: Tensor,
+        gap: Tensor,
+    ) -> Tensor:
+        """The weight as it is; all other parameters of :meth:`ProximalWeight.update` are not used.
+
+        Parameters
+        ----------
+        eta : Tensor
+            ``(batch,)``.
+        origin, centres, increase, model, gap : Tensor
+            Not used.
+        """
         return eta
 
 
 @dataclass(frozen=True)
 class RatioRule:
-    r"""Lower the weight where the dual rose by most of what the model promised, raise it where it rose by little.
+    r"""Serious-step rule: a lower weight after most of the predicted increase, a higher one after little.
 
-    A serious-step test in the spirit of Kiwiel's bundle methods: the model's promise is :math:`|P x|^2 / \eta` plus the gap.
-    After ``full`` centres it raises the weight ever less: raised in full over and over it froze on large graphs.
+    A test in the spirit of Kiwiel's bundle methods; the predicted increase is :math:`|P x|^2 / \eta` plus the
+    gap.  After ``full`` centres it raises the weight ever less: raised in full over and over it froze on
+    large graphs.
     """
 
     first: float = 2.0
@@ -128,29 +216,52 @@ class RatioRule:
     full: float = 12.0
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """A multiple of the scale-free weight."""
+        """A multiple of the scale-free weight.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem.
+        duals, points : Tensor
+            ``(batch, copies)``, as in :meth:`ProximalWeight.start`.
+        """
         return self.first * _scale(problem, duals, points)
 
-    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
-        """One multiplication an outer step, up or down."""
-        promise = model + gap
+    def update(
+        self,
+        eta: Tensor,
+        origin: Tensor,
+        centres: Tensor,
+        increase: Tensor,
+        model: Tensor,
+        gap: Tensor,
+    ) -> Tensor:
+        """One multiplication an outer step, up or down.
+
+        Parameters
+        ----------
+        eta, origin, centres, increase, model, gap : Tensor
+            ``(batch,)``, as in :meth:`ProximalWeight.update`.
+        """
+        predicted = model + gap
         raised = eta * (1 + (self.factor - 1) * _share(self.full, centres))
-        grown = torch.where(rise < 0.25 * promise, raised, eta)
-        return within(torch.where(rise > 0.75 * promise, eta / self.factor, grown), origin, REACH)
+        grown = torch.where(increase < 0.25 * predicted, raised, eta)
+        return within(torch.where(increase > 0.75 * predicted, eta / self.factor, grown), origin, REACH)
 
 
 @dataclass(frozen=True)
 class InexactRule:
-    r"""For proximal problems that are left after few steps: raise the weight where these were too few for it, else lower it.
+    r"""For proximal problems left after few steps: higher weights where these were too few, else lower ones.
 
-    A step to the exact solution raises the dual value by :math:`|P x|^2 / \eta` at least, and by not much more where the
-    supergradient hardly changes on the way (by :math:`1 + L / 2 \eta` times as much where the dual has curvature :math:`L`).  So
-    the weight is too small where the dual value fell, or rose by more than that, while the gap left is many times
-    :math:`|P x|^2 / \eta`; and whatever the gap where it fell or rose by far more.
+    A step to the exact solution increases the dual value by :math:`|P x|^2 / \eta` at least, and by not much
+    more where the supergradient hardly changes on the way (by :math:`1 + L / 2 \eta` times as much where the
+    dual has curvature :math:`L`).  So the weight is too small where the dual value decreased, or increased by
+    more than that, while the gap left is many times :math:`|P x|^2 / \eta`; and whatever the gap where it
+    decreased or increased by far more.
 
-    A weight that is raised over and over shortens the steps until nothing moves.  The n-th change therefore is by a factor of
-    :math:`1 + O(1/n)`, so that weights grow at most in proportion to n: the lengths of the steps then sum to infinity, as
-    supergradient methods need.
+    A weight that is raised over and over shortens the steps until nothing moves.  The n-th change therefore
+    is by a factor of :math:`1 + O(1/n)`, so that weights grow at most in proportion to n: the lengths of the
+    steps then sum to infinity, as supergradient methods need.
     """
 
     first: float = 6.0
@@ -162,40 +273,92 @@ class InexactRule:
     far: tuple[float, float] = (-1.0, 4.0)
 
     def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """A multiple of the scale-free weight."""
+        """A multiple of the scale-free weight.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem.
+        duals, points : Tensor
+            ``(batch, copies)``, as in :meth:`ProximalWeight.start`.
+        """
         return self.first * _scale(problem, duals, points)
 
-    def update(self, eta: Tensor, origin: Tensor, centres: Tensor, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
-        """One multiplication an outer step, up or down, ever less."""
+    def update(
+        self,
+        eta: Tensor,
+        origin: Tensor,
+        centres: Tensor,
+        increase: Tensor,
+        model: Tensor,
+        gap: Tensor,
+    ) -> Tensor:
+        """One multiplication an outer step, up or down, ever less.
+
+        Parameters
+        ----------
+        eta, origin, centres, increase, model, gap : Tensor
+            ``(batch,)``, as in :meth:`ProximalWeight.update`.
+        """
         share = _share(self.full, centres)
-        raised = ((rise < 0) | (rise > self.rise * model)) & (gap > self.gap * model)
-        raised |= (rise < self.far[0] * model) | (rise > self.far[1] * model)
+        raised = ((increase < 0) | (increase > self.rise * model)) & (gap > self.gap * model)
+        raised |= (increase < self.far[0] * model) | (increase > self.far[1] * model)
         changed = torch.where(raised, eta * (1 + self.raised * share), eta / (1 + self.lowered * share))
         return within(changed, origin, REACH)
 
 
 @dataclass(frozen=True)
 class BalanceRule:
-    r"""Balance how far the blocks are apart, :math:`|P x|`, with how far the consensus moves, :math:`|x - z|` of the means.
+    r"""Residual balancing: of the primal residual :math:`|P x|` and the dual :math:`|x - z|` of the means.
 
-    Residual balancing as for ADMM in general (Boyd et al. 2011, section 3.4.1), but by roots of the ratio, and ever more softly:
-    the method converges for weights that settle.  The constants were chosen on BA graphs of 200 to 10,000 nodes and ER graphs.
+    As for ADMM in general (Boyd et al. 2011, section 3.4.1), but by roots of the ratio, and ever more softly:
+    the method converges for weights that settle.  The constants were chosen on BA graphs of 200 to 10,000
+    nodes and ER graphs.
     """
 
     target: float = 1.7
     settle: int = 100
     most: float = 2.0
     reach: float = 1e4
-    single: float = 50.0  # the reach in single precision: products of weight and multipliers must leave room for points
+    single: float = 50.0  # in single precision, where weight times multipliers must leave room for points
 
-    def start(self, problem: Decomposition, duals: Tensor, apart: Tensor) -> Tensor:
-        """The scale-free weight of what blocks share, for points that are ``apart`` ``(batch, copies)`` from their mean."""
-        shared = problem.spread((problem.counts > 1).to(duals).expand(len(duals), -1)).mul_(duals)
-        return scale_free(in_order(apart.double().square()), in_order(shared.double().square()), duals.dtype)
+    def start(self, problem: Decomposition, duals: Tensor, residual: Tensor) -> Tensor:
+        """The scale-free weight by multipliers of shared variables.
 
-    def update(self, eta: Tensor, origin: Tensor, passes: int, apart: Tensor, moved: Tensor) -> Tensor:
-        """The next weight, within reach of the first one, from the squares of both distances, all ``(batch,)``."""
-        ratio = (apart / moved).sqrt() / self.target
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem.
+        duals, residual : Tensor
+            ``(batch, copies)``: multipliers, and the difference of points from their means.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
+        """
+        coupled = problem.spread((problem.counts > 1).to(duals).expand(len(duals), -1)).mul_(duals)
+        first, second = (in_order(part.double().square()) for part in (residual, coupled))
+        return scale_free(first, second, duals.dtype)
+
+    def update(self, eta: Tensor, origin: Tensor, passes: int, primal: Tensor, dual: Tensor) -> Tensor:
+        """The next weight, within reach of the first one.
+
+        Parameters
+        ----------
+        eta, origin : Tensor
+            ``(batch,)``: the present weight, and the first one.
+        passes : int
+            Passes made.
+        primal, dual : Tensor
+            ``(batch,)``: squared primal and dual residuals.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
+        """
+        ratio = (primal / dual).sqrt() / self.target
         # Roots only: they round alike in all positions of a batch, which powers do not.
         for _ in range(1 + max(0, round(math.log2(passes / self.settle)))):
             ratio = ratio.sqrt()
@@ -205,7 +368,7 @@ class BalanceRule:
 
 
 Eta = float | Tensor | Sequence[float] | ProximalWeight | None
-"""How a method is given its weight: a number, ``(batch,)`` numbers, a rule, or ``None`` for the automatic one."""
+"""A proximal weight as users give it: a number, ``(batch,)`` numbers, a rule, or ``None`` for automatic."""
 
 
 def as_weight(eta: Eta) -> ProximalWeight | None:

@@ -49,10 +49,11 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     """Look a method up by name; ``"auto"`` chooses by what the block types of a problem can do.
 
     - Blocks made of parts (layers of networks): :class:`Prox`, which combines the steps of their parts.
-    - Types that state no constraints, and not too many blocks: :class:`DantzigWolfe`, whose master gives a primal point for any
-      oracle.
-    - Rows beside the blocks, or blocks that are dealt with by rows (:attr:`BlockType.by_rows`): :class:`Race` of :class:`Pdhg`,
-      which takes a fraction of the time on choices, knapsacks and polytopes, and the simplex method where that is slow.
+    - Types that state no constraints, and not too many blocks: :class:`DantzigWolfe`, whose master gives a
+      primal point for any oracle.
+    - Rows beside the blocks, or blocks that are dealt with by rows (:attr:`BlockType.by_rows`): :class:`Race`
+      of :class:`Pdhg`, which takes a fraction of the time on choices, knapsacks and polytopes, and the
+      simplex method where that is slow.
     - All else: :class:`Admm`.
 
     Raises
@@ -69,12 +70,13 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
         logging.getLogger("blocklp").info("method auto: %s, %s", type(chosen).__name__, reason)
         return chosen
     if method not in METHODS:
-        raise OptionError(f"unknown method {method!r}; choose auto, {', '.join(METHODS)}, or give an instance such as Prox()")
+        known = f"auto, {', '.join(METHODS)}"
+        raise OptionError(f"unknown method {method!r}; choose {known}, or give an instance such as Prox()")
     return _fitting(METHODS[method](), problem)
 
 
 def _chosen(problem: Decomposition) -> tuple[Method, str]:
-    """What ``"auto"`` takes, and why, as the log says it."""
+    """The method that ``"auto"`` stands for, and why, as the log says it."""
     if any(isinstance(g.type, FactoredBlock) for g in problem.groups):
         return Prox(), "for there are blocks made of parts"
     silent = sorted({g.type.name for g in problem.groups if g.constraints is None})
@@ -83,24 +85,26 @@ def _chosen(problem: Decomposition) -> tuple[Method, str]:
         blocks = problem.batch * sum(g.blocks for g in problem.groups if type(g.type) is not Box)
         if problem.rows is not None or (blocks <= MASTERED and available() and problem.coupling.indexed):
             return DantzigWolfe(), f"{which}, and a restricted master finds points for any oracle"
-        return Admm(), f"{which}, and there is no restricted master for {blocks:,} blocks, for scopes by maps, or without HiGHS"
+        without = f"for {blocks:,} blocks, for scopes by maps, or without HiGHS"
+        return Admm(), f"{which}, and there is no restricted master {without}"
     by_rows = sorted({g.type.name for g in problem.groups if g.type.by_rows})
     if problem.rows is None and not by_rows:
         return Admm(), "for all types are dealt with by their oracles"
     which = f"for {' and '.join(by_rows or ['rows beside the blocks'])} are dealt with by rows"
-    return (Race(), f"{which}, with turns of the simplex method") if available() else (Pdhg(), f"{which}, and there is no HiGHS")
+    if available():
+        return Race(), f"{which}, with turns of the simplex method"
+    return Pdhg(), f"{which}, and there is no HiGHS"
 
 
 def _fitting(method: Method, problem: Decomposition) -> Method:
-    """Refuse rows to methods that know blocks only, and maps to the master, which needs to know the variable of each copy."""
+    """Refuse rows to methods that know blocks only, and maps to the master, which needs scopes by index."""
     if problem.rows is not None and not isinstance(method, Pdhg | Race | DantzigWolfe):
-        raise OptionError(
-            f"method {type(method).__name__} knows blocks only, and the model has rows; choose 'auto', 'pdhg' or 'dantzig-wolfe'"
-        )
+        instead = "choose 'auto', 'pdhg' or 'dantzig-wolfe'"
+        name = type(method).__name__
+        raise OptionError(f"method {name} knows blocks only, and the model has rows; {instead}")
     if isinstance(method, DantzigWolfe) and not problem.coupling.indexed:
-        raise OptionError(
-            "method DantzigWolfe needs scopes by index, and to_dual and to_primal are given alone; choose 'auto' or 'admm'"
-        )
+        given = "to_dual and to_primal are given alone; choose 'auto' or 'admm'"
+        raise OptionError(f"method DantzigWolfe needs scopes by index, and {given}")
     return method
 
 

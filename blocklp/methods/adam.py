@@ -47,7 +47,17 @@ class Adam(Method):
             raise OptionError(f"beta1 = {self.beta1} and beta2 = {self.beta2} must lie in [0, 1)")
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> AdamState:
-        """Ask the oracles once and set the scale."""
+        """Ask the oracles once and set the scale.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: step lengths of a warm start; None for ``rate`` times the largest multiplier.
+        """
         problem = plan.problem
         points, value = problem.min_oracle(duals)
         if eta is None:
@@ -68,4 +78,5 @@ class Adam(Method):
         x, value = problem.min_oracle(duals)
         total = state.total + length
         points = state.points + (length / total)[:, None] * (x - state.points)
-        return AdamState(duals, value, points, state.eta, problem.disagreement(x), state.steps + 1, total, first, second)
+        direction, steps = problem.disagreement(x), state.steps + 1
+        return AdamState(duals, value, points, state.eta, direction, steps, total, first, second)

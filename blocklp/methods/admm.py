@@ -5,20 +5,22 @@ r"""The alternating direction method of multipliers on the consensus form, one b
           t_b \leftarrow t_b + \rho \, (2 \, \mathrm{mean}(x) - z - x_b), \quad
           z \leftarrow z + \rho \, (\mathrm{mean}(x) - z)
 
-(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work), written in the governing sequence :math:`t = z - \eta \lambda`
-of Douglas and Rachford (Eckstein and Bertsekas 1992).  The consensus is :math:`z = \mathrm{mean}(t) + \eta c / N`, so that the
-multipliers :math:`\lambda = (z - t) / \eta` sum to the cost whatever rounding did, and a pass needs one sum over the copies, of
-:math:`2 x - t`.  After a hundred passes t is also drawn towards an anchor, where it was some passes ago, by a share of 1/2, 1/3, ...
-(Halpern 1967), and every so often the anchor moves to where t is (Lu and Yang 2024, Restarted Halpern PDHG for linear programming):
-this closes the gap where plain ADMM circles.
+(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work), written in the governing sequence
+:math:`t = z - \eta \lambda` of Douglas and Rachford (Eckstein and Bertsekas 1992). The consensus is
+:math:`z = \mathrm{mean}(t) + \eta c / N`, so that the multipliers :math:`\lambda = (z - t) / \eta` sum to the
+cost whatever rounding did, and a pass needs one sum over the copies, of :math:`2 x - t`. After a hundred
+passes t is also drawn towards an anchor, where it was some passes ago, by a share of 1/2, 1/3, ... (Halpern
+1967), and every so often the anchor moves to where t is (Lu and Yang 2024, Restarted Halpern PDHG for linear
+programming): this closes the gap where plain ADMM circles.
 
-ProxBC and ProxFW minimise one proximal function that couples all blocks; here every block has a function of its own.  Types that
-state their :meth:`BlockType.prox` are solved exactly; for all others each pass takes a few pairwise steps on the atoms of the block
-(:mod:`blocklp.atoms`) from its last point.  What is not shared has its cost for a multiplier, and nothing holds it.
+ProxBC and ProxFW minimise one proximal function that couples all blocks; here every block has a function of
+its own. Types that state their :meth:`BlockType.prox` are solved exactly; for all others each pass takes a
+few pairwise steps on the atoms of the block (:mod:`blocklp.atoms`) from its last point. What is not shared
+has its cost for a multiplier, and nothing holds it.
 
-On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.loops`).  They give the bits of the tensor
-operations, so that an instance's numbers do not depend on which of them ran.  Large instances are summed in parts, which threads
-take side by side.
+On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.loops`). They give the
+bits of the tensor operations, so that an instance's numbers do not depend on which of them ran. Large
+instances are summed in parts, which threads take side by side.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ from blocklp.weight import BalanceRule, Fixed, scale_free
 class AdmmState(MethodState):
     """State of :class:`Admm`.
 
-    ``points`` are the proximal points around ``governing``, unless loops over whole instances ran, which keep their ``mean`` alone;
-    ``duals`` the multipliers there once :meth:`Admm.finish` wrote them.
+    ``points`` are the proximal points around ``governing``, unless loops over whole instances ran, which keep
+    their ``mean`` alone; ``duals`` the multipliers there once :meth:`Admm.finish` wrote them.
     """
 
     governing: Tensor  # (batch, copies): t, or already the next one where ready
@@ -55,8 +57,8 @@ class AdmmState(MethodState):
     age: Tensor  # (batch,) int64: updates since the anchor was set, and one
     origin: Tensor  # (batch,) float64: squared residual of the fixed point when the anchor was set
     last: Tensor  # (batch,) float64: the residual when it was last looked at, infinite for a new anchor
-    apart: Tensor  # (batch,) float64: squared distance of the points from their mean, once measured
-    moved: Tensor  # (batch,) float64: squared distance of the mean from the consensus, a copy of each
+    apart: Tensor  # (batch,) float64: squared primal residual, points to their mean, once measured
+    moved: Tensor  # (batch,) float64: squared dual residual, mean to consensus, copy by copy
     passes: int
     finished: bool
     held: bool  # the weight stays
@@ -71,8 +73,8 @@ class Admm(Method):
     Parameters
     ----------
     eta : float, Tensor or array, optional
-        The weight, one for all instances or ``(batch,)``; ``None`` balances how far blocks are apart with how far the
-        consensus moves.
+        The weight, one for all instances or ``(batch,)``; ``None`` balances how far blocks are apart with how
+        far the consensus moves.
     hold : bool
         Whether the weight of a warm start stays as it is.
     """
@@ -83,7 +85,8 @@ class Admm(Method):
     proximal = True
     looped = True
     evaluates = False
-    # Chosen on BA graphs of 1000 and 10,000 nodes, cliques, assignment, random fields and polytopes in 4 variables.
+    # Chosen on BA graphs of 1000 and 10,000 nodes, cliques, assignment, random fields and polytopes in 4
+    # variables.
     relaxation, anchored = 1.5, 1.8
     plain = 100
     enough, decay, longest = 0.04, 0.64, 0.36
@@ -100,17 +103,28 @@ class Admm(Method):
         return None if self.eta is None else Fixed(self.eta).weights(batch)
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> AdmmState:
-        """Every block at the oracle's answer to ``duals``, which are used up, the consensus at their mean."""
+        """Every block at the oracle's answer to the first multipliers, the consensus at their mean.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers, which are used up.
+        eta : Tensor or None
+            ``(batch,)``: proximal weight of a warm start; None to balance the residuals.
+        """
         problem = plan.problem
         only = None if plan.loops is None else plan.loops.only
         points, none = torch.zeros_like(duals), torch.zeros_like(duals[:, 0])
         atoms: list[atom.Atoms | None] = [None] * len(problem.groups)
-        weights, values = [duals.new_empty(len(duals), 0)] * len(problem.groups), [none] * len(problem.groups)
+        weights = [duals.new_empty(len(duals), 0)] * len(problem.groups)
+        values = [none] * len(problem.groups)
         for n, group in enumerate(problem.groups):
             if only is not None and n == only.group:
                 continue
-            for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
-                if not shared:  # nothing moves these: they are the cost, also after a warm start from another one
+            for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
+                if not coupled:  # nothing moves these: they are the cost, also after a warm start
                     duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
             if _closed(group, duals[:1]):
                 point, best = group.min_oracle(group.view(duals))
@@ -126,34 +140,44 @@ class Admm(Method):
         if only is None:
             mean = problem.mean(points)
             near = problem.spread(mean)
-            apart = points - near
+            residual = points - near
             if eta is None:
-                eta = self.balance.start(problem, duals, apart)
-            governing = near.sub_(eta[:, None] * duals).sub_(apart.mul_(self.relaxation))
+                eta = self.balance.start(problem, duals, residual)
+            governing = near.sub_(eta[:, None] * duals).sub_(residual.mul_(self.relaxation))
         else:
             values[only.group], mean, eta, governing = self._start_in_loops(plan, duals, points, eta)
         age = torch.zeros_like(none, dtype=torch.long)
         nothing = torch.zeros_like(none, dtype=torch.float64)
         ready = torch.ones_like(none, dtype=torch.bool)
-        known = (governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, nothing, nothing, nothing, nothing)
-        return AdmmState(duals, sum(values, none), points, eta, *known, 1, True, held, tuple(atoms), tuple(weights))
+        residuals = nothing, nothing, nothing, nothing
+        known = governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, *residuals
+        rest = 1, True, held, tuple(atoms), tuple(weights)
+        return AdmmState(duals, sum(values, none), points, eta, *known, *rest)
 
-    def _start_in_loops(self, plan: Plan, duals: Tensor, points: Tensor, eta: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The start of the only group that shares in compiled loops: its values, means of all points, weight and t."""
+    def _start_in_loops(
+        self,
+        plan: Plan,
+        duals: Tensor,
+        points: Tensor,
+        eta: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Start the only coupled group in compiled loops: its values, means of all points, weight and t."""
         problem = plan.problem
         loops = plan.loops
         assert loops is not None and loops.only is not None
         only, group = loops.only, problem.groups[loops.only.group]
         mean = problem.mean(points) if len(problem.groups) > 1 else torch.zeros_like(problem.cost)
-        value, squares, governing = torch.zeros_like(duals[:, 0]), duals.new_zeros(2, len(duals)).double(), torch.zeros_like(duals)
+        value, squares = torch.zeros_like(duals[:, 0]), duals.new_zeros(2, len(duals)).double()
+        governing = torch.zeros_like(duals)
         layout = (problem.coupling.places, group.start, group.blocks, only.filled)
-        only.find("answers")(problem.batch, *layout, loops.used, problem.cost, problem.counts, duals, points, mean, value, *squares)
+        variables, found = (problem.cost, problem.counts), (duals, points, mean, value, *squares)
+        only.find("answers")(problem.batch, *layout, loops.used, *variables, *found)
         eta = scale_free(squares[0], squares[1], duals.dtype) if eta is None else eta
         only.find("start")(problem.batch, *layout, eta, mean, self.relaxation, duals, points, governing)
         return value, mean, eta, governing
 
     def in_loops(self, plan: Plan) -> bool:
-        """Where blocks have vertex tables."""
+        """Whether sweeps over blocks with vertex tables run in compiled loops."""
         return fused_loops(plan.problem) is not None
 
     def step(self, plan: Plan, state: AdmmState) -> AdmmState:
@@ -161,7 +185,22 @@ class Admm(Method):
         return self.finish(plan, self.leap(plan, state, 1)[0])
 
     def leap(self, plan: Plan, state: AdmmState, most: int) -> tuple[AdmmState, int]:
-        """Several passes in one call of the loops, where these serve all that is shared."""
+        """Make several passes in one call of the loops, where these serve all that is shared.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : AdmmState
+            The state before, which is written over.
+        most : int
+            Number of passes at most, at least 1.
+
+        Returns
+        -------
+        state, passes : AdmmState, int
+            The state, which :meth:`finish` completes, and the number of passes made.
+        """
         loops = plan.loops
         if loops is not None and loops.only is not None:
             passes = min(most, self.every - (state.passes + 1) % self.every)
@@ -170,7 +209,8 @@ class Admm(Method):
             passes = 1
             state = self._pass(plan, state)
         late = state.ready.long()
-        state = replace(state, passes=state.passes + passes, age=state.age + passes - late, ready=torch.zeros_like(state.ready))
+        age, none = state.age + passes - late, torch.zeros_like(state.ready)
+        state = replace(state, passes=state.passes + passes, age=age, ready=none)
         if (state.passes + 1) % self.every == 0:
             state = self._settled(plan, self.finish(plan, state))
         return state, passes
@@ -184,18 +224,19 @@ class Admm(Method):
         centre = mean + mean - state.target
         for group in problem.groups:
             if group.shares:
-                own = problem.coupling.spread_part(centre, group.start, group.stop) - state.governing[:, group.start : group.stop]
-                held, dual = group.curved[:, None] > 0, group.rows(state.duals)
-                dual.copy_(torch.where(held, own.div_(state.eta[:, None]).view_as(dual), dual))
+                own = problem.coupling.spread_part(centre, group.start, group.stop)
+                own = own - state.governing[:, group.start : group.stop]
+                coupled, dual = group.curved[:, None] > 0, group.rows(state.duals)
+                dual.copy_(torch.where(coupled, own.div_(state.eta[:, None]).view_as(dual), dual))
         return replace(state, mean=mean, finished=True)
 
     def mean(self, plan: Plan, state: AdmmState) -> Tensor:
-        """Where loops may run over whole instances, the mean that they keep of what is shared, whether they ran or not."""
+        """Mean of the points; of coupled variables the one that loops keep, where these may run."""
         problem = plan.problem
         mean = super().mean(plan, state)
         return torch.where(problem.counts > 1, state.mean.double(), mean) if plan.loopable else mean
 
-    def _speed(self, state: AdmmState) -> float:
+    def _relaxed(self, state: AdmmState) -> float:
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation
 
@@ -205,40 +246,43 @@ class Admm(Method):
         loops = plan.loops
         assert loops is not None and loops.only is not None
         only, group, places = loops.only, problem.groups[loops.only.group], problem.coupling.places
-        apart, moved = torch.ones_like(state.apart), torch.ones_like(state.moved)
-        speed, eta, target, mean = self._speed(state), state.eta, state.target, state.mean
+        primal, dual = torch.ones_like(state.apart), torch.ones_like(state.moved)
+        relaxation, eta, target, mean = self._relaxed(state), state.eta, state.target, state.mean
         layout = (passes, places, group.start, group.blocks, only.filled, loops.used)
-        variables = (problem.cost, problem.counts, eta, target, mean, speed, state.anchor, state.age, state.ready)
+        anchor = relaxation, state.anchor, state.age, state.ready
+        variables = (problem.cost, problem.counts, eta, target, mean, *anchor)
         copies = (state.governing, state.duals)
         units, turns, parts, sums, totals = only.dealt(eta.dtype)
         if len(sums):
             only.find("divided")(units, turns, parts, sums, totals, *layout, *variables, *copies)
-            apart, moved = totals[:, :2].cumsum(0)[-1, :, None]  # in order, as a batch adds them
+            primal, dual = totals[:, :2].cumsum(0)[-1, :, None]  # in order, as a batch adds them
         else:
-            only.find("passes")(units, parts, only.live, *layout, *variables, *copies, apart, moved)
-        return replace(state, apart=apart, moved=moved, finished=True)
+            only.find("passes")(units, parts, only.live, *layout, *variables, *copies, primal, dual)
+        return replace(state, apart=primal, moved=dual, finished=True)
 
     def _pass(self, plan: Plan, state: AdmmState) -> AdmmState:
         """One pass by tensor operations and the loops of single types."""
         problem = plan.problem
-        duals, points, governing, eta, loops = state.duals, state.points, state.governing, state.eta, plan.loops
-        speed = self._speed(state)
-        rate = ((~state.ready).to(eta) * speed)[:, None]
+        duals, points, governing, eta = state.duals, state.points, state.governing, state.eta
+        loops, relaxation = plan.loops, self._relaxed(state)
+        share = ((~state.ready).to(eta) * relaxation)[:, None]
         atoms, weights, slopes = list(state.atoms), list(state.weights), None
         for n, (group, a, w) in enumerate(zip(problem.groups, atoms, weights, strict=True)):
             if not group.shares:
                 continue  # the oracle's answer stays
             if loops is not None and (run := loops.passes[n]) is not None:
                 layout = (problem.coupling.places, group.start, group.blocks)
-                pulled = (state.anchor, state.age, state.ready)
-                run(problem.batch * tiles(group.blocks), *layout, eta, state.target, speed, *pulled, governing, duals, points)
+                anchor = (state.anchor, state.age, state.ready)
+                steps = (eta, state.target, relaxation, *anchor)
+                run(problem.batch * tiles(group.blocks), *layout, *steps, governing, duals, points)
                 continue
             t, point = governing[:, group.start : group.stop], points[:, group.start : group.stop]
             near = problem.coupling.spread_part(state.target, group.start, group.stop)
-            t.sub_(rate * point).add_(near.mul_(rate))
+            t.sub_(share * point).add_(near.mul_(share))
             pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
             if a is None:
-                found = prox(group, group.view(duals).masked_fill(group.curved > 0, 0), group.view(governing), eta, state.passes)
+                cost = group.view(duals).masked_fill(group.curved > 0, 0)
+                found = prox(group, cost, group.view(governing), eta, state.passes)
                 assert found is not None
                 group.view(points).copy_(found)
                 continue
@@ -256,49 +300,87 @@ class Admm(Method):
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
             atoms[n] = answer.atoms
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
-        target = collect(plan, points + points - governing).sub_(eta[:, None] * problem.cost).div_(problem.counts)
+        target = collect(plan, points + points - governing)
+        target = target.sub_(eta[:, None] * problem.cost).div_(problem.counts)
         return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights))
 
     def _settled(self, plan: Plan, state: AdmmState) -> AdmmState:
         """Set a new anchor where it has served, and with it a new weight."""
-        apart, moved = distances(plan, state)
-        residual, served = apart + moved, torch.ones_like(state.ready)
+        primal, dual = distances(plan, state)
+        residual, served = primal + dual, torch.ones_like(state.ready)
         if state.anchor.shape[1]:
             worse = (residual <= self.decay * state.origin) & (residual > state.last)
-            served = (residual <= self.enough * state.origin) | worse | (state.age >= self.longest * state.passes)
-        eta, anchor, speed = state.eta, state.anchor, self._speed(state)
+            enough = residual <= self.enough * state.origin
+            served = enough | worse | (state.age >= self.longest * state.passes)
+        eta, anchor, relaxation = state.eta, state.anchor, self._relaxed(state)
         if not state.held:
-            eta = torch.where(served, self.balance.update(eta, state.first, state.passes, apart, moved), eta)
+            balanced = self.balance.update(eta, state.first, state.passes, primal, dual)
+            eta = torch.where(served, balanced, eta)
         due = eta != state.eta
         if state.passes >= self.plain:
             due = served
             anchor = anchor if anchor.shape[1] else torch.empty_like(state.governing)
-        restart(plan, state, speed, due, eta / state.eta, anchor)
+        restart(plan, state, relaxation, due, eta / state.eta, anchor)
         age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
         origin = torch.where(served, residual, state.origin)
         return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
 def pull(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
-    """Draw values ``(batch, n)`` towards an anchor, if there is one, ever less with its age ``(batch,)``, but not where ready."""
+    """Halpern step: draw values towards an anchor, if there is one, ever less with its age.
+
+    Parameters
+    ----------
+    anchor : Tensor
+        ``(batch, n)``, or ``(batch, 0)`` for none.
+    age : Tensor
+        ``(batch,)`` int64: passes since the anchor was set.
+    ready : Tensor
+        ``(batch,)`` bool: instances whose values stay.
+    value : Tensor
+        ``(batch, n)``, written.
+    """
     if anchor.shape[1]:
         share = age.to(value) / (age + 1).to(value)
         value.copy_(torch.where(ready[:, None], value, (value - anchor).mul_(share[:, None]).add_(anchor)))
 
 
-def restart(plan: Plan, state: AdmmState, speed: float, due: Tensor, ratio: Tensor, anchor: Tensor) -> None:
-    """Update t where due ``(batch,)``, for a weight that is ``ratio`` times as large, and set the anchor there, if there is one."""
+def restart(
+    plan: Plan,
+    state: AdmmState,
+    relaxation: float,
+    due: Tensor,
+    ratio: Tensor,
+    anchor: Tensor,
+) -> None:
+    """Update the Douglas-Rachford iterate t for another weight, and set the anchor there, if there is one.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed.
+    state : AdmmState
+        A finished state; its t is written.
+    relaxation : float
+        Relaxation of the passes.
+    due : Tensor
+        ``(batch,)`` bool: the instances.
+    ratio : Tensor
+        ``(batch,)``: the new weight over the present one.
+    anchor : Tensor
+        ``(batch, copies)``, written, or ``(batch, 0)`` for none.
+    """
     problem = plan.problem
     loops, points, governing = plan.loops, state.points, state.governing
     if loops is not None and loops.only is not None:
         group, rows = problem.groups[loops.only.group], loops.only.live[due[loops.only.live]]
         layout = (problem.coupling.places, group.start, group.blocks)
-        near = (state.target, state.mean, speed, anchor, governing, state.duals)
+        near = (state.target, state.mean, relaxation, anchor, governing, state.duals)
         loops.only.find("restart")(len(rows) * tiles(group.blocks), rows, *layout, state.eta, ratio, *near)
         return
     centre = state.mean + state.mean - state.target
-    centre = problem.spread((state.mean - centre).mul_(speed).add_(centre))
-    new = problem.spread(state.target).mul_(speed).add_(governing - speed * points)
+    centre = problem.spread((state.mean - centre).mul_(relaxation).add_(centre))
+    new = problem.spread(state.target).mul_(relaxation).add_(governing - relaxation * points)
     new = (new - centre).mul_(ratio[:, None]).add_(centre)
     governing.copy_(torch.where(due[:, None], new, governing))
     if anchor.shape[1]:
@@ -306,13 +388,14 @@ def restart(plan: Plan, state: AdmmState, speed: float, due: Tensor, ratio: Tens
 
 
 def collect(plan: Plan, copies: Tensor) -> Tensor:
-    """Sum of the shared copies of every variable: ``(batch, variables)``, the same by tensor operations and by compiled loops."""
+    """Sum of the coupled copies of every variable: ``(batch, variables)``, with the same bits in loops."""
     problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or len(plan.segments) == 1:
         return problem.collect(copies)
     out = torch.zeros_like(problem.cost)
     if (loops := plan.loops) is not None:
-        loops.consensus.collect(problem.batch, loops.used, problem.coupling.places, loops.segments, copies, out)
+        places = problem.coupling.places
+        loops.consensus.collect(problem.batch, loops.used, places, loops.segments, copies, out)
         return out
     for first, last in plan.segments:
         out += problem.coupling.collect_part(copies, first, last)
@@ -320,23 +403,37 @@ def collect(plan: Plan, copies: Tensor) -> Tensor:
 
 
 def distances(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
-    """Squared distances ``(batch,)`` float64 of the points from their mean, and of the mean from the consensus, a copy of each."""
+    """Squared primal and dual residuals, ``(batch,)`` float64.
+
+    They are the distances of the points from their mean, and of the mean from the consensus, copy by copy.
+    """
     problem = plan.problem
     if plan.loops is not None and plan.loops.only is not None:
         return state.apart, state.moved
-    apart = torch.zeros_like(state.apart)
+    primal = torch.zeros_like(state.apart)
     for group in problem.groups:
         if group.shares:
-            own = state.points[:, group.start : group.stop] - problem.coupling.spread_part(state.mean, group.start, group.stop)
+            means = problem.coupling.spread_part(state.mean, group.start, group.stop)
+            own = state.points[:, group.start : group.stop] - means
             squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
             for part in plan.cuts(group.blocks):
-                apart = apart + in_order(torch.stack([in_order(of_one) for of_one in squares[:, :, part].unbind(1)], 1))
-    moved = [moves(problem.counts[:, own], state.mean[:, own], state.target[:, own]) for own in plan.cuts(_shown(plan))]
-    return apart, in_order(torch.stack(moved, 1))
+                sums = [in_order(of_one) for of_one in squares[:, :, part].unbind(1)]
+                primal = primal + in_order(torch.stack(sums, 1))
+    cuts = plan.cuts(_shown(plan))
+    dual = [moves(problem.counts[:, own], state.mean[:, own], state.target[:, own]) for own in cuts]
+    return primal, in_order(torch.stack(dual, 1))
 
 
 def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
-    """Part of the second of them."""
+    """Squared dual residual of some variables: ``(batch,)`` float64.
+
+    Parameters
+    ----------
+    counts : Tensor
+        ``(batch or 1, k)``: numbers of copies.
+    mean, target : Tensor
+        ``(batch, k)``: means of the copies, and reflected consensus.
+    """
     step = torch.where(counts > 1, mean - (mean + mean - target), 0)
     return in_order(step.double().square() * counts)
 
@@ -354,7 +451,24 @@ def _closed(group: Group, duals: Tensor) -> bool:
 
 
 def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor, passes: int = 0) -> Tensor | None:
-    """Proximal points of a group after so many passes: ``(batch, blocks, dim)``; blocks that only pad give zero."""
+    """Proximal points of a group, if its type has a formula; padding gives zero.
+
+    Parameters
+    ----------
+    group : Group
+        The blocks.
+    cost, centre : Tensor
+        ``(batch, blocks, dim)``.
+    eta : Tensor
+        ``(batch,)``: the proximal weight.
+    passes : int
+        Passes made so far, which decide whether the formula is compiled.
+
+    Returns
+    -------
+    Tensor or None
+        ``(batch, blocks, dim)``.
+    """
     find = compiled(group.type.prox, passes * group.blocks * group.dim)
     point: Tensor | None = find(cost, centre, eta[:, None, None], group.curved)
     return point if point is None or group.alive is None else point * group.alive[..., None]

@@ -1,7 +1,8 @@
-"""What a method is: a pass over all blocks that moves the multipliers.
+"""Methods: a pass over all blocks moves the multipliers.
 
-A method is a frozen object of settings with two verbs.  ``start`` asks every oracle once at the first multipliers; ``step``
-asks every oracle once more.  All that changes lives in a state, a record of tensors whose first dimension is the instance.
+A method is a frozen object of settings with two verbs. ``start`` asks every oracle once at the first
+multipliers; ``step`` asks every oracle once more. All that changes lives in a state, a record of tensors
+whose first dimension is the instance.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from torch import Tensor
 from blocklp.plan import Plan
 
 Memory = tuple[Tensor, Tensor, Tensor]
-"""Where a primal-dual method was: point ``(batch, variables)``, duals of all stated rows ``(batch, rows)``, group after group and
-each as ``(rows, blocks)``, and weight ``(batch,)``."""
+"""Primal-dual warm start: point ``(batch, variables)``, duals of all stated rows ``(batch, rows)``, group by
+group and each as ``(rows, blocks)``, and weight ``(batch,)``."""
 
 
 @dataclass(frozen=True)
 class MethodState:
-    """What every method's state holds.
+    """State of a method: the part that all methods have.
 
     Attributes
     ----------
@@ -43,7 +44,8 @@ class MethodState:
 
     def select(self, rows: Tensor) -> Self:
         """Return the state of some instances."""
-        return dataclasses.replace(self, **{f.name: _select(getattr(self, f.name), rows) for f in dataclasses.fields(self)})
+        names = (field.name for field in dataclasses.fields(self))
+        return dataclasses.replace(self, **{name: _select(getattr(self, name), rows) for name in names})
 
 
 class Method:
@@ -56,10 +58,11 @@ class Method:
     proximal : bool
         Whether the ``eta`` of its state is a proximal weight, from which any such method may start.
     evaluates : bool
-        Whether the value in its state is that of the multipliers there, so that in double precision every pass gives a bound.
+        Whether the value in its state is that of the multipliers there, so that in double precision every
+        pass gives a bound.
     cadence : int
-        Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate: a check costs as much
-        as some passes.
+        Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate:
+        a check costs as much as some passes.
     """
 
     looped: ClassVar[bool] = False
@@ -68,7 +71,22 @@ class Method:
     cadence: ClassVar[int] = 9
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> Any:
-        """State after one pass at ``duals`` ``(batch, copies)``, which it may keep; ``eta`` is a warm start's weight, if any."""
+        """State after one pass at the first multipliers.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers, which the state may keep.
+        eta : Tensor or None
+            ``(batch,)``: the weight or step length of a warm start, positive; None without one.
+
+        Returns
+        -------
+        MethodState
+            The state.
+        """
         raise NotImplementedError
 
     def step(self, plan: Plan, state: Any) -> Any:
@@ -76,14 +94,26 @@ class Method:
         raise NotImplementedError
 
     def leap(self, plan: Plan, state: Any, most: int) -> tuple[Any, int]:
-        """State after at least one and at most so many passes, and their number; more than one where that is quicker.
+        """Make several passes where that is quicker than one after the other.
 
-        Only :meth:`finish` makes it whole.
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : MethodState
+            The state before, which may be used up.
+        most : int
+            Number of passes at most, at least 1.
+
+        Returns
+        -------
+        state, passes : MethodState, int
+            The state, which :meth:`finish` completes, and the number of passes made.
         """
         return self.step(plan, state), 1
 
     def weights(self, batch: int) -> Tensor | None:
-        """Proximal weights ``(batch,)`` that the settings fix, whatever a warm start says; ``None`` where there are none."""
+        """Proximal weights ``(batch,)`` that the settings fix, also in warm starts; ``None`` for none."""
         return None
 
     def in_loops(self, plan: Plan) -> bool:
@@ -91,15 +121,35 @@ class Method:
         return False
 
     def remember(self, plan: Plan, state: Any) -> Memory | None:
-        """What multipliers do not tell and a later solve may start from: :data:`Memory`."""
+        """Primal-dual warm start (:data:`Memory`) for a later solve; ``None`` where multipliers tell all."""
         return None
 
     def resume(self, plan: Plan, state: Any, memory: Memory) -> Any:
-        """The first state with what was remembered."""
+        """Put a primal-dual warm start into the first state.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : MethodState
+            The state of :meth:`start`.
+        memory : tuple of Tensor
+            The answer of :meth:`remember` in an earlier solve (:data:`Memory`).
+        """
         return state
 
     def checked(self, plan: Plan, state: Any, gap: Tensor) -> Any:
-        """The state after a check found relative gaps ``(batch,)``, infinite where no primal point is known yet."""
+        """State after a check.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : MethodState
+            The finished state that was checked.
+        gap : Tensor
+            ``(batch,)`` float64: relative gaps, infinite where no primal point is known yet.
+        """
         return state
 
     def due(self, state: Any) -> bool:
@@ -107,12 +157,12 @@ class Method:
         return False
 
     def mean(self, plan: Plan, state: Any) -> Tensor:
-        """The mean of the points of a finished state, ``(batch, variables)`` float64: what primal points are made from."""
+        """Mean of the points of a finished state: ``(batch, variables)`` float64, for primal points."""
         problem = plan.problem
         return problem.mean(state.points.double())
 
     def finish(self, plan: Plan, state: Any) -> Any:
-        """What passes in a leap leave out of the state, for those who want to look at it."""
+        """Complete a state that :meth:`leap` returned: its multipliers and points."""
         return state
 
 
@@ -125,7 +175,15 @@ def _select(value: Any, rows: Tensor) -> Any:
 
 
 def put(mask: Tensor, source: Tensor, target: Tensor) -> None:
-    """Write the rows of a mask ``(batch,)`` over those of ``target``, both ``(batch, ...)``."""
+    """Write some rows of one tensor over those of another.
+
+    Parameters
+    ----------
+    mask : Tensor
+        ``(batch,)`` bool: the rows.
+    source, target : Tensor
+        ``(batch, ...)``; ``target`` is written.
+    """
     rows = mask.nonzero()[:, 0]
     if len(rows) == len(mask):
         target.copy_(source)
@@ -134,7 +192,15 @@ def put(mask: Tensor, source: Tensor, target: Tensor) -> None:
 
 
 def where(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """``torch.where`` with a mask ``(batch,)`` over tensors ``(batch, ...)``."""
+    """``torch.where`` over instances.
+
+    Parameters
+    ----------
+    mask : Tensor
+        ``(batch,)`` bool: instances that take their entries from ``a``.
+    a, b : Tensor
+        ``(batch, ...)``.
+    """
     if mask.device.type == "cpu":  # copying the rows beats a broadcast select several times over
         rows = mask.nonzero()[:, 0]
         return b.index_copy(0, rows, a.index_select(0, rows)) if len(rows) else b

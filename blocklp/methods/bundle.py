@@ -1,17 +1,19 @@
 r"""A proximal bundle method with a model for every block: few oracle calls, much work between them.
 
-Every block keeps the vertices that its oracle returned (:mod:`blocklp.atoms`).  They give a model of the dual from above,
+Every block keeps the vertices that its oracle returned (:mod:`blocklp.atoms`). They give a model of the dual
+from above,
 
 .. math:: \hat D(\lambda) = \sum_b \min_k \langle \lambda_b, a_{b,k} \rangle \ge D(\lambda),
 
-and a pass maximises :math:`\hat D(\lambda) - \frac{\eta}{2} |\lambda - \tilde\lambda|^2` over the multipliers that sum to the cost,
-then asks every oracle once at the solution :math:`\lambda = \tilde\lambda + P x / \eta`.  If the dual rose by a tenth of what the
-model promised, :math:`\lambda` is the next centre (a serious step), else only the models improve (Lemarechal 1977; Kiwiel 1990; with
-a model a block, "disaggregated", Feltenmark and Kiwiel 2000).
+and a pass maximises :math:`\hat D(\lambda) - \frac{\eta}{2} |\lambda - \tilde\lambda|^2` over the multipliers
+that sum to the cost, then asks every oracle once at the solution
+:math:`\lambda = \tilde\lambda + P x / \eta`. If the dual rose by a tenth of what the model promised,
+:math:`\lambda` is the next centre (a serious step), else only the models improve (Lemarechal 1977; Kiwiel
+1990; with a model a block, "disaggregated", Feltenmark and Kiwiel 2000).
 
-The model's problem is solved in its own dual: each block moves its point :math:`x_b` in the hull of its vertices, by pairwise steps
-with Nesterov's extrapolation, as :class:`blocklp.Prox` does, but without oracle calls.  That pays where oracles are dear and passes
-are few.
+The model's problem is solved in its own dual: each block moves its point :math:`x_b` in the hull of its
+vertices, by pairwise steps with Nesterov's extrapolation, as :class:`blocklp.Prox` does, but without oracle
+calls. That pays where oracles are dear and passes are few.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Bundle(Proximal):
     eta : float, Tensor, array or ProximalWeight, optional
         The proximal weight: one for all instances, ``(batch,)`` or a rule; ``None`` chooses it automatically.
     inner : int
-        Steps on the model's problem between two oracle calls, at least 1; up to ten times as many where these leave too much open.
+        Steps on the model's problem between two oracle calls, at least 1; up to ten times as many where these
+        leave too much open.
     """
 
     inner: int = 10
@@ -59,15 +62,26 @@ class Bundle(Proximal):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.inner, int) or self.inner < 1:
-            raise OptionError(f"inner is {self.inner!r}; a bundle takes at least one step between oracle calls")
+            least = "a bundle takes at least one step between oracle calls"
+            raise OptionError(f"inner is {self.inner!r}; {least}")
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> BundleState:
-        """Every block at the oracle's answer to ``duals``."""
+        """Every block at the oracle's answer to the first multipliers.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: proximal weight of a warm start; None for that of the rule.
+        """
         problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)
         weight, origin = self.first_weight(problem, duals, points, eta)
-        begun = (origin, torch.zeros_like(value))
-        return BundleState(duals, value, points, weight, duals, value, *begun, torch.full_like(value, self.inner), atoms, weights)
+        begun = origin, torch.zeros_like(value), torch.full_like(value, self.inner)
+        return BundleState(duals, value, points, weight, duals, value, *begun, atoms, weights)
 
     def step(self, plan: Plan, state: BundleState) -> BundleState:
         """One pass: solve the model's problem, then ask the oracles at its solution."""
@@ -79,25 +93,25 @@ class Bundle(Proximal):
         answers = []
         for group, atoms, own in zip(problem.groups, state.atoms, weights, strict=True):
             values = atoms.values(group, duals)
-            model = model + dot(values.amin(1), own.sum(1))  # blocks that only pad have no weights
+            model = model + dot(values.amin(1), own.sum(1))  # padding has no weights
             cost = cost + dot(own, values)
             answers.append(atoms.answer(group, duals, own, own))
             value = value + answers[-1].best.sum(1)
-        rise, promise = value - state.centre_value, cost - state.centre_value
-        moved = rise >= self.serious * promise
+        actual, predicted = value - state.centre_value, cost - state.centre_value
+        serious = actual >= self.serious * predicted
         # A model's problem that is left too early says nothing about the weight.
-        early = cost - model > self.open * promise
+        early = cost - model > self.open * predicted
         effort = torch.where(early, state.effort * 1.5, state.effort / 1.1).clamp(self.inner, 10 * self.inner)
-        eta = self.next_weight(state, rise, dot(spread, spread) / state.eta, cost - value)
+        eta = self.next_weight(state, actual, dot(spread, spread) / state.eta, cost - value)
         return BundleState(
             duals=duals,
             value=value,
             points=points,
-            eta=torch.where(early | (~moved & (rise >= 0)), state.eta, eta),
-            centre=where(moved, duals, state.centre),
-            centre_value=torch.where(moved, value, state.centre_value),
+            eta=torch.where(early | (~serious & (actual >= 0)), state.eta, eta),
+            centre=where(serious, duals, state.centre),
+            centre_value=torch.where(serious, value, state.centre_value),
             origin=state.origin,
-            centres=state.centres + moved,
+            centres=state.centres + serious,
             effort=effort,
             atoms=tuple(a.atoms for a in answers),
             weights=tuple(a.weights for a in answers),
@@ -114,13 +128,14 @@ class Bundle(Proximal):
                 break
             duals = problem.disagreement(points).div_(state.eta[:, None]).add_(state.centre)
             following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            # The last step is not extrapolated: its points are what the model promises.
+            # The last step is not extrapolated: its points give the predicted increase.
             left = state.effort.floor() - n
-            push = ((momentum - 1) / following * (left > 1).to(state.eta))[:, None, None]
+            extrapolation = ((momentum - 1) / following * (left > 1).to(state.eta))[:, None, None]
             stepped = []
             for group, atoms, own, old in zip(problem.groups, state.atoms, ahead, earlier, strict=True):
                 new = atom.pairwise_steps(atoms, own, atoms.values(group, duals), state.eta, self.repeats)
                 stepped.append(where(left > 0, new, old))
-            ahead = tuple(atom.extrapolated(new, old, push) for new, old in zip(stepped, earlier, strict=True))
+            pairs = zip(stepped, earlier, strict=True)
+            ahead = tuple(atom.extrapolated(new, old, extrapolation) for new, old in pairs)
             earlier, momentum = tuple(stepped), following
         return points, ahead

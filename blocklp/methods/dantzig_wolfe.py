@@ -1,18 +1,20 @@
-r"""Dantzig and Wolfe's decomposition: multipliers from a master over the points seen so far, stabilised by smoothing.
+r"""Dantzig-Wolfe decomposition: multipliers from a master over the points seen so far, with smoothing.
 
 A pass asks every oracle once, at
 
 .. math:: \lambda = \alpha \hat\lambda + (1 - \alpha) \lambda^{*},
 
-between the best multipliers so far and the duals of the restricted master (:mod:`blocklp.restricted_master`; smoothing, Wentges
-1997).  Points that improve the master join it, and it is solved again.  If none does, the next pass asks at :math:`\lambda^{*}`
-itself, as passes do while the master pays penalties: what the oracles say there is the end, or improves it.  :math:`\alpha` falls
-where the supergradient at :math:`\lambda` points on towards :math:`\lambda^{*}`, and grows where it does not (Pessoa, Sadykov, Uchoa
-and Vanderbeck 2018, algorithm 1).
+between the best multipliers so far and the duals of the restricted master (:mod:`blocklp.restricted_master`;
+smoothing, Wentges 1997). Points that improve the master join it, and it is solved again. If none does, the
+next pass asks at :math:`\lambda^{*}` itself, as passes do while the master pays penalties: what the oracles
+say there is the end, or improves it. :math:`\alpha` falls where the supergradient at :math:`\lambda` points
+on towards :math:`\lambda^{*}`, and grows where it does not (Pessoa, Sadykov, Uchoa and Vanderbeck 2018,
+algorithm 1).
 
-The master's own solution is a primal point in the hull of the points that the oracles returned, so that no block type need state its
-constraints.  Its value falls and the bound rises until they meet: after finitely many passes, where oracles return vertices.  That
-pays where blocks are few or their oracles dear; the master is a linear program of its own.
+The master's own solution is a primal point in the hull of the points that the oracles returned, so that no
+block type need state its constraints. Its value falls and the bound rises until they meet: after finitely
+many passes, where oracles return vertices. That pays where blocks are few or their oracles dear; the master
+is a linear program of its own.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ class Column:
     master : RestrictedMaster
         The master.
     smoothing : float
-        alpha, while neither of these holds: points violate rows of the master, so that its duals are penalties; or no answer improved
-        it, so that its duals may prove that nothing does.
+        alpha, while neither of these holds: points violate rows of the master, so that its duals are
+        penalties; or no answer improved it, so that its duals may prove that nothing does.
     solution : MasterSolution or None
         The last one of the master.
     direct : bool
@@ -57,12 +59,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """One a instance."""
+    """The column generation of each instance."""
 
     own: tuple[Column, ...]
 
     def select(self, rows: Tensor) -> Columns:
-        """Those of some instances."""
+        """Return the column generation of some instances."""
         return Columns(tuple(self.own[i] for i in rows.tolist()))
 
 
@@ -86,6 +88,15 @@ class DantzigWolfe(Method):
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> DantzigWolfeState:
         """Ask the oracles at the first multipliers, and state the masters.
 
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            Not used: there is no weight.
+
         Raises
         ------
         MissingDependencyError
@@ -93,10 +104,13 @@ class DantzigWolfe(Method):
         """
         problem = plan.problem
         if not available():
-            raise MissingDependencyError(f"method 'dantzig-wolfe' needs the package highspy: {install('highs')}")
+            need = "method 'dantzig-wolfe' needs the package highspy"
+            raise MissingDependencyError(f"{need}: {install('highs')}")
         answers, value = problem.min_oracle(duals)
-        columns = Columns(tuple(Column(RestrictedMaster(problem, i), self.smoothing) for i in range(problem.batch)))
-        return DantzigWolfeState(duals, value, answers, torch.ones_like(value), answers, duals, value, columns)
+        masters = (RestrictedMaster(problem, i) for i in range(problem.batch))
+        columns = Columns(tuple(Column(master, self.smoothing) for master in masters))
+        one = torch.ones_like(value)
+        return DantzigWolfeState(duals, value, answers, one, answers, duals, value, columns)
 
     def step(self, plan: Plan, state: DantzigWolfeState) -> DantzigWolfeState:
         """Add points to the masters, solve these, and ask the oracles near their duals."""
@@ -107,7 +121,8 @@ class DantzigWolfe(Method):
             if found is not None:
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
                 alpha = 0.0 if own.direct else own.smoothing
-                duals[i] = torch.from_numpy(found.duals).to(duals.device).lerp(state.best[i].double(), alpha).to(duals)
+                at = torch.from_numpy(found.duals).to(duals.device)
+                duals[i] = at.lerp(state.best[i].double(), alpha).to(duals)
         answers, value = problem.min_oracle(duals)
         better = value > state.best_value
         return replace(
@@ -147,7 +162,7 @@ class DantzigWolfe(Method):
 
     @staticmethod
     def improving(dtype: torch.dtype) -> float:
-        """Part of the value of a block by which a point must improve the master: more than rounding and HiGHS's tolerance."""
+        """Part of a block's value by which a point must improve the master: above all rounding."""
         return max(1e-9, 16 * torch.finfo(dtype).eps)
 
     def _smooth(self, own: Column, state: DantzigWolfeState, i: int) -> None:
@@ -157,6 +172,7 @@ class DantzigWolfe(Method):
         # Along directions that keep the sum of multipliers, the answers themselves are a supergradient.
         rise = float(state.answers[i].double() @ towards)
         if rise > 0:
-            own.smoothing = own.smoothing / 1.1 if own.smoothing >= 0.5 else max(0.0, own.smoothing - 0.1 * (1 - own.smoothing))
+            less = max(0.0, own.smoothing - 0.1 * (1 - own.smoothing))
+            own.smoothing = own.smoothing / 1.1 if own.smoothing >= 0.5 else less
         else:
             own.smoothing = own.smoothing + 0.1 * (1 - own.smoothing)

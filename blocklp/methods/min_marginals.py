@@ -2,19 +2,23 @@ r"""Averaging of min-marginals: block-coordinate ascent on the dual, in parallel
 
 A pass asks every block what its value would gain or lose by each of its 0/1 variables,
 
-.. math:: m_{b,i} = \min_{x \in X_b, x_i = 1} \langle \lambda_b, x \rangle - \min_{x \in X_b, x_i = 0} \langle \lambda_b, x \rangle,
+.. math:: m_{b,i} = \min_{x \in X_b, x_i = 1} \langle \lambda_b, x \rangle
+          - \min_{x \in X_b, x_i = 0} \langle \lambda_b, x \rangle,
 
 takes a share of that away and deals it out equally to the n_j copies of the variable:
 
-.. math:: \lambda_{b,i} \leftarrow \lambda_{b,i} - \frac{m_{b,i}}{k_b} + \frac{1}{n_j} \sum_{b', i' \to j} \frac{m_{b',i'}}{k_{b'}}
+.. math:: \lambda_{b,i} \leftarrow \lambda_{b,i} - \frac{m_{b,i}}{k_b}
+          + \frac{1}{n_j} \sum_{b', i' \to j} \frac{m_{b',i'}}{k_{b'}}
 
-(max-sum diffusion: Werner, PAMI 2007; as a solver for blocks of any kind: Abbas and Swoboda, FastDOG, CVPR 2022, which goes
-through the variables of a block one by one and defers what it deals out).  With :math:`k_b` of :meth:`BlockType.overlap` the blocks
-lose nothing that they gave, and gain :math:`\sum_i \max(0, -m_{b,i} / k_b)`; what they receive costs them at most its negative part,
-which is no more in sum.  So the bound never falls.  It is no supergradient method, though: it may stop below the optimum.
+(max-sum diffusion: Werner, PAMI 2007; as a solver for blocks of any kind: Abbas and Swoboda, FastDOG, CVPR
+2022, which goes through the variables of a block one by one and defers what it deals out). With :math:`k_b`
+of :meth:`BlockType.overlap` the blocks lose nothing that they gave, and gain
+:math:`\sum_i \max(0, -m_{b,i} / k_b)`; what they receive costs them at most its negative part, which is no
+more in sum. So the bound never falls. It is no supergradient method, though: it may stop below the optimum.
 
-Copies that can only be 0, or only 1, take all that the others give, since they have no use for their multiplier.  Copies of other
-kinds (blocks without :meth:`BlockType.min_marginals`, coordinates that are not 0/1) keep theirs.
+Copies that can only be 0, or only 1, take all that the others give, since they have no use for their
+multiplier. Copies of other kinds (blocks without :meth:`BlockType.min_marginals`, coordinates that are not
+0/1) keep theirs.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from blocklp.plan import Plan
 
 @dataclass(frozen=True)
 class MinMarginalState(MethodState):
-    """State of :class:`MinMarginals`; ``points`` are the oracle's at the multipliers before, whose values are not known."""
+    """State of :class:`MinMarginals`; ``points`` are the oracle's answers one pass earlier."""
 
     takes: Tensor  # (batch, copies): the share of what the copies of its variable give that each one takes
     overlaps: tuple[int, ...]  # one a group, 0 for types without min-marginals
@@ -46,6 +50,15 @@ class MinMarginals(Method):
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> MinMarginalState:
         """Ask the oracles once and find out which copies take part.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            Kept in the state and not used: there is no step length.
 
         Raises
         ------
@@ -65,13 +78,15 @@ class MinMarginals(Method):
                 group.view(fixed).copy_(found.isinf() * part)
         shared = [group for group in problem.groups if bool(group.curved.any())]
         if shared and not any(overlaps):
+            types = ", ".join(sorted({g.type.name for g in shared}))
             raise OptionError(
-                f"min-marginals has nothing to average: none of {', '.join(sorted({g.type.name for g in shared}))} states "
-                f"min_marginals(cost); choose another method, such as admm"
+                f"min-marginals has nothing to average: none of {types} states min_marginals(cost); "
+                f"choose another method, such as admm"
             )
         takers = torch.where(problem.spread(problem.collect(fixed)) > 0, fixed, free)
         takes = takers / problem.spread(problem.collect(takers)).clamp(min=1)
-        return MinMarginalState(duals, value, points, torch.ones_like(value) if eta is None else eta, takes, tuple(overlaps))
+        eta = torch.ones_like(value) if eta is None else eta
+        return MinMarginalState(duals, value, points, eta, takes, tuple(overlaps))
 
     def step(self, plan: Plan, state: MinMarginalState) -> MinMarginalState:
         """Take from all copies at once, and deal out what is missing to the cost."""
@@ -82,7 +97,8 @@ class MinMarginals(Method):
             found = group.type.min_marginals(cost) if overlap else None
             group.view(points).copy_(best(group, cost, found))
             if found is not None:
-                # Copies that take nothing back, though finite, may still give: to those that can only be 0 or only 1.
+                # Copies that take nothing back, though finite, may still give: to those that can only be 0 or
+                # only 1.
                 given = torch.where(found.isfinite(), found * group.curved / overlap, 0.0)
                 group.view(left).sub_(given if group.alive is None else given * group.alive[..., None])
         duals = left.addcmul_(state.takes, problem.spread(problem.cost - problem.collect(left)))
@@ -90,7 +106,22 @@ class MinMarginals(Method):
 
 
 def best(group: Group, cost: Tensor, marginals: Tensor | None) -> Tensor:
-    """The points that minimise over a group's blocks, read off the min-marginals where they tell."""
+    """Points that minimise over a group's blocks, read off the min-marginals where these tell.
+
+    Parameters
+    ----------
+    group : Group
+        The blocks.
+    cost : Tensor
+        ``(batch, blocks, dim)``.
+    marginals : Tensor or None
+        ``(batch, blocks, dim)``: min-marginals at this cost, NaN where unknown; None for a type without them.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, blocks, dim)``: where both values are as good, halves.
+    """
     if marginals is None:
         return group.min_oracle(cost)[0]
     # Halves where both values are as good.

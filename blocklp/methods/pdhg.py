@@ -2,28 +2,31 @@ r"""Restarted primal-dual hybrid gradient (PDHG) on the LP that the block types 
 
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
-A holds the rows of all blocks (:meth:`BlockType.constraints`) that the bounds of the variables do not imply.  A pass is one product
-with A and one with its transpose,
+A holds the rows of all blocks (:meth:`BlockType.constraints`) that the bounds of the variables do not imply.
+A pass is one product with A and one with its transpose,
 
 .. math:: \bar x = \mathrm{clip}(x - \eta T (c - A^\top y), lo, hi), \quad
           w = \eta \Sigma^{-1} y - A (2 \bar x - x), \quad
           \bar y = \tfrac{1}{\eta} \Sigma \, (w - \mathrm{clip}(w, -u, -l)),
 
 reflected and averaged with the point :math:`z_0` where its epoch began,
-:math:`z \leftarrow \frac{k+1}{k+2} (2 \bar z - z) + \frac{1}{k+2} z_0` (Lu and Yang 2024, Restarted Halpern PDHG for linear
-programming; the base of cuPDLPx and HPR-LP).  The diagonals T and :math:`\Sigma` are the inverse absolute column and row sums of A
-(Pock and Chambolle 2011, eq. 10 with alpha = 1), over the norm of A in their metric.  An epoch ends at :math:`\bar z` once the
-fixed-point residual :math:`|z - \bar z|` has fallen enough; :math:`\eta` then moves halfway (in logarithms) to the ratio of primal to
-dual movement (Applegate et al. 2021, PDLP, algorithms 2 and 3).  The constants are theirs.
+:math:`z \leftarrow \frac{k+1}{k+2} (2 \bar z - z) + \frac{1}{k+2} z_0` (Lu and Yang 2024, Restarted Halpern
+PDHG for linear programming; the base of cuPDLPx and HPR-LP). The diagonals T and :math:`\Sigma` are the
+inverse absolute column and row sums of A (Pock and Chambolle 2011, eq. 10 with alpha = 1), over the norm of A
+in their metric. An epoch ends at :math:`\bar z` once the fixed-point residual :math:`|z - \bar z|` has fallen
+enough; :math:`\eta` then moves halfway (in logarithms) to the ratio of primal to dual movement (Applegate et
+al. 2021, PDLP, algorithms 2 and 3). The constants are theirs.
 
-The multipliers of a block are :math:`A_b^\top \bar y_b` and its share of the reduced costs :math:`c - A^\top \bar y`.  Those are paid
-for by the bounds of variables, which not every block need imply; where one does not, the compiler added a block of type
-:class:`Box` for the variable.  So such blocks take the reduced cost of their variables, and all copies equal parts of the others'.
+The multipliers of a block are :math:`A_b^\top \bar y_b` and its share of the reduced costs
+:math:`c - A^\top \bar y`. Those are paid for by the bounds of variables, which not every block need imply;
+where one does not, the compiler added a block of type :class:`Box` for the variable. So such blocks take the
+reduced cost of their variables, and all copies equal parts of the others'.
 
-A warm start evaluates its multipliers first, so that their bound is kept.  The method goes on from the x, y and weight that it left
-there itself (:class:`blocklp.state.Saddle`), in a new epoch.  Of another method's state it takes the weight and, by the oracles'
-answers, x; y cannot be read off multipliers, and starts at zero.  (Fitting it to them on every block alone, by this same method,
-shortened some solves and lengthened as many.)
+A warm start evaluates its multipliers first, so that their bound is kept. The method goes on from the x, y
+and weight that it left there itself (:class:`blocklp.state.Saddle`), in a new epoch. Of another method's
+state it takes the weight and, by the oracles' answers, x; y cannot be read off multipliers, and starts at
+zero. (Fitting it to them on every block alone, by this same method, shortened some solves and lengthened as
+many.)
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ class PdhgState(MethodState):
 
     program: Program
     now: tuple[Tensor, ...]  # x (batch, variables), y and A x (batch, rows)
-    first: tuple[Tensor, ...]  # the same at the start of the epoch
+    first: tuple[Tensor, ...]  # x, y and A x at the start of the epoch
     bar: tuple[Tensor, ...]  # the last step, from which the multipliers come
     pulled: Tensor  # (batch, parts, variables): sums that add up to A^T y
     age: Tensor  # (batch,): passes of the epoch
@@ -74,21 +77,41 @@ class Pdhg(Method):
     longest, longest_looped = 10, 1000  # passes between looks at the clock
     most_read = 50_000_000  # and numbers, in loops
     reach = 1e6
-    resumed = 250  # passes that count as made: epochs of a few passes would throw the weight about where all is nearly settled
+    # Passes that count as made after a warm start: epochs of a few passes would throw the weight about where
+    # all is nearly settled.
+    resumed = 250
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> PdhgState:
-        """Write the LP out and ask the oracles once: x at the mean of their answers within bounds and reach of rows, y at zero."""
+        """Write the LP out and ask the oracles once.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: primal weight of a warm start; None for the one that the sizes of the data suggest.
+
+        Returns
+        -------
+        PdhgState
+            x at the mean of the oracles' answers, within bounds and the reach of rows; y at zero.
+        """
         problem = plan.problem
         program = plan.program
         points, value = problem.min_oracle(duals)
-        x = program.box.clip(torch.minimum(torch.maximum(problem.mean(points), -program.reach), program.reach))
+        near = torch.minimum(torch.maximum(problem.mean(points), -program.reach), program.reach)
+        x = program.box.clip(near)
         now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
         residual = torch.zeros_like(value, dtype=torch.float64)
         weight = program.weight(problem.cost)
         eta = weight.clone() if eta is None else self._within(weight, eta)
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
         pulled = x.new_zeros(len(x), program.parts, x.shape[1])
-        return PdhgState(duals, value, points, eta, program, now, first, bar, pulled, zero, residual, residual.clone(), weight, 0)
+        iterates = now, first, bar, pulled
+        measured = zero, residual, residual.clone()
+        return PdhgState(duals, value, points, eta, program, *iterates, *measured, weight, passes=0)
 
     def remember(self, plan: Plan, state: PdhgState) -> Memory:
         """The last step and the weight."""
@@ -96,7 +119,18 @@ class Pdhg(Method):
         return state.bar[0], state.program.whole(problem, state.bar[1]), state.eta
 
     def resume(self, plan: Plan, state: PdhgState, memory: Memory) -> PdhgState:
-        """The first state from there; what is new keeps the point that the oracles gave it, and has no duals."""
+        """Begin at the point, duals and weight of an earlier solve.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : PdhgState
+            The state of :meth:`start`.
+        memory : tuple of Tensor
+            x, y and the weight (:data:`Memory`). Where x is NaN, as for variables added since, the oracles'
+            point stays.
+        """
         problem = plan.problem
         program, (x, y, weight) = state.program, memory
         x = torch.where(x.isnan(), state.now[0], x.to(state.now[0]))
@@ -112,11 +146,27 @@ class Pdhg(Method):
         return self.finish(plan, self.leap(plan, state, 1)[0])
 
     def leap(self, plan: Plan, state: PdhgState, most: int) -> tuple[PdhgState, int]:
-        """Some passes; :meth:`finish` forms multipliers and points."""
+        """Several passes; :meth:`finish` forms multipliers and points.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : PdhgState
+            The state before, which is used up.
+        most : int
+            Number of passes at most, at least 1.
+
+        Returns
+        -------
+        state, passes : PdhgState, int
+            The state, which :meth:`finish` completes, and the number of passes made.
+        """
         problem = plan.problem
         program = state.program
         if (loops := program.loops()) is not None:
-            most = min(most, self.longest_looped, max(1, self.most_read // max(1, len(state.eta) * program.work)))
+            affordable = self.most_read // max(1, len(state.eta) * program.work)
+            most = min(most, self.longest_looped, max(1, affordable))
             state = self._loops(plan, state, most, loops)
             note(loops, state.eta.dtype)
         else:
@@ -140,7 +190,7 @@ class Pdhg(Method):
         return replace(state, duals=duals + state.program.reduced(problem, duals), points=problem.spread(x))
 
     def in_loops(self, plan: Plan) -> bool:
-        """Where the rows are."""
+        """Whether the products with the rows run in compiled loops."""
         try:
             return plan.program.loops() is not None
         except TimeLimitError:  # as :meth:`start` will say
@@ -152,7 +202,8 @@ class Pdhg(Method):
         program = state.program
         layout, batch = program.layout, len(state.eta)
         assert layout is not None
-        limits = torch.tensor((self.sufficient**2, self.necessary**2, self.artificial, self.every, self.reach), dtype=torch.float64)
+        rules = self.sufficient**2, self.necessary**2, self.artificial, self.every, self.reach
+        limits = torch.tensor(rules, dtype=torch.float64)
         given = problem.cost, program.box.lower, program.box.upper, program.column
         rows = program.lower, program.upper, program.row, program.length
         own = tuple(t for part in zip(state.now, state.first, state.bar, strict=True) for t in part)
@@ -164,7 +215,8 @@ class Pdhg(Method):
             batch_loops.passes(-(-batch // width), width, many, state.passes, limits, table, *numbers)
             note(batch_loops, state.eta.dtype)
             return replace(state, passes=state.passes + many)
-        sums = torch.empty(batch, len(layout.tiles) + tiles(problem.coupling.variables), 3, dtype=torch.float64)
+        pieces = len(layout.tiles) + tiles(problem.coupling.variables)
+        sums = torch.empty(batch, pieces, 3, dtype=torch.float64)
         loops.passes(
             batch if batch > 1 else program.parts,
             torch.zeros(TURNS, dtype=torch.long),
@@ -192,8 +244,9 @@ class Pdhg(Method):
         near = program.box.clip(near)
         reached = program.activity(problem, near)
         w = eta * program.length * y - (2 * reached - activity)
-        moved = program.row * (1 / eta) * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
-        bar, back = (near, moved, reached), (1 / (state.age + 2))[:, None]
+        clipped = torch.minimum(torch.maximum(w, -program.upper), -program.lower)
+        y_bar = program.row * (1 / eta) * (w - clipped)
+        bar, back = (near, y_bar, reached), (1 / (state.age + 2))[:, None]
         reflected = [2 * new - old for new, old in zip(bar, state.now, strict=True)]
         now = tuple(t + back * (t0 - t) for t, t0 in zip(reflected, state.first, strict=True))
         done = replace(state, now=now, bar=bar, age=state.age + 1, passes=state.passes + 1)
@@ -225,16 +278,18 @@ class Pdhg(Method):
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))
         ratio = _root(summed(dx * dx / program.column) / program.product(problem, dy * dy, program.length))
         balanced = _root(eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100))
-        now, first = (tuple(where(due, new, t) for new, t in zip(bar, old, strict=True)) for old in (state.now, state.first))
-        eta = torch.where(due & torch.isfinite(ratio) & (ratio > 0), self._within(state.weight, balanced), state.eta)
+        now = tuple(where(due, new, old) for new, old in zip(bar, state.now, strict=True))
+        first = tuple(where(due, new, old) for new, old in zip(bar, state.first, strict=True))
+        valid = due & torch.isfinite(ratio) & (ratio > 0)
+        eta = torch.where(valid, self._within(state.weight, balanced), state.eta)
         return replace(state, now=now, first=first, eta=eta, age=state.age.masked_fill(due, 0))
 
     def _within(self, weight: Tensor, eta: Tensor) -> Tensor:
-        """The weight, within reach of the one that the sizes of the data suggest: warm starts may bring any."""
+        """The weight, within reach of that which the sizes of the data suggest; warm starts may bring any."""
         low, high = weight.double() / self.reach, weight.double() * self.reach
         return torch.minimum(torch.maximum(eta.double(), low), high).to(weight)
 
 
 def _root(squares: Tensor) -> Tensor:
-    """Square roots ``(batch,)`` float64, on a CPU rounded as loops round them, which torch does not promise."""
+    """Square roots ``(batch,)`` float64, on a CPU rounded as in loops, which torch does not promise."""
     return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()

@@ -3,15 +3,17 @@ r"""The projected supergradient method with Polyak's steps to a level that is es
 .. math:: \lambda \leftarrow \lambda + \frac{D_{rec} + \delta - D(\lambda)}{|d|^2} \, d, \qquad
           d \leftarrow P x + \frac{|P x|}{|d|} \, d
 
-With the optimal value for the level :math:`D_{rec} + \delta` these are Polyak's steps.  As it is not known, :math:`\delta` is halved,
-and the best multipliers so far are taken up again, once a path of some length has not raised the best value by a quarter of
-:math:`\delta`; a rise by that much sets a new record (Brannlund 1993; Goffin and Kiwiel 1999; Nedic and Bertsekas 2001, section III,
-the path-based rule).  The direction bisects the angle between the supergradient and the last direction (Sherali and Ulular 1989) and
-so does not zigzag as plain supergradients do.  While these two agree a step raises the value by half of :math:`\delta`: a rise by
-nearly as much says that the level is low, and doubles :math:`\delta`.
+With the optimal value for the level :math:`D_{rec} + \delta` these are Polyak's steps. As it is not known,
+:math:`\delta` is halved, and the best multipliers so far are taken up again, once a path of some length has
+not raised the best value by a quarter of :math:`\delta`; a rise by that much sets a new record (Brannlund
+1993; Goffin and Kiwiel 1999; Nedic and Bertsekas 2001, section III, the path-based rule). The direction
+bisects the angle between the supergradient and the last direction (Sherali and Ulular 1989) and so does not
+zigzag as plain supergradients do. While these two agree a step raises the value by half of :math:`\delta`: a
+rise by nearly as much says that the level is low, and doubles :math:`\delta`.
 
-All lengths are in units of the start, so that nothing depends on the scale of the costs: the first level asks for a step as long as
-the multipliers, and a path is half as long, times the fourth root of what is left of :math:`\delta`; no step is longer than a path.
+All lengths are in units of the start, so that nothing depends on the scale of the costs: the first level asks
+for a step as long as the multipliers, and a path is half as long, times the fourth root of what is left of
+:math:`\delta`; no step is longer than a path.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ from blocklp.plan import Plan
 
 @dataclass(frozen=True)
 class PolyakState(MethodState):
-    """State of :class:`Polyak`; ``points`` is the step-weighted average of the oracle's answers, ``eta`` a step to the level."""
+    """State of :class:`Polyak`.
+
+    ``points`` is the step-weighted average of the oracle's answers, ``eta`` a step to the level.
+    """
 
     direction: Tensor  # (batch, copies)
     best: Tensor  # (batch,): the largest value so far
@@ -52,14 +57,26 @@ class Polyak(Method):
     steep = 0.4
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> PolyakState:
-        """Ask the oracles once and set the scale; a warm start's ``eta`` sets the first level."""
+        """Ask the oracles once and set the scale.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: step length of a warm start, which sets the first level; None for one as long as the
+            multipliers.
+        """
         problem = plan.problem
         points, value = problem.min_oracle(duals)
         direction = problem.disagreement(points)
         size, length, zero = dot(direction, direction), scale(duals, direction), torch.zeros_like(value)
         eta = length if eta is None else torch.where(eta > 0, torch.minimum(eta, length), length)
         longest = self.reach * length * size.sqrt()
-        return PolyakState(duals, value, points, eta, direction, value, duals, value, eta * size, length * size, zero, longest, zero)
+        best, rises = (value, duals, value), (eta * size, length * size)
+        return PolyakState(duals, value, points, eta, direction, *best, *rises, zero, longest, zero)
 
     def step(self, plan: Plan, state: PolyakState) -> PolyakState:
         """One step towards the level, and another level where the path has become too long or has led up."""
@@ -72,7 +89,8 @@ class Polyak(Method):
         x, value = problem.min_oracle(duals)
 
         supergradient = problem.disagreement(x)
-        turn = torch.where(size > 0, (dot(supergradient, supergradient) / size).sqrt(), torch.zeros_like(size))
+        ratio = (dot(supergradient, supergradient) / size).sqrt()
+        turn = torch.where(size > 0, ratio, torch.zeros_like(size))
         total = state.total + step
         share = torch.where(total > 0, step / total, torch.ones_like(total))
 

@@ -3,11 +3,13 @@ r"""Proximal steps solved block by block, with momentum and an automatic weight.
 It minimises the same function as ProxBC and ProxFW,
 :math:`\sum_b \langle \tilde\lambda_b, x_b \rangle + |P x|^2 / (2 \eta)`, and differs in four things:
 
-* each block of each instance takes steps of its own closed-form size (with :math:`\beta` fixed the blocks separate),
-  pairwise between the best and the worst of its atoms (:mod:`blocklp.atoms`) instead of towards one vertex;
+* each block of each instance takes steps of its own closed-form size (with :math:`\beta` fixed the blocks
+  separate), pairwise between the best and the worst of its atoms (:mod:`blocklp.atoms`) instead of towards
+  one vertex;
 * Nesterov's extrapolation between those steps (:math:`|P| \le 1` makes the separable model a majoriser);
-* the proximal problem is left when its Frank-Wolfe gap falls below the model's promise :math:`|P x|^2 / \eta`, not after a
-  fixed count, and solved more thoroughly once that turns out to be too early;
+* the proximal problem is left when its Frank-Wolfe gap falls below the predicted increase
+  :math:`|P x|^2 / \eta`, not after a fixed count, and solved more thoroughly once that turns out to be too
+  early;
 * :math:`\eta` follows :class:`blocklp.weight.RatioRule`, an instance at a time.
 """
 
@@ -47,13 +49,23 @@ class Prox(Proximal):
         The proximal weight: one for all instances, ``(batch,)`` or a rule; ``None`` chooses it automatically.
     """
 
-    # Chosen on weighted MIS (BA graphs of 200 and 1000 nodes) between 10 and 600 passes: fewer inner passes are better
-    # late, more are better early.
+    # Chosen on weighted MIS (BA graphs of 200 and 1000 nodes) between 10 and 600 passes: fewer inner passes
+    # are better late, more are better early.
     repeats = 2
     most_inner = 20
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> ProxStepState:
-        """Every block at the oracle's answer to ``duals``."""
+        """Every block at the oracle's answer to the first multipliers.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: proximal weight of a warm start; None for that of the rule.
+        """
         problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)
         weight, origin = self.first_weight(problem, duals, points, eta)
@@ -63,11 +75,11 @@ class Prox(Proximal):
         return ProxStepState(duals, value, points, weight, duals, value, *begun, atoms, weights, earlier)
 
     def in_loops(self, plan: Plan) -> bool:
-        """Where blocks have vertex tables."""
+        """Whether sweeps over blocks with vertex tables run in compiled loops."""
         return fused_loops(plan.problem) is not None
 
     def step(self, plan: Plan, state: ProxStepState) -> ProxStepState:
-        """One pass: the oracles at the current multipliers, then a block step or a new proximal centre; the state is used up."""
+        """One pass: the oracles, then a block step or a new proximal centre; the state given is used up."""
         problem = plan.problem
         eta = state.eta
         asked = ask(problem, state.points, state.centre, eta, state.atoms, state.weights, state.earlier)
@@ -75,12 +87,13 @@ class Prox(Proximal):
         outer = (gap <= model / state.effort) | (state.inner + 1 >= self.most_inner * state.effort)
         rise = value - state.centre_value
         new_eta = self.next_weight(state, rise, model, gap)
-        # A fall says that the proximal problem was left too early; near the optimum this is what closes the gap.
+        # A fall says that the proximal problem was left too early; near the optimum this is what closes the
+        # gap.
         effort = torch.where(outer & (rise < 0), (1.1 * state.effort).clamp(max=30.0), state.effort)
 
         momentum = torch.where(outer, torch.ones_like(eta), (1 + (1 + 4 * state.momentum**2).sqrt()) / 2)
-        push = (~outer).to(eta) * (state.momentum - 1) / momentum
-        points, stepped, extrapolated = advance(problem, asked, state.points, eta, push, self.repeats)
+        share = (~outer).to(eta) * (state.momentum - 1) / momentum
+        points, stepped, extrapolated = advance(problem, asked, state.points, eta, share, self.repeats)
         return ProxStepState(
             duals=duals,
             value=value,

@@ -1,10 +1,11 @@
 r"""ProxBC, Algorithm 5 of the thesis: block-coordinate descent on the dual of the proximal problem.
 
-.. math:: \min_{\beta,\, x_b \in X_b} \sum_b \langle \tilde\lambda_b, x_b \rangle + \tfrac{1}{2\eta} |x_b + \beta|^2
-          \quad (4.1.5.8)
+.. math:: \min_{\beta,\, x_b \in X_b} \sum_b \langle \tilde\lambda_b, x_b \rangle + \tfrac{1}{2\eta}
+          |x_b + \beta|^2 \quad (4.1.5.8)
 
-The printed step size has the wrong sign: with the Frank-Wolfe gap :math:`\sum_b \langle \lambda_b, x_b - \tilde x_b \rangle` as
-numerator it is the exact line search; as printed it is always clipped to zero.
+The printed step size has the wrong sign: with the Frank-Wolfe gap
+:math:`\sum_b \langle \lambda_b, x_b - \tilde x_b \rangle` as numerator it is the exact line search; as
+printed it is always clipped to zero.
 
 The inner loop is left by a gap (4.1.6.2).  At :math:`\lambda = \tilde\lambda + P x / \eta` the dual value is
 
@@ -45,10 +46,11 @@ class ProxBC(Proximal):
     eta : float, Tensor, array or ProximalWeight, optional
         The proximal weight: one for all instances, ``(batch,)`` or a rule; ``None`` chooses it automatically.
     inner : int, optional
-        Most Frank-Wolfe steps on one proximal problem; it is left before where its gap falls to :math:`|P x|^2 / \eta`
-        (4.1.6.2).  At least 2: with one, points would step on a problem that has just been left, so that the multipliers
-        are never those that they were made for, and nothing converges.  ``None`` leaves it to the gap alone: every
-        centre then raises the bound, and takes many passes near the optimum.
+        Most Frank-Wolfe steps on one proximal problem; it is left before where its gap falls to
+        :math:`|P x|^2 / \eta` (4.1.6.2). At least 2: with one, points would step on a problem that has just
+        been left, so that the multipliers are never those that they were made for, and nothing converges.
+        ``None`` leaves it to the gap alone: every centre then raises the bound, and takes many passes near
+        the optimum.
 
     Raises
     ------
@@ -62,14 +64,25 @@ class ProxBC(Proximal):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inner is not None and (isinstance(self.inner, bool) or not isinstance(self.inner, int) or self.inner < 2):
+        number = isinstance(self.inner, int) and not isinstance(self.inner, bool)
+        if self.inner is not None and (not number or self.inner < 2):
             raise OptionError(
                 f"inner is {self.inner!r}; give the most steps on one proximal problem, at least 2, or None: "
                 "a point that steps once steps on a problem that has been left"
             )
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> ProxState:
-        """Lines 1 and 2: any valid multipliers, and the oracle's answer to them."""
+        """Lines 1 and 2: any valid multipliers, and the oracle's answer to them.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: proximal weight of a warm start; None for that of the rule.
+        """
         problem = plan.problem
         x, value = problem.min_oracle(duals)
         weight, origin = self.first_weight(problem, duals, x, eta)

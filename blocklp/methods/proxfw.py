@@ -1,9 +1,11 @@
-r"""ProxFW, Algorithm 6 of the thesis: Frank-Wolfe on the dual of the proximal problem with :math:`\beta` eliminated.
+r"""ProxFW, Algorithm 6 of the thesis: Frank-Wolfe on the dual of the proximal problem without :math:`\beta`.
 
-.. math:: \min_{x_b \in X_b} \sum_b \langle \tilde\lambda_b, x_b \rangle + \tfrac{1}{2\eta} |P x|^2   \quad (4.1.6.7)
+.. math:: \min_{x_b \in X_b} \sum_b \langle \tilde\lambda_b, x_b \rangle + \tfrac{1}{2\eta} |P x|^2
+          \quad (4.1.6.7)
 
-:math:`P x = x - \mathrm{mean}(x)` is an orthogonal projector, so the gradient is :math:`\tilde\lambda + P x / \eta`, the same
-direction as in ProxBC: the printed factor :math:`(1 - n)` of (4.1.6.8) does not belong there.  What differs is the line search.
+:math:`\beta` is eliminated. :math:`P x = x - \mathrm{mean}(x)` is an orthogonal projector, so the gradient is
+:math:`\tilde\lambda + P x / \eta`, the same direction as in ProxBC: the printed factor :math:`(1 - n)` of
+(4.1.6.8) does not belong there. What differs is the line search.
 """
 
 from __future__ import annotations

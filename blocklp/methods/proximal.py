@@ -1,4 +1,4 @@
-"""What methods with a proximal weight share: how the weight is given, where it starts, and the centre."""
+"""Methods with a proximal weight: how the weight is given, where it starts, and the centre."""
 
 from __future__ import annotations
 
@@ -56,10 +56,31 @@ class Proximal(Method):
         """The weights given, which no warm start changes."""
         return self.rule.weights(batch) if isinstance(self.rule, Fixed) else None
 
-    def first_weight(self, problem: Decomposition, duals: Tensor, points: Tensor, eta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The first weight and that of the rule, both ``(batch,)``, from those given or of a warm start, if any.
+    def first_weight(
+        self,
+        problem: Decomposition,
+        duals: Tensor,
+        points: Tensor,
+        eta: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Choose the first weight.
 
-        A warm start's weight may come from a solve that ended in rounding, where rules drift: it is taken up to a limit.
+        A warm start's weight may come from a solve that ended in rounding, where rules drift: it is taken up
+        to a limit.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in the working precision.
+        duals, points : Tensor
+            ``(batch, copies)``: the first multipliers, and the oracles' answers to them.
+        eta : Tensor or None
+            ``(batch,)``: weight that the settings fix, or that of a warm start; None without either.
+
+        Returns
+        -------
+        eta, origin : Tensor
+            ``(batch,)``: the first weight, and the one that the rule alone would start with.
         """
         if eta is not None and isinstance(self.rule, Fixed):
             return eta, eta
@@ -67,5 +88,17 @@ class Proximal(Method):
         return (origin if eta is None else within(eta, origin, WARM_REACH)), origin
 
     def next_weight(self, state: Any, rise: Tensor, model: Tensor, gap: Tensor) -> Tensor:
-        """The weight of the next proximal problem where the present one of a :class:`ProximalState` is left: ``(batch,)``."""
+        r"""Weight of the next proximal problem, where the present one is left: ``(batch,)``.
+
+        Parameters
+        ----------
+        state : ProximalState
+            State in the present problem.
+        rise : Tensor
+            ``(batch,)``: actual increase of the dual value over that at the centre.
+        model : Tensor
+            ``(batch,)``: :math:`|P x|^2 / \eta`, the increase in terms of the step.
+        gap : Tensor
+            ``(batch,)``: Frank-Wolfe gap at which the problem is left.
+        """
         return self.rule.update(state.eta, state.origin, state.centres + 1, rise, model, gap)

@@ -1,13 +1,14 @@
 r"""PDHG, and the simplex method on the whole LP for instances on which PDHG is slow.
 
-First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production plans with fixed costs,
-long chains of rows), which the simplex method solves at once.  After 100 passes, 200, 400 and so on, instances are given to HiGHS
-for some of the work that their passes took, four times as much where LPs are small and ever less where they are large: those whose
-gap is above :math:`10^{-passes / 200}`, and those for which that is enough as a rule.  It is counted in iterations, not in seconds:
-what is chosen does not depend on the machine, nor on what is beside an instance in its batch.
+First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production
+plans with fixed costs, long chains of rows), which the simplex method solves at once. After 100 passes, 200,
+400 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
+where LPs are small and ever less where they are large: those whose gap is above :math:`10^{-passes / 200}`,
+and those for which that is enough as a rule. It is counted in iterations, not in seconds: what is chosen does
+not depend on the machine, nor on what is beside an instance in its batch.
 
-The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.restricted_master`).  Its duals are
-multipliers like any others: the engine evaluates them, and believes nothing.
+The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.restricted_master`).
+Its duals are multipliers like any others: the engine evaluates them, and believes nothing.
 
 Where HiGHS does not end in time, it goes on from there at the next turn, and PDHG goes on as well.
 """
@@ -31,7 +32,7 @@ from blocklp.restricted_master import RestrictedMaster
 
 @dataclass(frozen=True)
 class RaceState(MethodState):
-    """State of :class:`Race`; the multipliers and points are those of PDHG or, where ``solved``, of the simplex method."""
+    """State of :class:`Race`; multipliers and points are PDHG's or, where ``solved``, HiGHS's."""
 
     inner: PdhgState
     masters: Columns | None  # from the first turn of the simplex method on
@@ -44,23 +45,44 @@ class RaceState(MethodState):
 
 @dataclass(frozen=True)
 class Race(Method):
-    """What ``method="auto"`` takes where all types state their constraints and are dealt with by rows."""
+    """PDHG with turns of the simplex method: ``method="auto"`` where types are dealt with by rows."""
 
     evaluates = False
     cadence = Pdhg.cadence
     first, growth = 100, 2
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
-    most, level = 4.0, 600_000  # the simplex method's share of the work: at most, and the numbers of a pass at which it is 1
+    most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
     usual = 1.5  # iterations that the simplex method takes for each row, as a rule
-    least = 10_000  # numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less
+    # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
+    least = 10_000
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> RaceState:
-        """PDHG's start."""
+        """PDHG's start.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: primal weight of a warm start; None for the one that the sizes of the data suggest.
+        """
         return self._around(Pdhg().start(plan, duals, eta))
 
     def resume(self, plan: Plan, state: RaceState, memory: Memory) -> RaceState:
-        """PDHG's, from where it was."""
+        """Begin PDHG at the point, duals and weight of an earlier solve.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : RaceState
+            The state of :meth:`start`.
+        memory : tuple of Tensor
+            x, y and the weight of PDHG (:data:`Memory`).
+        """
         return self._around(Pdhg().resume(plan, state.inner, memory))
 
     def remember(self, plan: Plan, state: RaceState) -> Memory:
@@ -72,15 +94,32 @@ class Race(Method):
         return self.finish(plan, self.leap(plan, state, 1)[0])
 
     def leap(self, plan: Plan, state: RaceState, most: int) -> tuple[RaceState, int]:
-        """Some passes of PDHG."""
+        """Several passes of PDHG.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : RaceState
+            The state before, which is used up.
+        most : int
+            Number of passes at most, at least 1.
+
+        Returns
+        -------
+        state, passes : RaceState, int
+            The state, which :meth:`finish` completes, and the number of passes made.
+        """
         inner, passes = Pdhg().leap(plan, state.inner, most)
         return replace(state, inner=inner, eta=inner.eta), passes
 
     def finish(self, plan: Plan, state: RaceState) -> RaceState:
         """The multipliers and points of whoever has an answer."""
         inner = Pdhg().finish(plan, state.inner)
-        duals, points = (where(state.solved, own, t) for own, t in zip(state.answer, (inner.duals, inner.points), strict=True))
-        return replace(state, inner=inner, duals=duals, points=points, value=inner.value, eta=inner.eta, fresh=False)
+        duals = where(state.solved, state.answer[0], inner.duals)
+        points = where(state.solved, state.answer[1], inner.points)
+        value, eta = inner.value, inner.eta
+        return replace(state, inner=inner, duals=duals, points=points, value=value, eta=eta, fresh=False)
 
     def in_loops(self, plan: Plan) -> bool:
         """Whether PDHG's passes are."""
@@ -91,7 +130,17 @@ class Race(Method):
         return bool(state.fresh)
 
     def checked(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
-        """Give slow instances to the simplex method, when it is its turn."""
+        """Give slow instances to the simplex method, when it is its turn.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : RaceState
+            The finished state that was checked.
+        gap : Tensor
+            ``(batch,)`` float64: relative gaps, infinite where no primal point is known yet.
+        """
         problem = plan.problem
         passes, work = state.inner.passes, plan.program.work
         if bool(state.solved.any()):  # an answer that was not good enough: PDHG goes on
@@ -105,7 +154,8 @@ class Race(Method):
         state = replace(state, turn=self.growth * passes)
         if not bool(given.any()) or plan.deadline.over():
             return state
-        masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i), 0.0) for i in range(problem.batch)))
+        numbers = range(problem.batch)
+        masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i), 0.0) for i in numbers))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
         for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master
@@ -115,21 +165,21 @@ class Race(Method):
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
-        told = passes, int(solved.sum()), int(given.sum()), iterations
-        logging.getLogger("blocklp").info("pass %d: the simplex method solved %d of %d instances, %d iterations each", *told)
-        ended = state.ended | solved
-        return replace(state, masters=masters, solved=solved, ended=ended, answer=(duals, points), fresh=bool(solved.any()))
+        message = "pass %d: the simplex method solved %d of %d instances, %d iterations each"
+        counts = passes, int(solved.sum()), int(given.sum()), iterations
+        logging.getLogger("blocklp").info(message, *counts)
+        ended, answer, fresh = state.ended | solved, (duals, points), bool(solved.any())
+        return replace(state, masters=masters, solved=solved, ended=ended, answer=answer, fresh=fresh)
 
     def _around(self, inner: PdhgState) -> RaceState:
         none = torch.zeros_like(inner.eta, dtype=torch.bool)
         blank = inner.duals.new_zeros(()).expand_as(inner.duals)
-        return RaceState(
-            inner.duals, inner.value, inner.points, inner.eta, inner, None, none, none, (blank, blank), False, self.first
-        )
+        own = inner.duals, inner.value, inner.points, inner.eta
+        return RaceState(*own, inner, None, none, none, (blank, blank), fresh=False, turn=self.first)
 
 
 def _iteration(program: Program) -> float:
-    """Microseconds of an iteration of the simplex method where a pass takes 10 and 0.01 a number: only their ratio counts.
+    """Microseconds of a simplex iteration where a pass takes 10 and 0.01 a number: only their ratio counts.
 
     The longer rows are, the more its factors fill up.
     """

@@ -1,17 +1,19 @@
-r"""The smoothed dual: soft minima instead of minima, accelerated gradient steps, and a temperature that falls.
+r"""The smoothed dual: soft minima instead of minima, accelerated gradient steps, a falling temperature.
 
 .. math:: D_t(\lambda) = -t \sum_b \log \sum_k \exp(-\langle \lambda_b, a_{b,k} \rangle / t) \le D(\lambda),
           \qquad \nabla D_t(\lambda) = x(\lambda)
 
-(Nesterov 2005, Smooth minimization of non-smooth functions; on decompositions Jojic, Gould and Koller 2010, Savchynskyy et al. 2011).
-Its curvature is at most :math:`\mathrm{diam}^2 / 4 t`, by the widest block in what it shares.  A pass is a step of the accelerated
-projected gradient method with a restart of its momentum where it runs against the gradient (O'Donoghue and Candes 2015):
+(Nesterov 2005, Smooth minimization of non-smooth functions; on decompositions Jojic, Gould and Koller 2010,
+Savchynskyy et al. 2011). Its curvature is at most :math:`\mathrm{diam}^2 / 4 t`, by the widest block in what
+it shares. A pass is a step of the accelerated projected gradient method with a restart of its momentum where
+it runs against the gradient (O'Donoghue and Candes 2015):
 
 .. math:: x^+ = y + s t \, P \nabla D_t(y), \quad y^+ = x^+ + \frac{k}{k + 3} (x^+ - x)
 
-The length s follows the curvature met on the way, :math:`|\Delta g|^2 / \langle -\Delta g, \Delta y \rangle`, of which the bound is
-the worst case.  What is left to gain at a temperature is about :math:`|P x| \, |y - \lambda_0|`; once that is less than a multiple of
-what the smoothing takes, :math:`D - D_t`, the temperature falls (continuation, as in Savchynskyy et al. 2012, with another estimate).
+The length s follows the curvature met on the way, :math:`|\Delta g|^2 / \langle -\Delta g, \Delta y \rangle`,
+of which the bound is the worst case. What is left to gain at a temperature is about
+:math:`|P x| \, |y - \lambda_0|`; once that is less than a multiple of what the smoothing takes,
+:math:`D - D_t`, the temperature falls (continuation, as in Savchynskyy et al. 2012, with another estimate).
 
 The oracle's values come along, so that each pass gives a bound.
 """
@@ -31,7 +33,7 @@ from blocklp.plan import Plan
 
 @dataclass(frozen=True)
 class SmoothState(MethodState):
-    """State of :class:`Smooth`; ``points`` are means of vertices at ``duals``, ``eta`` is their temperature."""
+    """State of :class:`Smooth`; ``points`` are means of vertices at ``duals``, ``eta`` is the temperature."""
 
     excess: Tensor  # (batch,): D - D_t at ``duals``
     ascent: Tensor  # (batch, copies): P x at ``duals``
@@ -54,7 +56,16 @@ class Smooth(Method):
     longest = 100.0
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> SmoothState:
-        """Set the temperature by how far the costs of a block's vertices are apart; a known one is used within a hundredth of that.
+        """Set the temperature by the spread of the costs of a block's vertices.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: temperature of a warm start, used within a hundredth of that and all of it.
 
         Raises
         ------
@@ -69,7 +80,8 @@ class Smooth(Method):
         zero = torch.zeros_like(value)
         coldest = 64 * torch.finfo(duals.dtype).eps * warm
         scales = (zero, curvature, 1 / curvature, coldest)
-        return SmoothState(duals, value, points, temperature, excess, problem.disagreement(points), duals, duals, *scales)
+        ascent = problem.disagreement(points)
+        return SmoothState(duals, value, points, temperature, excess, ascent, duals, duals, *scales)
 
     def step(self, plan: Plan, state: SmoothState) -> SmoothState:
         """One accelerated step, then the soft minima there."""
@@ -85,10 +97,11 @@ class Smooth(Method):
         points, value, excess = soften(problem, duals, eta)
         ascent = problem.disagreement(points)
         turn, move = ascent - state.ascent, duals - state.duals
-        met = dot(turn, turn) / -dot(turn, move) * eta
-        length = torch.minimum(1 / met, self.growth * state.length).clamp(min=1 / state.curvature, max=self.longest / state.curvature)
+        curvature = dot(turn, turn) / -dot(turn, move) * eta
+        length = torch.minimum(1 / curvature, self.growth * state.length)
+        length = length.clamp(min=1 / state.curvature, max=self.longest / state.curvature)
         # Gradients of two temperatures tell nothing about the curvature of one.
-        length = torch.where((met > 0) & (eta == state.eta), length, state.length)
+        length = torch.where((curvature > 0) & (eta == state.eta), length, state.length)
         return replace(
             state,
             duals=duals,
@@ -104,8 +117,30 @@ class Smooth(Method):
 
 
 def soften(problem: Decomposition, duals: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Points ``(batch, copies)`` of the soft minima, the dual value, and by how much it is above the smoothed one: ``(batch,)``."""
-    points, value, excess = torch.empty_like(duals), torch.zeros_like(temperature), torch.zeros_like(temperature)
+    """Soft minima of all blocks.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem in the working precision.
+    duals : Tensor
+        ``(batch, copies)``: the multipliers.
+    temperature : Tensor
+        ``(batch,)``, positive.
+
+    Returns
+    -------
+    points, value, excess : Tensor
+        ``(batch, copies)``, ``(batch,)``, ``(batch,)``: means of vertices, the dual value, and the dual value
+        less the smoothed one.
+
+    Raises
+    ------
+    OptionError
+        If a type that shares variables has no soft minimum.
+    """
+    points, value = torch.empty_like(duals), torch.zeros_like(temperature)
+    excess = torch.zeros_like(temperature)
     for group in problem.groups:
         point, own, above = soft_group(group, group.view(duals), temperature)
         group.view(points).copy_(point)
@@ -114,7 +149,27 @@ def soften(problem: Decomposition, duals: Tensor, temperature: Tensor) -> tuple[
 
 
 def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Call the type's soft minimum, where it shares variables, its oracle otherwise; blocks that only pad give zero."""
+    """Soft minima of a group that shares variables, minima of any other; padding gives zero.
+
+    Parameters
+    ----------
+    group : Group
+        The blocks.
+    cost : Tensor
+        ``(batch, blocks, dim)``.
+    temperature : Tensor
+        ``(batch,)``, positive.
+
+    Returns
+    -------
+    point, value, excess : Tensor
+        ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: as :meth:`BlockType.soft_min`.
+
+    Raises
+    ------
+    OptionError
+        If the type shares variables and has no soft minimum.
+    """
     if not bool(group.curved.any()):
         point, value = group.min_oracle(cost)
         return point, value, torch.zeros_like(value)
@@ -131,7 +186,7 @@ def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor,
 
 
 def width(problem: Decomposition, duals: Tensor) -> Tensor:
-    """Mean difference of the largest and the least value of a block that shares variables: ``(batch,)``, 1 where that is 0."""
+    """Mean spread of the values of a block that shares variables: ``(batch,)``, 1 where that is 0."""
     total, count = torch.zeros_like(duals[:, 0]), torch.zeros_like(duals[:, 0])
     for group in problem.groups:
         if bool(group.curved.any()):
@@ -147,8 +202,8 @@ def width(problem: Decomposition, duals: Tensor) -> Tensor:
 def steepest(problem: Decomposition, duals: Tensor) -> Tensor:
     r"""A bound :math:`\max_b \mathrm{diam}_b^2 / 4` of the curvature times the temperature: ``(batch,)``.
 
-    Vertices differ in as many coordinates as :meth:`BlockType.overlap` says (which holds for all types of this package), each by
-    the width of its variable.
+    Vertices differ in as many coordinates as :meth:`BlockType.overlap` says (which holds for all types of
+    this package), each by the width of its variable.
     """
     largest = torch.zeros_like(duals[:, 0])
     widths = problem.spread((problem.upper - problem.lower).square().expand(len(duals), -1))

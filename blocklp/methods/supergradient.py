@@ -1,6 +1,7 @@
 r"""The projected supergradient method (PSM), the thesis's baseline (4.1.5.1, after Komodakis et al.).
 
-The oracle's points are a supergradient of the dual; subtracting their mean projects it on :math:`\sum_b \lambda_b = c`.
+The oracle's points are a supergradient of the dual; subtracting their mean projects it on
+:math:`\sum_b \lambda_b = c`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class AscentState(MethodState):
 
 
 def scale(duals: Tensor, supergradient: Tensor) -> Tensor:
-    """Length of a step that moves the multipliers by their own length: ``(batch,)``, 1 where that is undefined."""
+    """Length of a step as long as the multipliers: ``(batch,)``, 1 where that is undefined."""
     length = dot(duals, duals).sqrt() / dot(supergradient, supergradient).sqrt()
     return torch.where(torch.isfinite(length) & (length > 0), length, torch.ones_like(length))
 
@@ -48,12 +49,23 @@ class Supergradient(Method):
             raise OptionError(f"rate is {self.rate}; the step length must be positive and finite")
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> AscentState:
-        """Ask the oracles once and set the scale."""
+        """Ask the oracles once and set the scale.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        duals : Tensor
+            ``(batch, copies)``: the first multipliers.
+        eta : Tensor or None
+            ``(batch,)``: step length of a warm start; None for ``rate`` times the length of the multipliers.
+        """
         problem = plan.problem
         points, value = problem.min_oracle(duals)
         direction = problem.disagreement(points)
         length = self.rate * scale(duals, direction) if eta is None else eta
-        return AscentState(duals, value, points, length, direction, torch.ones_like(value), torch.ones_like(value))
+        one = torch.ones_like(value)
+        return AscentState(duals, value, points, length, direction, one, one)
 
     def step(self, plan: Plan, state: AscentState) -> AscentState:
         """One step along the projected supergradient."""

@@ -10,8 +10,8 @@ import torch
 
 import blocklp as bl
 from blocklp.block import BlockType
+from blocklp.lp_probes import block_rows
 from blocklp.oracles import AtMostOne, Cut, Edge, FourCycle, Knapsack, Pairwise, Path, Polytope, Simplex, Transport, Triangle
-from blocklp.probes import block_rows
 from blocklp.small_lp import minimum
 
 DRAW = np.random.default_rng(0)

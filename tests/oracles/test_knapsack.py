@@ -12,8 +12,8 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
+from blocklp.lp_probes import block_rows
 from blocklp.oracles import Knapsack
-from blocklp.probes import block_rows
 from blocklp.small_lp import exact_minimum
 
 

@@ -72,7 +72,7 @@ def test_integers_and_unknown_options_are_refused_by_name() -> None:
     problem += x >= 0.5
     with pytest.raises(bl.BlocklpError, match="'count' is an integer"):
         problem.solve(bl.PuLP())
-    with pytest.raises(bl.BlocklpError, match="'gap'.*time_limit, tol"):
+    with pytest.raises(bl.BlocklpError, match=r"'gap'.*time_limit, tol"):
         bl.PuLP(gap=1e-3)
 
 
