@@ -1,7 +1,7 @@
 """The loop that all methods share: passes, bounds, primal points, stopping, and instances that leave when done.
 
 The method moves the multipliers; the loop never trusts it.  Every bound it records is evaluated in float64 and corrected
-for the residual of the multipliers (:mod:`blocklp.bounds`).
+for the residual of the multipliers (:mod:`blocklp.valid_bounds`).
 """
 
 from __future__ import annotations

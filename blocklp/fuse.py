@@ -1,6 +1,6 @@
 """Oracles and proximal points that users write as tensor operations, compiled by torch where that pays.
 
-On a CPU the rest of a pass runs in loops (:mod:`blocklp.fused`, :mod:`blocklp.loops`); what a type does
+On a CPU the rest of a pass runs in loops (:mod:`blocklp.fused`, :mod:`blocklp.plan`); what a type does
 itself are some ten or thirty operations, each of which reads and writes the memory of all blocks.
 ``torch.compile`` makes one of them. The size of an instance and the number of the pass decide when, never a
 clock, and compiled code that gives other bits is not used: so neither runs on one device nor instances of one

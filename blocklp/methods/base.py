@@ -54,7 +54,7 @@ class Method:
     Attributes
     ----------
     looped : bool
-        Whether its passes run in the loops that :mod:`blocklp.loops` finds.
+        Whether its passes run in the loops that :class:`blocklp.plan.Plan` finds.
     proximal : bool
         Whether the ``eta`` of its state is a proximal weight, from which any such method may start.
     evaluates : bool
