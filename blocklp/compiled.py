@@ -146,6 +146,7 @@ def note(module: ModuleType, kind: torch.dtype) -> None:
         if (place := _place(module, kind)) is not None:
             with suppress(OSError):  # no place for a cache
                 place.touch()
+        cached.cache_clear()
 
 
 @functools.lru_cache
