@@ -137,18 +137,19 @@ def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def offer(
-    plan: Plan, mean: Tensor, points: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Keep the primal points that the means of copies give, where they are feasible and better than the best.
+    plan: Plan, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Keep primal points where they are feasible and better than the best.
 
     Parameters
     ----------
     plan : Plan
-        The problem in float64, and its compiled loops.
-    mean : Tensor
-        ``(batch, variables)`` float64: means of the copies of each variable.
-    points : Tensor
-        ``(batch, copies)``, of any precision: copies, which must agree where types cannot complete points.
+        The problem in float64.
+    found : Tensor
+        ``(batch, variables)`` float64: points within the bounds of the variables.
+    points : Tensor or None
+        ``(batch, copies)``, of any precision: copies that must agree with the points found; None where they
+        need not.
     tolerance : float
         Relative violation up to which a point counts as feasible.
     bound, primal : Tensor
@@ -158,12 +159,23 @@ def offer(
 
     Returns
     -------
-    primal, x : Tensor
+    primal, x, worst : Tensor
         ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is
-        feasible.
+        feasible. ``(batch,)``: largest relative violation of the points found, infinite where none of them
+        would be better.
     """
-    found, made = point(plan, mean, tolerance)
-    return prefer(plan, found, None if made else points, tolerance, bound, primal, x)
+    problem = plan.problem
+    value = problem.primal_value(found)
+    better = nearer(value, primal, bound) & torch.isfinite(found).all(1)
+    worst = violation(plan, found) if bool(better.any()) else torch.full_like(value, torch.inf)
+    feasible = better & (worst <= tolerance)
+    if points is not None and bool(feasible.any()):
+        copies = points[:, : problem.in_blocks]
+        slack = problem.coupling.spread(tolerance * problem.sizes(found))
+        feasible &= ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
+    first = feasible | torch.isinf(primal)
+    primal, x = torch.where(feasible, value, primal), torch.where(first[:, None], found, x)
+    return primal, x, torch.where(better, worst, torch.inf)
 
 
 def floor(problem: Decomposition, x: Tensor) -> Tensor:
@@ -229,21 +241,18 @@ def complete(plan: Plan, rows: Tensor, x: Tensor) -> None:
 
 
 def mend(
-    plan: Plan,
-    mean: Tensor,
-    tolerance: float,
-    bound: Tensor,
-    primal: Tensor,
-    x: Tensor,
+    plan: Plan, found: Tensor, worst: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Project points that are almost feasible and might be better; keep those that are.
+    """Scale points that are almost feasible and might be better, or else project them; keep those that are better.
 
     Parameters
     ----------
     plan : Plan
         The problem in float64, and its compiled loops.
-    mean : Tensor
-        ``(batch, variables)`` float64: means of the copies of each variable.
+    found : Tensor
+        ``(batch, variables)`` float64: points within the bounds of the variables.
+    worst : Tensor
+        ``(batch,)``: their largest relative violation, infinite where they would not be better.
     tolerance : float
         Relative violation up to which a point counts as feasible.
     bound, primal : Tensor
@@ -258,69 +267,29 @@ def mend(
     """
     problem = plan.problem
     spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
-    if not problem.testable or plan.deadline.over():
+    due = (worst > tolerance) & (worst <= ALMOST)
+    if not problem.testable or plan.deadline.over() or not bool(due.any()):
         return primal, x, spent
-    found, _ = point(plan, mean, tolerance)
-    due = nearer(problem.primal_value(found), primal, bound) & torch.isfinite(found).all(1)
-    if bool(due.any()):
-        worst = violation(plan, found)
-        due &= (worst > tolerance) & (worst <= ALMOST)
+
+    def part(rows: Tensor) -> Plan:
+        return plan if len(rows) == problem.batch else plan.select(rows)
+
+    def offered(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        better, best, _ = offer(part(rows), points, None, tolerance, bound[rows], primal[rows], x[rows])
+        return primal.index_copy(0, rows, better), x.index_copy(0, rows, best)
+
     rows = due.nonzero()[:, 0]
-    if not len(rows):
-        return primal, x, spent
-    part = plan if len(rows) == problem.batch else plan.select(rows)
     try:
-        projected, passes = nearest(part, found[rows], tolerance / 2, MENDING)
+        before = primal
+        primal, x = offered(part(rows).program.scaled(part(rows).problem, found[rows]), rows)
+        rows = (due & ~(primal < before)).nonzero()[:, 0]
+        if len(rows):
+            projected, passes = nearest(part(rows), found[rows], tolerance / 2, MENDING)
+            primal, x = offered(projected, rows)
+            spent.index_copy_(0, rows, passes)
     except TimeLimitError:  # no time is left to write the rows out
-        return primal, x, spent
-    better, points = prefer(part, projected, None, tolerance, bound[rows], primal[rows], x[rows])
-    primal, x = primal.index_copy(0, rows, better), x.index_copy(0, rows, points)
-    return primal, x, spent.index_copy(0, rows, passes)
-
-
-def prefer(
-    plan: Plan,
-    found: Tensor,
-    points: Tensor | None,
-    tolerance: float,
-    bound: Tensor,
-    primal: Tensor,
-    x: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The better one of a point found and the best so far, for each instance.
-
-    Parameters
-    ----------
-    plan : Plan
-        The problem in float64.
-    found : Tensor
-        ``(batch, variables)`` float64: points within the bounds of the variables.
-    points : Tensor or None
-        ``(batch, copies)``: copies that must agree with the points found; None where they need not.
-    tolerance : float
-        Relative violation up to which a point counts as feasible.
-    bound, primal : Tensor
-        ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
-    x : Tensor
-        ``(batch, variables)`` float64: the points of the best values.
-
-    Returns
-    -------
-    primal, x : Tensor
-        ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is
-        feasible.
-    """
-    problem = plan.problem
-    value = problem.primal_value(found)
-    better = nearer(value, primal, bound)
-    if points is not None:
-        copies = points[:, : problem.in_blocks]
-        slack = problem.coupling.spread(tolerance * problem.sizes(found))
-        better &= ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
-    if bool(better.any()):
-        better &= feasible(plan, found, tolerance)
-    first = better | torch.isinf(primal)
-    return torch.where(better, value, primal), torch.where(first[:, None], found, x)
+        pass
+    return primal, x, spent
 
 
 def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:

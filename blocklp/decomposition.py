@@ -297,6 +297,8 @@ class Decomposition:
         for group in self.groups:
             private = [i for i, shared in enumerate(group.curved.tolist()) if not shared]
             if private:
+                if type(group.type).complete is BlockType.complete:  # spares the costs
+                    return None
                 own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
                 for i, (first, last) in enumerate(group.spans):
                     into, values = (cost, self.cost) if i in private else (own, x)

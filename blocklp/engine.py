@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.checks import complete, feasible, floor, improve, keep, mend, offer, offer_mean, prefer
+from blocklp.checks import complete, feasible, floor, improve, keep, mend, offer, offer_mean, point
 from blocklp.closing import CACHED_COPIES, certify, chunks, workers
 from blocklp.compiled import loops_only, note, until
 from blocklp.decomposition import Decomposition
@@ -143,9 +143,7 @@ def _solve(
         together = part.loops is not None and part.loops.alone is not None
         if together:
             _ = part.problem.coupling.places  # once for all lanes, and for solves to come
-        for own in chunks(part.problem, LOOPED_COPIES if together else CACHED_COPIES):
-            some = part if own == slice(0, part.problem.batch) else part.select(own)
-            slices.append((some, slice(rows.start + own.start, rows.start + own.stop)))
+        slices += chunks(part, rows.start, LOOPED_COPIES if together else CACHED_COPIES)
     rounds = max(1.0, len(slices) / torch.get_num_threads())
     lanes = [_Lane(some, results, at, method, limits, repair, rounds) for some, at in slices]
     live = [(lane, lane.work(dtype, duals, eta, memory)) for lane in lanes]
@@ -172,8 +170,8 @@ def _solve(
         results.memory = x, y, weight
     results.passes += results.passes > 0
     try:
-        for rows, part in alike:
-            certify(part, results, rows.start)
+        certify([piece for some, at in slices for piece in chunks(some, at.start, CACHED_COPIES)], results)
+        for _, part in alike:
             for module in () if part.loops is None else part.loops.modules:
                 note(module, dtype)
     except KeyboardInterrupt:  # the bounds of the last checks are valid
@@ -326,8 +324,8 @@ class _Lane:
         return last + cadence * max(1, last // (RARELY * cadence)) + 1
 
     def _known(self) -> bool:
-        """Whether the state holds the value of its multipliers in double precision: every first state does."""
-        return self.evaluated or (self.exact and self.passes == 1)
+        """Whether the state holds the value of its multipliers in double precision: the first state that is checked does."""
+        return self.evaluated or (self.exact and self.due == 1)
 
     def _left(self) -> int:
         """Passes that may still be made; a check takes one where steps do not evaluate."""
@@ -378,16 +376,18 @@ class _Lane:
             offer_mean(self.plan, self.state.mean, tolerance, self.best_bound, out.primal[self.part], out.x[self.part])
             return
         mean = self.method.mean(self.plan, self.state)
-        found = out.primal[self.rows], out.x[self.rows]
+        best = out.primal[self.rows], out.x[self.rows]
         due = torch.ones_like(self.rows, dtype=torch.bool)
         if self.repair is not None:
             repaired = self.repair(mean, self.rows)
             due = self._unrepaired(repaired)
-            found = prefer(self.plan, repaired, None, tolerance, self.best_bound, *found)
-        found = offer(self.plan, mean, self.state.points, tolerance, self.best_bound, *found)
-        found = self._mended(mean, due, *found) if self.limits.mend else found
-        out.x[self.rows] = found[1]  # first: an interrupt must not leave a value without its point
-        out.primal[self.rows] = found[0]
+            best = offer(self.plan, repaired, None, tolerance, self.best_bound, *best)[:2]
+        found, made = point(self.plan, mean, tolerance)
+        copies = None if made else self.state.points
+        *best, worst = offer(self.plan, found, copies, tolerance, self.best_bound, *best)
+        best = self._mended(found, worst, due, *best) if self.limits.mend else best
+        out.x[self.rows] = best[1]  # first: an interrupt must not leave a value without its point
+        out.primal[self.rows] = best[0]
 
     def _unrepaired(self, points: Tensor) -> Tensor:
         """Note who has got a feasible point from the hook, and tell who has not yet: ``(k,)`` bool."""
@@ -396,17 +396,16 @@ class _Lane:
             self.results.repaired[self.rows] = done = done | feasible(self.plan, points, self.limits.feasibility_tol)
         return ~done
 
-    def _mended(self, mean: Tensor, due: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The best primal points after an attempt to mend the means of the copies, where they are due and passes allow it."""
-        rows = (due & (self.mend_from <= self.passes)).nonzero()[:, 0]
+    def _mended(self, found: Tensor, worst: Tensor, due: Tensor, primal: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The best primal points after an attempt to mend those found, where they are due and passes allow it."""
+        rows = (due & (self.mend_from <= self.passes) & torch.isfinite(worst)).nonzero()[:, 0]
         if not len(rows):
             return primal, x
-        every = len(rows) == len(self.rows)
-        plan = self.plan if every else self.plan.select(rows)
-        bound = self.best_bound[rows]
-        better, found, spent = mend(plan, mean[rows], self.limits.feasibility_tol, bound, primal[rows], x[rows])
+        plan = self.plan if len(rows) == len(self.rows) else self.plan.select(rows)
+        given = found[rows], worst[rows], self.limits.feasibility_tol, self.best_bound[rows]
+        better, points, spent = mend(plan, *given, primal[rows], x[rows])
         self.mend_from[rows] = self.passes + (MEND_SHARE * spent).clamp(max=self.passes // MEND_PART)
-        return primal.index_copy(0, rows, better), x.index_copy(0, rows, found)
+        return primal.index_copy(0, rows, better), x.index_copy(0, rows, points)
 
     def _leave(self, status: Tensor, done: Tensor) -> None:
         """Write out the instances at some positions and go on with the others."""

@@ -181,7 +181,12 @@ class Program:
             tuple(numbers),
             layout,
         )
-        norm = program._norm(problem, torch.cat(uses, 1), met > 0, deadline)
+        used, met = torch.cat(uses, 1), met > 0
+        if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in (row, column, used, met)):  # one for all
+            first = slice(0, 1)
+            norm = program.select(first)._norm(problem.select(first), used[first], met[first], deadline).expand(len(low))
+        else:
+            norm = program._norm(problem, used, met, deadline)
         row, column = row / norm[:, None], column / norm[:, None]
         return replace(program, row=row, length=1 / row, column=column, norm=norm)
 
@@ -323,6 +328,46 @@ class Program:
         reached, size = self.activity(problem, x), self.sizes(problem, x)
         excess = torch.maximum(self.lower - reached, reached - self.upper)
         return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
+
+    def scaled(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """Move points along the lines from the lower bounds until no row is violated, if rows have entries of one sign.
+
+        Variables of packing rows that are exceeded shrink by what the worst of these rows asks for; all others
+        grow by what the worst covering row asks for.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem of this program.
+        x : Tensor
+            ``(batch, variables)``.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, variables)``, within bounds; feasible for packing and for covering, elsewhere perhaps not.
+        """
+        reached, base = self.activity(problem, x), self.activity(problem, self.box.lower.expand_as(x).contiguous())
+        side = torch.where(reached > self.upper, self.upper, torch.maximum(reached, self.lower))
+        factor = ((side - base) / (reached - base)).nan_to_num(1.0, 1.0, 1.0)
+        less, more = (self._extreme(problem, factor, how) for how in ("amin", "amax"))
+        return self.box.clip(self.box.lower + torch.where(less < 1, less.clamp(min=0), more) * (x - self.box.lower))
+
+    def _extreme(self, problem: Decomposition, values: Tensor, how: str) -> Tensor:
+        """The least (``amin``) or largest (``amax``) of 1 and of the values of the rows of each variable.
+
+        ``(batch, rows) -> (batch, variables)``.
+        """
+        copies = values.new_ones(len(values), problem.in_blocks)
+        for (group, own), matrix in zip(self._by_groups(problem, values), self.matrices, strict=True):
+            for entry, value in zip(matrix.unbind(1), own[:, :, None].unbind(1), strict=True):
+                group.rows(copies).copy_(getattr(torch, how)(torch.stack([group.rows(copies), torch.where(entry != 0, value, 1.0)]), 0))
+        index = problem.coupling.index.expand(len(values), -1)
+        found = values.new_ones(len(values), problem.coupling.variables).scatter_reduce(1, index, copies, how)
+        if (rows := self.coupling) is not None:
+            own = values[:, values.shape[1] - rows.count :][:, rows.row]
+            found = found.scatter_reduce(1, rows.column.expand(len(values), -1), own, how)
+        return found
 
     def select(self, rows: Rows) -> Program:
         """Return the program of some instances."""

@@ -136,9 +136,10 @@ class Layout:
         copies, first = np.flatnonzero(block >= 0), np.full(width, -1)
         first[variable[copies[::-1]]] = copies[::-1]
         # Variables of stated blocks, those in a box too.
-        by_rows = np.setdiff1d(np.flatnonzero(payer >= 0), variable[boxed])
+        by_rows = payer >= 0
+        by_rows[variable[boxed]] = False
         for matrix, _, _ in stated:
-            by_rows = np.union1d(by_rows, variable[np.unique(matrix.indices)])
+            by_rows[variable[matrix.indices]] = True
         first[by_rows] = -1
         linked = copies[first[variable[copies]] != copies]
         held = np.flatnonzero((payer >= 0) & (first < 0))

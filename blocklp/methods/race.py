@@ -4,7 +4,7 @@ First-order methods take few cheap passes on most LPs that are large, and many o
 plans with fixed costs, long chains of rows), which the simplex method solves at once. After 100 passes, 200,
 400 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
 where LPs are small and ever less where they are large: those whose gap is above :math:`10^{-passes / 200}`,
-and those for which that is enough as a rule. It is counted in iterations, not in seconds: what is chosen does
+and those for which that is enough as a rule; where the work of 100 passes is, HiGHS begins. It is counted in iterations, not in seconds: what is chosen does
 not depend on the machine, nor on what is beside an instance in its batch.
 
 The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.restricted_master`).
@@ -54,6 +54,7 @@ class Race(Method):
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
     usual = 1.5  # iterations that the simplex method takes for each row, as a rule
+    hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
     # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
     least = 10_000
 
@@ -69,7 +70,7 @@ class Race(Method):
         eta : Tensor or None
             ``(batch,)``: primal weight of a warm start; None for the one that the sizes of the data suggest.
         """
-        return self._around(Pdhg().start(plan, duals, eta))
+        return self._around(plan, Pdhg().start(plan, duals, eta))
 
     def resume(self, plan: Plan, state: RaceState, memory: Memory) -> RaceState:
         """Begin PDHG at the point, duals and weight of an earlier solve.
@@ -83,7 +84,7 @@ class Race(Method):
         memory : tuple of Tensor
             x, y and the weight of PDHG (:data:`Memory`).
         """
-        return self._around(Pdhg().resume(plan, state.inner, memory))
+        return self._around(plan, Pdhg().resume(plan, state.inner, memory))
 
     def remember(self, plan: Plan, state: RaceState) -> Memory:
         """The point and duals of PDHG."""
@@ -142,16 +143,17 @@ class Race(Method):
             ``(batch,)`` float64: relative gaps, infinite where no primal point is known yet.
         """
         problem = plan.problem
-        passes, work = state.inner.passes, plan.program.work
+        passes = state.inner.passes
         if bool(state.solved.any()):  # an answer that was not good enough: PDHG goes on
             state = replace(state, solved=torch.zeros_like(state.solved))
-        if passes < state.turn or work > self.largest:
+        if passes < state.turn or plan.program.work > self.largest:
             return state
-        share = min(self.most, self.level / max(1, work))
-        iterations = int(share * passes * (10 + 1e-2 * work) / _iteration(plan.program))
-        enough = work >= self.least and iterations >= self.usual * plan.program.row.shape[1]
+        counted = max(passes, self.first)
+        iterations, enough = self._affordable(plan.program, counted)
+        if iterations < self.hopeless * self.usual * plan.program.row.shape[1]:
+            return replace(state, turn=self.growth * counted)
         given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
-        state = replace(state, turn=self.growth * passes)
+        state = replace(state, turn=self.growth * counted)
         if not bool(given.any()) or plan.deadline.over():
             return state
         numbers = range(problem.batch)
@@ -171,11 +173,18 @@ class Race(Method):
         ended, answer, fresh = state.ended | solved, (duals, points), bool(solved.any())
         return replace(state, masters=masters, solved=solved, ended=ended, answer=answer, fresh=fresh)
 
-    def _around(self, inner: PdhgState) -> RaceState:
+    def _affordable(self, program: Program, passes: int) -> tuple[int, bool]:
+        """Iterations for the work of so many passes, and whether that is enough as a rule."""
+        share = min(self.most, self.level / max(1, program.work))
+        iterations = int(share * passes * (10 + 1e-2 * program.work) / _iteration(program))
+        return iterations, program.work >= self.least and iterations >= self.usual * program.row.shape[1]
+
+    def _around(self, plan: Plan, inner: PdhgState) -> RaceState:
+        turn = 0 if self._affordable(plan.program, self.first)[1] else self.first
         none = torch.zeros_like(inner.eta, dtype=torch.bool)
         blank = inner.duals.new_zeros(()).expand_as(inner.duals)
         own = inner.duals, inner.value, inner.points, inner.eta
-        return RaceState(*own, inner, None, none, none, (blank, blank), fresh=False, turn=self.first)
+        return RaceState(*own, inner, None, none, none, (blank, blank), fresh=False, turn=turn)
 
 
 def _iteration(program: Program) -> float:

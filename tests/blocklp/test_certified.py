@@ -145,7 +145,7 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
         results = engine._nothing_yet(problem)
         results.passes += 1
         results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
-        certify(known, results, 0)
+        certify([(known, slice(0, known.problem.batch))], results)
         found.append(results)
     one, other = found
     for name in ("bound", "safe_bound", "duals"):
