@@ -46,9 +46,9 @@ TURNS = 16
 
 _own = threading.local()
 _said: list[str] = []
-_spent: dict[tuple[str, torch.dtype], float] = {}
 _deadlines: list[Deadline] = []
-_noted: set[tuple[ModuleType, torch.dtype]] = set()
+_marked: set[tuple[ModuleType, torch.dtype]] = set()
+_called: set[str] = set()
 
 
 @functools.lru_cache
@@ -72,38 +72,11 @@ def wanted(module: str) -> ModuleType | None:
     return found
 
 
-def spend(module: str, kind: torch.dtype, seconds: float) -> None:
-    """Note how long tensor operations took, or will take, in place of compiled loops.
-
-    Parameters
-    ----------
-    module : str
-        Name of the module of loops.
-    kind : torch.dtype
-        Precision in which the loops would have run.
-    seconds : float
-        Time spent.
-    """
-    _spent[module, kind] = _spent.get((module, kind), 0.0) + seconds
-
-
-def earned(module: str, kind: torch.dtype) -> ModuleType | None:
-    """The loops of a module, once tensor operations took as long as it takes to load or to compile them.
-
-    However much there is to solve, this costs about twice what the better choice would have at most.
-    """
-    spent = _spent.get((module, kind), 0.0)
-    if spent >= COMPILING:
-        return in_time(module, kind)
-    found = loaded_in_time(module) if spent >= LOADING else None
-    return found if found is not None and cached(found, kind) else None
-
-
 def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
     """The loops of a module for some precision; None where a deadline (:func:`until`) leaves no time.
 
     The first answer under a deadline stays, so that nothing changes in the middle of a solve. Who asks
-    compiles them, and :func:`until` notes it.
+    compiles them, and :func:`until` marks them.
     """
     found = loaded_in_time(module)
     if found is None or cached(found, kind):
@@ -122,7 +95,7 @@ def loaded_in_time(module: str) -> ModuleType | None:
 
 @contextmanager
 def until(deadline: Deadline) -> Iterator[None]:
-    """Let no loops be compiled that would not be ready in time; those that were are noted in the end.
+    """Let no loops be compiled that would not be ready in time; those that were are marked in the end.
 
     Oracles are pure functions of their costs, so that the deadline of a solve does not reach them in another
     way.
@@ -136,22 +109,29 @@ def until(deadline: Deadline) -> Iterator[None]:
             if not isinstance(key, tuple) or not isinstance(key[1], torch.dtype):
                 continue
             if (found := loops(key[0])) is not None:
-                note(found, key[1])
+                mark(found, key[1])
 
 
-def note(module: ModuleType, kind: torch.dtype) -> None:
-    """Note beside the cache that the loops of a module have been compiled for some precision."""
-    if (module, kind) not in _noted:
-        _noted.add((module, kind))
+def mark(module: ModuleType, kind: torch.dtype) -> None:
+    """Mark the loops of a module as compiled for some precision, in a file beside the cache."""
+    if (module, kind) not in _marked:
+        _marked.add((module, kind))
         if (place := _place(module, kind)) is not None:
             with suppress(OSError):  # no place for a cache
                 place.touch()
         cached.cache_clear()
 
 
+def called(module: str) -> bool:
+    """Whether a loop of a module has run in this process."""
+    return module in _called
+
+
 @functools.lru_cache
 def cached(module: ModuleType, kind: torch.dtype) -> bool:
     """Whether the loops of a module, as its source is now, have been compiled for some precision."""
+    if (module, kind) in _marked:
+        return True
     place, source = _place(module, kind), Path(str(module.__file__))
     return place is not None and place.exists() and place.stat().st_mtime >= source.stat().st_mtime
 
@@ -185,6 +165,7 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
         @functools.wraps(function)
         def run(units: int, *arguments: Tensor | float | tuple[Tensor, ...]) -> None:
             arrays = [_array(a) for a in arguments]
+            _called.add(function.__module__)
             known, began = len(compiled.overloads), time.perf_counter()
             threads = min(getattr(_own, "threads", torch.get_num_threads()), units // grain)
             if threads <= 1:

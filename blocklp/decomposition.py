@@ -90,10 +90,7 @@ class Group:
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Call the type's oracle; padding gives zero."""
-        return self.living(*self.type.min_oracle(cost))
-
-    def living(self, point: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """An oracle's answers, zero for padding."""
+        point, value = self.type.min_oracle(cost)
         if self.alive is not None:
             point, value = point * self.alive[..., None], value * self.alive
         return point, value

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from blocklp.checks import complete, feasible, floor, improve, keep, mend, offer, offer_mean, point
 from blocklp.closing import CACHED_COPIES, certify, chunks, workers
-from blocklp.compiled import loops_only, note, until
+from blocklp.compiled import called, loops_only, mark, until
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
 from blocklp.methods import Method
@@ -71,9 +71,10 @@ def run(
     eta = eta if given is None else given.to(problem.cost.device, dtype)
     try:
         with until(limits.deadline):
-            return _in_parts(
-                replace(plan, deadline=limits.deadline), method, dtype, limits, duals, eta, repair, callback, record, memory
-            )
+            plan = replace(plan, deadline=limits.deadline).settled(dtype, method.usual)
+            results = _in_parts(plan, method, dtype, limits, duals, eta, repair, callback, record, memory)
+            results.backend = plan.backend.name
+            return results
     except KeyboardInterrupt:  # before the first pass
         results = _nothing_yet(problem)
         return replace(results, status=torch.full_like(results.status, Status.INTERRUPTED))
@@ -94,7 +95,7 @@ def _in_parts(
     """Solve instances that share other coordinates than their neighbours in parts of their own."""
     problem = plan.problem
     order, same = problem.alike()
-    parts = [(rows, plan if part is problem else Plan.of(part, plan.deadline)) for rows, part in same]
+    parts = [(rows, plan if part is problem else Plan.of(part, plan.deadline, plan.backend)) for rows, part in same]
     if len(parts) == 1:
         return _solve(problem, parts, method, dtype, limits, duals, eta, memory, repair, callback, record)
     back = order.argsort()
@@ -137,7 +138,7 @@ def _solve(
         return replace(results, status=torch.full_like(results.status, Status.TIME_LIMIT))
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
     if method.looped:
-        alike = [(rows, part.loaded(dtype, whole=repair is None)) for rows, part in alike]
+        alike = [(rows, part.loaded(whole=repair is None)) for rows, part in alike]
     slices = []
     for rows, part in alike:
         together = part.loops is not None and part.loops.alone is not None
@@ -171,9 +172,9 @@ def _solve(
     results.passes += results.passes > 0
     try:
         certify([piece for some, at in slices for piece in chunks(some, at.start, CACHED_COPIES)], results)
-        for _, part in alike:
-            for module in () if part.loops is None else part.loops.modules:
-                note(module, dtype)
+        for name in filter(called, alike[0][1].backend.modules):
+            if (module := alike[0][1].backend.loops(name)) is not None:
+                mark(module, dtype)
     except KeyboardInterrupt:  # the bounds of the last checks are valid
         results.status.masked_fill_(results.status == Status.OPTIMAL, int(Status.INTERRUPTED))
     return results

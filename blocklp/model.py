@@ -60,11 +60,11 @@ class Model(Statement):
         return compile(self, **options)
 
     def solve(self, **options: Any) -> Solution:
-        """Compile with ``device`` and ``dtype``, solve with all other options: :meth:`blocklp.Solver.solve`.
+        """Compile with ``device``, ``dtype`` and ``backend``, solve with all other options: :meth:`blocklp.Solver.solve`.
 
         A time limit includes the time to compile.
         """
         if "time_limit" in options:
             options["time_limit"] = Deadline.of(options["time_limit"])
-        build = {k: options.pop(k) for k in ("device", "dtype") if k in options}
+        build = {k: options.pop(k) for k in ("device", "dtype", "backend") if k in options}
         return self.compile(**build).solve(**options)

@@ -13,8 +13,6 @@ equalities have no interior.
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch import Tensor
 
@@ -66,7 +64,7 @@ def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
             passes,
         )
         return found, passes
-    began, y = time.thread_time(), torch.zeros_like(program.row)
+    y = torch.zeros_like(program.row)
     ahead = y  # the duals after the momentum step
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
     active = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -85,5 +83,4 @@ def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
         back = program.product(problem, (ahead - new) * program.length, new - y) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
-    program.spend(time.thread_time() - began)
     return found, passes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from numbers import Integral, Real
 from types import UnionType
 from typing import Any
@@ -13,7 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.errors import BlocklpError, DeviceError, InstanceError, ModelError, OptionError, ShapeError
+from blocklp.backend import NAMES
+from blocklp.errors import (
+    BlocklpError,
+    DeviceError,
+    InstanceError,
+    MissingDependencyError,
+    ModelError,
+    OptionError,
+    ShapeError,
+    install,
+)
 
 LARGEST = 2**63
 """The least positive integer that no tensor holds."""
@@ -242,6 +253,25 @@ def instance_number(value: object, batch: int) -> int:
         need = f"of {batch}, give 0 to {batch - 1}, or -1 to {-batch} from the end"
         raise InstanceError(f"there is no instance {shown(value)}; {need}")
     return int(value) % batch
+
+
+def known_backend(backend: object, device: torch.device) -> str:
+    """The name of a backend (:mod:`blocklp.backend`) that serves tensors on a device.
+
+    Raises
+    ------
+    OptionError
+        If there is no such backend, or it is for the CPU.
+    MissingDependencyError
+        If numba is asked for and missing.
+    """
+    if backend not in NAMES:
+        raise OptionError(f"backend is {shown(backend)}; choose one of {', '.join(map(repr, NAMES))}")
+    if backend == "numba" and device.type != "cpu":
+        raise OptionError(f"backend 'numba' is for the CPU, and the device is {device}; leave backend out")
+    if backend == "numba" and find_spec("numba") is None:
+        raise MissingDependencyError(f"backend 'numba' needs numba: {install('fast')}")
+    return str(backend)
 
 
 def known_device(device: Any) -> torch.device:

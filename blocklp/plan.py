@@ -1,9 +1,7 @@
 r"""The plan of execution of a decomposition: compiled loops, parts with partial sums, and a deadline.
 
-A block type names its loops (:meth:`BlockType.loops`).  Passes give the bits of the tensor operations that
-they stand for, so that the choice may depend on the batch and on what ran before, and the iterates of an
-instance do not.  Bounds of checks are summed in another order; improvements that this could explain do not
-count (:data:`blocklp.checks.NOTICED`).
+A block type names its loops (:meth:`BlockType.loops`).  They sum in another order than tensor operations;
+improvements that this could explain do not count (:data:`blocklp.checks.NOTICED`).
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import torch
 from torch import Tensor
 
 from blocklp import compiled
+from blocklp.backend import AUTO, Backend, choose
 from blocklp.block import Rows, pick
 from blocklp.box import Box
 from blocklp.compiled import TURNS
@@ -27,9 +26,6 @@ from blocklp.program import MOST_PARTS, Program
 from blocklp.valid_bounds import NOISE, with_offset
 
 MODULE = "blocklp.consensus_kernels"
-PER_COPY, LEAST = 1 / 300_000, 10_000
-"""Seconds that 100 passes by tensor operations take for a copy, and the least number of copies counted."""
-
 DIVIDED = 300_000
 """Copies from which on threads share the blocks of one instance, by parts with partial sums."""
 
@@ -48,6 +44,8 @@ class Plan:
         The mathematics.
     deadline : Deadline
         When a solve of it gives up; methods ask it where they take long.
+    backend : Backend
+        What runs the operations; before :meth:`settled`, what was asked for.
     divided : tuple or None
         Parts in which large instances are summed, and one past the last variable that these share.
     loops : Loops or None
@@ -58,14 +56,15 @@ class Plan:
 
     problem: Decomposition
     deadline: Deadline = field(default_factory=Deadline)
+    backend: Backend = AUTO
     divided: tuple[int, int] | None = None
     loops: Loops | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, problem: Decomposition, deadline: Deadline | None = None) -> Plan:
+    def of(cls, problem: Decomposition, deadline: Deadline | None = None, backend: Backend = AUTO) -> Plan:
         """Plan a solve, large instances in parts: as many as their blocks outweigh."""
-        plan = cls(problem, deadline or Deadline())
+        plan = cls(problem, deadline or Deadline(), backend)
         local = problem.cost.device.type == "cpu" and not problem.coupling.maps
         if problem.copies < DIVIDED or not plan.loopable or not local:
             return plan
@@ -77,7 +76,10 @@ class Plan:
         """The rows of all blocks, written out once, whatever the costs; see :meth:`Program.build`."""
         known = self.programs.get(self.problem.cost.dtype)
         if known is None:
-            known = self.programs[self.problem.cost.dtype] = Program.build(self.problem, self.deadline)
+            known = Program.build(self.problem, self.deadline, self.backend)
+        elif known.backend is not self.backend:
+            known = replace(known, backend=self.backend)
+        self.programs[self.problem.cost.dtype] = known
         return known
 
     @property
@@ -155,13 +157,22 @@ class Plan:
         """Return the plan of the same problem in another precision."""
         return replace(self, problem=self.problem.to(dtype))
 
-    def loaded(self, kind: torch.dtype, whole: bool) -> Plan:
-        """Return the plan with compiled loops, where some group has them and they pay in a precision.
+    def settled(self, kind: torch.dtype, passes: int) -> Plan:
+        """Return the plan with a backend chosen for iterates in a precision and so many passes, as a rule."""
+        problem = self.problem
+        named = (group.type.loops(group.curved) for group in problem.groups)
+        kernels = frozenset(name.partition(":")[0] for name in named if name)
+        size = problem.batch * problem.copies
+        backend = choose(self.backend.name, problem.cost.device, size, passes, kernels, kind, self.deadline)
+        return replace(self, backend=backend)
+
+    def loaded(self, whole: bool) -> Plan:
+        """Return the plan with compiled loops, where some group has them and the backend serves them.
 
         With ``whole`` loops run over whole instances where possible; these give the means of the blocks'
         points, but not the points themselves.
         """
-        return replace(self, loops=_load(self, kind, whole))
+        return replace(self, loops=_load(self, whole))
 
     def over(self) -> Plan:
         """Return the plan with tables of its instances for the loops, if there are loops."""
@@ -183,8 +194,6 @@ class Loops:
     used : int
         One past the last variable that the segments hold a copy of; without padding, where only one group
         shares.
-    modules : tuple
-        Those that types name.
     alone : tuple or None
         Number of the one group that shares variables, all others being nothing but bounds, and its loops by
         their names (:attr:`Only.find`), if it has some.
@@ -196,7 +205,6 @@ class Loops:
     passes: tuple[Callable[..., None] | None, ...]
     segments: np.ndarray
     used: int
-    modules: tuple[ModuleType, ...]
     alone: tuple[int, Callable[[str], Callable[..., None]]] | None
     only: Only | None = None
 
@@ -352,7 +360,7 @@ def looped(group: Group) -> bool:
     return group.type.loops(group.curved) is not None
 
 
-def _load(plan: Plan, kind: torch.dtype, whole: bool) -> Loops | None:
+def _load(plan: Plan, whole: bool) -> Loops | None:
     """Find the loops of a plan's groups, without tables of instances."""
     problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
@@ -361,11 +369,9 @@ def _load(plan: Plan, kind: torch.dtype, whole: bool) -> Loops | None:
     if not any(named):
         return None
     modules = {name.partition(":")[0] for name in named if name}
-    for module in modules:
-        compiled.spend(module, kind, PER_COPY * max(LEAST, problem.batch * problem.copies))
-    found = tuple(source for module in modules if (source := compiled.earned(module, kind)) is not None)
-    consensus = compiled.wanted(MODULE) if len(found) == len(modules) else None
-    if consensus is None:
+    found = [plan.backend.loops(module) for module in modules]
+    consensus = compiled.loops(MODULE)
+    if consensus is None or None in found:
         return None
     passes: list[Callable[..., None] | None] = []
     sharing: list[int | None] = []
@@ -383,7 +389,7 @@ def _load(plan: Plan, kind: torch.dtype, whole: bool) -> Loops | None:
     else:
         index = problem.coupling.index
         used = max((int(index[:, first:last].max()) + 1 for first, last in plan.segments), default=0)
-    return Loops(consensus, tuple(passes), segments, used, found, alone)
+    return Loops(consensus, tuple(passes), segments, used, alone)
 
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:

@@ -3,9 +3,8 @@ r"""The rows of all blocks, for methods that need no oracles.
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
 A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the
-variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.  On a
-CPU passes run in compiled loops (:mod:`blocklp.program_kernels`) once enough was solved to pay for them, and
-by tensor operations before, with the same bits.
+variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.  Passes are
+tensor operations, or compiled loops (:mod:`blocklp.program_kernels`).
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from blocklp.backend import AUTO, Backend
 from blocklp.block import Rows, pick
 from blocklp.box import Box
-from blocklp.compiled import TILE, earned, spend
+from blocklp.compiled import TILE
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, in_order
 from blocklp.errors import OptionError
@@ -70,10 +70,11 @@ class Program:
     nonzeros: int  # entries of all rows of an instance, those that blocks share counted for each
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
+    backend: Backend = AUTO
 
     @classmethod
-    def build(cls, problem: Decomposition, deadline: Deadline) -> Program:
-        """Write the LP out.
+    def build(cls, problem: Decomposition, deadline: Deadline, backend: Backend = AUTO) -> Program:
+        """Write the LP out, for a backend.
 
         Raises
         ------
@@ -180,6 +181,7 @@ class Program:
             nonzeros + beside[0].shape[1],
             tuple(numbers),
             layout,
+            backend,
         )
         used, met = torch.cat(uses, 1), met > 0
         if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in (row, column, used, met)):  # one for all
@@ -207,8 +209,8 @@ class Program:
         return _work(self.entries, self.row, self.share)
 
     def loops(self) -> ModuleType | None:
-        """The compiled loops, where there are some and they pay."""
-        return None if self.layout is None else earned(MODULE, self.row.dtype)
+        """The compiled loops, where the backend has them."""
+        return None if self.layout is None else self.backend.loops(MODULE)
 
     def batch_loops(self, batch: int) -> tuple[ModuleType, int] | None:
         """The loops for batches of small instances with places in common, and how many these take at once."""
@@ -219,14 +221,8 @@ class Program:
             return None
         if self.parts > 1 or min(width, batch) < CHUNK:
             return None
-        found = earned(BATCH_MODULE, self.row.dtype)
+        found = self.backend.loops(BATCH_MODULE)
         return None if found is None else (found, width)
-
-    def spend(self, seconds: float) -> None:
-        """Note how many seconds tensor operations took where loops would have served."""
-        if self.layout is not None:
-            spend(MODULE, self.row.dtype, seconds)
-            spend(BATCH_MODULE, self.row.dtype, seconds)
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``."""
@@ -330,7 +326,7 @@ class Program:
         return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
 
     def scaled(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """Move points along the lines from the lower bounds until no row is violated, if rows have entries of one sign.
+        """Scale points, from the lower bounds of variables, until no row with entries of one sign is violated.
 
         Variables of packing rows that are exceeded shrink by what the worst of these rows asks for; all others
         grow by what the worst covering row asks for.
@@ -351,7 +347,8 @@ class Program:
         side = torch.where(reached > self.upper, self.upper, torch.maximum(reached, self.lower))
         factor = ((side - base) / (reached - base)).nan_to_num(1.0, 1.0, 1.0)
         less, more = (self._extreme(problem, factor, how) for how in ("amin", "amax"))
-        return self.box.clip(self.box.lower + torch.where(less < 1, less.clamp(min=0), more) * (x - self.box.lower))
+        scale = torch.where(less < 1, less.clamp(min=0), more)
+        return self.box.clip(self.box.lower + scale * (x - self.box.lower))
 
     def _extreme(self, problem: Decomposition, values: Tensor, how: str) -> Tensor:
         """The least (``amin``) or largest (``amax``) of 1 and of the values of the rows of each variable.
@@ -361,7 +358,8 @@ class Program:
         copies = values.new_ones(len(values), problem.in_blocks)
         for (group, own), matrix in zip(self._by_groups(problem, values), self.matrices, strict=True):
             for entry, value in zip(matrix.unbind(1), own[:, :, None].unbind(1), strict=True):
-                group.rows(copies).copy_(getattr(torch, how)(torch.stack([group.rows(copies), torch.where(entry != 0, value, 1.0)]), 0))
+                mine = torch.where(entry != 0, value, 1.0)
+                group.rows(copies).copy_(getattr(torch, how)(torch.stack([group.rows(copies), mine]), 0))
         index = problem.coupling.index.expand(len(values), -1)
         found = values.new_ones(len(values), problem.coupling.variables).scatter_reduce(1, index, copies, how)
         if (rows := self.coupling) is not None:

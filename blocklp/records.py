@@ -102,6 +102,7 @@ class Results:
     repaired: Tensor
     history: list[Event] = field(default_factory=list)
     memory: Memory | None = None
+    backend: str = "torch"
 
     def gap(self) -> Tensor:
         """Relative gap, see :func:`relative_gap`."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from blocklp import state as states
 from blocklp.assembly import Bounds, assemble, costs, unblocked
+from blocklp.backend import Backend
 from blocklp.box import BOX
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
@@ -24,6 +25,7 @@ from blocklp.listening import listening
 from blocklp.methods import Method, as_method
 from blocklp.options import (
     flag,
+    known_backend,
     known_device,
     numbers,
     of_type,
@@ -46,6 +48,7 @@ def compile(
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float64,
+    backend: str = "auto",
 ) -> Solver:
     """Fix the shapes of a model, or of several models to be solved as one batch.
 
@@ -57,17 +60,23 @@ def compile(
         Where to solve.
     dtype : torch.dtype
         ``float64`` or ``float32``: precision of the iterates.  Bounds are float64 in either case.
+    backend : str
+        ``"torch"``, ``"numba"`` (loops compiled for the CPU) or ``"auto"``, which takes loops where they pay
+        within one solve (:mod:`blocklp.backend`): give ``"numba"`` where small problems are solved again and
+        again.  Bounds are valid with either; iterates differ in their last digits.
 
     Raises
     ------
-    ModelError, OptionError, DeviceError
-        If a model has no objective, the models do not fit together, or the device is missing.
+    ModelError, OptionError, DeviceError, MissingDependencyError
+        If a model has no objective, the models do not fit together, the device is missing, or the backend is
+        unknown or not for the device.
     """
     several = list(models) if isinstance(models, Sequence) else []
     given = [models] if isinstance(models, Statement) else several
     if not given or not all(isinstance(m, Statement) for m in given):
         raise ModelError(f"compile() needs a model or a sequence of at least one, got {shown(models)}")
-    return Solver(given, known_device(device), working_precision(dtype))
+    where = known_device(device)
+    return Solver(given, where, working_precision(dtype), known_backend(backend, where))
 
 
 class Solver:
@@ -76,9 +85,11 @@ class Solver:
     New costs are those of parameters, or of an objective that took the place of another one.  A model whose
     sense, variables, bounds of variables, blocks or block data were changed is compiled again: until then
     :meth:`solve` refuses.
+
+    ``backend`` is the one that was asked for, and after a solve the one that ran it.
     """
 
-    def __init__(self, models: list[Statement], device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, models: list[Statement], device: torch.device, dtype: torch.dtype, backend: str = "auto") -> None:
         first = models[0]
         for m in models:
             if m.objective is None:
@@ -99,6 +110,7 @@ class Solver:
             raise ModelError(f"blocks {b.name!r} have maps of their own; {need}")
         _check_types(models)
         self.models, self.device, self.dtype = models, device, dtype
+        self.backend, self._asked = backend, Backend(backend)
         self.maximizing = first.maximizing
         self.batch = sum(m.batch for m in models)
         self._structure: Plan | None = None
@@ -112,7 +124,7 @@ class Solver:
         count, size = plural(self.batch, "instance"), plural(max(m.size for m in self.models), "variable")
         blocks = f"blocks {listed(b.name for b in first.blocks) or 'none'}"
         rows = f", rows {listed(r.name for r in first.rows)}" if first.rows else ""
-        where = f"{self.dtype} on {self.device}"
+        where = f"{self.dtype} on {self.device}, backend {self.backend}"
         return f"Solver of {count}{several}, {sense}, {size}, {blocks}{rows}, {where}"
 
     def _repr_html_(self) -> str:
@@ -217,7 +229,8 @@ class Solver:
             plan = self._planned(bounds, None, deadline)
         except TimeLimitError:
             built, given = False, {} if bounds is None else bounds
-            plan = self._priced(Plan(unblocked(self.models, given, self._width, self.device)), None)
+            problem = unblocked(self.models, given, self._width, self.device)
+            plan = self._priced(Plan(problem, backend=self._asked), None)
         problem = plan.problem
         ascent = as_method(method, problem)
         sign = -1.0 if self.maximizing else 1.0
@@ -247,7 +260,7 @@ class Solver:
         repair = self._repair()
         with listening(callback, verbose, self.batch, sign) as listener:
             results = run(plan, ascent, self.dtype, limits, duals, eta, repair, listener, record, memory)
-        results.history = log
+        results.history, self.backend = log, results.backend
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
         state = states.take(problem, duals, results.eta, names, results.memory, sign)
@@ -299,7 +312,7 @@ class Solver:
         plan = self._structure
         if bounds is not None or plan is None:
             given = {} if bounds is None else bounds
-            plan = Plan.of(assemble(self.models, given, self._width, self.device, deadline))
+            plan = Plan.of(assemble(self.models, given, self._width, self.device, deadline), backend=self._asked)
             if bounds is None:
                 self._structure = plan
         return self._priced(plan, values)

@@ -15,17 +15,10 @@ import torch
 from torch import Tensor
 
 from blocklp import atoms as atom
-from blocklp.compiled import in_time, tiles
-from blocklp.decomposition import Decomposition, Group, dot
+from blocklp.compiled import tiles
+from blocklp.decomposition import Group, dot
 from blocklp.finite import FiniteVertices, struck_out
-from blocklp.fuse import compiled
-
-LARGE = 100_000
-"""Copies of an instance from which on compiled loops pay.
-
-To load them takes a fifth of a second, to compile them once some seconds.  The size of an instance decides,
-not that of the batch, so that an instance's numbers do not depend on others.
-"""
+from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class Asked:
 
 
 def ask(
-    problem: Decomposition,
+    plan: Plan,
     points: Tensor,
     centre: Tensor,
     eta: Tensor,
@@ -63,8 +56,8 @@ def ask(
 
     Parameters
     ----------
-    problem : Decomposition
-        The problem.
+    plan : Plan
+        The problem, and how it is executed.
     points, centre : Tensor
         ``(batch, copies)``: x and :math:`\beta`.
     eta : Tensor
@@ -72,7 +65,7 @@ def ask(
     atoms, weights, earlier : tuple of Tensor
         For each group its active set, the weights of its points, and those of the last pass.
     """
-    fused = fused_loops(problem)
+    problem, fused = plan.problem, fused_loops(plan)
     swept = [fused is not None and isinstance(a, atom.VertexTable) for a in atoms]
     spread = torch.empty_like(points) if all(swept) else problem.disagreement(points)
     duals = torch.empty_like(points) if all(swept) else spread.div(eta[:, None]).add_(centre)
@@ -97,7 +90,7 @@ def ask(
 
 
 def advance(
-    problem: Decomposition,
+    plan: Plan,
     asked: Asked,
     points: Tensor,
     eta: Tensor,
@@ -111,8 +104,8 @@ def advance(
 
     Parameters
     ----------
-    problem : Decomposition
-        The problem.
+    plan : Plan
+        The problem, and how it is executed.
     asked : Asked
         Answers of the oracles.
     points : Tensor
@@ -129,10 +122,10 @@ def advance(
     stepped, extrapolated : tuple of Tensor
         For each group the weights of its points after the steps, and after the extrapolation.
     """
-    fused = fused_loops(problem)
+    fused = fused_loops(plan)
     stepped: tuple[Tensor, ...] = ()
     extrapolated: tuple[Tensor, ...] = ()
-    for group, a in zip(problem.groups, asked.answers, strict=True):
+    for group, a in zip(plan.problem.groups, asked.answers, strict=True):
         if fused is not None and isinstance(a.atoms, atom.VertexTable):
             new, ahead, table = a.earlier, a.weights, (a.atoms.table, a.atoms.gram)
             rest = (*_masked(group, points), eta, momentum, repeats, atom.ruled_out(points.dtype))
@@ -148,7 +141,7 @@ def advance(
 
 
 def around(
-    problem: Decomposition,
+    plan: Plan,
     group: Group,
     table: atom.VertexTable,
     weights: Tensor,
@@ -163,8 +156,8 @@ def around(
 
     Parameters
     ----------
-    problem : Decomposition
-        The problem.
+    plan : Plan
+        The problem, and how it is executed.
     group : Group
         The group.
     table : VertexTable
@@ -180,7 +173,7 @@ def around(
     points : Tensor
         ``(batch, copies)``: points of the blocks.
     """
-    fused = fused_loops(problem)
+    fused = fused_loops(plan)
     assert fused is not None
     rest = (*_masked(group, points), eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
     vertices, units = (table.table, table.gram), len(points) * tiles(group.blocks)
@@ -188,13 +181,12 @@ def around(
 
 
 def renew(
-    problem: Decomposition,
+    plan: Plan,
     group: Group,
     cache: atom.VertexCache,
     weights: Tensor,
     state: tuple[Tensor, Tensor, Tensor],
     repeats: int,
-    passes: int,
 ) -> None:
     r"""Ask one group's oracle and take pairwise steps towards its proximal points, by the loops.
 
@@ -202,8 +194,8 @@ def renew(
 
     Parameters
     ----------
-    problem : Decomposition
-        The problem.
+    plan : Plan
+        The problem, and how it is executed.
     group : Group
         The group.
     cache : VertexCache
@@ -215,34 +207,27 @@ def renew(
         ``(batch,)``.
     repeats : int
         Pairwise steps.
-    passes : int
-        Number of the pass.
     """
-    loops = cache_loops(problem)
+    loops = cache_loops(plan)
     assert loops is not None
     points, slopes, eta = state
-    oracle = compiled(group.type.min_oracle, passes * group.blocks * group.dim)
-    found, least = group.living(*oracle(group.view(slopes)))
+    found, least = group.min_oracle(group.view(slopes))
     answers = (found.transpose(1, 2).contiguous(), least.contiguous(), cache.curved[:, 0])
     rest = (eta, repeats, atom.ruled_out(points.dtype), cache.points, weights, points)
     loops.renew(len(points) * tiles(group.blocks), slopes, group.start, *answers, *rest)
 
 
-def cache_loops(problem: Decomposition) -> ModuleType | None:
+def cache_loops(plan: Plan) -> ModuleType | None:
     """The compiled loops for blocks that keep the last answers of their oracle: of any type, on a CPU."""
-    if problem.cost.device.type != "cpu" or problem.copies < LARGE:
-        return None
-    return in_time("blocklp.fused", problem.cost.dtype)
+    return plan.backend.loops("blocklp.fused")
 
 
-def fused_loops(problem: Decomposition) -> ModuleType | None:
+def fused_loops(plan: Plan) -> ModuleType | None:
     """The compiled loops, where some blocks have vertex tables for them."""
-    if problem.cost.device.type != "cpu" or problem.copies < LARGE or problem.coupling.maps:
+    tables = [g.type for g in plan.problem.groups if isinstance(g.type, FiniteVertices)]
+    if plan.problem.coupling.maps or not any(kind.vertex_count <= atom.TABLE_LIMIT for kind in tables):
         return None
-    tables = [g.type for g in problem.groups if isinstance(g.type, FiniteVertices)]
-    if not any(kind.vertex_count <= atom.TABLE_LIMIT for kind in tables):
-        return None
-    return in_time("blocklp.fused", problem.cost.dtype)
+    return plan.backend.loops("blocklp.fused")
 
 
 def _masked(group: Group, like: Tensor) -> tuple[Tensor, float]:

@@ -59,7 +59,7 @@ def search_loops(module: str, run: Run) -> Any:
         return None
     if module not in _rehearsed and not compiled.cached(found, torch.float64):
         found.rehearse()
-        compiled.note(found, torch.float64)
+        compiled.mark(found, torch.float64)
     _rehearsed.add(module)
     return found
 

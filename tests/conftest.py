@@ -10,8 +10,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from blocklp import compiled
-
 # A shell that starts the tests in the background has its children ignore interrupts; those of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -20,14 +18,15 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture
-def loops_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Have compiled loops serve after so many seconds of tensor operations: 0 for at once, infinity for never."""
+def use_backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have "auto" stand for a backend from now on; the test is skipped where numba is asked for and missing."""
 
-    def wait(seconds: float) -> None:
-        monkeypatch.setattr(compiled, "LOADING", seconds)
-        monkeypatch.setattr(compiled, "COMPILING", seconds)
+    def use(name: str) -> None:
+        if name == "numba":
+            pytest.importorskip("numba", reason="numba is not installed")
+        monkeypatch.setenv("BLOCKLP_BACKEND", name)
 
-    return wait
+    return use
 
 
 @pytest.fixture(scope="session")

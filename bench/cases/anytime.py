@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 
@@ -13,7 +14,7 @@ from bench.families import FAMILIES as OTHERS
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp import compiled
+from blocklp.backend import VARIABLE
 from blocklp.errors import OptionError
 from blocklp.methods import Method
 from blocklp.problems.qpbo import Qubo
@@ -75,7 +76,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     draw,
 )
 def run(quick: bool) -> list[Record]:
-    compiled.LOADING = compiled.COMPILING = 0  # loops at once
+    os.environ[VARIABLE] = "numba"
     records = []
     for family, solvers, optima in families(5, quick):
         for name, method in METHODS.items():

@@ -15,7 +15,6 @@ import blocklp as bl
 from bench.instances import ba
 from bench.registry import Record, case
 from bench.rivals import highs, max_flow, on_all_cores
-from blocklp import compiled
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
 
 
@@ -51,13 +50,12 @@ def run(quick: bool) -> list[Record]:
             some, many = min(batch, 64), min(batch, 1024)
             began = time.perf_counter()
             models = [roof_duality_model(q) for q in qubos]
-            solver = bl.compile(models, dtype=torch.float32)
+            solver = bl.compile(models, dtype=torch.float32, backend="numba")
             solver.decomposition()
             built = time.perf_counter() - began
-            singles = [m.compile(dtype=torch.float32) for m in models[:some]]
+            singles = [m.compile(dtype=torch.float32, backend="numba") for m in models[:some]]
             for s in singles:
                 s.decomposition()
-            compiled.LOADING = compiled.COMPILING = 0  # loops at once, and here they are loaded
             solver.solve(passes=30)
             taken, theirs = [], []
             with on_all_cores(max_flow, qubos[:many]) as run_flows:
@@ -68,7 +66,7 @@ def run(quick: bool) -> list[Record]:
                     theirs.append(run_flows()[0] * batch / many)
             seconds, all_flows = median(taken), median(theirs)
             began = time.perf_counter()
-            solve_qpbo(qubos, tol=tol, dtype=torch.float32)
+            solve_qpbo(qubos, tol=tol, dtype=torch.float32, backend="numba")
             whole = time.perf_counter() - began
             began = time.perf_counter()
             alone = [s.solve(tol=tol) for s in singles]

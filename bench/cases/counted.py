@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from types import FrameType
 from typing import Any
@@ -16,7 +15,6 @@ from bench.families import FAMILIES
 from bench.instances import ba
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp import compiled, sweeps
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.reference import reference
 
@@ -78,16 +76,17 @@ def run(quick: bool) -> list[Record]:
         sign = -1 if model.maximizing else 1
         for name, method in list(METHODS.items())[: 3 if quick else None]:
             for looped in (False, True) if family == "BA-1000" and name in ("admm", "pdhg") else (False,):
-                compiled.LOADING = compiled.COMPILING = 0 if looped else math.inf
-                sweeps.LARGE = 0 if looped else 10**12
-                solver = bl.compile([model] * 4, dtype=torch.float32)
+                backend = "numba" if looped else "torch"
+                solver = bl.compile([model] * 4, dtype=torch.float32, backend=backend)
                 try:
                     solver.solve(method=method, passes=1)  # what is built once
                     few, many = (count(solver, method, passes) for passes in (11, 31))
                 except bl.BlocklpError:
                     continue  # the types lack what the method needs
                 row: Record = {"family": family, "method": name + (", loops" if looped else "")}
-                found = model.compile().solve(method=method, passes=MOST, tol=0, patience=10**6, history=True, check_every=10)
+                found = model.compile(backend=backend).solve(
+                    method=method, passes=MOST, tol=0, patience=10**6, history=True, check_every=10
+                )
                 for error in ERRORS:
                     close = [e.passes for e in found.history if sign * (truth - e.bound.item()) <= error * abs(truth)]
                     row[f"passes to {error:g}"] = close[0] if close else None

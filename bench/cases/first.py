@@ -14,7 +14,7 @@ import blocklp as bl
 from bench.families import polytopes
 from bench.instances import ba
 from bench.registry import Record, case
-from blocklp import compiled
+from blocklp.backend import VARIABLE
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.reference import reference
 
@@ -31,9 +31,10 @@ MODELS: dict[str, Callable[[], bl.Model]] = {
 
 
 def child(name: str, at_once: bool, folder: str | None) -> list[float]:
-    """Seconds of the first solves of a new process, compiling whatever comes if ``at_once``, with numba's cache in a folder."""
-    environment = os.environ | ({} if folder is None else {"NUMBA_CACHE_DIR": folder})
-    command = [sys.executable, "-m", __spec__.name, name, str(int(at_once))]
+    """Seconds of the first solves of a new process, with loops whatever comes if ``at_once``, with numba's cache in a folder."""
+    environment = os.environ | {VARIABLE: "numba" if at_once else "auto"}
+    environment |= {} if folder is None else {"NUMBA_CACHE_DIR": folder}
+    command = [sys.executable, "-m", __spec__.name, name]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     found: list[float] = json.loads(done.stdout)
     return found
@@ -63,10 +64,8 @@ def run(quick: bool) -> list[Record]:
     return records
 
 
-def main(name: str, at_once: str) -> None:
+def main(name: str) -> None:
     """Solve, print."""
-    if int(at_once):
-        compiled.LOADING = compiled.COMPILING = 0
     solver, seconds = MODELS[name]().compile(), []
     solver.decomposition()
     for _ in range(SOLVES):

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from bench.registry import Record, case
-from blocklp import compiled
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
@@ -40,10 +39,9 @@ def run(quick: bool) -> list[Record]:
         qubo = preferential(edges)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began = time.perf_counter()
-        solver = roof_duality_model(qubo).compile(dtype=torch.float32)
+        solver = roof_duality_model(qubo).compile(dtype=torch.float32, backend="numba")
         solver.decomposition()
         built = time.perf_counter() - began
-        compiled.LOADING = compiled.COMPILING = 0  # loops at once, and here they are loaded
         solver.solve(passes=12)
         began = time.perf_counter()
         found = solver.solve(tol=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import torch
@@ -11,7 +12,7 @@ import blocklp as bl
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import highs, max_flow, mpax, or_tools_pdlp
-from blocklp import compiled
+from blocklp.backend import VARIABLE
 from blocklp.errors import BlocklpError
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
@@ -83,7 +84,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     draw,
 )
 def run(quick: bool) -> list[Record]:
-    compiled.LOADING = compiled.COMPILING = 0  # loops for all sizes alike
+    os.environ[VARIABLE] = "numba"
     qubos = [ba(n, 0) for n in ((100, 200) if quick else (100, 300, 1000, 3000, 10_000, 100_000))]
     if not quick:
         qubos += [er(1000, d / 1000, 0) for d in (3, 4, 6)] + [er(300, 0.4, 0), er(1000, 0.4, 0), er(2000, 0.4, 0)]

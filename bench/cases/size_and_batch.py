@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import blocklp as bl
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp import compiled
+from blocklp.backend import VARIABLE
 from blocklp.methods import Method
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
@@ -51,7 +52,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     draw,
 )
 def run(quick: bool) -> Iterator[Record]:
-    compiled.LOADING = compiled.COMPILING = 0  # loops at once
+    os.environ[VARIABLE] = "numba"
     sizes = [[ba(n, 0)] for n in ((100,) if quick else (100, 300, 1000, 3000, 10_000))]
     sizes += [] if quick else [[er(n, 0.4, 0)] for n in (50, 100, 200)]
     batches = [[ba(200, seed) for seed in range(count)] for count in ((2,) if quick else (1, 4, 16, 64))]

@@ -11,7 +11,6 @@ import blocklp as bl
 from bench.families import polytopes
 from bench.registry import Record, case
 from bench.rivals import or_tools_pdlp_on
-from blocklp import compiled
 from blocklp.reference import reference
 
 OURS = {
@@ -40,9 +39,8 @@ def records(dim: int, blocks: int, rivals: tuple[str, ...], ours: tuple[str, ...
         record(f"OR-tools PDLP, {tolerance:.0e}", pdlp["seconds"], pdlp["iterations"], gap, pdlp["violation"], pdlp["bound"])
     for name in ours:
         method, dtype = OURS[name]
-        solver = model.compile(dtype=dtype)
+        solver = model.compile(dtype=dtype, backend="numba")
         solver.decomposition()
-        compiled.LOADING = compiled.COMPILING = 0  # loops at once, and here they are loaded
         solver.solve(method=method, passes=12)
         for often, label in ((CHECKS, name), (None, f"{name}, checks by default")):
             began = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import torch
 import blocklp as bl
 from bench.cases.large import preferential
 from bench.registry import Record, case
-from blocklp import compiled
+from blocklp.backend import Backend
 from blocklp.compiled import loops_only
 from blocklp.plan import Plan
 from blocklp.problems.qpbo.relaxation import roof_duality_model
@@ -56,9 +55,9 @@ def run(quick: bool) -> list[Record]:
             plan = Plan.of(problem)
             row: Record = {"edges": problem.groups[0].blocks, "dtype": str(dtype).removeprefix("torch.")}
             method, plans = bl.Admm(), {}
-            for name, seconds in (("loops", 0.0), ("tensors", math.inf)):
-                compiled.LOADING = compiled.COMPILING = seconds
-                plans[name] = plan.loaded(dtype, whole=True).over()
+            for name, backend in (("loops", "numba"), ("tensors", "torch")):
+                chosen = Plan.of(problem, backend=Backend(backend)).settled(dtype, PASSES)
+                plans[name] = chosen.loaded(whole=True).over()
             state = [method.start(plan, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
 
             def until(last: int, plan: Plan, state: list[Any] = state, method: bl.Admm = method) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 import blocklp as bl
 from bench.cases.anytime import errors, families
 from bench.registry import Record, case
-from blocklp import compiled
+from blocklp.backend import VARIABLE
 
 PASSES = (30, 100, 300, 1000, 2000)
 METHODS = {
@@ -55,7 +56,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     draw,
 )
 def run(quick: bool) -> Iterator[Record]:
-    compiled.LOADING = compiled.COMPILING = 0  # loops at once
+    os.environ[VARIABLE] = "numba"
     for family, solvers, optima in families(2, quick):
         baseline = None
         for name, (eta, method) in METHODS.items():

@@ -33,7 +33,6 @@ from torch import Tensor
 from blocklp import atoms as atom
 from blocklp.compiled import tiles
 from blocklp.decomposition import Group, in_order
-from blocklp.fuse import compiled
 from blocklp.methods.base import Method, MethodState
 from blocklp.plan import Plan
 from blocklp.sweeps import around, cache_loops, fused_loops, renew
@@ -178,7 +177,7 @@ class Admm(Method):
 
     def in_loops(self, plan: Plan) -> bool:
         """Whether sweeps over blocks with vertex tables run in compiled loops."""
-        return fused_loops(plan.problem) is not None
+        return fused_loops(plan) is not None
 
     def step(self, plan: Plan, state: AdmmState) -> AdmmState:
         """One pass; all is written over the state given."""
@@ -282,7 +281,7 @@ class Admm(Method):
             pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
             if a is None:
                 cost = group.view(duals).masked_fill(group.curved > 0, 0)
-                found = prox(group, cost, group.view(governing), eta, state.passes)
+                found = prox(group, cost, group.view(governing), eta)
                 assert found is not None
                 group.view(points).copy_(found)
                 continue
@@ -290,11 +289,11 @@ class Admm(Method):
             slopes = torch.empty_like(duals) if slopes is None else slopes
             slope = torch.sub(point, t, out=near).div_(eta[:, None]).view(-1, group.dim, group.blocks)
             group.rows(slopes).copy_(torch.where(group.curved[:, None] > 0, slope, group.rows(duals)))
-            if isinstance(a, atom.VertexTable) and fused_loops(problem) is not None:
-                around(problem, group, a, w, slopes, eta, self.repeats, points)
+            if isinstance(a, atom.VertexTable) and fused_loops(plan) is not None:
+                around(plan, group, a, w, slopes, eta, self.repeats, points)
                 continue
-            if isinstance(a, atom.VertexCache) and cache_loops(problem) is not None:
-                renew(problem, group, a, w, (points, slopes, eta), self.repeats, state.passes)
+            if isinstance(a, atom.VertexCache) and cache_loops(plan) is not None:
+                renew(plan, group, a, w, (points, slopes, eta), self.repeats)
                 continue
             answer = a.answer(group, slopes, w, w)
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
@@ -450,7 +449,7 @@ def _closed(group: Group, duals: Tensor) -> bool:
     return prox(group.select(slice(0, 1)), costs, costs, torch.ones_like(duals[:, 0])) is not None
 
 
-def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor, passes: int = 0) -> Tensor | None:
+def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | None:
     """Proximal points of a group, if its type has a formula; padding gives zero.
 
     Parameters
@@ -461,14 +460,11 @@ def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor, passes: int = 
         ``(batch, blocks, dim)``.
     eta : Tensor
         ``(batch,)``: the proximal weight.
-    passes : int
-        Passes made so far, which decide whether the formula is compiled.
 
     Returns
     -------
     Tensor or None
         ``(batch, blocks, dim)``.
     """
-    find = compiled(group.type.prox, passes * group.blocks * group.dim)
-    point: Tensor | None = find(cost, centre, eta[:, None, None], group.curved)
+    point = group.type.prox(cost, centre, eta[:, None, None], group.curved)
     return point if point is None or group.alive is None else point * group.alive[..., None]

@@ -55,6 +55,8 @@ class Method:
     ----------
     looped : bool
         Whether its passes run in the loops that :class:`blocklp.plan.Plan` finds.
+    usual : int
+        Passes of a solve as a rule, from which the backend is chosen.
     proximal : bool
         Whether the ``eta`` of its state is a proximal weight, from which any such method may start.
     evaluates : bool
@@ -66,6 +68,7 @@ class Method:
     """
 
     looped: ClassVar[bool] = False
+    usual: ClassVar[int] = 300
     proximal: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
     cadence: ClassVar[int] = 9

@@ -31,7 +31,6 @@ many.)
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -39,7 +38,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.compiled import TURNS, note, tiles
+from blocklp.compiled import TURNS, tiles
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import Memory, Method, MethodState, where
@@ -70,6 +69,7 @@ class Pdhg(Method):
 
     evaluates = False
     cadence = 49
+    usual = 1000
     sufficient = 0.2
     necessary = 0.8
     artificial = 0.36
@@ -168,12 +168,10 @@ class Pdhg(Method):
             affordable = self.most_read // max(1, len(state.eta) * program.work)
             most = min(most, self.longest_looped, max(1, affordable))
             state = self._loops(plan, state, most, loops)
-            note(loops, state.eta.dtype)
         else:
-            most, began = min(most, self.longest), time.thread_time()
+            most = min(most, self.longest)
             for _ in range(most):
                 state = self._pass(problem, state)
-            program.spend(time.thread_time() - began)
         return state, most
 
     def finish(self, plan: Plan, state: PdhgState) -> PdhgState:
@@ -213,7 +211,6 @@ class Pdhg(Method):
             table = layout.groups, layout.tiles
             numbers = layout.by_row, layout.by_copy, program.entries, given, rows, own, state.pulled, scalars
             batch_loops.passes(-(-batch // width), width, many, state.passes, limits, table, *numbers)
-            note(batch_loops, state.eta.dtype)
             return replace(state, passes=state.passes + many)
         pieces = len(layout.tiles) + tiles(problem.coupling.variables)
         sums = torch.empty(batch, pieces, 3, dtype=torch.float64)

@@ -76,13 +76,12 @@ class Prox(Proximal):
 
     def in_loops(self, plan: Plan) -> bool:
         """Whether sweeps over blocks with vertex tables run in compiled loops."""
-        return fused_loops(plan.problem) is not None
+        return fused_loops(plan) is not None
 
     def step(self, plan: Plan, state: ProxStepState) -> ProxStepState:
         """One pass: the oracles, then a block step or a new proximal centre; the state given is used up."""
-        problem = plan.problem
         eta = state.eta
-        asked = ask(problem, state.points, state.centre, eta, state.atoms, state.weights, state.earlier)
+        asked = ask(plan, state.points, state.centre, eta, state.atoms, state.weights, state.earlier)
         duals, value, model, gap = asked.duals, asked.value, asked.model / eta, asked.cost - asked.value
         outer = (gap <= model / state.effort) | (state.inner + 1 >= self.most_inner * state.effort)
         rise = value - state.centre_value
@@ -93,7 +92,7 @@ class Prox(Proximal):
 
         momentum = torch.where(outer, torch.ones_like(eta), (1 + (1 + 4 * state.momentum**2).sqrt()) / 2)
         share = (~outer).to(eta) * (state.momentum - 1) / momentum
-        points, stepped, extrapolated = advance(problem, asked, state.points, eta, share, self.repeats)
+        points, stepped, extrapolated = advance(plan, asked, state.points, eta, share, self.repeats)
         return ProxStepState(
             duals=duals,
             value=value,

@@ -4,8 +4,9 @@ First-order methods take few cheap passes on most LPs that are large, and many o
 plans with fixed costs, long chains of rows), which the simplex method solves at once. After 100 passes, 200,
 400 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
 where LPs are small and ever less where they are large: those whose gap is above :math:`10^{-passes / 200}`,
-and those for which that is enough as a rule; where the work of 100 passes is, HiGHS begins. It is counted in iterations, not in seconds: what is chosen does
-not depend on the machine, nor on what is beside an instance in its batch.
+and those for which that is enough as a rule; where the work of 100 passes is enough, HiGHS begins. It is
+counted in iterations, not in seconds: what is chosen does not depend on the machine, nor on what is beside an
+instance in its batch.
 
 The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.restricted_master`).
 Its duals are multipliers like any others: the engine evaluates them, and believes nothing.
@@ -48,12 +49,12 @@ class Race(Method):
     """PDHG with turns of the simplex method: ``method="auto"`` where types are dealt with by rows."""
 
     evaluates = False
-    cadence = Pdhg.cadence
+    cadence, usual = Pdhg.cadence, Pdhg.usual
     first, growth = 100, 2
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
-    usual = 1.5  # iterations that the simplex method takes for each row, as a rule
+    typical = 1.5  # iterations that the simplex method takes for each row, as a rule
     hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
     # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
     least = 10_000
@@ -150,7 +151,7 @@ class Race(Method):
             return state
         counted = max(passes, self.first)
         iterations, enough = self._affordable(plan.program, counted)
-        if iterations < self.hopeless * self.usual * plan.program.row.shape[1]:
+        if iterations < self.hopeless * self.typical * plan.program.row.shape[1]:
             return replace(state, turn=self.growth * counted)
         given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
         state = replace(state, turn=self.growth * counted)
@@ -177,7 +178,7 @@ class Race(Method):
         """Iterations for the work of so many passes, and whether that is enough as a rule."""
         share = min(self.most, self.level / max(1, program.work))
         iterations = int(share * passes * (10 + 1e-2 * program.work) / _iteration(program))
-        return iterations, program.work >= self.least and iterations >= self.usual * program.row.shape[1]
+        return iterations, program.work >= self.least and iterations >= self.typical * program.row.shape[1]
 
     def _around(self, plan: Plan, inner: PdhgState) -> RaceState:
         turn = 0 if self._affordable(plan.program, self.first)[1] else self.first

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import engine, plan, sweeps
+from blocklp import engine, plan
 from blocklp.errors import OptionError
 from blocklp.methods import as_method
 from blocklp.methods.admm import moves
@@ -107,10 +107,9 @@ def test_bounds_reach_the_optimum_of_highs(family: str, seed: int) -> None:
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("family", ["markov", "triangles"])
-def test_tables_in_compiled_loops(family: str, dtype: torch.dtype, fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_in_compiled_loops(family: str, dtype: torch.dtype, fixed: bool, use_backend) -> None:
     """Blocks with a vertex table take their pairwise steps in the loops that `prox` has, fixings included."""
-    pytest.importorskip("numba", reason="numba is not installed")
-    monkeypatch.setattr(sweeps, "LARGE", 0)
+    use_backend("numba")
     for seed in range(4):
         m = FAMILIES[family](seed)
         first = next(iter(m.variables.values()))
@@ -146,14 +145,13 @@ def same(first: bl.Solution, second: bl.Solution) -> bool:
 
 
 @pytest.fixture
-def tensors_and_loops(loops_after):
+def tensors_and_loops(use_backend):
     """Run something without and with compiled loops."""
-    pytest.importorskip("numba", reason="numba is not installed")
 
     def run(solve):
         answers = []
-        for seconds in (np.inf, 0):
-            loops_after(seconds)
+        for backend in ("torch", "numba"):
+            use_backend(backend)
             answers.append(solve())
         return answers
 
@@ -162,14 +160,11 @@ def tensors_and_loops(loops_after):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("grid", "passes"), [(0.5, 150), (0.0, 30)])
-@pytest.mark.parametrize("method", ["admm", "prox"])
-def test_loops_have_the_bits_of_tensor_operations(
-    tensors_and_loops, dtype: torch.dtype, method: str, grid: float, passes: int
-) -> None:
+def test_loops_have_the_bits_of_tensor_operations(tensors_and_loops, dtype: torch.dtype, grid: float, passes: int) -> None:
     """Costs of both signs, variables in no pair, one instance and a ragged batch; points that are rounded, and means as they are."""
     models = [qpbo(seed, n, p, seed, grid) for seed, (n, p) in enumerate([(30, 0.2), (12, 0.5), (60, 0.05)])]
     for solver in (models[0].compile(dtype=dtype), bl.compile(models, dtype=dtype)):
-        tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method=method, tol=1e-6, passes=passes))
+        tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method="admm", tol=1e-6, passes=passes))
         assert same(tensors, compiled)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -37,14 +39,12 @@ def models(padded: bool = True) -> list[bl.Model]:
     return [graph(edges, seed) for seed, edges in enumerate(SHAPES if padded else [STAR, RING, MATCHING, STAR, RING])]
 
 
-@pytest.mark.parametrize("seconds", [0, np.inf])
+@pytest.mark.parametrize("backend", ["numba", "torch"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("method", ["admm", "pdhg", "prox", "smooth", "bundle", "min-marginals"])
-def test_stars_beside_other_graphs(method: str, dtype: torch.dtype, seconds: float, loops_after) -> None:
+def test_stars_beside_other_graphs(method: str, dtype: torch.dtype, backend: str, use_backend: Callable[[str], None]) -> None:
     """Points, passes and status bit for bit, cold and warm; the events tell the same."""
-    if not seconds:
-        pytest.importorskip("numba")
-    loops_after(seconds)
+    use_backend(backend)
     several, seen = models(method in PADDED), []
     solver = bl.compile(several, dtype=dtype)
     together = solver.solve(method=method, tol=torch.tensor(TOLERANCES), passes=60, history=True, callback=seen.append)

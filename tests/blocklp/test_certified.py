@@ -23,10 +23,9 @@ EPS = torch.finfo(torch.float64).eps
 
 
 @pytest.fixture
-def looped(loops_after) -> None:
+def looped(use_backend) -> None:
     """Loops whatever the size."""
-    pytest.importorskip("numba", reason="numba is not installed")
-    loops_after(0)
+    use_backend("numba")
 
 
 def ragged(seed: int) -> list[bl.Model]:
@@ -73,7 +72,7 @@ def exact_value(problem: Decomposition, duals: torch.Tensor, row: int) -> Fracti
 def test_loops_certify_the_bits_of_tensor_operations(seed: int, scale: float) -> None:
     for models in (ragged(seed), [qpbo(seed)], [qpbo(k, 25, 70) for k in range(37)]):
         problem = bl.compile(models).decomposition()
-        swept = Plan(problem).loaded(torch.float64, whole=True)
+        swept = Plan(problem).settled(torch.float64, 1).loaded(whole=True)
         assert swept.loops is not None and swept.loops.alone is not None
         duals = multipliers(problem, seed, scale)
         for one, other in zip(certified(Plan(problem), duals), certified(swept, duals), strict=True):
@@ -86,7 +85,7 @@ def test_loops_certify_the_bits_of_tensor_operations(seed: int, scale: float) ->
 def test_rigorous_bounds_are_below_the_exact_value(seed: int, scale: float) -> None:
     """Of the very multipliers that are returned; and not far below, in units of what is added up."""
     problem = bl.compile(ragged(seed)).decomposition()
-    loaded = Plan(problem).loaded(torch.float64, whole=True)
+    loaded = Plan(problem).settled(torch.float64, 1).loaded(whole=True)
     duals, bound, rigorous = certified(loaded, multipliers(problem, seed, scale))
     for row in range(problem.batch):
         exact = exact_value(problem, duals, row)
@@ -107,8 +106,8 @@ def test_residuals_are_shared_where_they_matter(
     """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
     monkeypatch.setattr(plan, "DIVIDED", 0 if divided else 10**12)
     problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
-    planned = Plan.of(problem)
-    loaded = planned.loaded(torch.float64, whole=True)
+    planned = Plan.of(problem).settled(torch.float64, 1)
+    loaded = planned.loaded(whole=True)
     assert loaded.loops is not None
     alone, price = problem.spread(problem.counts) == 1, problem.spread(problem.cost)
     duals = torch.where(alone, price, multipliers(problem, 0, 1.0))
@@ -141,7 +140,7 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
     """With claims above what the multipliers prove, the better of them and of the shared ones stay, without loops too."""
     problem = bl.compile(ragged(0)).decomposition()
     found = []
-    for known in (Plan(problem), Plan(problem).loaded(torch.float64, whole=True)):
+    for known in (Plan(problem), Plan(problem).settled(torch.float64, 1).loaded(whole=True)):
         results = engine._nothing_yet(problem)
         results.passes += 1
         results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf

@@ -10,7 +10,7 @@ from blocklp.checks import feasible, mend, violation
 from blocklp.deadline import Deadline
 from blocklp.methods import as_method
 from blocklp.nearest import nearest
-from blocklp.oracles import Polytope, Simplex
+from blocklp.oracles import AtMostOne, Polytope, Simplex
 from blocklp.plan import Plan
 from blocklp.program import Program
 from blocklp.reference import reference
@@ -123,5 +123,33 @@ def test_points_stay_as_they_are_where_no_time_is_left_to_mend_them(limit: float
     almost = torch.tensor([[0.52, 0.49, 0.0, 0.0]], dtype=torch.float64)
     nothing = torch.full((1,), torch.inf, dtype=torch.float64)
     worst = torch.full_like(nothing, 0.01)
-    primal, _, spent = mend(plan, almost, worst, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
-    assert bool(torch.isfinite(primal)) == bool(spent > 0) == np.isinf(limit)
+    primal, _, _ = mend(plan, almost, worst, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
+    assert bool(torch.isfinite(primal)) == np.isinf(limit)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_points_of_packing_and_covering_rows_are_scaled_into_them(seed: int) -> None:
+    """By no more than the worst row asks for, in blocks and beside them; variables in satisfied rows alone stay."""
+    draw = np.random.default_rng(seed)
+    packing, n = bool(seed % 2), 12
+    m = bl.Model(2)
+    low = draw.uniform(0, 0.2, n)
+    x = m.variable("x", n, lower=low, upper=np.full(n, 1.0 if packing else 50.0))
+    entries = draw.uniform(0.5, 2, (3, n)) * (draw.random((3, n)) < 0.5)
+    least = entries @ low
+    if packing:
+        m.add(AtMostOne(4), x[np.arange(8).reshape(2, 4)])
+        m.add(entries @ x <= least + draw.uniform(0.2, 1.0, 3))
+    else:
+        m.add(entries @ x >= (least + draw.uniform(0.5, 3.0, 3)) * (entries.sum(1) > 0))
+    m.minimize(draw.normal(size=(2, n)) @ x)
+    plan = Plan(m.compile().decomposition())
+    given = torch.from_numpy(low + draw.uniform(0.05, 0.6, (2, n)))
+    given = torch.nn.functional.pad(given, (0, plan.problem.cost.shape[1] - n))
+    found = plan.program.scaled(plan.problem, given)
+    assert bool((violation(plan, found) <= 1e-12).all())
+    assert bool(((found <= given + 1e-12) if packing else (found >= given - 1e-12)).all())
+    reached = plan.program.activity(plan.problem, given)
+    slack = torch.minimum(plan.program.upper - reached, reached - plan.program.lower)
+    if bool((slack >= 0).all()):
+        torch.testing.assert_close(found, given)

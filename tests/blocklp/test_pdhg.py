@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp import compiled, program
+from blocklp import program
 from blocklp.checks import feasible
-from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, dot
 from blocklp.errors import OptionError
 from blocklp.methods.pdhg import PdhgState
@@ -26,12 +25,15 @@ from blocklp.program import Program
 from blocklp.reference import reference
 
 
-@pytest.fixture(autouse=True, params=[0, np.inf], ids=["loops", "tensor operations"])
-def both(request: pytest.FixtureRequest, loops_after: Callable[[float], None]) -> None:
+@pytest.fixture(autouse=True, params=["numba", "torch"])
+def both(request: pytest.FixtureRequest, use_backend: Callable[[str], None]) -> None:
     """Every test with compiled loops and without."""
-    if request.param == 0:
-        pytest.importorskip("numba")
-    loops_after(request.param)
+    use_backend(request.param)
+
+
+def planned(p: Decomposition) -> Plan:
+    """With the backend that the test is about."""
+    return Plan(p).settled(p.cost.dtype, 1)
 
 
 def roof(n: int, seed: int) -> bl.Model:
@@ -85,7 +87,7 @@ def beside(rows: int, batch: int = 1) -> bl.Model:
 
 
 def begun(p: Decomposition, method: bl.Pdhg | None = None) -> PdhgState:
-    return (method or bl.Pdhg()).start(Plan(p), p.to_dual(p.cost), None)
+    return (method or bl.Pdhg()).start(planned(p), p.to_dual(p.cost), None)
 
 
 def random(shape: tuple[int, ...], seed: int) -> Tensor:
@@ -95,7 +97,7 @@ def random(shape: tuple[int, ...], seed: int) -> Tensor:
 @pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4), beside(30, 2)])
 def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
     p = model.compile().decomposition()
-    rows = Program.build(p, Deadline())
+    rows = planned(p).program
     for seed in range(20):
         x, y = random(tuple(p.cost.shape), seed), random(tuple(rows.row.shape), seed + 100)
         product = dot(rows.activity(p, x), y)
@@ -106,7 +108,7 @@ def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
 @pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4), beside(30, 2)])
 def test_steps_are_as_long_as_the_rows_allow(model: bl.Model) -> None:
     p = model.compile().decomposition()
-    rows = Program.build(p, Deadline())
+    rows = planned(p).program
     used = torch.isfinite(rows.lower) | torch.isfinite(rows.upper)
     for i in range(p.batch):
         one, own = p.select(torch.tensor([i])), rows.select(torch.tensor([i]))
@@ -122,9 +124,9 @@ def passed(model: bl.Model, dtype: torch.dtype) -> PdhgState:
     state = begun(p)
     for left in (1, 7, 5, 30, 40):
         while left:
-            state, passes = bl.Pdhg().leap(Plan(p), state, left)
+            state, passes = bl.Pdhg().leap(planned(p), state, left)
             left -= passes
-    return bl.Pdhg().finish(Plan(p), state)
+    return bl.Pdhg().finish(planned(p), state)
 
 
 def same(one: PdhgState, other: PdhgState) -> bool:
@@ -134,50 +136,29 @@ def same(one: PdhgState, other: PdhgState) -> bool:
     return alone and all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("both", [0], indirect=True)
+@pytest.mark.parametrize("both", ["torch"], indirect=True)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("divided", [0, 10**12])
 @pytest.mark.parametrize(
     "model", [roof(300, 0), mixed(0), mixed(1, 5), labelling(12), beside(600), beside(40, 3), mixed(2, 37), beside(30, 300)]
 )
 def test_loops_give_the_bits_of_tensor_operations(
-    model: bl.Model, divided: int, dtype: torch.dtype, loops_after: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+    model: bl.Model, divided: int, dtype: torch.dtype, use_backend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever their number of parts."""
     monkeypatch.setattr(program, "DIVIDED", divided)
     found = []
-    for seconds in (0, np.inf):
-        loops_after(seconds)
+    for backend in ("numba", "torch"):
+        use_backend(backend)
         found.append(passed(model, dtype))
     assert same(*found)
 
 
 @pytest.mark.parametrize("model", [mixed(2, 37), beside(30, 300)])
-def test_loops_for_batches_serve_instances_that_share_their_places(model: bl.Model, loops_after: Callable[[float], None]) -> None:
-    pytest.importorskip("numba", reason="numba is not installed")
-    loops_after(0)
-    rows = Plan(model.compile().decomposition()).program
+def test_loops_for_batches_serve_instances_that_share_their_places(model: bl.Model, use_backend: Callable[[str], None]) -> None:
+    use_backend("numba")
+    rows = planned(model.compile().decomposition()).program
     assert rows.batch_loops(model.batch) is not None and rows.batch_loops(15) is None
-
-
-@pytest.mark.parametrize("both", [0], indirect=True)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_a_solve_does_not_depend_on_when_loops_take_over(
-    dtype: torch.dtype, loops_after: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mended points and the passes of a warm start included; the third has them from its second leap on."""
-    solver, other = mixed(6, 3).compile(dtype=dtype), torch.tensor([1e-5, 1e-7, 1e-5])
-    found = []
-    for seconds in (0.0, np.inf, 1e-9):
-        monkeypatch.setattr(compiled, "_spent", {})
-        loops_after(seconds)
-        first = solver.solve(method="pdhg", tol=1e-3, check_every=20)
-        found += [(first, solver.solve(method="pdhg", tol=other, passes=2000, warm_start=first.state))]
-    for ours in found[1:]:
-        for one, two in zip(ours, found[0], strict=True):
-            assert torch.equal(one.passes, two.passes) and torch.equal(one.bound, two.bound) and torch.equal(one.primal, two.primal)
-            assert torch.equal(one.raw_x, two.raw_x)
-            assert all(torch.equal(v, two.state.duals[k]) for k, v in one.state.duals.items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -207,7 +188,7 @@ def test_threads_change_nothing_and_parts_only_rounding(monkeypatch: pytest.Monk
 
 def test_rows_and_bounds_describe_the_feasible_points() -> None:
     p = mixed(2).compile().decomposition()
-    rows = Program.build(p, Deadline())
+    rows = planned(p).program
     optimum = torch.as_tensor(reference(mixed(2)).x["x"])
     seen = set()
     for seed in range(300):
@@ -216,7 +197,7 @@ def test_rows_and_bounds_describe_the_feasible_points() -> None:
         activity = rows.activity(p, x)
         slack = 1e-6 * rows.sizes(p, x)
         mine = bool(((activity >= rows.lower - slack) & (activity <= rows.upper + slack)).all())
-        assert mine == bool(feasible(Plan(p), x, 1e-6))
+        assert mine == bool(feasible(planned(p), x, 1e-6))
         seen.add(mine)
     assert seen == {True, False}
 
@@ -224,7 +205,7 @@ def test_rows_and_bounds_describe_the_feasible_points() -> None:
 def test_rows_are_written_out_once_for_all_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for other bounds; each solve is what a new solver would give."""
     built, build = [], Program.build
-    monkeypatch.setattr(Program, "build", classmethod(lambda cls, problem, deadline: built.append(1) or build(problem, deadline)))
+    monkeypatch.setattr(Program, "build", classmethod(lambda cls, *given: built.append(1) or build(*given)))
     model = mixed(3)
     x, price = model.variables["x"], model.parameter("price", 12)
     model.minimize((price * x).sum())
@@ -243,7 +224,7 @@ def test_rows_are_written_out_once_for_all_costs(monkeypatch: pytest.MonkeyPatch
 def test_rows_that_bounds_imply_are_left_out() -> None:
     p = labelling(3).compile().decomposition()
     # 1 + 3 + 3 equations a block; the 9 signs are bounds.
-    assert Program.build(p, Deadline()).row.shape == (1, 7 * 12)
+    assert planned(p).program.row.shape == (1, 7 * 12)
 
 
 @pytest.mark.parametrize("model", [roof(30, 0), mixed(0), labelling(4)])
@@ -261,14 +242,14 @@ def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model
     p = model.compile().decomposition()
     saddle = begun(p)
     for _ in range(800):
-        saddle, _ = Steady().leap(Plan(p), saddle, 10)
+        saddle, _ = Steady().leap(planned(p), saddle, 10)
     assert saddle.residual.item() < 1e-18
     state, method = begun(p), Endless()
     rows, eta = state.program, state.eta
     dx, dy, da = (a - b for a, b in zip(state.now, saddle.now, strict=True))
     size = dot(dx / rows.column, dx) / eta + 2 * dot(dy, da) + dot(dy / rows.row, dy) * eta
     for k in range(300):
-        state = method.step(Plan(p), state)
+        state = method.step(planned(p), state)
         assert state.residual.item() <= size.item() / (k + 1) ** 2 * (1 + 1e-9)
 
 
@@ -277,9 +258,9 @@ def test_a_saddle_point_is_fixed_and_its_multipliers_are_optimal(model: bl.Model
     p = model.compile().decomposition()
     state = begun(p)
     for _ in range(600):
-        state, _ = bl.Pdhg().leap(Plan(p), state, 10)
-    state = bl.Pdhg().finish(Plan(p), state)
-    after = bl.Pdhg().step(Plan(p), state)
+        state, _ = bl.Pdhg().leap(planned(p), state, 10)
+    state = bl.Pdhg().finish(planned(p), state)
+    after = bl.Pdhg().step(planned(p), state)
     assert torch.allclose(after.points, state.points, atol=1e-8) and torch.allclose(after.duals, state.duals, atol=1e-8)
     truth = reference(model).objective.item()
     assert (p.value(state.duals) + p.offset).item() == pytest.approx(truth, abs=1e-7)
@@ -290,7 +271,7 @@ def test_the_multipliers_always_sum_to_the_cost_and_private_ones_are_the_cost() 
     p = labelling(4).compile().decomposition()
     state = begun(p)
     for _ in range(30):
-        state = bl.Pdhg().step(Plan(p), state)
+        state = bl.Pdhg().step(planned(p), state)
         assert torch.allclose(p.collect(state.duals), p.cost, atol=1e-12)
         [group] = p.groups
         own = group.curved == 0
@@ -334,11 +315,11 @@ def test_instances_with_matrices_of_their_own_do_not_depend_on_the_batch() -> No
         state = begun(q)
         whole = begun(p)
         for _ in range(12):
-            state, whole = bl.Pdhg().step(Plan(q), state), bl.Pdhg().step(Plan(p), whole)
+            state, whole = bl.Pdhg().step(planned(q), state), bl.Pdhg().step(planned(p), whole)
         assert torch.equal(whole.duals[i], state.duals[0]) and torch.equal(whole.eta[i], state.eta[0])
-        picked, _ = bl.Pdhg().leap(Plan(q), whole.select(torch.tensor([i])), 40)
-        alone, _ = bl.Pdhg().leap(Plan(q), state, 40)
-        assert torch.equal(bl.Pdhg().finish(Plan(q), picked).duals, bl.Pdhg().finish(Plan(q), alone).duals)
+        picked, _ = bl.Pdhg().leap(planned(q), whole.select(torch.tensor([i])), 40)
+        alone, _ = bl.Pdhg().leap(planned(q), state, 40)
+        assert torch.equal(bl.Pdhg().finish(planned(q), picked).duals, bl.Pdhg().finish(planned(q), alone).duals)
     assert together.passes[1] < together.passes[0]
 
 

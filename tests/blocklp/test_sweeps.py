@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import networkx as nx
 import numpy as np
@@ -24,8 +25,8 @@ pytest.importorskip("numba")
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "LARGE", 0)
+def compiled(use_backend: Callable[[str], None]) -> None:
+    use_backend("numba")
 
 
 def model(batch: int, fixed: bool) -> bl.Model:
@@ -63,31 +64,32 @@ def state(problem: Decomposition) -> ProxStepState:
     return ProxStepState(**{**vars(found), "centre": duals, "weights": weights, "points": points})
 
 
-def answers(problem: Decomposition, now: ProxStepState) -> sweeps.Asked:
+def answers(plan: Plan, now: ProxStepState) -> sweeps.Asked:
     """Answers with weights of their own, which the next sweep may write over."""
     weights, earlier = (tuple(w.clone() for w in ws) for ws in (now.weights, now.earlier))
-    return sweeps.ask(problem, now.points, now.centre, now.eta, now.atoms, weights, earlier)
+    return sweeps.ask(plan, now.points, now.centre, now.eta, now.atoms, weights, earlier)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_sweeps_are_the_tensor_operations(batch: int, fixed: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweeps_are_the_tensor_operations(batch: int, fixed: bool, dtype: torch.dtype, use_backend: Callable[[str], None]) -> None:
     problem = model(batch, fixed).compile().decomposition().to(dtype)
     now = state(problem)
     asked, advanced = [], []
     push = torch.linspace(0.2, 0.9, batch, dtype=dtype)
-    for large in (10**9, 0):
-        monkeypatch.setattr(sweeps, "LARGE", large)
-        asked.append(answers(problem, now))
-        advanced.append(sweeps.advance(problem, answers(problem, now), now.points.clone(), now.eta, push, 1))
+    for backend in ("torch", "numba"):
+        use_backend(backend)
+        plan = Plan(problem).settled(dtype, 1)
+        asked.append(answers(plan, now))
+        advanced.append(sweeps.advance(plan, answers(plan, now), now.points.clone(), now.eta, push, 1))
     assert asked[0].answers[0].values.numel() and not asked[1].answers[0].values.numel()  # they did run
     close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
     for name in ("duals", "model", "value", "cost"):
         torch.testing.assert_close(getattr(asked[1], name), getattr(asked[0], name), **close)
     torch.testing.assert_close(advanced[1], advanced[0], **close)
     # A step of the best length makes two atoms tie, so that rounding chooses the second one: it must descend all the same.
-    twice = sweeps.advance(problem, answers(problem, now), now.points.clone(), now.eta, push, 2)
+    twice = sweeps.advance(plan, answers(plan, now), now.points.clone(), now.eta, push, 2)
     for k, group in enumerate(problem.groups):
         answer, gram = asked[0].answers[k], getattr(now.atoms[k], "gram", None)
         if gram is None:
@@ -151,7 +153,7 @@ def test_nothing_depends_on_threads_or_on_other_instances() -> None:
 
 
 def test_without_numba_large_problems_say_so_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(sweeps, "LARGE", 0)
+    monkeypatch.setenv("BLOCKLP_BACKEND", "numba")
     monkeypatch.setattr("blocklp.compiled.loops", lambda module: None)
     monkeypatch.setattr("blocklp.compiled._said", [])
     graph = nx.path_graph(6)
