@@ -29,7 +29,8 @@ def certify(parts: list[tuple[Plan, slice]], results: Results) -> None:
         Results of all instances: multipliers, bounds and values are written.
     """
     with workers() if len(parts) > 1 else nullcontext() as pool:
-        list((pool.map if pool else map)(lambda part: _certify(*part, results), parts))
+        every = map if pool is None else pool.map
+        list(every(lambda part: _certify(part[0], part[1], results), parts))
 
 
 def _certify(plan: Plan, rows: slice, results: Results) -> None:

@@ -385,10 +385,10 @@ class _Lane:
             best = offer(self.plan, repaired, None, tolerance, self.best_bound, *best)[:2]
         found, made = point(self.plan, mean, tolerance)
         copies = None if made else self.state.points
-        *best, worst = offer(self.plan, found, copies, tolerance, self.best_bound, *best)
-        best = self._mended(found, worst, due, *best) if self.limits.mend else best
-        out.x[self.rows] = best[1]  # first: an interrupt must not leave a value without its point
-        out.primal[self.rows] = best[0]
+        primal, x, worst = offer(self.plan, found, copies, tolerance, self.best_bound, *best)
+        primal, x = self._mended(found, worst, due, primal, x) if self.limits.mend else (primal, x)
+        out.x[self.rows] = x  # first: an interrupt must not leave a value without its point
+        out.primal[self.rows] = primal
 
     def _unrepaired(self, points: Tensor) -> Tensor:
         """Note who has got a feasible point from the hook, and tell who has not yet: ``(k,)`` bool."""
