@@ -218,7 +218,7 @@ def soft_minimum(kind: BlockType, cost: Tensor, direction: Tensor) -> bool:
     step = 1e-4
     sides = [kind.soft_min(cost + sign * step * direction, temperature) for sign in (1, -1)]
     ahead, behind = (side[1] - side[2] for side in sides if side is not None)
-    slope, reach = (direction * point).sum(-1), size(direction, best)
+    slope, reach = (direction * point).sum(-1), size(direction, torch.maximum(point.abs(), best.abs()))
     wrong = ((ahead - behind) / (2 * step) - slope).abs() > 1e-6 * (1 + reach) ** 3
     refuse(kind, wrong, "has a point in soft_min that is not the gradient of the soft minimum")
     return True

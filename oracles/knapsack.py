@@ -187,9 +187,9 @@ class Knapsack(BlockType):
         wanted = (cost if down is None else torch.where(down, -cost, cost)) < 0
         if heavy is not None:  # variables without cost move last, and only to use up the room
             wanted |= heavy & (cost == 0) & (load > 0)
-        # Variables without weight have ratio -inf and come first; those not wanted come last and load
-        # nothing.
-        order = torch.where(wanted, -(cost / self.weights).abs(), torch.inf).argsort(dim=-1, stable=True)
+        # Variables without load have ratio -inf and come first; those not wanted come last and load nothing.
+        # In the units of the loads ratios stay finite where weights are next to nothing.
+        order = torch.where(wanted, -(gain / load).abs(), torch.inf).argsort(dim=-1, stable=True)
         wanted_load, room = torch.where(wanted, load, 0.0), room[..., None]
         load = wanted_load.gather(-1, order)
         full = load.cumsum(-1)
@@ -247,10 +247,20 @@ class Knapsack(BlockType):
         if not bool(shared.all()):
             return None
         y, w = centre - step * cost, self.weights.expand_as(cost)
-        load = (w * torch.minimum(torch.maximum(y, self.lower), self.upper)).sum(-1, keepdim=True)
-        capacity = torch.full_like(load, torch.inf) if self.capacity is None else self.capacity[..., None]
+        # In a unit of each block, for multipliers are finite then where all weights are next to nothing.
+        # Powers of two that are floats of any dtype.
+        unit = torch.frexp(w.abs().amax(-1, keepdim=True)).exponent.clamp(-100, 100)
+        w = torch.ldexp(w, -unit)
+
+        def point_at(t: Tensor) -> Tensor:
+            # Two roundings, so that at the kink of a variable nothing is left of it.
+            return (y - t * w).clamp(self.lower, self.upper)
+
+        load = (w * point_at(torch.zeros_like(y[..., :1]))).sum(-1, keepdim=True)
+        none = torch.full_like(load, torch.inf)
+        capacity = none if self.capacity is None else torch.ldexp(self.capacity[..., None], -unit)
         if self.least is not None:
-            least = self.least[..., None]
+            least = torch.ldexp(self.least[..., None], -unit)
             light = load < least
             flips = ((w, w), (load, load), (least, capacity))
             w, load, capacity = (torch.where(light, -a, b) for a, b in flips)
@@ -258,24 +268,19 @@ class Knapsack(BlockType):
         begin, end = (torch.where(weighs, (y - side) / w, 0.0) for side in (self.upper, self.lower))
         if self.least is not None or self.turned is not None:
             begin, end = torch.minimum(begin, end), torch.maximum(begin, end)
-        begin, end = begin.clamp(min=0), end.clamp(min=0)
-        kinks, order = torch.cat([begin, end], -1).sort(-1)
-        slopes = torch.cat([w.square(), -w.square()], -1).gather(-1, order).cumsum(-1).clamp(min=0)
-        lengths = torch.nn.functional.pad(kinks.diff(dim=-1), (0, 1))
-        # The load at each kink; the last kink where it does not fit begins the piece that holds the solution.
-        loads = load - torch.nn.functional.pad((slopes * lengths).cumsum(-1), (1, 0))[..., :-1]
-        over = loads - capacity
-        piece = ((over > 0).sum(-1, keepdim=True) - 1).clamp(min=0)
-        # Load and slope there are summed anew: rounding in the sums along the kinks counts where weights
-        # differ in size.
-        t, room = kinks.gather(-1, piece), lengths.gather(-1, piece)
-        there = torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
-        slope = torch.where((begin <= t) & (t < end), w.square(), 0.0).sum(-1, keepdim=True)
-        excess = ((w * there).sum(-1, keepdim=True) - capacity).clamp(min=0)
-        rest = excess / slope.clamp(min=torch.finfo(cost.dtype).tiny)
-        t = t + torch.where(piece + 1 < kinks.shape[-1], torch.minimum(rest, room), 0.0)
-        t = torch.where(load > capacity, t, 0.0)
-        return torch.minimum(torch.maximum(y - t * w, self.lower), self.upper)
+        kinks = torch.cat([begin, end], -1).clamp(0, torch.finfo(cost.dtype).max).sort(-1).values
+        # The last kink where the load is too large begins the piece that holds the solution.  Loads are summed
+        # at kinks themselves: sums along the kinks lose what counts where weights differ in size.
+        place, most = torch.zeros_like(load, dtype=torch.long), kinks.shape[-1] - 1
+        for jump in (1 << k for k in reversed(range(most.bit_length()))):
+            further = (place + jump).clamp(max=most)
+            reached = (w * point_at(kinks.gather(-1, further))).sum(-1, keepdim=True)
+            place = torch.where(reached > capacity, further, place)
+        ends = kinks.gather(-1, place), kinks.gather(-1, (place + 1).clamp(max=most))
+        above, below = ((w * point_at(t)).sum(-1, keepdim=True) - capacity for t in ends)
+        share = torch.where(above > 0, above / (above - below), 0.0).nan_to_num(1.0).clamp(0, 1)
+        t = torch.where(load > capacity, ends[0].lerp(ends[1], share), 0.0)
+        return point_at(t)
 
     def value_error(self, cost: Tensor) -> Tensor:
         r"""Backward analysis of the greedy with n variables, where :math:`M_i = \max(|lower_i|, |upper_i|)`.

@@ -308,7 +308,52 @@ def test_proximal_points_lose_nothing_where_weights_differ_in_size() -> None:
     """A capacity of zero leaves nothing of a variable, however little it weighs beside the others."""
     kind = Knapsack([3.813, 1.523e-05], 0.0)
     cost = torch.tensor([[[-0.67310244935336405, -1.20953240945564033]]], dtype=torch.float64)
-    point = kind.prox(
-        cost, torch.zeros_like(cost), torch.full((1, 1, 1), 0.5, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-    )
-    assert point is not None and float(point.abs().max()) <= 1e-9
+    point = proximal(kind, cost)
+    assert float(point.abs().max()) <= 1e-9
+
+
+def proximal(kind: Knapsack, cost: Tensor) -> Tensor:
+    """The proximal point of a cost from the origin with step 0.5."""
+    step, shared = torch.full((1, 1, 1), 0.5, dtype=torch.float64), torch.ones(kind.dim or 0, dtype=torch.float64)
+    point = kind.prox(cost, torch.zeros_like(cost), step, shared)
+    assert point is not None
+    return point
+
+
+def nearest(y: list[float], weights: list[float], capacity: Fraction) -> list[Fraction]:
+    """The point of a knapsack in the unit cube that is nearest to y, in rationals: clip(y - t w) for the least t that fits."""
+    w, given = list(map(Fraction, weights)), list(map(Fraction, y))
+
+    def at(t: Fraction) -> list[Fraction]:
+        return [min(max(v - t * a, Fraction(0)), Fraction(1)) for v, a in zip(given, w, strict=True)]
+
+    def over(t: Fraction) -> Fraction:
+        return sum((a * v for a, v in zip(w, at(t), strict=True)), -capacity)
+
+    kinks = sorted({(v - side) / a for v, a in zip(given, w, strict=True) if a for side in (0, 1) if v > side} | {Fraction(0)})
+    if over(Fraction(0)) <= 0:
+        return at(Fraction(0))
+    k = next(k for k, t in enumerate(kinks) if over(t) <= 0)
+    start, end = kinks[k - 1], kinks[k]
+    return at(start + (end - start) * over(start) / (over(start) - over(end)))
+
+
+def test_weights_next_to_nothing() -> None:
+    """Points of the oracle have their value; proximal points are feasible and as near as can be, up to the rounding of the load."""
+    draw = np.random.default_rng(5)
+    scales = np.array([0.0, 5e-324, 1e-310, 1e-200, 1e-16, 1e-9, 1e-5, 1.0, 1e3])
+    for _ in range(300):
+        weights = (draw.choice(scales, draw.integers(1, 6)) * draw.integers(1, 9)).tolist()
+        room = float(draw.choice([0.0, 0.3, 1.5]) * draw.choice(weights))
+        kind = Knapsack(weights, room)
+        cost = torch.tensor(draw.normal(size=(1, 1, len(weights))))
+        point, value = kind.min_oracle(cost)
+        assert abs(float((cost * point).sum() - value)) <= 1e-12
+        y, found = (-0.5 * cost)[0, 0].tolist(), list(map(Fraction, proximal(kind, cost)[0, 0].tolist()))
+        assert all(0 <= v <= 1 for v in found)
+        load = sum((Fraction(w) * v for w, v in zip(weights, found, strict=True)), Fraction(0))
+        rounding = Fraction(1e-15) * sum(map(Fraction, weights))
+        assert load <= Fraction(room) + rounding
+        best = nearest(y, weights, max(Fraction(room) - rounding, Fraction(0)))
+        far, least = (sum((Fraction(a) - v) ** 2 for a, v in zip(y, x, strict=True)) for x in (found, best))
+        assert far <= least + Fraction(1e-9)
