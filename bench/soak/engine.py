@@ -74,14 +74,14 @@ def above_truth(sketch: Sketch, bound: float, instance: int) -> Fraction:
 
 
 def check_bounds(sketch: Sketch, found: bl.Solution, how: object) -> None:
-    """Raise unless bounds are bounds, and nothing is called infeasible."""
+    """Raise unless bounds are bounds, finite where all types state the errors of their values, and nothing is called infeasible."""
     for i in range(sketch.batch):
         claim(found.status[i] is not bl.Status.INFEASIBLE, f"infeasible is said of a model with a feasible point: {sketch}; {how}")
         for name in ("bound", "safe_bound"):
             bound = float(getattr(found, name)[i])
             claim(bound == bound, f"{name} is NaN: {sketch}; {how}")
             if np.isinf(bound):
-                claim((bound > 0) == sketch.maximize, f"{name} is {bound}: {sketch}; {how}")
+                claim(sketch.believed and (bound > 0) == sketch.maximize, f"{name} is {bound}: {sketch}; {how}")
                 continue
             excess = above_truth(sketch, bound, i)
             if sketch.believed and name == "bound":
