@@ -137,13 +137,15 @@ def bounds_by_instance(draw: Draw) -> None:
     lower, upper = (np.repeat(side[None], 3, 0) for side in (sketch.lower, sketch.upper))
     some = draw.random.random(lower.shape) < 0.3
     lower[some] = np.repeat(sketch.point[None], 3, 0)[some]
-    if draw.chance(0.5):
+    one_sided = draw.chance(0.5)
+    if not one_sided:
         upper[some] = lower[some]
+    most = sketch.upper if one_sided else upper  # that of all instances
     if draw.chance(0.5):
-        found = model.solve(bounds={x: (lower, upper)}, passes=200)
+        found = model.solve(bounds={x: (lower, most)}, passes=200)
     else:
         model = bl.Model(batch=3)
-        x = model.variable("x", lower.shape[1], lower=lower, upper=upper)
+        x = model.variable("x", lower.shape[1], lower=lower, upper=most)
         for group in sketch.groups:
             model.add(group.build(), x[group.scope])
         objective = (torch.as_tensor(sketch.cost) * x).sum()
