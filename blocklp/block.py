@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -208,11 +208,17 @@ class BlockType:
         super().__init_subclass__(**options)
         cls.stateless = vars(cls).get("stateless", False)
         if "min_oracle" in vars(cls):
-            derived = "min_value", "prox", "complete", "loops", "min_marginals", "overlap", "soft_min"
+            derived = "min_value", "prox", "prox_block", "complete", "loops", "min_marginals", "overlap", "soft_min"
             for verb in (*derived, "vertex_table"):
                 if verb not in vars(cls):
                     setattr(cls, verb, getattr(BlockType, verb))
 
+    #: A static function ``prox_block(cost, centre, step, point, *data)`` for speed, or None: it writes the
+    #: proximal point (:meth:`prox`, all coordinates shared) of one block into ``point``.  ``cost``, ``centre`` and
+    #: ``point`` are ``(dim,)`` arrays, ``step`` is a number; its further parameters are named after the
+    #: ``block_data`` that it reads, each of which is that of the block: a number, an array or None.  It may use
+    #: ``np`` and ``math`` and nothing else of its module; numba compiles it for the CPU.
+    prox_block: ClassVar[Callable[..., None] | None] = None
     dim: int | None = None
     block_data: tuple[str, ...] = ()
     by_rows: bool = False

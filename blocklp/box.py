@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -51,6 +53,12 @@ class Box(BlockType):
         """
         near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
         return torch.where(shared > 0, near, torch.where(cost < 0, self.upper, self.lower))
+
+    @staticmethod
+    def prox_block(cost: Any, centre: Any, step: float, point: Any, lower: Any, upper: Any) -> None:
+        """The nearest point of one box."""
+        for i in range(len(point)):
+            point[i] = min(max(centre[i] - step * cost[i], lower[i]), upper[i])
 
     def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor:
         """The bounds that the costs prefer, of the coordinates that no other block shares.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +20,11 @@ from blocklp import compiled
 from blocklp.backend import AUTO, Backend, choose
 from blocklp.block import Rows, pick
 from blocklp.box import Box
-from blocklp.compiled import TURNS
+from blocklp.compiled import TURNS, tiles
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
 from blocklp.program import MOST_PARTS, Program
+from blocklp.prox_source import block_data, module_of
 from blocklp.valid_bounds import NOISE, with_offset
 
 MODULE = "blocklp.consensus_kernels"
@@ -160,7 +162,7 @@ class Plan:
     def settled(self, kind: torch.dtype, passes: int) -> Plan:
         """Return the plan with a backend chosen for iterates in a precision and so many passes, as a rule."""
         problem = self.problem
-        named = (group.type.loops(group.curved) for group in problem.groups)
+        named = {group.type.loops(group.curved) or scalar_loops(group) for group in problem.groups}
         kernels = frozenset(name.partition(":")[0] for name in named if name)
         size = problem.batch * problem.copies
         backend = choose(self.backend.name, problem.cost.device, size, passes, kernels, kind, self.deadline)
@@ -188,7 +190,7 @@ class Loops:
     consensus : module
         :mod:`blocklp.consensus_kernels`.
     passes : tuple
-        A pass over each group's blocks, None where tensor operations do it.
+        A pass over each group's blocks, called with the group; None where tensor operations do it.
     segments : numpy.ndarray
         ``(k, 2)``: :attr:`Plan.segments`.
     used : int
@@ -365,23 +367,21 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
     problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
         return None
-    named = [group.type.loops(group.curved) for group in problem.groups]
-    if not any(named):
-        return None
-    modules = {name.partition(":")[0] for name in named if name}
-    found = [plan.backend.loops(module) for module in modules]
-    consensus = compiled.loops(MODULE)
-    if consensus is None or None in found:
-        return None
+    found = [plan.backend.loops(module) for module in _modules(problem)]
+    served = None not in found
+    named = [group.type.loops(group.curved) if served else None for group in problem.groups]
     passes: list[Callable[..., None] | None] = []
     sharing: list[int | None] = []
     for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
         find = _finder(name)
-        passes.append(None if find is None else find("pass"))
+        passes.append(_scalar_pass(plan, group) if find is None else _table_pass(find("pass")))
         if group.shares:
             sharing.append(None if find is None else n)
         elif not _bounds_only(problem, group):
             sharing.append(None)
+    consensus = compiled.loops(MODULE)
+    if consensus is None or not any(passes):
+        return None
     segments, alone, used = np.array(plan.segments).reshape(-1, 2), None, 0
     number = sharing[0] if whole and len(sharing) == 1 else None
     if number is not None and (find := _finder(named[number])) is not None:
@@ -390,6 +390,42 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
         index = problem.coupling.index
         used = max((int(index[:, first:last].max()) + 1 for first, last in plan.segments), default=0)
     return Loops(consensus, tuple(passes), segments, used, alone)
+
+
+def scalar_loops(group: Group) -> str | None:
+    """The module of passes by the type's own proximal point of a block; None unless all variables are coupled."""
+    return module_of(group.type) if bool(group.curved.all()) else None
+
+
+def _modules(problem: Decomposition) -> set[str]:
+    """The modules of loops that the types of a problem name."""
+    named = (group.type.loops(group.curved) for group in problem.groups)
+    return {name.partition(":")[0] for name in named if name}
+
+
+def _scalar_pass(plan: Plan, group: Group) -> Callable[..., None] | None:
+    """A pass over the blocks of a group by its type's proximal point of one block, where the backend has it."""
+    name = scalar_loops(group)
+    if name is None or (module := plan.backend.loops(name)) is None:
+        return None
+    run: Callable[..., None] = module.pass_over_blocks
+
+    def passed(group: Group, places: Tensor, eta: Tensor, *rest: Any) -> None:
+        target, relaxation, anchor, age, ready, iterates, _, points = rest
+        layout = (places, group.start, group.blocks, group.dim, group.filled)
+        units, data = len(eta) * tiles(group.blocks), block_data(group.type)
+        run(units, layout, eta, target, relaxation, (anchor, age, ready), iterates, points, data)
+
+    return passed
+
+
+def _table_pass(run: Callable[..., None]) -> Callable[..., None]:
+    """A pass over the blocks of a group by loops of its type's own."""
+
+    def passed(group: Group, places: Tensor, eta: Tensor, *rest: Any) -> None:
+        run(len(eta) * tiles(group.blocks), places, group.start, group.blocks, eta, *rest)
+
+    return passed
 
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:

@@ -7,6 +7,7 @@ Costs are ``(batch, blocks, dim)`` float64.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import torch
@@ -15,11 +16,15 @@ from torch import Tensor
 from blocklp.block import BlockType
 from blocklp.errors import OracleError
 from blocklp.oracle_answers import check_answer
+from blocklp.prox_source import point_of
 
 Picks = Iterable[tuple[int, int]]
 """Pairs (instance, block)."""
 
 CPU = torch.device("cpu")
+
+FEW = 40
+"""Blocks whose proximal points are found one by one, in Python."""
 
 
 def answer(kind: BlockType, cost: Tensor) -> None:
@@ -85,7 +90,22 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
             largest = torch.maximum(point.abs(), centre.abs() + step * cost.abs()).amax(-1)
             outside = rows.violation(point, largest) > 1e-9
             refuse(kind, outside, "has a proximal point that is not in the block")
+    _proximal_of_one(kind, cost, centre, step)
     return found
+
+
+def _proximal_of_one(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> None:
+    """Check that the proximal points of some blocks alone are those of all blocks together."""
+    if type(kind).prox_block is None:
+        return
+    points = kind.prox(cost, centre, step, torch.ones(cost.shape[-1], dtype=torch.float64))
+    if points is None:
+        raise OracleError(f"{kind.name} has prox_block() and no prox(), which it stands for; add prox()")
+    bad, scale = torch.zeros(cost.shape[:2], dtype=torch.bool), points.abs() + centre.abs() + (step * cost).abs()
+    for b, k in itertools.islice(itertools.product(*map(range, cost.shape[:2])), FEW):
+        found = point_of(kind, (b, k), cost[b, k], centre[b, k], float(step[b]))
+        bad[b, k] = not bool(((found - points[b, k]).abs() <= 1e-8 * scale[b, k].max()).all())
+    refuse(kind, bad, "has another proximal point in prox_block() than in prox()")
 
 
 def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:

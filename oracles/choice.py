@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -139,6 +140,23 @@ class Simplex(Choice):
         largest, down = threshold(point, self.mass)
         return (point - largest - down).clamp_(min=0)
 
+    @staticmethod
+    def prox_block(cost: Any, centre: Any, step: float, point: Any, excluded: Any, mass: Any) -> None:
+        """Project one point by raising a threshold until what is above it has the mass (Michelot 1986)."""
+        total, level, last = 1.0 if mass is None else mass, -np.inf, np.inf
+        for i in range(len(point)):
+            masked = excluded is not None and excluded[i]
+            point[i] = -np.inf if masked else centre[i] - step * cost[i]
+        while level != last:
+            above, count, last = 0.0, 0, level
+            for i in range(len(point)):
+                if point[i] > level:
+                    above, count = above + point[i], count + 1
+            if count > 0:
+                level = max(level, (above - total) / count)
+        for i in range(len(point)):
+            point[i] = max(point[i] - level, 0.0) if level > -np.inf else total / len(point)
+
     def min_marginals(self, cost: Tensor) -> Tensor | None:
         """The cost of each choice less that of the cheapest other one; None where the mass is not 1."""
         if self.mass is not None:
@@ -224,6 +242,25 @@ class AtMostOne(Choice):
         if self.excluded is not None:
             tight = tight | self.excluded[..., :1]
         return torch.where(tight, point - largest - down, point).clamp_(min=0)
+
+    @staticmethod
+    def prox_block(cost: Any, centre: Any, step: float, point: Any, excluded: Any, mass: Any) -> None:
+        """Project one point as in :meth:`Simplex.prox_block`, from a threshold of zero on."""
+        total, level, last = 1.0 if mass is None else mass, 0.0, np.inf
+        if excluded is not None and excluded[0]:  # one must be chosen
+            level = -np.inf
+        for i in range(len(point)):
+            masked = excluded is not None and excluded[i + 1]
+            point[i] = -np.inf if masked else centre[i] - step * cost[i]
+        while level != last:
+            above, count, last = 0.0, 0, level
+            for i in range(len(point)):
+                if point[i] > level:
+                    above, count = above + point[i], count + 1
+            if count > 0:
+                level = max(level, (above - total) / count)
+        for i in range(len(point)):
+            point[i] = max(point[i] - level, 0.0) if level > -np.inf else total / len(point)
 
     def min_marginals(self, cost: Tensor) -> Tensor | None:
         """The cost of each choice less that of the cheapest alternative, which may be none.

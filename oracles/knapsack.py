@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -281,6 +281,53 @@ class Knapsack(BlockType):
         share = torch.where(above > 0, above / (above - below), 0.0).nan_to_num(1.0).clamp(0, 1)
         t = torch.where(load > capacity, ends[0].lerp(ends[1], share), 0.0)
         return point_at(t)
+
+    @staticmethod
+    def prox_block(
+        cost: Any,
+        centre: Any,
+        step: float,
+        point: Any,
+        weights: Any,
+        capacity: Any,
+        least: Any,
+        lower: Any,
+        upper: Any,
+    ) -> None:
+        """Project one point by the multiplier t of its load: Newton steps within a bracket."""
+        load, furthest = 0.0, 0.0
+        for i in range(len(point)):
+            y, w = centre[i] - step * cost[i], weights[i]
+            load += w * min(max(y, lower[i]), upper[i])
+            if w != 0:
+                furthest = max(furthest, max(abs(y - lower[i]), abs(y - upper[i])) / abs(w))
+        side = load
+        if capacity is not None and load > capacity:
+            side = capacity
+        elif least is not None and load < least:
+            side = least
+        heavy, t, near, far = load > side, 0.0, 0.0, furthest
+        for _ in range(100 if load != side else 0):
+            load, slope = 0.0, 0.0
+            for i in range(len(point)):
+                w = weights[i]
+                x = centre[i] - step * cost[i] - (t if heavy else -t) * w
+                load += w * min(max(x, lower[i]), upper[i])
+                slope += w * w if lower[i] < x < upper[i] else 0.0
+            excess = load - side if heavy else side - load
+            if excess > 0:
+                near = t
+            else:
+                far = t
+            ahead = t + excess / slope if slope > 0 else far
+            if not near < ahead < far:
+                ahead = 0.5 * (near + far)
+            if excess == 0 or ahead == t or not near < ahead < far:
+                break
+            t = ahead
+        for i in range(len(point)):
+            x = centre[i] - step * cost[i] - (t if heavy else -t) * weights[i]
+            point[i] = min(max(x, lower[i]), upper[i])
 
     def value_error(self, cost: Tensor) -> Tensor:
         r"""Backward analysis of the greedy with n variables, where :math:`M_i = \max(|lower_i|, |upper_i|)`.

@@ -270,10 +270,8 @@ class Admm(Method):
             if not group.shares:
                 continue  # the oracle's answer stays
             if loops is not None and (run := loops.passes[n]) is not None:
-                layout = (problem.coupling.places, group.start, group.blocks)
-                anchor = (state.anchor, state.age, state.ready)
-                steps = (eta, state.target, relaxation, *anchor)
-                run(problem.batch * tiles(group.blocks), *layout, *steps, governing, duals, points)
+                steps = (eta, state.target, relaxation, state.anchor, state.age, state.ready)
+                run(group, problem.coupling.places, *steps, governing, duals, points)
                 continue
             t, point = governing[:, group.start : group.stop], points[:, group.start : group.stop]
             near = problem.coupling.spread_part(state.target, group.start, group.stop)
