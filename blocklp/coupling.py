@@ -102,24 +102,6 @@ class Coupling:
             return self.spread(values)[:, start:stop]
         return values.gather(1, self.index[:, start:stop].expand(values.shape[0], -1))
 
-    def collect_part(self, copies: Tensor, start: int, stop: int) -> Tensor:
-        """Sum some copies of every variable, on a CPU and without structured scopes.
-
-        Parameters
-        ----------
-        copies : Tensor
-            ``(batch, copies)``.
-        start, stop : int
-            First of these copies, and one past the last.
-
-        Returns
-        -------
-        Tensor
-            ``(batch, variables)``.
-        """
-        index = self.index[:, start:stop].expand(copies.shape[0], -1)
-        return copies.new_zeros(copies.shape[0], self.variables).scatter_add_(1, index, copies[:, start:stop])
-
     def collect(self, copies: Tensor) -> Tensor:
         """Sum the copies of every variable, the adjoint of :meth:`spread`, in a fixed order."""
         batch = copies.shape[0]

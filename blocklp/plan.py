@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -126,29 +124,6 @@ class Plan:
         """Parts of every instance that have partial sums of their own, whatever the number of threads."""
         return 1 if self.divided is None else self.divided[0]
 
-    @cached_property
-    def segments(self) -> list[tuple[int, int]]:
-        """Segments of copies with partial sums of their own, each by its first copy and one past its last.
-
-        Coordinates that loops serve come in parts, other groups whole; nothing else is shared.  Where no type
-        has loops, all copies are one segment.
-        """
-        if not any(map(looped, self.problem.groups)):
-            return [(0, self.problem.copies)]
-        found: list[tuple[int, int]] = []
-        for group in self.problem.groups:
-            if looped(group):
-                coupled = group.curved.tolist()
-                starts = [first for (first, _), shared in zip(group.spans, coupled, strict=True) if shared]
-                found += [(at + own.start, at + own.stop) for own in self.cuts(group.blocks) for at in starts]
-            elif group.shares:
-                found.append((group.start, group.stop))
-        return found
-
-    def cuts(self, count: int) -> list[slice]:
-        """Divide ``count`` blocks or variables into :attr:`parts` slices."""
-        return [slice(count * k // self.parts, count * (k + 1) // self.parts) for k in range(self.parts)]
-
     def select(self, rows: Rows) -> Plan:
         """Return the plan of some instances: numbers ``(k,)`` int64, or a slice."""
         programs = {kind: program.select(rows) for kind, program in self.programs.items()}
@@ -187,28 +162,21 @@ class Loops:
 
     Attributes
     ----------
-    consensus : module
-        :mod:`blocklp.consensus_kernels`.
     passes : tuple
         A pass over each group's blocks, called with the group; None where tensor operations do it.
-    segments : numpy.ndarray
-        ``(k, 2)``: :attr:`Plan.segments`.
-    used : int
-        One past the last variable that the segments hold a copy of; without padding, where only one group
-        shares.
     alone : tuple or None
         Number of the one group that shares variables, all others being nothing but bounds, and its loops by
         their names (:attr:`Only.find`), if it has some.
     only : Only or None
         Loops over that group, for the instances of :meth:`over`.
+    used : int
+        One past the last variable that blocks of that group share.
     """
 
-    consensus: ModuleType
     passes: tuple[Callable[..., None] | None, ...]
-    segments: np.ndarray
-    used: int
     alone: tuple[int, Callable[[str], Callable[..., None]]] | None
     only: Only | None = None
+    used: int = 0
 
     def over(self, plan: Plan) -> Loops:
         """Return the loops with tables of a plan's instances."""
@@ -379,17 +347,12 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
             sharing.append(None if find is None else n)
         elif not _bounds_only(problem, group):
             sharing.append(None)
-    consensus = compiled.loops(MODULE)
-    if consensus is None or not any(passes):
+    if not any(passes):
         return None
-    segments, alone, used = np.array(plan.segments).reshape(-1, 2), None, 0
-    number = sharing[0] if whole and len(sharing) == 1 else None
+    number, alone = sharing[0] if whole and len(sharing) == 1 else None, None
     if number is not None and (find := _finder(named[number])) is not None:
         alone = number, find
-    else:
-        index = problem.coupling.index
-        used = max((int(index[:, first:last].max()) + 1 for first, last in plan.segments), default=0)
-    return Loops(consensus, tuple(passes), segments, used, alone)
+    return Loops(tuple(passes), alone)
 
 
 def scalar_loops(group: Group) -> str | None:

@@ -219,7 +219,7 @@ class Admm(Method):
         problem = plan.problem
         if state.finished:
             return state
-        mean = collect(plan, state.points).div_(problem.counts)
+        mean = problem.collect(state.points).div_(problem.counts)
         centre = mean + mean - state.target
         for group in problem.groups:
             if group.shares:
@@ -297,7 +297,7 @@ class Admm(Method):
             weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
             atoms[n] = answer.atoms
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
-        target = collect(plan, points + points - governing)
+        target = problem.collect(points + points - governing)
         target = target.sub_(eta[:, None] * problem.cost).div_(problem.counts)
         return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights))
 
@@ -384,21 +384,6 @@ def restart(
         anchor.copy_(torch.where(due[:, None], governing, anchor))
 
 
-def collect(plan: Plan, copies: Tensor) -> Tensor:
-    """Sum of the coupled copies of every variable: ``(batch, variables)``, with the same bits in loops."""
-    problem = plan.problem
-    if problem.cost.device.type != "cpu" or problem.coupling.maps or len(plan.segments) == 1:
-        return problem.collect(copies)
-    out = torch.zeros_like(problem.cost)
-    if (loops := plan.loops) is not None:
-        places = problem.coupling.places
-        loops.consensus.collect(problem.batch, loops.used, places, loops.segments, copies, out)
-        return out
-    for first, last in plan.segments:
-        out += problem.coupling.collect_part(copies, first, last)
-    return out
-
-
 def distances(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
     """Squared primal and dual residuals, ``(batch,)`` float64.
 
@@ -413,12 +398,8 @@ def distances(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
             means = problem.coupling.spread_part(state.mean, group.start, group.stop)
             own = state.points[:, group.start : group.stop] - means
             squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
-            for part in plan.cuts(group.blocks):
-                sums = [in_order(of_one) for of_one in squares[:, :, part].unbind(1)]
-                primal = primal + in_order(torch.stack(sums, 1))
-    cuts = plan.cuts(_shown(plan))
-    dual = [moves(problem.counts[:, own], state.mean[:, own], state.target[:, own]) for own in cuts]
-    return primal, in_order(torch.stack(dual, 1))
+            primal = primal + in_order(squares.flatten(1))
+    return primal, moves(problem.counts, state.mean, state.target)
 
 
 def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
@@ -433,12 +414,6 @@ def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
     """
     step = torch.where(counts > 1, mean - (mean + mean - target), 0)
     return in_order(step.double().square() * counts)
-
-
-def _shown(plan: Plan) -> int:
-    """One past the last variable that can move."""
-    problem = plan.problem
-    return plan.used if plan.parts > 1 else problem.coupling.variables
 
 
 def _closed(group: Group, duals: Tensor) -> bool:

@@ -144,6 +144,13 @@ def same(first: bl.Solution, second: bl.Solution) -> bool:
     return all(torch.equal(a, b) for a, b in parts)
 
 
+def assert_near(first: bl.Solution, second: bl.Solution, dtype: torch.dtype) -> None:
+    """Two backends: rounding may move an anchor, and with it a check by ten passes."""
+    close = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-6, "atol": 1e-9}
+    torch.testing.assert_close(first.bound, second.bound, **close)
+    torch.testing.assert_close(first.primal, second.primal, **close)
+
+
 @pytest.fixture
 def tensors_and_loops(use_backend):
     """Run something without and with compiled loops."""
@@ -160,25 +167,26 @@ def tensors_and_loops(use_backend):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("grid", "passes"), [(0.5, 150), (0.0, 30)])
-def test_loops_have_the_bits_of_tensor_operations(tensors_and_loops, dtype: torch.dtype, grid: float, passes: int) -> None:
+def test_loops_do_what_tensor_operations_do(tensors_and_loops, dtype: torch.dtype, grid: float, passes: int) -> None:
     """Costs of both signs, variables in no pair, one instance and a ragged batch; points that are rounded, and means as they are."""
     models = [qpbo(seed, n, p, seed, grid) for seed, (n, p) in enumerate([(30, 0.2), (12, 0.5), (60, 0.05)])]
     for solver in (models[0].compile(dtype=dtype), bl.compile(models, dtype=dtype)):
         tensors, compiled = tensors_and_loops(lambda solver=solver: solver.solve(method="admm", tol=1e-6, passes=passes))
-        assert same(tensors, compiled)
+        assert_near(tensors, compiled, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_check_sees_the_bounds_of_tensor_operations(tensors_and_loops, dtype: torch.dtype) -> None:
-    """Up to the order of a sum: in single precision the costs of products, which nothing shares, are not rounded either."""
+    """Up to the order of sums."""
+    close = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
     for seed in range(12):
         m = qpbo(seed, 10)
         solve = partial(m.compile(dtype=dtype).solve, method="admm", tol=0, passes=60, check_every=10, history=True)
         tensors, compiled = tensors_and_loops(solve)
         assert [e.passes for e in tensors.history] == [e.passes for e in compiled.history]
         for a, b in zip(tensors.history, compiled.history, strict=True):
-            torch.testing.assert_close(a.bound, b.bound, rtol=1e-12, atol=1e-12)
-            torch.testing.assert_close(a.primal, b.primal, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(a.bound, b.bound, **close)
+            torch.testing.assert_close(a.primal, b.primal, **close)
 
 
 def test_what_one_block_has_moves_nothing() -> None:
@@ -196,42 +204,42 @@ def test_loops_beside_types_without_them(tensors_and_loops, dtype: torch.dtype) 
     m.add(AtMostOne(3), y[np.arange(30).reshape(10, 3)])
     m.add(bl.FiniteVertices([[0, 0], [1, 0], [0, 1]]), y[np.arange(30).reshape(2, 15).T])
     tensors, compiled = tensors_and_loops(lambda: m.compile(dtype=dtype).solve(tol=1e-6, passes=200))
-    assert same(tensors, compiled)
+    assert_near(tensors, compiled, dtype)
     assert bool((tensors.bound <= reference(m).objective + 1e-9).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """The same bits with and without loops, for any number of threads and in a batch; without parts the same but for rounding."""
+    """With the same bits for any number of threads and in a batch; without parts the same but for rounding."""
     m = qpbo(1, 80, 0.3)
 
     def solve(models=(m,)) -> bl.Solution:
         return bl.compile(models, dtype=dtype).solve(tol=0, passes=250)
 
-    whole = tensors_and_loops(solve)[1]
+    tensors, whole = tensors_and_loops(solve)
+    assert_near(tensors, whole, dtype)
     monkeypatch.setattr(plan, "DIVIDED", 0)
     threads = torch.get_num_threads()
     found = []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found += tensors_and_loops(solve)
+            found.append(solve())
     finally:
         torch.set_num_threads(threads)
-    together = tensors_and_loops(lambda: solve([m, m]))[1]
-    assert all(same(found[0], other) for other in found[1:])
+    together = solve([m, m])
+    assert same(*found)
     assert together.bound.tolist() == [found[0].bound.item()] * 2
     for k in (0, 1):
         assert all(torch.equal(together.state.duals[name][k], own[0]) for name, own in found[0].state.duals.items())
         assert torch.equal(together.raw_x[k, : m.size], found[0].raw_x[0, : m.size])
-    # Rounding may move an anchor by ten passes.
-    torch.testing.assert_close(found[0].bound, whole.bound, rtol=1e-4 if dtype == torch.float32 else 1e-6, atol=0)
+    assert_near(found[0], whole, dtype)
     assert bool((found[0].bound <= reference(m).objective + 1e-9).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_parts_stay_as_they_are_while_instances_leave(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """Graphs of many and of few nodes, in lanes that tensor operations cut otherwise than loops; with a repair hook as without."""
+    """Graphs of many and of few nodes, in lanes of several sizes; with a repair hook as without."""
     monkeypatch.setattr(plan, "DIVIDED", 0)
     monkeypatch.setattr(engine, "CACHED_COPIES", 100)
     for seed, hooked in itertools.product(range(3), (False, True)):
@@ -240,7 +248,8 @@ def test_parts_stay_as_they_are_while_instances_leave(tensors_and_loops, monkeyp
             m.repair_with(lambda x: x)
         tol = torch.tensor([1e-13, 1.0, 1e-2])
         found = tensors_and_loops(lambda models=models, tol=tol: bl.compile(models, dtype=dtype).solve(tol=tol, passes=150))
-        assert same(*found) and found[0].passes[1] < found[0].passes[0]
+        assert_near(*found, dtype)
+        assert found[1].passes[1] < found[1].passes[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -487,7 +496,7 @@ def test_a_warm_start_from_other_private_costs(tensors_and_loops) -> None:
     second.minimize(1.3 * second.variables["z"].sum() - second.variables["y"].sum())
     state = first.solve(passes=40).state
     tensors, compiled = tensors_and_loops(lambda: second.solve(warm_start=state, tol=1e-6, passes=300))
-    assert same(tensors, compiled)
+    assert_near(tensors, compiled, torch.float64)
     assert bool((tensors.bound <= reference(second).objective + 1e-9).all())
 
 
@@ -536,9 +545,13 @@ def test_instances_that_stay_are_not_disturbed_by_those_that_leave(tensors_and_l
     def stopping(event: bl.Event):
         return torch.arange(12) % 4 == 3 if event.passes > 40 else None
 
-    for found in tensors_and_loops(lambda: bl.compile(models).solve(tol=tolerance, passes=400, callback=stopping)):
+    def solve() -> tuple[bl.Solution, list[bl.Solution]]:
+        together = bl.compile(models).solve(tol=tolerance, passes=400, callback=stopping)
+        return together, [m.solve(tol=1e-6, passes=400) for m in models]
+
+    for found, own in tensors_and_loops(solve):
         for k in (1, 5, 9):
-            alone = models[k].solve(tol=1e-6, passes=400)
+            alone = own[k]
             assert found.bound[k] == alone.bound[0] and found.passes[k] == alone.passes[0]
             assert all(torch.equal(found.state.duals[name][k], alone.state.duals[name][0]) for name in alone.state.duals)
         assert all(found.status[k] in (bl.Status.INTERRUPTED, bl.Status.OPTIMAL) for k in (3, 7, 11))
@@ -551,4 +564,4 @@ def test_padding_has_no_multipliers(tensors_and_loops) -> None:
     draw = torch.Generator().manual_seed(0)
     noise = {k: v + 0.1 * torch.randn(v.shape, generator=draw, dtype=v.dtype) for k, v in state.duals.items()}
     tensors, compiled = tensors_and_loops(lambda: solver.solve(warm_start=bl.State(noise, state.eta), tol=1e-6, passes=200))
-    assert same(tensors, compiled)
+    assert_near(tensors, compiled, torch.float64)
