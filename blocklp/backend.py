@@ -22,12 +22,11 @@ from types import ModuleType
 import torch
 
 from blocklp import compiled
-from blocklp.compiled import BUSY, COMPILING, LOADING
+from blocklp.compiled import BUSY, COMPILING, LOADING, VARIABLE
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 
 NAMES = ("auto", "torch", "numba")
-VARIABLE = "BLOCKLP_BACKEND"
 
 ENGINE = ("blocklp.fused", "blocklp.program_kernels", "blocklp.batch_kernels")
 """Modules of loops that belong to no block type, and serve without others."""

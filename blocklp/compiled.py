@@ -41,6 +41,9 @@ LOADING, COMPILING = 0.5, 15.0
 BUSY = 4
 """Times as long that loading and compiling may take where other processes want the processor too."""
 
+VARIABLE = "BLOCKLP_BACKEND"
+"""Environment variable that names the backend where a model is compiled without saying so."""
+
 TURNS = 16
 """Numbers that threads share which take pieces of work in turn (:mod:`blocklp.turns`)."""
 
@@ -76,8 +79,10 @@ def in_time(module: str, kind: torch.dtype) -> ModuleType | None:
     """The loops of a module for some precision; None where a deadline (:func:`until`) leaves no time.
 
     The first answer under a deadline stays, so that nothing changes in the middle of a solve. Who asks
-    compiles them, and :func:`until` marks them.
+    compiles them, and :func:`until` marks them.  Where ``BLOCKLP_BACKEND`` says "torch" there are none.
     """
+    if os.environ.get(VARIABLE) == "torch":
+        return None
     found = loaded_in_time(module)
     if found is None or cached(found, kind):
         return found

@@ -23,7 +23,7 @@ LEAF = 256
 """Points that are not divided further: their block of the matrix is formed."""
 
 
-def divide_and_conquer(lattice: Lattice, scores: Tensor, values: Tensor | None = None) -> Tensor:
+def divide_and_conquer(lattice: Lattice, scores: Tensor, values: Tensor | None = None, leaf: int = LEAF) -> Tensor:
     """Points below less points above: the exact :func:`~blocklp.oracles.ordered.ordered_filter`.
 
     Parameters
@@ -34,6 +34,8 @@ def divide_and_conquer(lattice: Lattice, scores: Tensor, values: Tensor | None =
         ``(points, labels)`` floating point; ties count nothing.
     values : Tensor, optional
         ``(points, labels)``; 1 by default.
+    leaf : int
+        Points that are not divided further, at least 1.
 
     Returns
     -------
@@ -52,17 +54,17 @@ def divide_and_conquer(lattice: Lattice, scores: Tensor, values: Tensor | None =
         here = slice(first, first + part.points)
         ranks = [score.unique(return_inverse=True)[1] for score in scores[here].T]
         columns = zip(ranks, values[here].T, strict=True)
-        images.append(torch.stack([_within(part, rank, value) for rank, value in columns], 1))
+        images.append(torch.stack([_within(part, rank, value, leaf) for rank, value in columns], 1))
         first += part.points
     return torch.cat(images)
 
 
-def _within(lattice: Lattice, rank: Tensor, value: Tensor) -> Tensor:
+def _within(lattice: Lattice, rank: Tensor, value: Tensor, leaf: int) -> Tensor:
     """Points of lower rank less points of higher rank: ``(points,)``."""
     lowest, highest = int(rank.min()), int(rank.max())
     if lowest == highest:
         return torch.zeros_like(value)
-    if len(rank) <= LEAF:
+    if len(rank) <= leaf:
         return (lattice.filter(value.diag()) * (rank[:, None] - rank).sign()).sum(1)
     middle = rank.median()
     upper = rank > middle if middle < highest else rank == highest
@@ -70,5 +72,5 @@ def _within(lattice: Lattice, rank: Tensor, value: Tensor) -> Tensor:
     result = torch.where(upper, from_lower, -from_upper)
     for half in (~upper, upper):
         points = half.nonzero()[:, 0]
-        result[points] += _within(lattice.restrict(points), rank[points], value[points])
+        result[points] += _within(lattice.restrict(points), rank[points], value[points], leaf)
     return result

@@ -23,17 +23,30 @@ from torch import Tensor
 
 from blocklp.compiled import in_time
 
-CACHED = 60_000
-"""Entries of the tableaus that a CPU works on at a time: they stay in its cache."""
-
 PIVOT = 1e-9
 """Smaller entries of a scaled tableau are taken for rounding."""
 
 VIOLATED = 1e-12
 """Violation from which on a scaled row leaves, relative to the size of the box."""
 
-PATIENCE = 6
-"""Pivots that are made at most, over the number of rows and variables."""
+
+@dataclass(frozen=True)
+class SimplexSettings:
+    """Limits of the method.
+
+    Attributes
+    ----------
+    cached : int
+        Entries of the tableaus that a CPU works on at a time: they stay in its cache.
+    patience : int
+        Pivots that are made at most, over the number of rows and variables.
+    """
+
+    cached: int = 60_000
+    patience: int = 6
+
+
+DEFAULT = SimplexSettings()
 
 
 @dataclass(frozen=True)
@@ -131,7 +144,7 @@ class Basis:
         return torch.where(self.above, self.high.gather(1, self.outside), self.low.gather(1, self.outside))
 
 
-def minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def minimum(system: System, cost: Tensor, settings: SimplexSettings = DEFAULT) -> tuple[Tensor, Tensor, Tensor]:
     """Minimise all costs ``(blocks, dim)``, float64.
 
     Returns
@@ -142,23 +155,23 @@ def minimum(system: System, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         duals are no optimum: test them.
     """
     each = max(1, system.matrix[:1].numel())
-    size = max(1, CACHED // each) if cost.device.type == "cpu" else max(1, len(cost))
+    size = max(1, settings.cached // each) if cost.device.type == "cpu" else max(1, len(cost))
     cuts = [slice(first, first + size) for first in range(0, len(cost), size)]
     cached = vars(system).get("scaled")
     parts = []
     for cut in cuts:
         part = system[cut]
-        parts.append(_minimum(part, part.scaled if cached is None else cached[cut], cost[cut]))
+        parts.append(_minimum(part, part.scaled if cached is None else cached[cut], cost[cut], settings))
     point, duals, empty = zip(*parts, strict=True)
     return torch.cat(point), torch.cat(duals), torch.cat(empty)
 
 
-def _minimum(system: System, scaled: ScaledSystem, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _minimum(system: System, scaled: ScaledSystem, cost: Tensor, settings: SimplexSettings) -> tuple[Tensor, Tensor, Tensor]:
     matrix, column, row, low, high = vars(scaled).values()
     blocks, rows, dim = matrix.shape
     numbers = torch.arange(dim + rows, device=cost.device).expand(blocks, -1)
     basis = Basis(matrix, cost * column, low, high, numbers[:, :dim], numbers[:, dim:], cost < 0)
-    done, empty = _pivoted(basis)
+    done, empty = _pivoted(basis, settings.patience)
     # Values of variables and rows; reduced costs of variables and duals of rows, zero where basic.
     values, prices = torch.zeros_like(low), torch.zeros_like(low)
     values.scatter_(1, done.outside, done.at)
@@ -186,12 +199,12 @@ def _scales(system: System) -> tuple[Tensor, Tensor]:
     return column, torch.where(size > 0, torch.exp2(-torch.where(size > 0, size, 1.0).log2().round()), 1.0)
 
 
-def _pivoted(basis: Basis) -> tuple[Basis, Tensor]:
+def _pivoted(basis: Basis, patience: int) -> tuple[Basis, Tensor]:
     """The last bases, and the blocks that have no point."""
     blocks, rows, dim = basis.tableau.shape
     empty = (basis.low > basis.high).any(1)
     slack = VIOLATED * (1 + torch.maximum(basis.low.abs(), basis.high.abs()).amax(1, keepdim=True))
-    limit, stall = PATIENCE * (rows + dim) if rows else 0, 2 * (rows + dim)
+    limit, stall = patience * (rows + dim) if rows else 0, 2 * (rows + dim)
     last = Basis(*(t.clone(memory_format=torch.contiguous_format) for t in vars(basis).values()))
     if empty.device.type == "cpu":
         compiled = in_time("blocklp.oracles.dual_simplex_kernels", last.tableau.dtype)

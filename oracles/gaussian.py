@@ -11,9 +11,6 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, ShapeError
 
-CHUNK = 500_000
-"""Entries of the matrix formed at a time on a CPU, which stay in its cache; elsewhere 100 times as many."""
-
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -27,6 +24,8 @@ class Gaussian:
         ``(points,)`` int64: the kernel is zero between points of different images.
     factors : Tensor or None
         ``(points, 1)`` floating point: factors of rows and columns.
+    chunk : int
+        Entries of the matrix formed at a time on a CPU, which stay in its cache; elsewhere 100 times as many.
 
     Raises
     ------
@@ -37,6 +36,7 @@ class Gaussian:
     features: Tensor
     image: Tensor | None = None
     factors: Tensor | None = None
+    chunk: int = 500_000
 
     def __post_init__(self) -> None:
         check_features(self.features, self.image)
@@ -60,7 +60,7 @@ class Gaussian:
     def restrict(self, points: Tensor) -> Gaussian:
         """The kernel between some points ``(count,)`` int64."""
         rest = (None if part is None else part[points] for part in (self.image, self.factors))
-        return Gaussian(self.features[points], *rest)
+        return Gaussian(self.features[points], *rest, chunk=self.chunk)
 
     def scaled(self, factors: Tensor) -> Gaussian:
         """The kernel with its rows and columns multiplied by factors ``(points, 1)``."""
@@ -76,7 +76,7 @@ class Gaussian:
         """
         f = self.features.double()  # squared distances are differences of large numbers
         size = (f * f).sum(1)
-        step = max(1, CHUNK * (1 if f.device.type == "cpu" else 100) // self.points)
+        step = max(1, self.chunk * (1 if f.device.type == "cpu" else 100) // self.points)
         for start in range(0, self.points, step):
             if deadline is not None:
                 deadline.check("filtering")

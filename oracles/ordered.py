@@ -34,7 +34,7 @@ from blocklp.oracles import lattice_operations
 from blocklp.oracles.permutohedral import Lattice
 
 LEVELS = 64
-MANY = 23_000
+RESOLUTION = 23_000
 """Levels times neighbours of a point at which the error is 1 % for scores spread evenly.
 
 The square of the relative error is 2.2 over that product.
@@ -56,6 +56,7 @@ def ordered_filter(
     values: Tensor | None = None,
     levels: int | None = LEVELS,
     deadline: Deadline | None = None,
+    resolution: int = RESOLUTION,
 ) -> Tensor:
     """Points below less points above, for every label.
 
@@ -73,6 +74,8 @@ def ordered_filter(
         distinct scores.
     deadline : Deadline, optional
         When to give up; it is asked before every few labels, with the time that the last ones took.
+    resolution : int
+        Levels times neighbours of a point up to which there are more levels than said; 0 for none.
 
     Returns
     -------
@@ -97,8 +100,12 @@ def ordered_filter(
         raise OptionError(f"levels is {levels}; an order needs at least 2")
     values = torch.ones_like(scores) if values is None else values
     sizes = [part.points for part in lattice.images]
+
+    def most_levels(part: Lattice) -> int:
+        return part.points if levels is None else max(levels, math.ceil(resolution / part.seen))
+
     parts = zip(lattice.images, torch.split(scores, sizes), torch.split(values, sizes), strict=True)
-    return torch.cat([_of_image(part, s, v, levels, deadline) for part, s, v in parts])
+    return torch.cat([_of_image(part, s, v, most_levels(part), deadline) for part, s, v in parts])
 
 
 def check_scores(lattice: Lattice, scores: Tensor, values: Tensor | None) -> None:
@@ -128,7 +135,7 @@ def check_scores(lattice: Lattice, scores: Tensor, values: Tensor | None) -> Non
         raise ModelError("an ordered filter needs a symmetric kernel; build the lattice with symmetric=True")
 
 
-def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Tensor:
+def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS, resolution: int = RESOLUTION) -> Tensor:
     """Relative error of the ordered filter on levels, for every label.
 
     It takes the exact filter, so measure some labels of some iterates.
@@ -139,8 +146,8 @@ def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Ten
         The kernel.
     scores : Tensor
         ``(points, labels)`` floating point.
-    levels : int
-        Levels of a label, at least 2.
+    levels, resolution : int
+        As in :func:`ordered_filter`.
 
     Returns
     -------
@@ -153,7 +160,7 @@ def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS) -> Ten
         If scores do not fit, levels are fewer than 2, or the lattice is not symmetric.
     """
     exact = ordered_filter(lattice, scores.double(), levels=None)
-    error = ordered_filter(lattice, scores.double(), levels=levels) - exact
+    error = ordered_filter(lattice, scores.double(), levels=levels, resolution=resolution) - exact
     relative: Tensor = error.norm(dim=0) / exact.norm(dim=0).clamp(min=torch.finfo(torch.float64).tiny)
     return relative
 
@@ -162,11 +169,10 @@ def _of_image(
     lattice: Lattice,
     scores: Tensor,
     values: Tensor,
-    levels: int | None,
+    most: int,
     deadline: Deadline | None,
 ) -> Tensor:
-    """The ordered filter of the points of one image."""
-    most = lattice.points if levels is None else max(levels, math.ceil(MANY / lattice.seen))
+    """The ordered filter of the points of one image, on so many levels at most."""
     loops = lattice_operations.kernels(values, "ordered")
     if not loops:
         return _on_levels(lattice, scores, values, most, deadline)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,12 +17,9 @@ from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import Exact, sums_of_products
 from blocklp.finite import soft, struck_out
 from blocklp.oracles import dual_simplex
-from blocklp.oracles.dual_simplex import System
+from blocklp.oracles.dual_simplex import SimplexSettings, System
 from blocklp.small_lp import minimum, optimum
 from blocklp.valid_bounds import NOISE
-
-SYSTEMS = 20_000
-"""Blocks with more candidate vertices than this are solved as LPs instead of being enumerated."""
 
 ENUMERATED_DIM = 6
 """Blocks with more variables are solved as LPs too."""
@@ -78,6 +75,10 @@ class Polytope(BlockType):
     #: ``(batch or 1, blocks or 1, vertices, dim)``, short lists filled up by their first vertex; None if
     #: solved as LPs.
     vertices: Tensor | None = None
+    #: Candidates for vertices up to which a block's are listed; the minimum of others is an LP.
+    most_systems: ClassVar[int] = 20_000
+    #: Limits of the dual simplex method that solves these.
+    simplex: ClassVar[SimplexSettings] = SimplexSettings()
 
     #: Shape, data and system of the last call.
     _last: tuple[tuple[int, ...], tuple[Tensor, ...], System] | None = None
@@ -145,7 +146,7 @@ class Polytope(BlockType):
 
     def _minimum(self, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Points, row duals and the mask of empty blocks, for costs ``(batch, blocks, dim)`` float64."""
-        flat = dual_simplex.minimum(self._system(cost.shape[:2]), cost.flatten(0, 1))
+        flat = dual_simplex.minimum(self._system(cost.shape[:2]), cost.flatten(0, 1), self.simplex)
         point, duals, empty = (t.view(*cost.shape[:2], *t.shape[1:]) for t in flat)
         return point, duals, empty
 
@@ -236,7 +237,7 @@ class Polytope(BlockType):
                 raise ModelError(f"Polytope: block {b} of instance {i} is infeasible: {rule}")
 
     def _vertices(self, i: int, b: int) -> list[list[float]]:
-        return enumerate_vertices(*self._block(i, b))
+        return enumerate_vertices(*self._block(i, b), most_systems=self.most_systems)
 
     def __repr__(self) -> str:
         return f"{self.name}(rows={self.matrix.shape[2]}, dim={self.dim})"
@@ -248,6 +249,7 @@ def enumerate_vertices(
     upper: np.ndarray,
     x_lower: np.ndarray,
     x_upper: np.ndarray,
+    most_systems: int,
 ) -> list[list[float]]:
     """List the vertices of a small polytope, every entry right to a few roundings, however wide the box.
 
@@ -259,6 +261,8 @@ def enumerate_vertices(
         ``(rows,)`` float64, may be infinite.
     x_lower, x_upper : ndarray
         ``(dim,)`` float64, finite.
+    most_systems : int
+        Candidates for vertices up to which these are looked for.
 
     Returns
     -------
@@ -267,7 +271,7 @@ def enumerate_vertices(
         could be missed, or has no point.
     """
     dim = len(x_lower)
-    if dim > ENUMERATED_DIM or math.comb(len(matrix) + dim, dim) * 2**dim > SYSTEMS:
+    if dim > ENUMERATED_DIM or math.comb(len(matrix) + dim, dim) * 2**dim > most_systems:
         return []
     # Rows about as large as 1, in units that are powers of two: nothing is rounded.
     sums = np.abs(matrix).sum(1)

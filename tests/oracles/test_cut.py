@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import networkx as nx
 import numpy as np
@@ -11,13 +12,13 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import Cut, Simplex, graphs
+from blocklp.oracles import Cut, Simplex
 
 
 @pytest.fixture(params=[True, False], ids=["loops", "as written"], autouse=True)
-def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def both(request: pytest.FixtureRequest, use_backend: Callable[[str], None]) -> None:
     if not request.param:
-        monkeypatch.setattr(graphs, "in_time", lambda module, kind: None)
+        use_backend("torch")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import divide_and_conquer as module
 from blocklp.oracles.divide_and_conquer import divide_and_conquer
 from blocklp.oracles.ordered import ordered_filter
 from blocklp.oracles.permutohedral import Lattice
@@ -29,8 +28,7 @@ def by_definition(matrix: Tensor, y: Tensor, values: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("leaf", [1, 5, 64])
 @pytest.mark.parametrize("d", [2, 5])
-def test_is_the_order_on_the_whole_lattice(leaf: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LEAF", leaf)
+def test_is_the_order_on_the_whole_lattice(leaf: int, d: int) -> None:
     lattice, draw = Lattice.build(features(d)), torch.Generator().manual_seed(leaf)
     spread = torch.rand(POINTS, 1, generator=draw, dtype=torch.float64)
     # All distinct, ties, many points at the top, at the bottom and between, and none apart.
@@ -38,8 +36,8 @@ def test_is_the_order_on_the_whole_lattice(leaf: int, d: int, monkeypatch: pytes
     y = torch.cat([y, torch.where(spread > 0.5, 0.5, spread) + (spread > 0.9)], 1)
     values = torch.randn(y.shape, generator=draw, dtype=torch.float64)
     truth = dense(lattice)
-    torch.testing.assert_close(divide_and_conquer(lattice, y, values), by_definition(truth, y, values), rtol=1e-11, atol=1e-11)
-    found = divide_and_conquer(lattice, y)
+    torch.testing.assert_close(divide_and_conquer(lattice, y, values, leaf), by_definition(truth, y, values), rtol=1e-11, atol=1e-11)
+    found = divide_and_conquer(lattice, y, leaf=leaf)
     torch.testing.assert_close(found, by_definition(truth, y, torch.ones_like(y)), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(found, ordered_filter(lattice, y, levels=POINTS), rtol=1e-11, atol=1e-11)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.oracles import lattice_operations, ordered
+from blocklp.oracles import lattice_operations
 from blocklp.oracles.gaussian import Gaussian
 from blocklp.oracles.ordered import assign_levels, ordered_error, ordered_filter
 from blocklp.oracles.permutohedral import Lattice
@@ -31,9 +33,9 @@ def by_definition(matrix: Tensor, y: Tensor, values: Tensor) -> Tensor:
 
 
 @pytest.fixture(params=["compiled", "tensors"])
-def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def both_ways(request: pytest.FixtureRequest, use_backend: Callable[[str], None]) -> None:
     if request.param == "tensors":
-        monkeypatch.setattr(lattice_operations, "kernels", lambda *_: None)
+        use_backend("torch")
     elif lattice_operations.kernels(torch.empty(0)) is None:
         pytest.skip("numba is not installed")
 
@@ -58,12 +60,11 @@ def grid(height: int, width: int, sxy: float) -> Tensor:
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("kind", ["spread", "mass"])
 @pytest.mark.parametrize("most", [2, 5, 40])
-def test_levels_interpolate_the_sign(kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "MANY", 0)
+def test_levels_interpolate_the_sign(kind: str, most: int) -> None:
     lattice, y = Lattice.build(features(2)), scores(kind)
     matrix = lattice.filter(torch.eye(POINTS, dtype=torch.float64))
     at, counts, _ = assign_levels(y, most)
-    found = ordered_filter(lattice, y, levels=most)
+    found = ordered_filter(lattice, y, levels=most, resolution=0)
     for place, count, column in zip(at.T.double(), counts.tolist(), found.T, strict=True):
         level = torch.arange(count)
         share = (1 - (place[:, None] - level).abs()).clamp(min=0)
@@ -102,39 +103,38 @@ def test_a_score_of_many_points_keeps_to_itself() -> None:
     assert float((others - at[0, 0]).abs().min()) >= 1
 
 
-def test_compiled_levels_are_those_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_levels_are_those_of_tensors(use_backend: Callable[[str], None]) -> None:
     draw = torch.Generator().manual_seed(3)
     spread = torch.randn(500, 6, generator=draw, dtype=torch.float64)
     y = torch.where(torch.rand(500, 6, generator=draw) < torch.linspace(0, 1, 6), spread.round(decimals=1), spread)
     y[0], y[1], y[2], y[3] = 0.0, -0.0, 1e300, -1e-320
     for dtype in (torch.float64, torch.float32):
         for most in (4, 30, 500):
-            monkeypatch.undo()
+            use_backend("auto")
             compiled = assign_levels(y.to(dtype), most)
-            monkeypatch.setattr(lattice_operations, "kernels", lambda *_: None)
+            use_backend("torch")
             for found, truth in zip(compiled, assign_levels(y.to(dtype), most), strict=True):
                 assert torch.equal(found, truth)
 
 
 @pytest.mark.parametrize("sxy", [1.0, 3.0, 10.0])
-def test_default_levels_lose_less_than_one_percent(sxy: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_levels_lose_less_than_one_percent(sxy: float) -> None:
     lattice = Lattice.build(grid(60, 60, sxy))
     draw = torch.Generator().manual_seed(0)
     spread = torch.rand(3600, 2, generator=draw)
     sure = (4 * spread - 1.5).clamp(0, 1)  # most scores at 0 and 1
     assert float(ordered_error(lattice, torch.cat([spread, sure, torch.ones_like(sure)], 1)).max()) < 0.01
-    monkeypatch.setattr(ordered, "MANY", 0)
-    assert float(ordered_error(lattice, spread, 4).min()) > 0.02
+    assert float(ordered_error(lattice, spread, 4, resolution=0).min()) > 0.02
 
 
-def test_sweep_is_a_level_for_every_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_is_a_level_for_every_score(use_backend: Callable[[str], None]) -> None:
     lattice = Lattice.build(grid(20, 30, 3.0))
     draw = torch.Generator().manual_seed(0)
     y = torch.rand(600, 3, generator=draw, dtype=torch.float64)
     y[:, 0], y[:, 1] = y[:, 0].round(), (4 * y[:, 1] - 1.5).clamp(0, 1)  # many points join at once, or many and then few
     values = torch.randn(600, 3, generator=draw, dtype=torch.float64)
     swept, narrow = ordered_filter(lattice, y, values, None), ordered_filter(lattice, y, values.float(), None)
-    monkeypatch.setattr(lattice_operations, "kernels", lambda *_: None)
+    use_backend("torch")
     truth = ordered_filter(lattice, y, values, None)
     torch.testing.assert_close(swept, truth, rtol=1e-11, atol=1e-11)
     assert narrow.dtype == torch.float32
@@ -143,50 +143,50 @@ def test_sweep_is_a_level_for_every_score(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("levels", [4, 64, None])
-def test_images_and_labels_are_alone(levels: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "MANY", 0)
+def test_images_and_labels_are_alone(levels: int | None) -> None:
     parts = [features(3, 90), features(3, 40) + 1, features(3, 1)]
     image = torch.arange(3).repeat_interleave(torch.tensor([90, 40, 1]))
     y = torch.rand(131, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    together = ordered_filter(Lattice.build(torch.cat(parts), image), y, levels=levels)
-    alone = [ordered_filter(Lattice.build(f), s, levels=levels) for f, s in zip(parts, y.split([90, 40, 1]), strict=True)]
+    together = ordered_filter(Lattice.build(torch.cat(parts), image), y, levels=levels, resolution=0)
+    alone = [
+        ordered_filter(Lattice.build(f), s, levels=levels, resolution=0) for f, s in zip(parts, y.split([90, 40, 1]), strict=True)
+    ]
     assert torch.equal(together, torch.cat(alone))
-    turned = ordered_filter(Lattice.build(torch.cat(parts), image), y.flip(1), levels=levels)
+    turned = ordered_filter(Lattice.build(torch.cat(parts), image), y.flip(1), levels=levels, resolution=0)
     assert torch.equal(together, turned.flip(1))
 
 
 @pytest.mark.parametrize("levels", [8, None])
-def test_threads_change_no_bit(levels: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "MANY", 0)
+def test_threads_change_no_bit(levels: int | None) -> None:
     lattice, y = Lattice.build(features(3, 2000)), torch.rand(2000, 5, generator=torch.Generator().manual_seed(0))
     threads = torch.get_num_threads()
     try:
         found = []
         for count in (1, 2, 1):
             torch.set_num_threads(count)
-            found.append(ordered_filter(lattice, y, levels=levels))
+            found.append(ordered_filter(lattice, y, levels=levels, resolution=0))
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
 
 
-def test_gaussian_is_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaussian_is_its_definition() -> None:
     f, y = features(3), scores("ties")
     matrix = torch.exp(-torch.cdist(f, f).square() / 2)
     values = torch.rand(y.shape, dtype=torch.float64)
     image = torch.tensor([0] * 30 + [1] * 40)
     apart = matrix * (image[:, None] == image)
     for chunk in (10_000_000, 7 * POINTS):
-        monkeypatch.setattr("blocklp.oracles.gaussian.CHUNK", chunk)
-        torch.testing.assert_close(Gaussian(f).filter(values), matrix @ values)
-        torch.testing.assert_close(Gaussian(f).ordered(y), by_definition(matrix, y, torch.ones_like(y)))
+        torch.testing.assert_close(Gaussian(f, chunk=chunk).filter(values), matrix @ values)
+        torch.testing.assert_close(Gaussian(f, chunk=chunk).ordered(y), by_definition(matrix, y, torch.ones_like(y)))
         factors = torch.linspace(0.5, 2, len(f), dtype=torch.float64)[:, None]
         weighted = factors * matrix * factors.T
-        torch.testing.assert_close(Gaussian(f).scaled(factors).ordered(y), by_definition(weighted, y, torch.ones_like(y)))
-        torch.testing.assert_close(Gaussian(f).scaled(factors).filter(values), weighted @ values)
-        torch.testing.assert_close(Gaussian(f).scaled(factors).diagonal, weighted.diagonal())
-        torch.testing.assert_close(Gaussian(f, image).filter(values), apart @ values)
+        once = by_definition(weighted, y, torch.ones_like(y))
+        torch.testing.assert_close(Gaussian(f, chunk=chunk).scaled(factors).ordered(y), once)
+        torch.testing.assert_close(Gaussian(f, chunk=chunk).scaled(factors).filter(values), weighted @ values)
+        torch.testing.assert_close(Gaussian(f, chunk=chunk).scaled(factors).diagonal, weighted.diagonal())
+        torch.testing.assert_close(Gaussian(f, image, chunk=chunk).filter(values), apart @ values)
     far = torch.tensor([[1e4, 0.0], [1e4 + 1, 0.0]])
     np.testing.assert_allclose(Gaussian(far).filter(torch.eye(2))[0, 1], np.exp(-0.5), rtol=1e-6)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -10,13 +12,13 @@ from scipy.optimize import linprog
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import Knapsack, Path, graphs
+from blocklp.oracles import Knapsack, Path
 
 
 @pytest.fixture(params=[True, False], ids=["loops", "as written"], autouse=True)
-def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def both(request: pytest.FixtureRequest, use_backend: Callable[[str], None]) -> None:
     if not request.param:
-        monkeypatch.setattr(graphs, "in_time", lambda module, kind: None)
+        use_backend("torch")
 
 
 def graph(seed: int, nodes: int, arcs: int, cycles: bool) -> np.ndarray:

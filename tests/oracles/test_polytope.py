@@ -1,5 +1,6 @@
 """The generic polytope: both of its ways against HiGHS, degenerate systems, and what is refused."""
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -7,12 +8,11 @@ import pytest
 import torch
 
 import blocklp as bl
-import blocklp.oracles.polytope as module
 from blocklp.bounds import roundoff
 from blocklp.check import check
 from blocklp.errors import ModelError, OracleError, ShapeError
 from blocklp.oracles import Polytope, dual_simplex
-from blocklp.oracles.dual_simplex import System
+from blocklp.oracles.dual_simplex import SimplexSettings, System
 from blocklp.oracles.polytope import dependent
 from blocklp.small_lp import exact_minimum, minimum
 
@@ -40,14 +40,19 @@ def test_listed_vertices_against_lps(dim: int) -> None:
             assert best is not None and abs(c @ best - v) < 1e-7
 
 
-def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+class Unlisted(Polytope):
+    """Without lists of vertices."""
+
+    most_systems = 0
+
+
+def test_both_ways_agree() -> None:
     draw = np.random.default_rng(0)
     matrix = draw.normal(size=(2, 3, 2, 4))
     data = (matrix, [-1.0, -np.inf], [0.5, 0.5], -np.ones(4), np.ones(4))
     cost = torch.tensor(draw.normal(size=(2, 3, 4)))
     listed = Polytope(*data)
-    monkeypatch.setattr(module, "SYSTEMS", 0)
-    solved = Polytope(*data)
+    solved = Unlisted(*data)
     assert listed.vertices is not None and solved.vertices is None
     assert torch.allclose(listed.min_oracle(cost)[1], solved.min_oracle(cost)[1], atol=1e-8)
     low = solved.to(torch.float32, cost.device).min_oracle(cost.float())
@@ -123,17 +128,16 @@ def test_blocks_without_a_point_are_told() -> None:
     assert bool(empty[::2].all())
 
 
-def test_blocks_do_not_change_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_change_with_their_neighbours() -> None:
     system = System(*map(torch.tensor, systems(2, 30, 10, 9)))
     cost = torch.randn(30, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     together = dual_simplex.minimum(system, cost)
-    monkeypatch.setattr(dual_simplex, "CACHED", 0)
-    for one, other in zip(together, dual_simplex.minimum(system, cost), strict=True):
+    for one, other in zip(together, dual_simplex.minimum(system, cost, SimplexSettings(cached=0)), strict=True):
         assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("rows", [0, 3, 12])
-def test_loops_and_tensor_operations_agree(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_and_tensor_operations_agree(rows: int, use_backend: Callable[[str], None]) -> None:
     data = systems(9, 40, rows, 9)
     if rows == 12:
         data[2][::4, 4] = data[1][::4, 4] = 20.0  # some without a point
@@ -141,7 +145,7 @@ def test_loops_and_tensor_operations_agree(rows: int, monkeypatch: pytest.Monkey
     cost = torch.randn(40, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
     cost[1::2] = cost[1::2].round()
     compiled = dual_simplex.minimum(system, cost)
-    monkeypatch.setattr(dual_simplex, "in_time", lambda module, dtype: None)
+    use_backend("torch")
     plain = dual_simplex.minimum(system, cost)
     assert torch.equal(compiled[2], plain[2]) and bool(plain[2].any()) == (rows == 12)
     full = ~plain[2]
@@ -150,12 +154,18 @@ def test_loops_and_tensor_operations_agree(rows: int, monkeypatch: pytest.Monkey
         assert bool(((cost * point).sum(-1) - system.proven(cost, duals)[0])[full].abs().max() < 1e-12)
 
 
-def test_where_the_method_does_not_end_highs_does(monkeypatch: pytest.MonkeyPatch) -> None:
+class Impatient(Polytope):
+    """Whose simplex method makes no pivot."""
+
+    simplex = SimplexSettings(patience=0)
+
+
+def test_where_the_method_does_not_end_highs_does() -> None:
     data = systems(6, 8, 6, 7)
     cost = torch.randn(1, 8, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     kind = Polytope(*data)
     value = kind.min_oracle(cost)[1]
-    monkeypatch.setattr(dual_simplex, "PATIENCE", 0)
+    kind = Impatient(*data)
     point, other = kind.min_oracle(cost)
     assert torch.allclose(other, value, atol=1e-7) and torch.allclose((cost * point).sum(-1), other)
     # Only the row duals at hand prove something then.
@@ -174,15 +184,13 @@ def wide(draw: np.random.Generator, reach: float) -> tuple[np.ndarray, ...]:
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("reach", [1e4, 1e7, 1e8, 1e10, 1e13])
-def test_wide_boxes(reach: float, listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_boxes(reach: float, listed: bool) -> None:
     """Values are those of exact arithmetic to some roundings of costs times box, and above them to fewer still."""
-    if not listed:
-        monkeypatch.setattr(module, "SYSTEMS", 0)
     draw = np.random.default_rng(int(np.log10(reach)))
     for _ in range(12):
         data = wide(draw, reach)
         matrix, lower, upper, x_lower, x_upper = data
-        kind = Polytope(*data)
+        kind = (Polytope if listed else Unlisted)(*data)
         assert (kind.vertices is not None) == listed
         rows = np.vstack([matrix, np.eye(len(x_lower))]).tolist(), [*lower, *x_lower], [*upper, *x_upper]
         for cost in draw.normal(size=(2, len(x_lower))):

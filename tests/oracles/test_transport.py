@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -11,15 +12,15 @@ from scipy.optimize import linear_sum_assignment, linprog
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import Knapsack, Transport, graphs
+from blocklp.oracles import Knapsack, Transport
 
 DRAW = np.random.default_rng(0)
 
 
 @pytest.fixture(params=[True, False], ids=["loops", "as written"], autouse=True)
-def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def both(request: pytest.FixtureRequest, use_backend: Callable[[str], None]) -> None:
     if not request.param:
-        monkeypatch.setattr(graphs, "in_time", lambda module, kind: None)
+        use_backend("torch")
 
 
 def highs(cost: np.ndarray, supply: np.ndarray, demand: np.ndarray) -> float:
