@@ -59,8 +59,8 @@ class Gaussian:
 
     def restrict(self, points: Tensor) -> Gaussian:
         """The kernel between some points ``(count,)`` int64."""
-        rest = (None if part is None else part[points] for part in (self.image, self.factors))
-        return Gaussian(self.features[points], *rest, chunk=self.chunk)
+        image, factors = (None if part is None else part[points] for part in (self.image, self.factors))
+        return Gaussian(self.features[points], image, factors, self.chunk)
 
     def scaled(self, factors: Tensor) -> Gaussian:
         """The kernel with its rows and columns multiplied by factors ``(points, 1)``."""

@@ -237,7 +237,9 @@ class Polytope(BlockType):
                 raise ModelError(f"Polytope: block {b} of instance {i} is infeasible: {rule}")
 
     def _vertices(self, i: int, b: int) -> list[list[float]]:
-        return enumerate_vertices(*self._block(i, b), most_systems=self.most_systems)
+        matrix, *sides = self._block(i, b)
+        lower, upper, x_lower, x_upper = sides
+        return enumerate_vertices(matrix, lower, upper, x_lower, x_upper, self.most_systems)
 
     def __repr__(self) -> str:
         return f"{self.name}(rows={self.matrix.shape[2]}, dim={self.dim})"
