@@ -33,7 +33,7 @@ from blocklp.tables import listed, plural
 
 @dataclass(frozen=True)
 class Saddle:
-    """The primal-dual warm start of a method such as :class:`blocklp.Pdhg`.
+    """The primal-dual warm start of a method such as :class:`blocklp.methods.Pdhg`.
 
     Attributes
     ----------
@@ -81,8 +81,8 @@ class State:
     eta : Tensor
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     saddle : Saddle or None
-        The primal-dual warm start of :class:`blocklp.Pdhg`, which multipliers do not give; other methods
-        leave and need none.
+        The primal-dual warm start of :class:`blocklp.methods.Pdhg`, which multipliers do not give; other
+        methods leave and need none.
     rows : dict of str to int
         Name of rows to how many of the prices ``duals["rows"]`` are theirs, in order, so that they are found
         again where the model has got or lost rows.  Without it they are those of the first rows of the model.
