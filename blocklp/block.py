@@ -179,9 +179,9 @@ class BlockType:
     (rigorous bounds), :meth:`restrict` (fixings without an extra block), :meth:`alike` (batches of models
     whose data differ in shape), :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete`
     (primal points), :meth:`min_marginals` and :meth:`overlap` (for :class:`blocklp.methods.MinMarginals`),
-    :meth:`soft_min` (for :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`), :meth:`vertex_table`
-    (for sweeps of :class:`blocklp.Nodes`). A subclass of another type that overrides :meth:`min_oracle` states
-    the last eight anew, or does without.
+    :meth:`soft_min` (for :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`), and
+    :meth:`vertex_table` (for sweeps of :class:`blocklp.Nodes`). A subclass of another type that overrides
+    :meth:`min_oracle` states the last eight anew, or does without.
 
     Attributes
     ----------
