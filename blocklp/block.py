@@ -178,10 +178,10 @@ class BlockType:
     :meth:`constraints` (reference solvers, self-check, feasibility of primal points), :meth:`value_error`
     (rigorous bounds), :meth:`restrict` (fixings without an extra block), :meth:`alike` (batches of models
     whose data differ in shape), :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete`
-    (primal points), :meth:`min_marginals` and :meth:`overlap` (for :class:`blocklp.MinMarginals`),
-    :meth:`soft_min` (for :class:`blocklp.Smooth` and :func:`blocklp.soft_bound`), :meth:`vertex_table` (for
-    sweeps of :class:`blocklp.Nodes`). A subclass of another type that overrides :meth:`min_oracle` states the
-    last eight anew, or does without.
+    (primal points), :meth:`min_marginals` and :meth:`overlap` (for :class:`blocklp.methods.MinMarginals`),
+    :meth:`soft_min` (for :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`), and
+    :meth:`vertex_table` (for sweeps of :class:`blocklp.Nodes`). A subclass of another type that overrides
+    :meth:`min_oracle` states the last eight anew, or does without.
 
     Attributes
     ----------
@@ -265,7 +265,7 @@ class BlockType:
 
         .. math:: \arg\min_{x \in X_b} \; \langle c_b, x \rangle + \frac{1}{2 t} \sum_i s_i (x_i - z_{b,i})^2
 
-        With it a type is solved by :class:`blocklp.Admm`, in a fraction of the time.
+        With it a type is solved by :class:`blocklp.methods.Admm`, in a fraction of the time.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class BlockType:
         .. math:: m_{b,i} = \min_{x \in X_b, \, x_i = 1} \langle c_b, x \rangle
                   - \min_{x \in X_b, \, x_i = 0} \langle c_b, x \rangle
 
-        With them :class:`blocklp.MinMarginals` moves multipliers of the type.
+        With them :class:`blocklp.methods.MinMarginals` moves multipliers of the type.
 
         Parameters
         ----------

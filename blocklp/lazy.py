@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 
 
@@ -32,15 +33,24 @@ class LazyPackage(ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *self.__dict__["_module_of"]})
+        return sorted({*self.__dict__, *self.__dict__["_module_of"], *self.__dict__["_submodules"]})
 
 
-def publish(package: str, names: dict[str, list[str]]) -> None:
-    """Make names, listed by module, the ``__all__`` of a package; each is imported on first use.
+def publish(package: str, names: dict[str, list[str]], submodules: Sequence[str] = ()) -> None:
+    """Make names the ``__all__`` of a package, and import each of them on first use.
 
     The package states the same imports under ``if TYPE_CHECKING`` for type checkers and editors.
+
+    Parameters
+    ----------
+    package : str
+        The package that calls, which is being imported.
+    names : dict
+        Public names by the modules that define them.
+    submodules : sequence of str
+        Submodules that users are meant to find: ``dir()`` lists them before they are imported.
     """
     module_of = {name: module for module, listed in names.items() for name in listed}
     this = sys.modules[package]
-    this.__dict__.update(_module_of=module_of, __all__=sorted(module_of))
+    this.__dict__.update(_module_of=module_of, _submodules=tuple(submodules), __all__=sorted(module_of))
     this.__class__ = LazyPackage

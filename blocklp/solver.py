@@ -181,8 +181,8 @@ class Solver:
         Parameters
         ----------
         method : str or Method
-            ``"auto"`` (default) chooses by what the block types can do; or a name in :data:`blocklp.METHODS`,
-            or an instance with settings.
+            ``"auto"`` (default) chooses by what the block types can do; or a name in
+            :data:`blocklp.methods.METHODS`, or an instance with settings.
         tol : float or Tensor
             Relative gap at which an instance is optimal, not negative; ``(batch,)`` for one each.
         cutoff : float or Tensor, optional

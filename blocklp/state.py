@@ -33,7 +33,7 @@ from blocklp.tables import listed, plural
 
 @dataclass(frozen=True)
 class Saddle:
-    """The primal-dual warm start of a method such as :class:`blocklp.Pdhg`.
+    """The primal-dual warm start of a method such as :class:`blocklp.methods.Pdhg`.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Saddle:
         ``(batch, variables)`` float64: its point, feasible in the limit.
     rows : dict of str to Tensor
         Name of blocks to duals of their rows ``(batch, blocks, rows)``, float64, in the order of
-        :meth:`BlockType.constraints`.
+        :meth:`blocklp.BlockType.constraints`.
     weight : Tensor
         ``(batch,)`` float64: its primal weight.
     """
@@ -81,8 +81,8 @@ class State:
     eta : Tensor
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     saddle : Saddle or None
-        The primal-dual warm start of :class:`blocklp.Pdhg`, which multipliers do not give; other methods
-        leave and need none.
+        The primal-dual warm start of :class:`blocklp.methods.Pdhg`, which multipliers do not give; other
+        methods leave and need none.
     rows : dict of str to int
         Name of rows to how many of the prices ``duals["rows"]`` are theirs, in order, so that they are found
         again where the model has got or lost rows.  Without it they are those of the first rows of the model.

@@ -168,7 +168,7 @@ def tighten(
     model : Model
         Of any number of instances, which share all blocks.
     search : callable
-        Takes the solution of a round to a sequence of :class:`Clusters`.
+        Takes the solution of a round to a sequence of :class:`blocklp.tightening.Clusters`.
     budget : Budget, optional
         Limits on what is added.
     method : str or Method
@@ -178,7 +178,8 @@ def tighten(
     passes, time_limit
         As there, of all rounds together.
     told : callable, optional
-        Gets every :class:`Round` with its solution, in time for a look at it; True ends the work.
+        Gets every :class:`blocklp.tightening.Round` with its solution, in time for a look at it;
+        True ends the work.
     device, dtype
         As in :func:`blocklp.compile`.
     **options

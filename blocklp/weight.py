@@ -203,7 +203,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class RatioRule:
+class SeriousStepRule:
     r"""Serious-step rule: a lower weight after most of the predicted increase, a higher one after little.
 
     A test in the spirit of Kiwiel's bundle methods; the predicted increase is :math:`|P x|^2 / \eta` plus the
@@ -308,7 +308,7 @@ class InexactRule:
 
 
 @dataclass(frozen=True)
-class BalanceRule:
+class ResidualBalancing:
     r"""Residual balancing: of the primal residual :math:`|P x|` and the dual :math:`|x - z|` of the means.
 
     As for ADMM in general (Boyd et al. 2011, section 3.4.1), but by roots of the ratio, and ever more softly:

@@ -43,7 +43,7 @@ METHODS = (
     "min-marginals",
     "smooth",
 )
-"""Names of :data:`blocklp.METHODS`, for a help that does not wait for torch."""
+"""Names of :data:`blocklp.methods.METHODS`, for a help that does not wait for torch."""
 
 OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image")
 COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
@@ -333,7 +333,7 @@ def info() -> None:
     typer.echo(f"blocklp {bl.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
     devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     typer.echo(f"devices: {', '.join(['cpu', *devices])}; {torch.get_num_threads()} threads")
-    typer.echo(f"methods: {', '.join(bl.METHODS)}")
+    typer.echo(f"methods: {', '.join(bl.methods.METHODS)}")
     for package in OPTIONAL:
         try:
             version = importlib.metadata.version(package)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,13 +43,15 @@ def test_no_second_copy_of_the_mapped_folders_is_loaded() -> None:
 
 PACKAGES = [
     "blocklp",
+    "blocklp.lp",
     "blocklp.oracles",
     *(f"blocklp.problems.{name}" for name in ("densecrf", "mis", "mrf", "qpbo", "verification")),
 ]
 
 
-def in_a_process(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120, cwd=ROOT).stdout
+def in_a_process(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT).stdout
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -59,11 +62,65 @@ def test_type_checkers_see_the_names_that_are_imported_on_first_use(package: str
     stated = {
         (node.module, alias.name, alias.asname) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert stated == {(module._module_of[name], name, name) for name in module.__all__}
-    assert set(module.__all__) <= set(dir(module))
-    for where, name, _ in stated:
-        assert getattr(module, name) is getattr(importlib.import_module(str(where)), name)
+    names = {(module._module_of[name], name, name) for name in module.__all__}
+    assert stated == names | {(package, name, name) for name in module._submodules}
+    for where, name, _ in names:
+        assert getattr(module, name) is getattr(importlib.import_module(where), name)
+    for name in module._submodules:
+        assert getattr(module, name) is importlib.import_module(f"{package}.{name}")
     assert not hasattr(module, "absent")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_and_submodules_are_listed_before_they_are_imported(package: str) -> None:
+    module = importlib.import_module(package)
+    listed = in_a_process(f"import sys, {package}; print(*dir({package}), '|', *sys.modules)").split()
+    split = listed.index("|")
+    assert {*module.__all__, *module._submodules} <= set(listed[:split])
+    assert not {f"{package}.{name}" for name in module._submodules} & set(listed[split:])
+
+
+def documented() -> set[str]:
+    """Names and modules of the engine that the reference has entries for."""
+    entries = re.findall(r"^\.\. auto\w+:: (blocklp\.\S+)$", (ROOT / "docs" / "reference.md").read_text(), flags=re.M)
+    return {name for name in entries if name.split(".")[1] not in ("oracles", "problems")}
+
+
+def test_the_top_is_small_and_every_name_of_it_documented() -> None:
+    assert len(blocklp.__all__) <= 30
+    assert {f"blocklp.{name}" for name in blocklp.__all__} <= documented()
+    assert not set(blocklp.__all__) & {*blocklp.methods.__all__, *blocklp.lp.__all__}  # one name, one place
+
+
+def test_what_the_reference_documents_is_reached_from_blocklp_alone() -> None:
+    # A function hides the module of its name, so that what else is there is imported by name.
+    hidden = {name for name in documented() if name.startswith("blocklp.solve_exact.")}
+    names = sorted(documented() - hidden)
+    assert len(names) > len(blocklp.__all__) + len(blocklp._submodules) and len(hidden) == 1
+    missing = (
+        "import sys, blocklp\n"
+        "for name in sys.argv[1:]:\n"
+        "    found = blocklp\n"
+        "    for part in name.split('.')[1:]: found = getattr(found, part, None)\n"
+        "    if found is None: print(name)"
+    )
+    assert in_a_process(missing, *names, "blocklp.absent").split() == ["blocklp.absent"]
+    for name in hidden:
+        module, _, last = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), last)
+    reached = {name.split(".")[1] for name in names if name.count(".") > 1 or name.split(".")[1] not in blocklp.__all__}
+    assert reached == set(blocklp._submodules)
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+def test_names_that_a_page_mentions_exist(page: str) -> None:
+    for mentioned in set(re.findall(r"\b(?:bl|blocklp)((?:\.[A-Za-z_]\w*)+)(?![\w/])", (ROOT / page).read_text())):
+        found: object = blocklp
+        for part in mentioned.split(".")[1:]:
+            if part in getattr(found, "__dataclass_fields__", {}):
+                break
+            assert hasattr(found, part) or mentioned == ".solve_exact.ExactSolution", f"{page}: blocklp{mentioned}"
+            found = getattr(found, part, None)
 
 
 def test_a_public_name_is_not_replaced_by_the_submodule_of_that_name() -> None:
@@ -81,6 +138,6 @@ def test_a_public_name_is_not_replaced_by_the_submodule_of_that_name() -> None:
 def test_importing_blocklp_imports_nothing_that_waits() -> None:
     code = "import sys, blocklp; {}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     heavy = {"numpy", "torch", "scipy", "networkx", "numba", "rich", "typer"}
-    assert not heavy & set(in_a_process(code.format("dir(blocklp)")).split())
+    assert not heavy & set(in_a_process(code.format("dir(blocklp); dir(blocklp.lp); blocklp.errors.OptionError")).split())
     model = in_a_process(code.format("from blocklp.oracles import Edge; blocklp.Model().variable('x', 3, lower=0, upper=1)"))
     assert heavy & set(model.split()) == {"numpy", "torch"}

@@ -32,17 +32,17 @@ FAMILIES: dict[str, Callable[[int], Qubo]] = {
     "BA-10000": lambda seed: ba(10_000, seed),
 }
 METHODS = {
-    "admm": bl.Admm(),
-    "bundle": bl.Bundle(),
-    "prox": bl.Prox(),
-    "proxbc": bl.ProxBC(),
-    "proxfw": bl.ProxFW(),
-    "pdhg": bl.Pdhg(),
-    "polyak": bl.Polyak(),
-    "supergradient": bl.Supergradient(),
-    "adam": bl.Adam(),
-    "min-marginals": bl.MinMarginals(),
-    "smooth": bl.Smooth(),
+    "admm": bl.methods.Admm(),
+    "bundle": bl.methods.Bundle(),
+    "prox": bl.methods.Prox(),
+    "proxbc": bl.methods.ProxBC(),
+    "proxfw": bl.methods.ProxFW(),
+    "pdhg": bl.methods.Pdhg(),
+    "polyak": bl.methods.Polyak(),
+    "supergradient": bl.methods.Supergradient(),
+    "adam": bl.methods.Adam(),
+    "min-marginals": bl.methods.MinMarginals(),
+    "smooth": bl.methods.Smooth(),
 }
 LIMITS = {"bundle": 100}
 """Passes of methods that do much work between oracle calls."""

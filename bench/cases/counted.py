@@ -20,7 +20,13 @@ from blocklp.reference import reference
 
 ERRORS = (1e-2, 1e-3, 1e-6)
 MOST = 1000
-METHODS = {"admm": bl.Admm(), "pdhg": bl.Pdhg(), "smooth": bl.Smooth(), "prox": bl.Prox(), "bundle": bl.Bundle()}
+METHODS = {
+    "admm": bl.methods.Admm(),
+    "pdhg": bl.methods.Pdhg(),
+    "smooth": bl.methods.Smooth(),
+    "prox": bl.methods.Prox(),
+    "bundle": bl.methods.Bundle(),
+}
 
 
 class Counter(TorchDispatchMode):

@@ -52,7 +52,7 @@ def record(path: Path, limit: float) -> Record:
     seen |= {"HiGHS": status.lower(), "value": value if status == "Optimal" else None, "HiGHS seconds": seconds}
     seen |= {"PDLP seconds": pdlp.getRunTime() if there else None}
     try:
-        found = bl.solve_linear_program(program, tol=TOLERANCE, time_limit=limit)
+        found = bl.lp.solve_linear_program(program, tol=TOLERANCE, time_limit=limit)
     except NonFiniteError:
         return seen | {"HiGHS": f"{status.lower()}, but it holds NaN", "blocklp": "refused", "value": None}
     wrong = status == "Optimal" and found.status in (bl.Status.INFEASIBLE, bl.Status.UNBOUNDED)

@@ -19,7 +19,7 @@ from blocklp.methods import Method
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
-METHODS = {"proxbc": bl.ProxBC(), "proxfw": bl.ProxFW(), "prox": bl.Prox(), "admm": bl.Admm()}
+METHODS = {"proxbc": bl.methods.ProxBC(), "proxfw": bl.methods.ProxFW(), "prox": bl.methods.Prox(), "admm": bl.methods.Admm()}
 LEVELS = {"1 %": 1e-2, "0.1 %": 1e-3}
 
 

@@ -75,9 +75,9 @@ def run(quick: bool) -> Iterator[Record]:
         truth = torch.tensor(exact, dtype=torch.float64)
         dtype = torch.float32 if len(qubos[0].edges) >= LARGE else torch.float64
         solver = bl.compile([roof_duality_model(q) for q in qubos], dtype=dtype)
-        runs: list[tuple[str, str, Method]] = [("admm", "default", bl.Admm()), ("prox", "default", bl.Prox())]
+        runs: list[tuple[str, str, Method]] = [("admm", "default", bl.methods.Admm()), ("prox", "default", bl.methods.Prox())]
         eta = weight(family, n)
-        for name, method in (("proxbc", bl.ProxBC), ("proxfw", bl.ProxFW)):
+        for name, method in (("proxbc", bl.methods.ProxBC), ("proxfw", bl.methods.ProxFW)):
             runs.append((name, "thesis's weight, gap alone", method(eta, inner=None)))
             runs.append((name, "thesis's weight", method(eta, inner=10)))
             runs.append((name, "default", method()))

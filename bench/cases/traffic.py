@@ -54,13 +54,13 @@ def run(quick: bool) -> list[Record]:
             problem = solver.decomposition().to(dtype)
             plan = Plan.of(problem)
             row: Record = {"edges": problem.groups[0].blocks, "dtype": str(dtype).removeprefix("torch.")}
-            method, plans = bl.Admm(), {}
+            method, plans = bl.methods.Admm(), {}
             for name, backend in (("loops", "numba"), ("tensors", "torch")):
                 chosen = Plan.of(problem, backend=Backend(backend)).settled(dtype, PASSES)
                 plans[name] = chosen.loaded(whole=True).over()
             state = [method.start(plan, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
 
-            def until(last: int, plan: Plan, state: list[Any] = state, method: bl.Admm = method) -> None:
+            def until(last: int, plan: Plan, state: list[Any] = state, method: bl.methods.Admm = method) -> None:
                 while state[0].passes < last:
                     state[0], _ = method.leap(plan, state[0], last - state[0].passes)
 

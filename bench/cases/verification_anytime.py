@@ -17,11 +17,11 @@ from blocklp.problems.verification.planet import Planet
 
 STEPS = (1, 3, 10, 30, 100, 300, 1000)
 METHODS = {
-    "prox": bl.Prox(),
-    "prox, weight 30": bl.Prox(30.0),
-    "proxbc, weight 100": bl.ProxBC(100.0),
-    "supergradient": bl.Supergradient(),
-    "adam": bl.Adam(),
+    "prox": bl.methods.Prox(),
+    "prox, weight 30": bl.methods.Prox(30.0),
+    "proxbc, weight 100": bl.methods.ProxBC(100.0),
+    "supergradient": bl.methods.Supergradient(),
+    "adam": bl.methods.Adam(),
 }
 """The weight 100 is that of the thesis (4.1.7.2); 30 is what `network_bounds` uses."""
 

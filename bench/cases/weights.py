@@ -16,13 +16,13 @@ from blocklp.backend import VARIABLE
 
 PASSES = (30, 100, 300, 1000, 2000)
 METHODS = {
-    "polyak": (None, bl.Polyak()),
-    "proxbc": (None, bl.ProxBC()),
-    "proxfw": (None, bl.ProxFW()),
-    "prox": (None, bl.Prox()),
-    "proxbc, weight 1": (1.0, bl.ProxBC(1.0)),
-    "proxfw, weight 1": (1.0, bl.ProxFW(1.0)),
-    "prox, weight 1": (1.0, bl.Prox(1.0)),
+    "polyak": (None, bl.methods.Polyak()),
+    "proxbc": (None, bl.methods.ProxBC()),
+    "proxfw": (None, bl.methods.ProxFW()),
+    "prox": (None, bl.methods.Prox()),
+    "proxbc, weight 1": (1.0, bl.methods.ProxBC(1.0)),
+    "proxfw, weight 1": (1.0, bl.methods.ProxFW(1.0)),
+    "prox, weight 1": (1.0, bl.methods.Prox(1.0)),
 }
 
 

@@ -44,8 +44,13 @@ class Settings:
 
 def settings(draw: Draw) -> Settings:
     """A random method, precision, tolerance and number of passes."""
-    methods: list[str | bl.methods.Method] = ["auto", "auto", *bl.METHODS]
-    methods += [bl.ProxBC(inner=draw.count(2, 8)), bl.ProxFW(eta=0.3), bl.Prox(eta=bl.RatioRule()), bl.Prox(eta=1.0)]
+    methods: list[str | bl.methods.Method] = ["auto", "auto", *bl.methods.METHODS]
+    methods += [
+        bl.methods.ProxBC(inner=draw.count(2, 8)),
+        bl.methods.ProxFW(eta=0.3),
+        bl.methods.Prox(eta=bl.methods.SeriousStepRule()),
+        bl.methods.Prox(eta=1.0),
+    ]
     dtype = torch.float32 if draw.chance(0.25) else torch.float64
     options: dict[str, Any] = {"tol": 10.0 ** -draw.count(2, 8), "passes": draw.pick(1, 5, 60, 400, 2000)}
     if draw.chance(0.2):

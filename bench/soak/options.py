@@ -135,9 +135,9 @@ def data_of_models(draw: Draw) -> None:
         "a hook that returns an array": hook(lambda parts: np.zeros(3)),
         f"a hook that returns {junk!r}": hook(lambda parts: {"x": junk}),
         "a hook that raises nothing but returns NaN": hook(lambda parts: {"x": parts["x"] * torch.nan}),
-        f"method=Prox(eta={junk!r})": lambda: small()[0].solve(method=bl.Prox(eta=junk), passes=20),
-        f"method=ProxBC(inner={junk!r})": lambda: small()[0].solve(method=bl.ProxBC(inner=junk), passes=20),
-        "method=ProxBC(inner=1)": lambda: small()[0].solve(method=bl.ProxBC(inner=1), passes=20),
+        f"method=Prox(eta={junk!r})": lambda: small()[0].solve(method=bl.methods.Prox(eta=junk), passes=20),
+        f"method=ProxBC(inner={junk!r})": lambda: small()[0].solve(method=bl.methods.ProxBC(inner=junk), passes=20),
+        "method=ProxBC(inner=1)": lambda: small()[0].solve(method=bl.methods.ProxBC(inner=1), passes=20),
         f"Deadline({junk!r})": lambda: bl.Deadline(junk),
     }
     for what in draw.random.permutation(list(forms))[:6].tolist():

@@ -42,7 +42,7 @@ def warm_starts(draw: Draw) -> None:
     if kind == "other instances":
         state = state.select(torch.as_tensor(draw.random.integers(0, sketch.batch, sketch.batch)))
     if kind == "other method":
-        how = Settings(draw.pick(*bl.METHODS), how.dtype, how.options)
+        how = Settings(draw.pick(*bl.methods.METHODS), how.dtype, how.options)
     try:
         second = model.compile(dtype=how.dtype).solve(method=how.method, bounds=sketch.bounds(model), warm_start=state, **how.options)
     except BlocklpError:

@@ -1,1 +1,18 @@
 """General linear programs, with or without bounds of variables, to a certified answer."""
+
+from typing import TYPE_CHECKING
+
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.linear_program import LinearProgram as LinearProgram
+    from blocklp.lp.solve import LinearSolution as LinearSolution
+    from blocklp.lp.solve import solve_linear_program as solve_linear_program
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.linear_program": ["LinearProgram"],
+            "blocklp.lp.solve": ["LinearSolution", "solve_linear_program"],
+        },
+    )

@@ -50,7 +50,7 @@ def solve_linear_programs(
     Raises
     ------
     OptionError, NonFiniteError
-        Those of :func:`blocklp.solve_linear_program`.
+        Those of :func:`blocklp.lp.solve_linear_program`.
     """
     deadline, matrix = Deadline.of(time_limit), programs[0].A
     bests = [Best(program, tol, deadline) for program in programs]

@@ -73,7 +73,7 @@ class LinearProgramSolver(ConicSolver):
         verbose : bool
             Not used.
         solver_opts : dict
-            Options of :func:`blocklp.solve_linear_program`: ``tol`` (1e-6 by default), ``time_limit``,
+            Options of :func:`blocklp.lp.solve_linear_program`: ``tol`` (1e-6 by default), ``time_limit``,
             ``passes`` and ``presolve``.
         solver_cache : dict, optional
             CVXPY's cache of answers by solver, in which this one is stored.

@@ -10,9 +10,9 @@ from blocklp.errors import MissingDependencyError, install
 def CVXPY() -> Any:
     """Return a solver for CVXPY: ``problem.solve(solver=blocklp.CVXPY(), tol=1e-6)``.
 
-    It solves linear programs.  Options are those of :func:`blocklp.solve_linear_program`, with a ``tol`` of 1e-6.
-    ``problem.solver_stats.extra_stats`` is the :class:`blocklp.LinearSolution`, with the bound that is proved.  Duals have
-    CVXPY's signs.
+    It solves linear programs.  Options are those of :func:`blocklp.lp.solve_linear_program`, with a ``tol``
+    of 1e-6.  ``problem.solver_stats.extra_stats`` is the :class:`blocklp.lp.LinearSolution`, with the bound
+    that is proved.  Duals have CVXPY's signs.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def PuLP(time_limit: float | None = None, **options: Any) -> Any:
     time_limit : float, optional
         Seconds for a solve.
     options
-        ``tol`` (relative gap, 1e-6), ``passes`` and ``presolve`` of :func:`blocklp.solve_linear_program`.
+        ``tol`` (relative gap, 1e-6), ``passes`` and ``presolve`` of :func:`blocklp.lp.solve_linear_program`.
 
     Raises
     ------

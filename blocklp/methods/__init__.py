@@ -1,4 +1,4 @@
-"""Ascent methods on the dual: what may be given as ``method=``."""
+"""Ascent methods on the dual, for ``method=``, and the rules of their proximal weight, for ``eta=``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from blocklp.methods.race import Race
 from blocklp.methods.smooth import Smooth
 from blocklp.methods.supergradient import Supergradient
 from blocklp.restricted_master import available
+from blocklp.weight import Fixed, InexactRule, SeriousStepRule
 
 METHODS: dict[str, type] = {
     "prox": Prox,
@@ -64,14 +65,16 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     if isinstance(method, Method):
         return _fitting(method, problem)
     if not isinstance(method, str):
-        raise OptionError(f"method is {method!r}; give a name or an instance of a method such as Prox()")
+        need = "give a name or an instance of a method such as blocklp.methods.Prox()"
+        raise OptionError(f"method is {method!r}; {need}")
     if method == "auto":
         chosen, reason = _chosen(problem)
         logging.getLogger("blocklp").info("method auto: %s, %s", type(chosen).__name__, reason)
         return chosen
     if method not in METHODS:
         known = f"auto, {', '.join(METHODS)}"
-        raise OptionError(f"unknown method {method!r}; choose {known}, or give an instance such as Prox()")
+        instead = "an instance such as blocklp.methods.Prox()"
+        raise OptionError(f"unknown method {method!r}; choose {known}, or give {instead}")
     return _fitting(METHODS[method](), problem)
 
 
@@ -114,6 +117,8 @@ __all__ = [
     "Admm",
     "Bundle",
     "DantzigWolfe",
+    "Fixed",
+    "InexactRule",
     "Method",
     "MethodState",
     "MinMarginals",
@@ -123,6 +128,7 @@ __all__ = [
     "ProxBC",
     "ProxFW",
     "Race",
+    "SeriousStepRule",
     "Smooth",
     "Supergradient",
     "as_method",

@@ -36,7 +36,7 @@ from blocklp.decomposition import Group, in_order
 from blocklp.methods.base import Method, MethodState
 from blocklp.plan import Plan
 from blocklp.sweeps import around, cache_loops, fused_loops, renew
-from blocklp.weight import BalanceRule, Fixed, scale_free
+from blocklp.weight import Fixed, ResidualBalancing, scale_free
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Admm(Method):
     enough, decay, longest = 0.04, 0.64, 0.36
     repeats = 3
     every = 9  # with the pass of a check, every tenth: both look at the same multipliers
-    balance = BalanceRule()
+    balance = ResidualBalancing()
 
     def __post_init__(self) -> None:
         if self.eta is not None:

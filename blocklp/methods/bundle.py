@@ -12,8 +12,8 @@ that sum to the cost, then asks every oracle once at the solution
 1990; with a model a block, "disaggregated", Feltenmark and Kiwiel 2000).
 
 The model's problem is solved in its own dual: each block moves its point :math:`x_b` in the hull of its
-vertices, by pairwise steps with Nesterov's extrapolation, as :class:`blocklp.Prox` does, but without oracle
-calls. That pays where oracles are dear and passes are few.
+vertices, by pairwise steps with Nesterov's extrapolation, as :class:`blocklp.methods.Prox` does, but without
+oracle calls. That pays where oracles are dear and passes are few.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ It minimises the same function as ProxBC and ProxFW,
 * the proximal problem is left when its Frank-Wolfe gap falls below the predicted increase
   :math:`|P x|^2 / \eta`, not after a fixed count, and solved more thoroughly once that turns out to be too
   early;
-* :math:`\eta` follows :class:`blocklp.weight.RatioRule`, an instance at a time.
+* :math:`\eta` follows :class:`blocklp.weight.SeriousStepRule`, an instance at a time.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from blocklp.decomposition import Decomposition
 from blocklp.methods.base import Method, MethodState
-from blocklp.weight import WARM_REACH, Eta, Fixed, ProximalWeight, RatioRule, as_weight, within
+from blocklp.weight import WARM_REACH, Eta, Fixed, ProximalWeight, SeriousStepRule, as_weight, within
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Proximal(Method):
     eta: Eta = None
 
     proximal = True
-    automatic: ClassVar[ProximalWeight] = RatioRule()
+    automatic: ClassVar[ProximalWeight] = SeriousStepRule()
 
     def __post_init__(self) -> None:
         rule = as_weight(self.eta)

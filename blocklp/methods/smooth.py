@@ -47,7 +47,10 @@ class SmoothState(MethodState):
 
 @dataclass(frozen=True)
 class Smooth(Method):
-    """Accelerated ascent on soft minima, automatic temperature; for types with :meth:`BlockType.soft_min`."""
+    """Accelerated ascent on soft minima, automatic temperature.
+
+    For types with :meth:`blocklp.BlockType.soft_min`.
+    """
 
     warmth = 0.15
     cooling = 0.8

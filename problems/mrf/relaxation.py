@@ -169,7 +169,7 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
             costs.setdefault(shape, []).append(np.zeros((1, math.prod(shape))))
     model = bl.Model()
     views = Marginals(mrf, model)
-    objective: bl.Expression | float = mrf.constant
+    objective: bl.expression.Expression | float = mrf.constant
     for shape, parts in scopes.items():
         values = np.concatenate(costs[shape])
         allowed = np.isfinite(values)
@@ -177,7 +177,7 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
         array = model.variable(name, values.shape, lower=0, upper=torch.tensor(allowed.astype(np.float64)))
         objective = (torch.tensor(np.where(allowed, values, 0.0)) * array).sum() + objective
         views.append(np.concatenate(parts), array.index[:, 0])
-    assert isinstance(objective, bl.Expression)
+    assert isinstance(objective, bl.expression.Expression)
     model.minimize(objective)
     return Relaxation(mrf, model, views)
 

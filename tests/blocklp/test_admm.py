@@ -133,7 +133,7 @@ def test_an_extreme_weight_gives_valid_bounds() -> None:
     truth = reference(m).objective
     for eta in (1e-9, 1e9):
         for dtype in (torch.float32, torch.float64):
-            assert bool((m.compile(dtype=dtype).solve(method=bl.Admm(eta), passes=200).bound <= truth + 1e-9).all())
+            assert bool((m.compile(dtype=dtype).solve(method=bl.methods.Admm(eta), passes=200).bound <= truth + 1e-9).all())
 
 
 def same(first: bl.Solution, second: bl.Solution) -> bool:
@@ -320,11 +320,11 @@ def test_proximal_points_of_edges_with_fixings(seed: int) -> None:
 
 def test_what_is_no_method_is_refused() -> None:
     with pytest.raises(OptionError, match="instance of a method"):
-        qpbo(0).solve(method=bl.Admm)  # type: ignore[arg-type]
+        qpbo(0).solve(method=bl.methods.Admm)  # type: ignore[arg-type]
 
 
 def test_auto_chooses_by_the_types() -> None:
-    assert isinstance(as_method("auto", qpbo(0).compile().decomposition()), bl.Admm)
+    assert isinstance(as_method("auto", qpbo(0).compile().decomposition()), bl.methods.Admm)
 
 
 def test_points_that_cannot_be_tested_are_not_completed() -> None:
@@ -512,7 +512,7 @@ def test_limits_count_every_pass() -> None:
 @pytest.mark.parametrize("eta", [0.0, -1.0, float("nan"), float("inf"), "large"])
 def test_weights_that_are_none_are_refused(eta: object) -> None:
     with pytest.raises(OptionError, match="eta"):
-        bl.Admm(eta)  # type: ignore[arg-type]
+        bl.methods.Admm(eta)  # type: ignore[arg-type]
 
 
 def test_anchors_move_up_and_close_the_gap() -> None:
@@ -520,13 +520,15 @@ def test_anchors_move_up_and_close_the_gap() -> None:
     m = qpbo(7, 200, 0.02)
     truth = reference(m).objective
 
-    class Plain(bl.Admm):
+    class Plain(bl.methods.Admm):
         plain = 10**9
 
-    errors = [float(truth - m.solve(method=method, tol=0, passes=600, patience=10**6).bound) for method in (Plain(), bl.Admm())]
+    errors = [
+        float(truth - m.solve(method=method, tol=0, passes=600, patience=10**6).bound) for method in (Plain(), bl.methods.Admm())
+    ]
     assert errors[1] <= 1e-9 * abs(float(truth)) or errors[1] < 0.1 * errors[0]
     problem = m.compile().decomposition()
-    method = bl.Admm()
+    method = bl.methods.Admm()
     state = method.start(Plan(problem), problem.recentred(problem.cost.new_zeros(1, problem.copies)), None)
     ages = []
     for _ in range(300):

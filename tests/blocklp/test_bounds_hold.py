@@ -20,22 +20,22 @@ MODELS, SHARDS = 2400, 12
 
 def methods(eta: float | None) -> list[object]:
     return [
-        bl.Admm(eta),
-        bl.Admm(eta),
-        bl.Admm(eta),
-        bl.Prox(eta),
-        bl.Prox(eta),
-        bl.ProxBC(eta),
-        bl.ProxFW(eta),
-        bl.Pdhg(),
-        bl.Race(),
-        bl.DantzigWolfe(),
-        bl.Polyak(),
-        bl.Supergradient(),
-        bl.Bundle(eta, inner=3),
-        bl.Adam(),
-        bl.MinMarginals(),
-        bl.Smooth(),
+        bl.methods.Admm(eta),
+        bl.methods.Admm(eta),
+        bl.methods.Admm(eta),
+        bl.methods.Prox(eta),
+        bl.methods.Prox(eta),
+        bl.methods.ProxBC(eta),
+        bl.methods.ProxFW(eta),
+        bl.methods.Pdhg(),
+        bl.methods.Race(),
+        bl.methods.DantzigWolfe(),
+        bl.methods.Polyak(),
+        bl.methods.Supergradient(),
+        bl.methods.Bundle(eta, inner=3),
+        bl.methods.Adam(),
+        bl.methods.MinMarginals(),
+        bl.methods.Smooth(),
     ]
 
 
@@ -50,7 +50,7 @@ def test_no_bound_exceeds_the_optimum_and_optimal_means_equal(shard: int) -> Non
         try:
             solution = model.solve(method=method, dtype=dtype, tol=1e-6, passes=int(rng.choice([1, 7, 40, 150])))
         except OptionError:
-            assert isinstance(method, (bl.MinMarginals, bl.Smooth)), f"model {seed}, {method}"
+            assert isinstance(method, (bl.methods.MinMarginals, bl.methods.Smooth)), f"model {seed}, {method}"
             continue
         truth = reference(model)
         sign = -1.0 if model.maximizing else 1.0

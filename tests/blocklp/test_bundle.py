@@ -56,7 +56,7 @@ def test_a_pass_is_one_oracle_call(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_centre_moves_only_where_the_dual_rises() -> None:
     solver = pairs(1).compile()
     problem = solver.decomposition()
-    method = bl.Bundle()
+    method = bl.methods.Bundle()
     state = method.start(Plan(problem), problem.recentred(torch.zeros(1, problem.copies, dtype=torch.float64)), None)
     for _ in range(15):
         after = method.step(Plan(problem), state)
@@ -76,4 +76,4 @@ def test_an_instance_does_not_depend_on_its_batch() -> None:
 
 def test_steps_must_be_positive() -> None:
     with pytest.raises(OptionError, match="inner"):
-        bl.Bundle(inner=0)
+        bl.methods.Bundle(inner=0)

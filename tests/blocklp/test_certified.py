@@ -127,7 +127,7 @@ def test_residuals_are_shared_where_they_matter(
 def test_bounds_in_loops_stay_below_highs(seed: int, dtype: torch.dtype) -> None:
     models = ragged(10 * seed)
     truth = torch.cat([reference(m).objective for m in models])
-    for method in ("admm", bl.Admm(1e-6), bl.Admm(1e6), "prox"):
+    for method in ("admm", bl.methods.Admm(1e-6), bl.methods.Admm(1e6), "prox"):
         for passes in (1, 11, 300):
             found = bl.compile(models, dtype=dtype).solve(method=method, passes=passes, tol=1e-7)
             slack = 1e-9 * truth.abs().clamp(min=1)

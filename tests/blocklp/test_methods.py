@@ -70,7 +70,7 @@ def test_disagreement_is_an_orthogonal_projector_and_the_maps_are_adjoint() -> N
     assert torch.allclose(p.to_primal(p.to_dual(primal)), primal)
 
 
-@pytest.mark.parametrize("method", [bl.ProxBC(0.3, inner=50), bl.ProxFW(0.3, inner=50)])
+@pytest.mark.parametrize("method", [bl.methods.ProxBC(0.3, inner=50), bl.methods.ProxFW(0.3, inner=50)])
 def test_exact_line_searches_descend_and_do_not_stay_at_zero(method: Any) -> None:
     p = problem()
     state = method.start(Plan(p), p.to_dual(p.cost), None)
@@ -86,7 +86,7 @@ def test_exact_line_searches_descend_and_do_not_stay_at_zero(method: Any) -> Non
 
 def test_proxfw_takes_the_exact_minimum_on_its_segment() -> None:
     p = problem()
-    method = bl.ProxFW(0.3, inner=50)
+    method = bl.methods.ProxFW(0.3, inner=50)
     state = method.start(Plan(p), p.to_dual(p.cost), None)
     for _ in range(5):
         after = method.step(Plan(p), state)
@@ -158,7 +158,7 @@ def test_the_default_method_meets_its_figures_without_tuning() -> None:
 
 @pytest.mark.parametrize(
     ("method", "printed"),
-    [(bl.ProxBC(1.0), {30: 9.87, 250: 1.05, 2000: 0.125}), (bl.ProxFW(1.0), {30: 8.33, 250: 1.42, 2000: 0.160})],
+    [(bl.methods.ProxBC(1.0), {30: 9.87, 250: 1.05, 2000: 0.125}), (bl.methods.ProxFW(1.0), {30: 8.33, 250: 1.42, 2000: 0.160})],
 )
 def test_the_algorithms_of_the_thesis_meet_its_table(method: Any, printed: dict[int, float]) -> None:
     """Table 4.1, BA-1000; the weight is ours (the thesis's 0.33 misses its figures at 30 passes)."""

@@ -18,7 +18,7 @@ from blocklp.reference import reference
 
 from .random_models import pair_vertices, random_model
 
-METHOD = bl.MinMarginals()
+METHOD = bl.methods.MinMarginals()
 
 
 class Rate(bl.FiniteVertices):

@@ -165,7 +165,9 @@ def test_bad_options_raise_at_once(options: dict[str, object], words: str) -> No
         m.solve(**options)
 
 
-@pytest.mark.parametrize("make", [lambda: bl.Prox(eta=-1.0), lambda: bl.ProxBC(inner=0), lambda: bl.Adam(beta1=1.0)])
+@pytest.mark.parametrize(
+    "make", [lambda: bl.methods.Prox(eta=-1.0), lambda: bl.methods.ProxBC(inner=0), lambda: bl.methods.Adam(beta1=1.0)]
+)
 def test_bad_settings_of_a_method_raise(make: object) -> None:
     with pytest.raises(OptionError):
         make()  # type: ignore[operator]

@@ -101,7 +101,7 @@ def test_auto_takes_rows_where_all_types_state_them() -> None:
         return m
 
     chosen = [type(as_method("auto", mixed(kind).compile().decomposition())) for kind in (Simplex(4), Silent(4))]
-    assert chosen == [bl.Race, bl.DantzigWolfe]
+    assert chosen == [bl.methods.Race, bl.methods.DantzigWolfe]
 
 
 def test_without_mending_bounds_are_the_same_and_points_come_later() -> None:

@@ -89,7 +89,7 @@ def optima(values: Tensor, fixings: Tensor, maximizing: bool = False) -> Tensor:
     return table.amax(1) if maximizing else table.amin(1)
 
 
-def assert_valid(found: bl.NodeBounds, values: Tensor, fixings: Tensor) -> None:
+def assert_valid(found: bl.nodes.NodeBounds, values: Tensor, fixings: Tensor) -> None:
     sign = -1.0 if found.maximizing else 1.0
     best = optima(values, fixings, found.maximizing)
     assert bool((sign * found.bound <= sign * best).all())

@@ -86,8 +86,8 @@ def beside(rows: int, batch: int = 1) -> bl.Model:
     return m
 
 
-def begun(p: Decomposition, method: bl.Pdhg | None = None) -> PdhgState:
-    return (method or bl.Pdhg()).start(planned(p), p.to_dual(p.cost), None)
+def begun(p: Decomposition, method: bl.methods.Pdhg | None = None) -> PdhgState:
+    return (method or bl.methods.Pdhg()).start(planned(p), p.to_dual(p.cost), None)
 
 
 def random(shape: tuple[int, ...], seed: int) -> Tensor:
@@ -124,9 +124,9 @@ def passed(model: bl.Model, dtype: torch.dtype) -> PdhgState:
     state = begun(p)
     for left in (1, 7, 5, 30, 40):
         while left:
-            state, passes = bl.Pdhg().leap(planned(p), state, left)
+            state, passes = bl.methods.Pdhg().leap(planned(p), state, left)
             left -= passes
-    return bl.Pdhg().finish(planned(p), state)
+    return bl.methods.Pdhg().finish(planned(p), state)
 
 
 def same(one: PdhgState, other: PdhgState) -> bool:
@@ -231,12 +231,12 @@ def test_rows_that_bounds_imply_are_left_out() -> None:
 def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model) -> None:
     """|z - z bar| <= |z_0 - z*| / (k + 1) in the norm of the iteration, for every saddle point z* (Lieder 2021, reflected)."""
 
-    class Endless(bl.Pdhg):
+    class Endless(bl.methods.Pdhg):
         sufficient = necessary = 0.0
         artificial = float("inf")
         every = 1
 
-    class Steady(bl.Pdhg):
+    class Steady(bl.methods.Pdhg):
         reach = 1.0  # the weight stays, so that the norm is the same
 
     p = model.compile().decomposition()
@@ -258,9 +258,9 @@ def test_a_saddle_point_is_fixed_and_its_multipliers_are_optimal(model: bl.Model
     p = model.compile().decomposition()
     state = begun(p)
     for _ in range(600):
-        state, _ = bl.Pdhg().leap(planned(p), state, 10)
-    state = bl.Pdhg().finish(planned(p), state)
-    after = bl.Pdhg().step(planned(p), state)
+        state, _ = bl.methods.Pdhg().leap(planned(p), state, 10)
+    state = bl.methods.Pdhg().finish(planned(p), state)
+    after = bl.methods.Pdhg().step(planned(p), state)
     assert torch.allclose(after.points, state.points, atol=1e-8) and torch.allclose(after.duals, state.duals, atol=1e-8)
     truth = reference(model).objective.item()
     assert (p.value(state.duals) + p.offset).item() == pytest.approx(truth, abs=1e-7)
@@ -271,7 +271,7 @@ def test_the_multipliers_always_sum_to_the_cost_and_private_ones_are_the_cost() 
     p = labelling(4).compile().decomposition()
     state = begun(p)
     for _ in range(30):
-        state = bl.Pdhg().step(planned(p), state)
+        state = bl.methods.Pdhg().step(planned(p), state)
         assert torch.allclose(p.collect(state.duals), p.cost, atol=1e-12)
         [group] = p.groups
         own = group.curved == 0
@@ -315,11 +315,11 @@ def test_instances_with_matrices_of_their_own_do_not_depend_on_the_batch() -> No
         state = begun(q)
         whole = begun(p)
         for _ in range(12):
-            state, whole = bl.Pdhg().step(planned(q), state), bl.Pdhg().step(planned(p), whole)
+            state, whole = bl.methods.Pdhg().step(planned(q), state), bl.methods.Pdhg().step(planned(p), whole)
         assert torch.equal(whole.duals[i], state.duals[0]) and torch.equal(whole.eta[i], state.eta[0])
-        picked, _ = bl.Pdhg().leap(planned(q), whole.select(torch.tensor([i])), 40)
-        alone, _ = bl.Pdhg().leap(planned(q), state, 40)
-        assert torch.equal(bl.Pdhg().finish(planned(q), picked).duals, bl.Pdhg().finish(planned(q), alone).duals)
+        picked, _ = bl.methods.Pdhg().leap(planned(q), whole.select(torch.tensor([i])), 40)
+        alone, _ = bl.methods.Pdhg().leap(planned(q), state, 40)
+        assert torch.equal(bl.methods.Pdhg().finish(planned(q), picked).duals, bl.methods.Pdhg().finish(planned(q), alone).duals)
     assert together.passes[1] < together.passes[0]
 
 

@@ -62,9 +62,9 @@ def test_a_step_to_the_true_value_comes_closer_to_every_maximiser() -> None:
     draw = torch.Generator().manual_seed(0)
     for _ in range(20):
         duals = p.recentred(torch.randn(1, p.copies, generator=draw, dtype=torch.float64))
-        begun = bl.Polyak().start(Plan(p), duals, None)
+        begun = bl.methods.Polyak().start(Plan(p), duals, None)
         far = torch.full_like(truth, torch.inf)  # no limit to the step
-        state = bl.Polyak().step(Plan(p), replace(begun, rise=truth - begun.value, longest=far))
+        state = bl.methods.Polyak().step(Plan(p), replace(begun, rise=truth - begun.value, longest=far))
         before, after = ((d - optimal).square().sum() for d in (duals, state.duals))
         step = (truth - begun.value).square() / begun.direction.square().sum()
         assert after <= before - step + 1e-6
@@ -72,10 +72,10 @@ def test_a_step_to_the_true_value_comes_closer_to_every_maximiser() -> None:
 
 def test_levels_and_values_are_what_they_say() -> None:
     p = triangles(3).compile().decomposition()
-    state = bl.Polyak().start(Plan(p), p.to_dual(p.cost), None)
+    state = bl.methods.Polyak().start(Plan(p), p.to_dual(p.cost), None)
     seen: set[str] = set()
     for _ in range(300):
-        after = bl.Polyak().step(Plan(p), state)
+        after = bl.methods.Polyak().step(Plan(p), state)
         assert torch.allclose(p.value(after.duals), after.value, rtol=1e-12)
         assert torch.allclose(p.value(after.best_duals), after.best, rtol=1e-12)
         assert torch.allclose(p.collect(after.duals), p.cost, atol=1e-11)
@@ -95,10 +95,10 @@ def test_levels_and_values_are_what_they_say() -> None:
 
 def test_a_level_that_is_too_low_grows() -> None:
     p = triangles().compile().decomposition()
-    cold = bl.Polyak().start(Plan(p), p.to_dual(p.cost), None)
-    state = bl.Polyak().start(Plan(p), p.to_dual(p.cost), 1e-9 * cold.eta)
+    cold = bl.methods.Polyak().start(Plan(p), p.to_dual(p.cost), None)
+    state = bl.methods.Polyak().start(Plan(p), p.to_dual(p.cost), 1e-9 * cold.eta)
     for _ in range(60):
-        state = bl.Polyak().step(Plan(p), state)
+        state = bl.methods.Polyak().step(Plan(p), state)
     assert state.rise.item() > 1e3 * 1e-9 * cold.rise.item()
 
 
@@ -112,12 +112,12 @@ def test_the_scale_of_the_costs_changes_nothing() -> None:
 
 def test_instances_do_not_depend_on_the_batch() -> None:
     p = triangles(3).compile().decomposition()
-    whole = bl.Polyak().start(Plan(p), p.to_dual(p.cost), None)
+    whole = bl.methods.Polyak().start(Plan(p), p.to_dual(p.cost), None)
     rows = torch.tensor([2])
     q = p.select(rows)
-    alone = bl.Polyak().start(Plan(q), q.to_dual(q.cost), None)
+    alone = bl.methods.Polyak().start(Plan(q), q.to_dual(q.cost), None)
     for k in range(150):
-        whole, alone = bl.Polyak().step(Plan(p), whole), bl.Polyak().step(Plan(q), alone)
+        whole, alone = bl.methods.Polyak().step(Plan(p), whole), bl.methods.Polyak().step(Plan(q), alone)
         if k == 70:
             alone = whole.select(rows)
     assert torch.equal(whole.duals[2], alone.duals[0]) and torch.equal(whole.points[2], alone.points[0])

@@ -73,4 +73,4 @@ def test_the_master_of_stated_blocks_is_the_lp_itself() -> None:
 
 
 def test_auto_races() -> None:
-    assert type(as_method("auto", unit_commitment(3, 4, 0).compile().decomposition())) is bl.Race
+    assert type(as_method("auto", unit_commitment(3, 4, 0).compile().decomposition())) is bl.methods.Race

@@ -147,6 +147,6 @@ def test_a_run_that_still_moves_is_not_stalled_and_one_that_is_still_is() -> Non
     m = graph()
     moving = m.solve(method="supergradient", tol=1e-12, patience=10, passes=200)
     assert moving.status == (bl.Status.PASS_LIMIT,) and int(moving.passes) >= 200
-    still = m.solve(method=bl.Supergradient(rate=1e-30), patience=40, passes=2000)  # steps that change no digit
+    still = m.solve(method=bl.methods.Supergradient(rate=1e-30), patience=40, passes=2000)  # steps that change no digit
     assert still.status == (bl.Status.STALLED,) and int(still.passes) < 200
     assert "method=" in still.message

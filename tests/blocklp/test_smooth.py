@@ -19,7 +19,7 @@ from blocklp.reference import reference
 
 from .random_models import pair_vertices
 
-METHOD = bl.Smooth()
+METHOD = bl.methods.Smooth()
 
 
 TYPES: list[tuple[Callable[[], bl.BlockType], list[list[float]]]] = [

@@ -36,7 +36,7 @@ def one_graph(batch: int) -> tuple[bl.Model, bl.Variable, torch.Tensor]:
     return m, y, costs
 
 
-@pytest.mark.parametrize("method", list(bl.METHODS))
+@pytest.mark.parametrize("method", list(bl.methods.METHODS))
 def test_different_graphs_of_one_size_give_what_single_runs_give_bit_for_bit(method: str) -> None:
     models = [roof_duality_model(qubo(30, seed)) for seed in range(4)]
     together = bl.compile(models).solve(method=method, passes=120, tol=1e-5)
@@ -268,7 +268,7 @@ def test_one_model_of_a_batch_may_have_a_repair_hook() -> None:
         assert solution.primal[i].item() == pytest.approx(reference(m).objective.item(), rel=1e-4)
 
 
-def two(weights=(-1.0, -1.0)) -> tuple[bl.Model, bl.View]:
+def two(weights=(-1.0, -1.0)) -> tuple[bl.Model, bl.expression.View]:
     m = bl.Model()
     x = m.variable("x", 2, lower=0, upper=1)
     m.add(AtMostOne(2), x[[[0, 1]]])
@@ -319,7 +319,7 @@ def test_only_proximal_methods_give_a_weight(method: str) -> None:
     assert bool(m.solve(method=method, passes=20).state.eta.isnan().all())
 
 
-@pytest.mark.parametrize("method", [bl.Prox, bl.ProxBC, bl.ProxFW, bl.Bundle, bl.Admm])
+@pytest.mark.parametrize("method", [bl.methods.Prox, bl.methods.ProxBC, bl.methods.ProxFW, bl.methods.Bundle, bl.methods.Admm])
 def test_a_fixed_weight_stays_after_a_warm_start(method) -> None:
     m = bl.Model()
     x = m.variable("x", 3, lower=0, upper=1)
@@ -329,13 +329,13 @@ def test_a_fixed_weight_stays_after_a_warm_start(method) -> None:
     assert float(m.solve(method=method(5.0), passes=5, tol=0, warm_start=before.state).state.eta) == 5.0
 
 
-@pytest.mark.parametrize("method", [bl.Prox, bl.ProxBC, bl.ProxFW, bl.Bundle])
+@pytest.mark.parametrize("method", [bl.methods.Prox, bl.methods.ProxBC, bl.methods.ProxFW, bl.methods.Bundle])
 def test_a_weight_that_is_none_is_refused(method) -> None:
     with pytest.raises(OptionError, match="eta"):
         method("heavy")
 
 
-@pytest.mark.parametrize("method", list(bl.METHODS))
+@pytest.mark.parametrize("method", list(bl.methods.METHODS))
 def test_deadlines_do_not_wait_for_checks(method: str) -> None:
     m, _ = two((-1.0, -1.3))
     began = time.process_time()

@@ -28,7 +28,7 @@ def packing(batch=1, maximize=True):
 def triples(solution):
     """All triples, by how much the point violates them in the mean of the instances."""
     score = solution.x["y"][:, TRIPLES].sum(2).mean(0) - 1
-    return [bl.Clusters("triples", AtMostOne(3), TRIPLES, score)]
+    return [bl.tightening.Clusters("triples", AtMostOne(3), TRIPLES, score)]
 
 
 @pytest.mark.parametrize("method", ["auto", "prox", "min-marginals"])
@@ -38,7 +38,9 @@ def test_bounds_never_drop_and_end_at_the_optimum_of_the_tightened_lp(method, dt
     model = packing(2, maximize)
     sign = 1 if maximize else -1
     roof = sign * bl.reference(model).objective
-    found = bl.tighten(model, triples, bl.Budget(rounds=8, blocks=4, passes=30), method=method, dtype=dtype, tol=1e-5, passes=2000)
+    found = bl.tighten(
+        model, triples, bl.tightening.Budget(rounds=8, blocks=4, passes=30), method=method, dtype=dtype, tol=1e-5, passes=2000
+    )
     bounds = sign * torch.stack([r.bound for r in found.rounds])
     assert bool((bounds.diff(dim=0) <= 0).all())
     lp = sign * bl.reference(model).objective  # of the model as it has grown
@@ -53,14 +55,14 @@ def test_bounds_never_drop_and_end_at_the_optimum_of_the_tightened_lp(method, dt
 def test_a_bigger_problem_starts_at_the_bound_of_the_smaller_one():
     model = packing()
     before = model.solve(passes=25, tol=0)
-    handle = model.add(AtMostOne(3), bl.View(model, "triples", TRIPLES[:5]))
+    handle = model.add(AtMostOne(3), bl.expression.View(model, "triples", TRIPLES[:5]))
     again = model.solve(passes=1, tol=0, warm_start=before.state)
-    grown = model.extend(handle, bl.View(model, "triples", TRIPLES[5:]))
+    grown = model.extend(handle, bl.expression.View(model, "triples", TRIPLES[5:]))
     assert len(grown.scope) == len(TRIPLES) and model.blocks[-1] is grown
     last = model.solve(passes=1, tol=0, warm_start=again.state)
     assert before.bound.item() >= again.bound.item() - 1e-9 >= last.bound.item() - 2e-9
     whole = packing()
-    whole.add(AtMostOne(3), bl.View(whole, "triples", TRIPLES))
+    whole.add(AtMostOne(3), bl.expression.View(whole, "triples", TRIPLES))
     assert bl.reference(model).objective.item() == pytest.approx(bl.reference(whole).objective.item())
 
 
@@ -102,7 +104,7 @@ def test_new_variables_are_shared_by_the_clusters_that_name_them():
             return []
         # Numbers beyond the model: 900 is in both triangles, 77 in one, and 999 in none that is wanted.
         scope = torch.tensor([[0, 1, 2, 4, 900, 5], [0, 2, 3, 900, 77, 6], [0, 1, 3, 4, 77, 999]])
-        return [bl.Clusters("triangles", Triangle(), scope, torch.tensor([1.0, 0.5, 0.0]))]
+        return [bl.tightening.Clusters("triangles", Triangle(), scope, torch.tensor([1.0, 0.5, 0.0]))]
 
     found = bl.tighten(model, search, tol=1e-6)
     assert seen == [7, 9]
@@ -114,14 +116,14 @@ def test_budgets_and_limits():
     rounds = []
     model = packing()
     found = bl.tighten(
-        model, triples, bl.Budget(rounds=2, blocks=3, passes=20), tol=1e-9, passes=300, told=lambda r, s: rounds.append(r)
+        model, triples, bl.tightening.Budget(rounds=2, blocks=3, passes=20), tol=1e-9, passes=300, told=lambda r, s: rounds.append(r)
     )
     assert [r.added for r in found.rounds] == [0, 3, 3] and tuple(rounds) == found.rounds
     assert found.rounds[-1].blocks == 15 + 6 and found.rounds[-1].copies == 30 + 18
     assert str(rounds[1]).startswith("round 1 | 18 blocks, 3 new | ")
-    assert len(bl.tighten(packing(), triples, bl.Budget(rounds=0)).rounds) == 1
+    assert len(bl.tighten(packing(), triples, bl.tightening.Budget(rounds=0)).rounds) == 1
     cramped = packing()
-    bl.tighten(cramped, triples, bl.Budget(copies=30 + 7, passes=20), passes=200)
+    bl.tighten(cramped, triples, bl.tightening.Budget(copies=30 + 7, passes=20), passes=200)
     assert cramped.sizes()["copies"] == 36
     assert len(bl.tighten(packing(), triples, told=lambda *_: True).rounds) == 1
     late = bl.tighten(packing(), triples, time_limit=1e-9)
@@ -141,7 +143,7 @@ def test_an_interrupted_search_returns_the_best_so_far():
 def test_a_solution_counts_as_the_first_solve():
     model = packing()
     begun = model.solve(method="min-marginals", passes=30, history=True)
-    found = bl.tighten(model, triples, bl.Budget(rounds=1, passes=20), tol=1e-9, passes=50, warm_start=begun, history=True)
+    found = bl.tighten(model, triples, bl.tightening.Budget(rounds=1, passes=20), tol=1e-9, passes=50, warm_start=begun, history=True)
     first, second = found.rounds
     assert (first.bound, first.added) == (begun.bound, 0) and second.added > 0
     assert found.solution.history[: len(begun.history)] == begun.history
@@ -151,7 +153,7 @@ def test_a_solution_counts_as_the_first_solve():
 
 def test_history_goes_on_over_rounds():
     found = bl.tighten(
-        packing(), triples, bl.Budget(passes=20, blocks=3, rounds=2), history=True, tol=1e-9, passes=100, method="admm"
+        packing(), triples, bl.tightening.Budget(passes=20, blocks=3, rounds=2), history=True, tol=1e-9, passes=100, method="admm"
     )
     passes = [event.passes for event in found.solution.history]
     assert passes == sorted(passes) and passes[-1] > 60
@@ -167,17 +169,19 @@ def test_known_blocks_in_any_order_are_not_new():
 def test_mistakes_are_named():
     model = packing()
     with pytest.raises(ModelError, match="no blocks named 'triples'"):
-        model.extend("triples", bl.View(model, "", TRIPLES))
+        model.extend("triples", bl.expression.View(model, "", TRIPLES))
     with pytest.raises(ScopeError, match="2 variables a block"):
-        model.extend("edges", bl.View(model, "", TRIPLES))
-    model.add(Knapsack([[1.0, 1.0], [1.0, 2.0]], [1.0, 1.0]), bl.View(model, "", torch.tensor([[0, 1], [2, 3]])), name="sacks")
+        model.extend("edges", bl.expression.View(model, "", TRIPLES))
+    model.add(
+        Knapsack([[1.0, 1.0], [1.0, 2.0]], [1.0, 1.0]), bl.expression.View(model, "", torch.tensor([[0, 1], [2, 3]])), name="sacks"
+    )
     with pytest.raises(ModelError, match="blocks of another name"):
-        model.extend("sacks", bl.View(model, "", torch.tensor([[4, 5]])))
+        model.extend("sacks", bl.expression.View(model, "", torch.tensor([[4, 5]])))
     solver = packing().compile()
-    solver.models[0].extend("edges", bl.View(solver.models[0], "", torch.tensor([[0, 1]])))
+    solver.models[0].extend("edges", bl.expression.View(solver.models[0], "", torch.tensor([[0, 1]])))
     with pytest.raises(ModelError, match="compile it again"):
         solver.solve()
     with pytest.raises(ModelError, match="do not fit"):
-        bl.tighten(packing(), lambda s: [bl.Clusters("c", AtMostOne(3), TRIPLES, torch.ones(1))])
+        bl.tighten(packing(), lambda s: [bl.tightening.Clusters("c", AtMostOne(3), TRIPLES, torch.ones(1))])
     with pytest.raises(OptionError, match="blocks of a tightening budget"):
-        bl.Budget(blocks=0)
+        bl.tightening.Budget(blocks=0)

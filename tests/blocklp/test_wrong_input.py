@@ -43,7 +43,7 @@ ODD: dict[str, Any] = {
     "bool tensor": torch.ones(3, dtype=torch.bool),
     "gradient": torch.ones(3, requires_grad=True),
     "function": lambda *given: None,
-    "class": bl.Prox,
+    "class": bl.methods.Prox,
     "set": {1},
     "bytes": b"a",
     "other view": bl.Model().variable("other", 3, lower=0, upper=1),
@@ -66,12 +66,12 @@ def solve(**options: Any) -> bl.Solution:
     return model(2)[0].solve(**{**SMALL, **options})
 
 
-def raw(**options: Any) -> bl.RawSolution:
+def raw(**options: Any) -> bl.raw.RawSolution:
     def oracle(c: Tensor) -> Tensor:
         return (c < 0).double()
 
     given = {"c": torch.tensor([[1.0, -1.0]]), "min_oracle": oracle, "to_dual": lambda x: x, "to_primal": lambda x: x}
-    return bl.solve_raw(**{**given, "lower": 0.0, "upper": 1.0, "passes": 3, **options})  # type: ignore[arg-type]
+    return bl.raw.solve_raw(**{**given, "lower": 0.0, "upper": 1.0, "passes": 3, **options})  # type: ignore[arg-type]
 
 
 def hooked(answer: Any) -> bl.Solution:
@@ -151,7 +151,7 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
         "model", "search", "budget", "method", "cutoff", "passes", "time_limit", "warm_start", "told", "device", "dtype", "tol",
     )},
     "tighten proposal": lambda v: bl.tighten(model()[0], lambda solution: v, passes=3),
-    "budget": lambda v: bl.Budget(blocks=v),
+    "budget": lambda v: bl.tightening.Budget(blocks=v),
     "soft solver": lambda v: bl.soft_bound(v, solve().state, 1.0),
     "soft state": lambda v: bl.soft_bound(model()[0].compile(), v, 1.0),
     "soft temperature": lambda v: bl.soft_bound(model()[0].compile(), model()[0].solve(**SMALL).state, v),
@@ -226,7 +226,7 @@ def test_a_solver_takes_up_a_new_objective_and_refuses_what_else_was_changed() -
             nodes.solve([{}])
 
 
-@pytest.mark.parametrize("method", ["auto", *bl.METHODS])
+@pytest.mark.parametrize("method", ["auto", *bl.methods.METHODS])
 def test_a_solve_shares_no_tensor_with_its_caller(method: str) -> None:
     m, y, z, price = model(2)
     given = torch.tensor([[-1.0, 2.0, -3.0], [1.0, -1.0, 0.5]], dtype=torch.float64)
@@ -341,7 +341,7 @@ def test_public_things_say_what_they_are() -> None:
     m, y, z, price = model()
     solution = m.solve(**SMALL)
     things = [m, y, y[0], y.sum(), price, m.compile(), solution, solution.x, solution.duals, solution.state, m.blocks[0]]
-    for thing in [*things, bl.Nodes(m), raw(), bl.Progress(), bl.Deadline(), *(method() for method in bl.METHODS.values())]:
+    for thing in [*things, bl.Nodes(m), raw(), bl.Progress(), bl.Deadline(), *(method() for method in bl.methods.METHODS.values())]:
         assert " object at 0x" not in repr(thing) and "<" not in repr(thing)[:1], repr(thing)
     assert repr(price) == "parameter price[3]"
     assert repr(price @ y + z.sum()) == "linear expression [] in 5 entries of y, z with parameters price"

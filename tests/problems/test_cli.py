@@ -105,7 +105,7 @@ def test_every_file_is_reported_in_order(write):
     assert [entry["energy"] for entry in entries] == [-5, -1, -2, -5]
 
 
-@pytest.mark.parametrize("method", sorted(bl.METHODS))
+@pytest.mark.parametrize("method", sorted(bl.methods.METHODS))
 def test_every_method_bounds(write, method):
     result = CliRunner().invoke(cli.app, ["qpbo", write("a.sparse", QUBO), "--method", method, "--json", "--passes", "50"])
     assert result.exit_code in (0, 1)
@@ -252,7 +252,7 @@ def test_json_has_no_infinities():
 def test_info_lists_what_is_there():
     shown = run("info").stdout
     assert bl.__version__ in shown and torch.__version__ in shown
-    assert all(method in shown for method in bl.METHODS)
+    assert all(method in shown for method in bl.methods.METHODS)
     installed = {d.metadata["Name"].lower() for d in distributions()}
     for package in cli.OPTIONAL:
         assert (f"{package}: not installed" in shown) == (package not in installed)

@@ -127,7 +127,11 @@ def test_tightened_bounds_are_those_of_the_clusters_that_joined(seed, least, har
     local = float(reference(relaxation.model).objective[0])
     told = []
     found, labelled = tightened_local_polytope(
-        relaxation, incumbent(mrf, bl.Deadline()), bl.Budget(passes=100), tol=1e-5, told=lambda r, energy: told.append((r, energy))
+        relaxation,
+        incumbent(mrf, bl.Deadline()),
+        bl.tightening.Budget(passes=100),
+        tol=1e-5,
+        told=lambda r, energy: told.append((r, energy)),
     )
     relaxation.views.learn()
     clusters = [scope for scope in relaxation.views if len(scope) > 2 and scope not in dict(mrf.factors)]
@@ -141,7 +145,7 @@ def test_tightened_bounds_are_those_of_the_clusters_that_joined(seed, least, har
     assert np.isinf(labelled.energy) or found.solution.primal.item() <= labelled.energy + 1e-9
     for blocks in relaxation.model.blocks:
         assert float(blocks.type.constraints().violation(point[:, blocks.scope]).max()) < 1e-9
-    solved = solve_mrf(mrf, "edges", tighten=bl.Budget(passes=100), tol=1e-5)
+    solved = solve_mrf(mrf, "edges", tighten=bl.tightening.Budget(passes=100), tol=1e-5)
     assert solved.bound <= best + 1e-7 and solved.energy >= best and solved.rounds
 
 
@@ -189,7 +193,7 @@ def test_tiny_instances_of_srmp(shared_qpbo, name, cost):
     plain = solve_mrf(mrf, tol=1e-6)
     assert plain.energy == cost
     assert plain.bound == pytest.approx(float(answer[1]), abs=1e-4)  # SRMP's bound, that of the local polytope
-    tight = solve_mrf(mrf, tighten=bl.Budget(rounds=3), tol=1e-6)
+    tight = solve_mrf(mrf, tighten=bl.tightening.Budget(rounds=3), tol=1e-6)
     assert tight.bound == pytest.approx(cost, abs=1e-4)
     assert tight.relaxation.status == (bl.Status.OPTIMAL,)
 
@@ -219,7 +223,7 @@ def test_real_instances(shared_qpbo, file, bound, minimum, found):
 def test_rounds_close_most_of_the_gap_of_a_grid(shared_qpbo):
     mrf = read_mrf(shared_qpbo / "mrf" / "Grids_11.uai")
     local, minimum = -480.898503, -387.8948
-    solution = solve_mrf(mrf, tighten=bl.Budget(rounds=8), time_limit=30)
+    solution = solve_mrf(mrf, tighten=bl.tightening.Budget(rounds=8), time_limit=30)
     assert (minimum - local) * 0.9 <= solution.bound - local <= minimum + 1e-4 - local
 
 

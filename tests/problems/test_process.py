@@ -62,7 +62,7 @@ def test_helping_does_not_wait_for_imports(arguments: tuple[str, ...], code: int
 
 
 def test_the_help_names_the_methods_that_there_are() -> None:
-    assert cli.METHODS == tuple(bl.METHODS)
+    assert cli.METHODS == tuple(bl.methods.METHODS)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_bounds_between_roof_duality_and_the_optimum(seed, all_labellings):
     best = qubo.energy(all_labellings(qubo.n)).min()
     model = roof_duality_model(qubo)
     roof = bl.reference(model).objective.item()
-    found, labels = tightened_roof_duality(model, qubo, bl.Budget(passes=50), tol=1e-5)
+    found, labels = tightened_roof_duality(model, qubo, bl.tightening.Budget(passes=50), tol=1e-5)
     lp = bl.reference(model).objective.item()  # of the model as it has grown
     bounds = [r.bound.item() for r in found.rounds]
     assert bounds == sorted(bounds)
@@ -111,7 +111,7 @@ def test_the_search_finds_the_most_violated_triangles_and_four_cycles(seed):
 def test_labellings_violate_nothing_and_are_points_of_the_tightened_lp(seed):
     qubo = random_qubo(seed, n=12, density=0.4)
     model = roof_duality_model(qubo)
-    found, _ = tightened_roof_duality(model, qubo, bl.Budget(passes=30), passes=300)
+    found, _ = tightened_roof_duality(model, qubo, bl.tightening.Budget(passes=30), passes=300)
     y = torch.randint(0, 2, (20, 12), generator=torch.Generator().manual_seed(seed)).double()
     points = lifted(qubo, found.solution, y)
     for blocks in model.blocks:
@@ -142,7 +142,7 @@ def test_several_instances_limits_and_options():
     assert [f.energy for f in found[:2]] == [-4, -2]
     assert [n for n, _ in seen].count(0) == 3
     assert all(f.rounds for f in found)
-    none = solve_qpbo(ring(5), tighten=bl.Budget(rounds=0))
+    none = solve_qpbo(ring(5), tighten=bl.tightening.Budget(rounds=0))
     assert len(none.rounds) == 1 and float(none.relaxation.bound[0]) == pytest.approx(-5, abs=1e-3)
     stopped = solve_qpbo(ring(5), tighten=True, told=lambda *_: True)
     assert len(stopped.rounds) == 1

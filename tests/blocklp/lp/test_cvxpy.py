@@ -26,7 +26,7 @@ def test_values_and_duals_are_those_of_another_solver(seed: int) -> None:
     value, duals = problem.value, [row.dual_value for row in rows[:2]]
     assert problem.status == cvxpy.OPTIMAL
     found = problem.solver_stats.extra_stats
-    assert isinstance(found, bl.LinearSolution) and found.gap <= 1e-6
+    assert isinstance(found, bl.lp.LinearSolution) and found.gap <= 1e-6
     problem.solve(solver=cvxpy.CLARABEL)
     assert value == pytest.approx(problem.value, rel=1e-5, abs=1e-5)
     # In CVXPY's signs they prove the value: min over the box of the Lagrangian (of the negative, when maximising).

@@ -96,7 +96,7 @@ def test_parameters_go_on_from_the_last_answer(monkeypatch: pytest.MonkeyPatch) 
     problem, other = (cvxpy.Problem(cvxpy.Minimize(cvxpy.norm1(matrix @ x - p))) for _ in range(2))
     own = cvxpy_solver.solve_linear_program
 
-    def noted(program: LinearProgram, **options: Any) -> bl.LinearSolution:
+    def noted(program: LinearProgram, **options: Any) -> bl.lp.LinearSolution:
         starts.append(options["warm_start"])
         return own(program, **options)
 

@@ -110,7 +110,7 @@ def test_models_are_written_out(tmp_path: Path) -> None:
     m.add(torch.ones(1, 12, dtype=torch.float64) @ x.reshape(12) <= 9)
     m.maximize((torch.arange(12, dtype=torch.float64).reshape(4, 3) * x).sum() + 2)
     m.linear_program().to_mps(tmp_path / "model.mps")
-    found = bl.solve_linear_program(read_linear_program(tmp_path / "model.mps").program, tol=1e-8)
+    found = bl.lp.solve_linear_program(read_linear_program(tmp_path / "model.mps").program, tol=1e-8)
     assert found.primal == pytest.approx(bl.reference(m).objective.item(), rel=1e-7)
     with pytest.raises(FormatError, match=r"written to \.mps"):
         m.linear_program().to_mps(tmp_path / "model.txt")

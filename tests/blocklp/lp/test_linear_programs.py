@@ -47,7 +47,7 @@ def test_optima_are_those_of_highs_and_nearly_all_others_are_proved(shard: int) 
     for seed in range(25 * shard, 25 * shard + 25):
         program = random_program(seed)
         status, value = truth(program)
-        ours = bl.solve_linear_program(program, time_limit=5)
+        ours = bl.lp.solve_linear_program(program, time_limit=5)
         found[status] += 1
         if status != "Optimal":
             proofs += str(ours.status) == status.lower()
@@ -70,10 +70,10 @@ def test_presolve_changes_no_optimum(seed: int) -> None:
     program = random_program(seed)
     status, value = truth(program)
     if status != "Optimal":
-        with_it = bl.solve_linear_program(program, time_limit=0.3, presolve=False)
+        with_it = bl.lp.solve_linear_program(program, time_limit=0.3, presolve=False)
         assert with_it.status is not bl.Status.OPTIMAL
         return
-    without = bl.solve_linear_program(program, time_limit=5, presolve=False)
+    without = bl.lp.solve_linear_program(program, time_limit=5, presolve=False)
     assert without.status is bl.Status.OPTIMAL
     assert without.primal == pytest.approx(value, rel=2e-4, abs=2e-4 * np.abs(program.c).max())
 
@@ -145,11 +145,11 @@ def test_variables_without_a_bound_are_named_as_declared() -> None:
         np.array([0.0, -np.inf]),
         np.full(2, np.inf),
     )
-    found = bl.solve_linear_program(program)
+    found = bl.lp.solve_linear_program(program)
     assert found.status is bl.Status.OPTIMAL and found.primal == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("option", [{"tol": "a"}, {"tol": -1}, {"passes": 0}, {"presolve": 1}, {"time_limit": -1}])
 def test_wrong_options_are_refused(option: dict[str, object]) -> None:
     with pytest.raises(OptionError, match=next(iter(option))):
-        bl.solve_linear_program(random_program(0), **option)  # type: ignore[arg-type]
+        bl.lp.solve_linear_program(random_program(0), **option)  # type: ignore[arg-type]

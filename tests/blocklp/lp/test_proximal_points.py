@@ -73,7 +73,7 @@ def test_bounds_that_assume_nothing_are_below_the_exact_optimum(seed: int) -> No
     """Exact: of the closed prices, those that the free variables' equations determine, solved in fractions."""
     program = feasible_program(seed)
     value = program.linprog().fun
-    found = bl.solve_linear_program(program, tol=1e-6)
+    found = bl.lp.solve_linear_program(program, tol=1e-6)
     assert found.status is bl.Status.OPTIMAL
     assert found.bound <= value + 1e-9 * max(1, abs(value)) and not len(found.declared)
 
@@ -123,18 +123,18 @@ def test_a_free_variable_in_two_parts_is_one() -> None:
         np.zeros(2),
         np.full(2, np.inf),
     )
-    found = bl.solve_linear_program(program, tol=1e-9, presolve=False)
+    found = bl.lp.solve_linear_program(program, tol=1e-9, presolve=False)
     assert found.status is bl.Status.OPTIMAL and not len(found.declared)
     assert found.bound == pytest.approx(1 / 30, rel=1e-9)
 
 
 def test_a_warm_start_goes_on_from_there() -> None:
     program = feasible_program(3)
-    first = bl.solve_linear_program(program, tol=1e-9)
-    second = bl.solve_linear_program(program, tol=1e-9, warm_start=first)
+    first = bl.lp.solve_linear_program(program, tol=1e-9)
+    second = bl.lp.solve_linear_program(program, tol=1e-9, warm_start=first)
     assert second.status is bl.Status.OPTIMAL and second.passes == 0
     with pytest.raises(OptionError, match="warm_start is of an LP"):
-        bl.solve_linear_program(feasible_program(4), warm_start=first)
+        bl.lp.solve_linear_program(feasible_program(4), warm_start=first)
 
 
 @pytest.mark.parametrize("name", ["c", "lower", "row_upper"])
@@ -142,7 +142,7 @@ def test_no_number_is_refused_by_name(name: str) -> None:
     program = feasible_program(0)
     getattr(program, name)[0] = np.nan
     with pytest.raises(NonFiniteError, match=name):
-        bl.solve_linear_program(program)
+        bl.lp.solve_linear_program(program)
 
 
 def test_factors_that_would_fill_up_are_not_begun() -> None:
