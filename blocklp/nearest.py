@@ -18,7 +18,7 @@ from torch import Tensor
 
 from blocklp.methods.base import where
 from blocklp.plan import Plan
-from blocklp.program import added
+from blocklp.program import PROJECTION, added
 
 
 def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
@@ -47,7 +47,7 @@ def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
     """
     problem, program = plan.problem, plan.program
     slack = tolerance * program.sizes(problem, x)
-    if (layout := program.layout) is not None and (loops := program.loops()) is not None:
+    if (layout := program.layout) is not None and (loops := program.loops(PROJECTION)) is not None:
         found, passes = x.clone(), torch.zeros(len(x), dtype=torch.long)
         loops.project(
             len(x),

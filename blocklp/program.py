@@ -4,7 +4,7 @@ r"""The rows of all blocks, for methods that need no oracles.
 
 A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the
 variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.  Passes are
-tensor operations, or compiled loops (:mod:`blocklp.program_kernels`).
+tensor operations, or compiled loops (:mod:`blocklp.row_kernels`, :mod:`blocklp.program_kernels`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from blocklp.row_layout import Layout
 from blocklp.rows import CouplingRows
 from blocklp.variable_box import VariableBox
 
-MODULE, BATCH_MODULE = "blocklp.program_kernels", "blocklp.batch_kernels"
+PRODUCTS, PROJECTION = "blocklp.row_kernels", "blocklp.projection_kernels"
+PASSES, BATCH_PASSES = "blocklp.program_kernels", "blocklp.batch_kernels"
+"""Modules of compiled loops: products with the rows, feasibility projection, and passes of PDHG."""
+
 DIVIDED, MOST_PARTS = 300_000, 8
 """Numbers read by a pass from which on threads share an instance, and the most parts with partial sums."""
 
@@ -208,9 +211,9 @@ class Program:
         """Numbers that a pass over an instance reads, about."""
         return _work(self.entries, self.row, self.share)
 
-    def loops(self) -> ModuleType | None:
-        """The compiled loops, where the backend has them."""
-        return None if self.layout is None else self.backend.loops(MODULE)
+    def loops(self, module: str) -> ModuleType | None:
+        """A module of compiled loops over the rows, where the backend has it."""
+        return None if self.layout is None else self.backend.loops(module)
 
     def batch_loops(self, batch: int) -> tuple[ModuleType, int] | None:
         """The loops for batches of small instances with places in common, and how many these take at once."""
@@ -221,7 +224,7 @@ class Program:
             return None
         if self.parts > 1 or min(width, batch) < CHUNK:
             return None
-        found = self.backend.loops(BATCH_MODULE)
+        found = self.backend.loops(BATCH_PASSES)
         return None if found is None else (found, width)
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
@@ -236,7 +239,7 @@ class Program:
         x: Tensor,
     ) -> Tensor:
         """Rows with these entries times points ``(batch, variables)``: ``(batch, rows)``."""
-        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
+        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
             out = torch.zeros_like(self.row)
             units = len(x) * len(layout.tiles)
             places = problem.coupling.places
@@ -249,7 +252,7 @@ class Program:
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
         """A^T y by copies, before these are summed by variable: ``(batch, rows) -> (batch, copies)``."""
         copies = y.new_empty(len(y), problem.copies)
-        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
+        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
             copies.zero_()
             loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, copies)
         else:
