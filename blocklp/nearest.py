@@ -16,9 +16,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blocklp.block_products import added
 from blocklp.methods.base import where
 from blocklp.plan import Plan
-from blocklp.program import PROJECTION, added
+from blocklp.program import PROJECTION
 
 
 def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:

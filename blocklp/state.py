@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from blocklp import saved
+from blocklp.block_products import by_groups, stated_rows
 from blocklp.box import BOX
 from blocklp.coefficients import all_finite
 from blocklp.decomposition import Decomposition, Group
@@ -26,7 +27,6 @@ from blocklp.errors import (
 from blocklp.handles import ROWS
 from blocklp.methods.base import Memory
 from blocklp.options import named_row, of_type, shown, whole
-from blocklp.program import by_groups, stated_rows
 from blocklp.statement import Statement
 from blocklp.tables import listed, plural
 

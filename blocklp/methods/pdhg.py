@@ -38,12 +38,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.block_products import added, summed
 from blocklp.compiled import TURNS, tiles
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.plan import Plan
-from blocklp.program import PASSES, Program, added, summed
+from blocklp.program import PASSES, Program
 from blocklp.shrinking import shrinking
 
 
