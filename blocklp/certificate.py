@@ -34,7 +34,8 @@ from blocklp.model import Model
 from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import named_row, numbers, of_type
 from blocklp.row_constraint import RowConstraint
-from blocklp.state import State, fitted
+from blocklp.state import State
+from blocklp.warm_start import fitted
 
 ALLOWANCE = 1e-6
 """Part of the largest value that the multipliers of a block could give by which an oracle might err that is

@@ -28,9 +28,10 @@ from blocklp.options import required_hook
 from blocklp.oracle_answers import check_answer
 from blocklp.plan import Plan
 from blocklp.records import Event, Limits
-from blocklp.solution import summary
+from blocklp.solution_summary import summary
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
+from blocklp.tables import as_text
 
 TOLERANCE = 1e-9
 """Relative error up to which ``to_dual`` and ``to_primal`` must fit together."""
@@ -66,7 +67,7 @@ class RawSolution:
     seconds: Tensor
 
     def __repr__(self) -> str:
-        return summary(self)
+        return as_text(*summary(self))
 
 
 def solve_raw(

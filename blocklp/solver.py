@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp import state as states
+from blocklp import warm_start as starts
 from blocklp.assembly import Bounds, assemble, costs, unblocked
 from blocklp.backend import Backend
 from blocklp.box import BOX
@@ -246,15 +246,15 @@ class Solver:
             mend=flag(mend, "mend"),
         )
         duals, eta, memory = None, None, None
-        start = None if warm_start is None else states.state_of(warm_start, "warm_start")
+        start = None if warm_start is None else starts.state_of(warm_start, "warm_start")
         if start is not None and built:
-            start = start if len(self.models) > 1 else states.fitted(start, self.models[0])
+            start = start if len(self.models) > 1 else starts.fitted(start, self.models[0])
             for name, own in start.duals.items():
                 without_gradients(own, f"the warm start of {name!r}")
             signed = {k: sign * v.to(problem.cost) for k, v in start.duals.items()}
-            duals = states.fill(problem, State(signed, start.eta))
-            eta = states.weights_of(start, self.device, self.dtype)
-            memory = states.memory_of(problem, start, sign)
+            duals = starts.fill(problem, State(signed, start.eta))
+            eta = starts.weights_of(start, self.device, self.dtype)
+            memory = starts.memory_of(problem, start, sign)
         log: list[Event] = []
         record = log.append if flag(history, "history") else None
         repair = self._repair()
@@ -263,7 +263,7 @@ class Solver:
         results.history, self.backend = log, results.backend
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
-        state = states.take(problem, duals, results.eta, names, results.memory, sign)
+        state = starts.take(problem, duals, results.eta, names, results.memory, sign)
         if not built and names:  # the bound is that of the box, which prices of zero prove
             state.duals[ROWS] = duals.new_zeros(self.batch, sum(names.values()), 1)
         found = solution(results, state, self, problem.cost, problem.offset)
