@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scipy.sparse import diags_array, eye_array, hstack
 from torch import Tensor
 
-from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import BlockType, Constraints
 from blocklp.bounds import roundoff
 from blocklp.box import Box
@@ -35,6 +34,7 @@ from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import named_row, numbers, of_type
 from blocklp.row_constraint import RowConstraint
 from blocklp.state import State
+from blocklp.variable_bounds import Bounds, variable_bounds
 from blocklp.warm_start import fitted
 
 ALLOWANCE = 1e-6

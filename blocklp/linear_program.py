@@ -16,12 +16,12 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_array, csr_array, vstack
 from torch import Tensor
 
-from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import Constraints
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
 from blocklp.options import instance_number
 from blocklp.small_lp import TOLERANCE, quiet_highs
 from blocklp.statement import Statement
+from blocklp.variable_bounds import Bounds, variable_bounds
 
 Array = NDArray[np.float64]
 

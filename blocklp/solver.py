@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp import warm_start as starts
-from blocklp.assembly import Bounds, assemble, costs, unblocked
+from blocklp.assembly import assemble, costs, unblocked
 from blocklp.backend import Backend
 from blocklp.box import BOX
 from blocklp.deadline import Deadline
@@ -41,6 +41,7 @@ from blocklp.state import Saddle, State
 from blocklp.statement import Statement
 from blocklp.tables import as_html, listed, plural
 from blocklp.type_difference import difference
+from blocklp.variable_bounds import Bounds
 
 
 def compile(
