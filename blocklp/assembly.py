@@ -249,6 +249,8 @@ def _group(
 ) -> Group:
     """The blocks of a name, ``counts`` of them in each model."""
     _, blocks, dim = scope.shape
-    valid = None if min(counts) == blocks else instances.own(leading(counts, blocks)).to(device, torch.float64)
+    valid = None
+    if min(counts) < blocks:
+        valid = instances.own(leading(counts, blocks)).to(device, torch.float64)
     coupled = torch.ones(dim, dtype=torch.float64, device=device)
     return Group(name, kind.to(torch.float64, device), blocks, dim, start, coupled, valid)

@@ -1,4 +1,4 @@
-"""The instances of several models in one batch: whose they are, their bounds, and blocks padded to one number."""
+"""The instances of several models in one batch: their bounds, and blocks padded to one number."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def largest_singular_value(gram: Callable[[Tensor], Tensor], met: Tensor, deadli
     gram : callable
         :math:`v \mapsto B^\top B v`, ``(batch, variables) -> (batch, variables)``.
     met : Tensor
-        ``(batch, variables)``: 1 for columns of B that are not zero, else 0, in the precision of the products.
+        ``(batch, variables)``: 1 for columns of B that are not zero, else 0; in the precision of the
+        products.
     deadline : Deadline
         Checked before every step.
 

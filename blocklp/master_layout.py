@@ -1,4 +1,4 @@
-"""The places of an instance's copies in the restricted master, and the rows of blocks known by constraints."""
+"""The places of an instance's copies in the restricted master, and rows of blocks that state them."""
 
 from __future__ import annotations
 

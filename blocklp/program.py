@@ -3,8 +3,9 @@ r"""The rows of all blocks, for methods that need no oracles.
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
 A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the
-variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.  Passes are
-tensor operations, or compiled loops (:mod:`blocklp.row_kernels`, :mod:`blocklp.program_kernels`).
+variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.
+Products and passes are tensor operations, or compiled loops (:mod:`blocklp.row_kernels`,
+:mod:`blocklp.program_kernels`).
 """
 
 from __future__ import annotations
@@ -104,9 +105,9 @@ class Program:
             group.rows(boxes).fill_(float(isinstance(group.type, Box)))
             group.rows(needed).copy_(own.needed)
         matrices = [own.matrix for own in groups]
-        lower, upper, units, rows, uses = (
-            [getattr(own, name).flatten(1) for own in groups] for name in ("lower", "upper", "unit", "sums", "used")
-        )
+        names = "lower", "upper", "unit", "sums", "used"
+        parts = ([getattr(own, name).flatten(1) for own in groups] for name in names)
+        lower, upper, units, rows, uses = parts
         takers = problem.spread(problem.collect(boxes))
         share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
         met, coupling = problem.coupling.collect(columns[:, : problem.in_blocks]), None
@@ -133,9 +134,9 @@ class Program:
         entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
         kept_entries, layout = _views(entries, matrices), None
         if low.device.type == "cpu" and not problem.coupling.maps:
-            parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
-            parts = parts if _work(entries, row, share) >= DIVIDED else 1
-            layout = Layout.of(problem, kept_entries, coupling, parts)
+            several = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
+            several = several if _work(entries, row, share) >= DIVIDED else 1
+            layout = Layout.of(problem, kept_entries, coupling, several)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         pairs = zip(matrices, problem.groups, strict=True)
         nonzeros = sum(m[0, :, :, 0].numel() * g.blocks for m, g in pairs)
@@ -160,10 +161,11 @@ class Program:
             backend,
         )
         used, met = torch.cat(uses, 1), met > 0
-        if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in (row, column, used, met)):  # one for all
+        steps = row, column, used, met
+        if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in steps):  # one norm for all
             first = slice(0, 1)
-            one_instance = program.select(first)
-            norm = one_instance._estimated(problem.select(first), used[first], met[first], deadline).expand(len(low))
+            alone, alike = program.select(first), problem.select(first)
+            norm = alone._estimated(alike, used[first], met[first], deadline).expand(len(low))
         else:
             norm = program._estimated(problem, used, met, deadline)
         row, column = row / norm[:, None], column / norm[:, None]
@@ -303,10 +305,10 @@ class Program:
         return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
 
     def scaled(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """Scale points, from the lower bounds of variables, until no row with entries of one sign is violated.
+        """Scale points, from the lower bounds, until no row with entries of one sign is violated.
 
-        Variables of packing rows that are exceeded shrink by what the worst of these rows asks for; all others
-        grow by what the worst covering row asks for.
+        Variables of packing rows that are exceeded shrink by what the worst of these rows asks for; all
+        others grow by what the worst covering row asks for.
 
         Parameters
         ----------
@@ -318,9 +320,11 @@ class Program:
         Returns
         -------
         Tensor
-            ``(batch, variables)``, within bounds; feasible for packing and for covering, elsewhere perhaps not.
+            ``(batch, variables)``, within bounds; feasible for packing and for covering, elsewhere
+            perhaps not.
         """
-        reached, base = self.activity(problem, x), self.activity(problem, self.box.lower.expand_as(x).contiguous())
+        lowest = self.box.lower.expand_as(x).contiguous()
+        reached, base = self.activity(problem, x), self.activity(problem, lowest)
         side = torch.where(reached > self.upper, self.upper, torch.maximum(reached, self.lower))
         factor = ((side - base) / (reached - base)).nan_to_num(1.0, 1.0, 1.0)
         less, more = (self._extreme(problem, factor, how) for how in ("amin", "amax"))

@@ -90,7 +90,13 @@ class Solver:
     ``backend`` is the one that was asked for, and after a solve the one that ran it.
     """
 
-    def __init__(self, models: list[Statement], device: torch.device, dtype: torch.dtype, backend: str = "auto") -> None:
+    def __init__(
+        self,
+        models: list[Statement],
+        device: torch.device,
+        dtype: torch.dtype,
+        backend: str = "auto",
+    ) -> None:
         first = models[0]
         for m in models:
             if m.objective is None:
@@ -313,7 +319,8 @@ class Solver:
         plan = self._structure
         if bounds is not None or plan is None:
             given = {} if bounds is None else bounds
-            plan = Plan.of(assemble(self.models, given, self._width, self.device, deadline), backend=self._asked)
+            problem = assemble(self.models, given, self._width, self.device, deadline)
+            plan = Plan.of(problem, backend=self._asked)
             if bounds is None:
                 self._structure = plan
         return self._priced(plan, values)

@@ -1,4 +1,4 @@
-"""From the state of an earlier solve to the first multipliers of the next one, and from its end to a state."""
+"""From a state to the first multipliers of a solve, and from the last ones to a state."""
 
 from __future__ import annotations
 

@@ -270,8 +270,8 @@ class Knapsack(BlockType):
         if self.least is not None or self.turned is not None:
             begin, end = torch.minimum(begin, end), torch.maximum(begin, end)
         kinks = torch.cat([begin, end], -1).clamp(0, torch.finfo(cost.dtype).max).sort(-1).values
-        # The last kink where the load is too large begins the piece that holds the solution.  Loads are summed
-        # at kinks themselves: sums along the kinks lose what counts where weights differ in size.
+        # The last kink where the load is too large begins the piece that holds the solution.  Loads are
+        # summed at kinks themselves: sums along the kinks lose what counts where weights differ in size.
         place, most = torch.zeros_like(load, dtype=torch.long), kinks.shape[-1] - 1
         for jump in (1 << k for k in reversed(range(most.bit_length()))):
             further = (place + jump).clamp(max=most)

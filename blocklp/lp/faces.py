@@ -10,9 +10,9 @@ from blocklp.errors import MissingDependencyError, install
 def CVXPY() -> Any:
     """Return a solver for CVXPY: ``problem.solve(solver=blocklp.CVXPY(), tol=1e-6)``.
 
-    It solves linear programs.  Options are those of :func:`blocklp.solve_linear_program`, with a ``tol`` of 1e-6.
-    ``problem.solver_stats.extra_stats`` is the :class:`blocklp.LinearSolution`, with the bound that is proved.  Duals have
-    CVXPY's signs.
+    It solves linear programs.  Options are those of :func:`blocklp.solve_linear_program`, with a ``tol`` of
+    1e-6.  ``problem.solver_stats.extra_stats`` is the :class:`blocklp.LinearSolution`, with the bound that is
+    proved.  Duals have CVXPY's signs.
 
     Raises
     ------
@@ -29,7 +29,8 @@ def CVXPY() -> Any:
 def PuLP(time_limit: float | None = None, **options: Any) -> Any:
     """Return a solver for PuLP: ``problem.solve(blocklp.PuLP())``.
 
-    It solves linear programs.  Values, reduced costs, prices (``pi``) and slacks are written into the problem, in PuLP's signs.
+    It solves linear programs.  Values, reduced costs, prices (``pi``) and slacks are written into the
+    problem, in PuLP's signs.
 
     Parameters
     ----------
