@@ -55,6 +55,11 @@ def assemble(
     deadline : Deadline
         Checked before each part of the work.
 
+    Returns
+    -------
+    Decomposition
+        The problem of all instances, ``(batch, width)`` variables, float64 on the device.
+
     Raises
     ------
     TimeLimitError
@@ -142,6 +147,11 @@ def unblocked(models: Sequence[Statement], bounds: Bounds, width: int, device: t
         Number of variables of an instance, padding included.
     device : torch.device
         Where the tensors go; they are float64.
+
+    Returns
+    -------
+    Decomposition
+        The problem of all instances, ``(batch, width)`` variables, float64 on the device.
     """
     instances = Instances(models, width, Deadline())
     lower, upper = instances.bounds(bounds)

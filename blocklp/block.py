@@ -58,6 +58,11 @@ class Constraints:
         nonnegative : bool
             Whether all variables have the lower bound zero.
 
+        Returns
+        -------
+        Constraints
+            With data ``(1, 1, ...)`` float64.
+
         Raises
         ------
         ShapeError

@@ -50,6 +50,11 @@ def as_block_data(
     infinite : bool
         Whether entries may be infinite.
 
+    Returns
+    -------
+    Tensor
+        ``(batch or 1, blocks or 1, ...)`` float64.
+
     Raises
     ------
     ShapeError

@@ -49,6 +49,11 @@ class Box(BlockType):
             ``(batch, 1, 1)``, positive.
         shared : Tensor
             ``(dim,)``: 1 for coordinates that other blocks share, 0 for the others.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, blocks, dim)``.
         """
         near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
         return torch.where(shared > 0, near, torch.where(cost < 0, self.upper, self.lower))
@@ -62,6 +67,11 @@ class Box(BlockType):
             ``(batch, blocks, dim)``; the point is not read, since coordinates do not depend on each other.
         shared : Tensor
             ``(dim,)``: 1 for coordinates that other blocks share, 0 for those to choose.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, blocks, k)``: the k coordinates to choose.
         """
         return torch.where(cost < 0, self.upper, self.lower)[..., shared == 0]
 

@@ -118,6 +118,11 @@ def verify_certificate(
         Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`. Where one leaves a face of a vertex
         list, vertices off the face are struck out; elsewhere it counts in the charge alone.
 
+    Returns
+    -------
+    Certificate
+        The bound of every instance ``(batch,)``, and its parts.
+
     Raises
     ------
     ModelError

@@ -79,6 +79,11 @@ def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
         ``(batch or 1, k)``: numbers of copies.
     mean, target : Tensor
         ``(batch, k)``: means of the copies, and reflected consensus.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` float64, in squared units of the variables.
     """
     step = torch.where(counts > 1, mean - (mean + mean - target), 0)
     return in_order(step.double().square() * counts)

@@ -86,6 +86,11 @@ class Instances:
             ``(models, width)`` bool, written: the variables whose bounds the type cannot take in.
             :attr:`beyond`, ``(models, width)``, gets the largest magnitudes of variables in such blocks,
             where the type's oracle has been asked for them.
+
+        Returns
+        -------
+        BlockType
+            With block data ``(batch or 1, blocks or 1, ...)`` float64.
         """
         kinds = [b.type for b in same]
         if not self.several and (stated := kinds[0].constraints()) is not None and stated.below is not None:
@@ -172,9 +177,23 @@ def leading(counts: list[int], length: int) -> Tensor:
 
 
 def padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Tensor:
-    """Pad rows, given joined as ``(entries, ...)``, with ``fill`` to ``length`` or to the longest.
+    """Pad rows of different lengths to one length.
 
-    ``counts`` are the lengths of the rows. Returns ``(rows, length, ...)``.
+    Parameters
+    ----------
+    joined : Tensor
+        ``(entries, ...)``: the rows, one after the other.
+    counts : list of int
+        Their lengths.
+    fill : int
+        What they are padded with.
+    length : int
+        The least length; that of the longest row, if it is longer.
+
+    Returns
+    -------
+    Tensor
+        ``(rows, length, ...)``.
     """
     length = max(length, *counts)
     if min(counts) == length:

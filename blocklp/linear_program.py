@@ -149,6 +149,11 @@ def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) ->
     bounds : mapping, optional
         Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`.
 
+    Returns
+    -------
+    LinearProgram
+        The variables and rows of the instance, float64.
+
     Raises
     ------
     ModelError

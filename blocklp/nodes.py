@@ -216,6 +216,11 @@ class Nodes:
         time_limit : float or Deadline
             Seconds, or what is left of a deadline.
 
+        Returns
+        -------
+        NodeBounds
+            Bounds and states of all nodes, the node first.
+
         Raises
         ------
         ShapeError, OptionError

@@ -67,6 +67,11 @@ def reference(
     bounds : mapping, optional
         Tighter bounds, as in :meth:`blocklp.Solver.solve`.
 
+    Returns
+    -------
+    ReferenceResult
+        Optimal values ``(batch,)`` and points ``(batch, *shape)`` float64, in the sense of the model.
+
     Raises
     ------
     ModelError

@@ -421,6 +421,11 @@ def solution(results: Results, state: State, solver: Compiled, cost: Tensor, off
         The solver of the models.
     cost, offset : Tensor
         ``(batch, variables)`` and ``(batch,)`` float64: costs and constants of the minimisation.
+
+    Returns
+    -------
+    Solution
+        Bounds, values and costs in the sense of the model, in its units.
     """
     sign = -1.0 if solver.maximizing else 1.0
 

@@ -66,6 +66,11 @@ def compile(
         within one solve (:mod:`blocklp.backend`): give ``"numba"`` where small problems are solved again and
         again.  Bounds are valid with either; iterates differ in their last digits.
 
+    Returns
+    -------
+    Solver
+        The compiled problem, of all instances of all models.
+
     Raises
     ------
     ModelError, OptionError, DeviceError, MissingDependencyError
@@ -222,6 +227,11 @@ class Solver:
             Whether a point that is almost feasible is projected; without, primal points come later, and
             checks are cheaper.
 
+        Returns
+        -------
+        Solution
+            Bounds ``(batch,)``, primal points and multipliers, in the sense of the model.
+
         Raises
         ------
         OptionError
@@ -294,6 +304,11 @@ class Solver:
             Parameters to values, instead of their present ones.
         deadline : Deadline, optional
             When to give up.
+
+        Returns
+        -------
+        Decomposition
+            The problem of all instances, in the sense of minimisation.
 
         Raises
         ------

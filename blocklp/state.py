@@ -229,6 +229,11 @@ def unpacked(path: saved.File, header: dict[str, Any], tensors: dict[str, Tensor
     header, tensors : dict
         What :func:`packed` returned, as the file holds it.
 
+    Returns
+    -------
+    State
+        The multipliers, weights and saddle of the file.
+
     Raises
     ------
     FormatError

@@ -64,6 +64,11 @@ def ask(
         ``(batch,)``: proximal weights.
     atoms, weights, earlier : tuple of Tensor
         For each group its active set, the weights of its points, and those of the last pass.
+
+    Returns
+    -------
+    Asked
+        Answers of all oracles, and values ``(batch,)``.
     """
     problem, fused = plan.problem, fused_loops(plan)
     swept = [fused is not None and isinstance(a, atom.VertexTable) for a in atoms]

@@ -110,6 +110,11 @@ def take(
         Of a primal-dual method, in the sense of minimisation.
     sign : float
         1 when minimising, -1 when maximising.
+
+    Returns
+    -------
+    State
+        Multipliers, weights and, of a primal-dual method, its saddle, in the sense of the model.
     """
     parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
@@ -190,6 +195,11 @@ def weights_of(state: State, device: torch.device, dtype: torch.dtype) -> Tensor
         The state.
     device, dtype
         Of the copy.
+
+    Returns
+    -------
+    Tensor or None
+        ``(batch,)``, in this precision, on this device.
 
     Raises
     ------

@@ -151,6 +151,11 @@ class Knapsack(BlockType):
             A number, ``(blocks,)`` or ``(batch, blocks)``; None for no such side.
         lower, upper : array_like
             A number, or as ``weights``.
+
+        Returns
+        -------
+        Ragged
+            The blocks, by length.
         """
         entries = int(numbers(sizes, "Knapsack sizes").sum())
         rows = (("weights", weights), ("lower", lower), ("upper", upper))

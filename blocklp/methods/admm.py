@@ -113,6 +113,11 @@ class Admm(Method):
             ``(batch, copies)``: the first multipliers, which are used up.
         eta : Tensor or None
             ``(batch,)``: proximal weight of a warm start; None to balance the residuals.
+
+        Returns
+        -------
+        AdmmState
+            The state at the first multipliers.
         """
         problem = plan.problem
         only = None if plan.loops is None else plan.loops.only

@@ -131,6 +131,11 @@ class Pdhg(Method):
         memory : tuple of Tensor
             x, y and the weight (:data:`Memory`). Where x is NaN, as for variables added since, the oracles'
             point stays.
+
+        Returns
+        -------
+        PdhgState
+            The state at the point and the duals, in a new epoch.
         """
         problem = plan.problem
         program, (x, y, weight) = state.program, memory
