@@ -56,7 +56,7 @@ class Instances:
         return padded(lower, counts, 0, self.width), padded(upper, counts, 0, self.width)
 
     def grid(self, device: torch.device) -> Tensor | None:
-        """What variables are rounded to, ``(batch or 1, width)``."""
+        """Steps to whose multiples variables are rounded, ``(batch or 1, width)``; None where none is."""
         variables = [v for m in self.models for v in m.variables.values()]
         steps = torch.tensor([v.grid for v in variables], dtype=torch.float64)
         if not bool(steps.any()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,53 +18,22 @@ from blocklp.expression import Expression, View
 from blocklp.handles import ROWS, Rows
 from blocklp.listening import signed
 from blocklp.options import instance_number, of_type, shown
+from blocklp.owners import Compilable, Compiled
 from blocklp.records import Event, Results
 from blocklp.row_expression import RowExpression, activities
 from blocklp.solution_summary import summary
 from blocklp.state import State, packed, unpacked
-from blocklp.statement import Statement
 from blocklp.status import Status
 from blocklp.tables import as_html, as_text, listed
 from blocklp.values import Multipliers, Values, evaluated
 
 HOOK_FAILED = " None of the repair hook's points satisfied all blocks within feasibility_tol."
 
-
 SAVED = ("bound", "safe_bound", "primal", "gap", "floor", "seconds", "raw_x", "cost", "offset")
 """Floating-point numbers in the file of a solution, instances first."""
 
 MARKS = ("passes", "hook_failed")
 """Other numbers there."""
-
-
-@runtime_checkable
-class Compiled(Protocol):
-    """The solver that found a solution, such as :class:`blocklp.Solver`."""
-
-    models: list[Statement]
-    device: torch.device
-    maximizing: bool
-
-    def owner(self, instance: int) -> tuple[Statement, int]:
-        """Return the model of an instance and the instance's number in it."""
-        ...
-
-    def own_state(self, state: State, instance: int) -> State:
-        """Cut the padding of a ragged batch off an instance's state."""
-        ...
-
-    def hooked(self) -> Tensor:
-        """Which instances have a repair hook: ``(batch,)`` bool."""
-        ...
-
-
-@runtime_checkable
-class Compilable(Protocol):
-    """A model, which compiles to a solver."""
-
-    def compile(self) -> Compiled:
-        """Fix shapes and indices once."""
-        ...
 
 
 @dataclass(frozen=True)
