@@ -69,6 +69,11 @@ def ascend(
     of which nothing is known; an instance whose supergradients are not finite, or nearly not, stays where it
     is. At worst the start is returned.
 
+    Returns
+    -------
+    Ascended
+        Value ``(batch,)`` and parameters of the best point of every instance.
+
     Notes
     -----
     The constants depend on the number of steps alone. They were chosen on five CIFAR networks at two radii, 5

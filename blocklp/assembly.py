@@ -7,11 +7,8 @@ Thousands of small models are assembled together: what differs in length between
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,24 +16,17 @@ from torch import Tensor
 
 from blocklp.block import BlockType
 from blocklp.box import BOX, Box
-from blocklp.coefficients import coefficients
 from blocklp.coupling import Coupling, Linear
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
-from blocklp.errors import ModelError, OptionError, OracleError, UnknownNameError
-from blocklp.expression import Expression, Values, View
-from blocklp.extents import extent
+from blocklp.errors import OracleError
+from blocklp.expression import Expression, Values
 from blocklp.handles import Blocks, name_of_size
+from blocklp.instances import BUILDING, Instances, leading, padded, taken
 from blocklp.nonnegative_costs import NonnegativeCosts
-from blocklp.options import of_type, shown
 from blocklp.rows import CouplingRows
 from blocklp.statement import Statement
-
-Bounds = Mapping[Any, object]
-"""Variables, views or names to tuples (lower, upper), or to a number or tensor at which they are fixed."""
-
-BUILDING = "building the problem"
-"""What is being done when a deadline passes here."""
+from blocklp.variable_bounds import Bounds
 
 
 def assemble(
@@ -65,19 +55,24 @@ def assemble(
     deadline : Deadline
         Checked before each part of the work.
 
+    Returns
+    -------
+    Decomposition
+        The problem of all instances, ``(batch, width)`` variables, float64 on the device.
+
     Raises
     ------
     TimeLimitError
         If the deadline passes meanwhile.
     """
     deadline.check(BUILDING)
-    instances = _Instances(models, width, deadline)
+    instances = Instances(models, width, deadline)
     lower, upper = instances.bounds(bounds)
-    needs_box = _first(instances.sizes, width)
+    needs_box = leading(instances.sizes, width)
     scopes = []
     for same in _by_size(models):
         deadline.check(BUILDING)
-        scope = _padded(torch.cat([b.scope for b in same]), [b.scope.shape[0] for b in same], width - 1)
+        scope = padded(torch.cat([b.scope for b in same]), [b.scope.shape[0] for b in same], width - 1)
         needs_box.scatter_(1, scope.transpose(1, 2).flatten(1), False)
         scopes.append((same, scope))
     groups, indices, start = [], [], 0
@@ -87,7 +82,7 @@ def assemble(
         own = instances.own(scope)
         kind = instances.restricted(same, own, lower, upper, needs_box)
         if kind.nonnegative_costs:
-            kind = NonnegativeCosts(kind, _taken(upper, own))
+            kind = NonnegativeCosts(kind, taken(upper, own))
         if same[0].maps is not None:
             maps[start, start + scope[0].numel()] = same[0].maps
         counts = [len(b.scope) for b in same]
@@ -152,25 +147,30 @@ def unblocked(models: Sequence[Statement], bounds: Bounds, width: int, device: t
         Number of variables of an instance, padding included.
     device : torch.device
         Where the tensors go; they are float64.
+
+    Returns
+    -------
+    Decomposition
+        The problem of all instances, ``(batch, width)`` variables, float64 on the device.
     """
-    instances = _Instances(models, width, Deadline())
+    instances = Instances(models, width, Deadline())
     lower, upper = instances.bounds(bounds)
-    group, scope = _boxes(instances, lower, upper, _first(instances.sizes, width), 0, device)
+    group, scope = _boxes(instances, lower, upper, leading(instances.sizes, width), 0, device)
     return _decomposed(instances, lower, upper, [group], [scope], {}, device)
 
 
 def _boxes(
-    instances: _Instances, lower: Tensor, upper: Tensor, boxed: Tensor, start: int, device: torch.device
+    instances: Instances, lower: Tensor, upper: Tensor, boxed: Tensor, start: int, device: torch.device
 ) -> tuple[Group, Tensor]:
     """Boxes of single variables, those of a mask ``(models, width)``, and their scope."""
     counts = boxed.sum(1).tolist()
-    scope = _padded(boxed.nonzero()[:, 1:], counts, instances.width - 1)
-    kind = Box(*(_taken(side, instances.own(scope)) for side in (lower, upper)))
+    scope = padded(boxed.nonzero()[:, 1:], counts, instances.width - 1)
+    kind = Box(*(taken(side, instances.own(scope)) for side in (lower, upper)))
     return _group(BOX, kind, counts, scope, start, instances, device), scope
 
 
 def _decomposed(
-    instances: _Instances,
+    instances: Instances,
     lower: Tensor,
     upper: Tensor,
     groups: list[Group],
@@ -226,199 +226,7 @@ def costs(objectives: Sequence[Expression], width: int, values: Values | None) -
         return parts[0]
     counts = [e.model.size for e in objectives for _ in range(e.model.batch)]
     joined = torch.cat([c.flatten() for c, _ in parts])
-    return _padded(joined, counts, 0, width), torch.cat([k for _, k in parts])
-
-
-class _Instances:
-    """The instances of models, one after the other.
-
-    Each instance of several models has a row of its own; the instances of a single model may share one.
-    """
-
-    def __init__(self, models: Sequence[Statement], width: int, deadline: Deadline) -> None:
-        self.deadline = deadline
-        self.models, self.batches, self.several = models, [m.batch for m in models], len(models) > 1
-        self.batch = sum(self.batches)
-        self.first = [0, *accumulate(self.batches)]
-        self.owner = torch.arange(len(models)).repeat_interleave(torch.tensor(self.batches))
-        self.width, self.sizes = width, [m.size for m in models]
-        self.beyond = torch.zeros(len(models), width, dtype=torch.float64)
-        self.real = self.own(_first(self.sizes, width))
-
-    def own(self, rows: Tensor) -> Tensor:
-        """Rows ``(models, ...)`` by instance: ``(batch, ...)``, or ``(1, ...)`` for a single model."""
-        return rows if self.batch == len(rows) or not self.several else rows[self.owner]
-
-    def bounds(self, bounds: Bounds) -> tuple[Tensor, Tensor]:
-        """Bounds of all variables: ``(batch, width)`` each, or ``(1, width)`` where instances agree."""
-        if not self.several:
-            return variable_bounds(self.models[0], bounds)
-        of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
-        if bounds:
-            instead = "set the bounds of several models when declaring them"
-            raise OptionError(f"bounds= works on a single compiled model; {instead}")
-        counts = [m.size for m in self.models for _ in range(m.batch)]
-        lower = torch.cat([part for m in self.models for part in _parts(m, "lower")])
-        upper = torch.cat([part for m in self.models for part in _parts(m, "upper")])
-        return _padded(lower, counts, 0, self.width), _padded(upper, counts, 0, self.width)
-
-    def grid(self, device: torch.device) -> Tensor | None:
-        """What variables are rounded to, ``(batch or 1, width)``."""
-        variables = [v for m in self.models for v in m.variables.values()]
-        steps = torch.tensor([v.grid for v in variables], dtype=torch.float64)
-        if not bool(steps.any()):
-            return None
-        steps = steps.repeat_interleave(torch.tensor([v.columns.stop - v.columns.start for v in variables]))
-        return self.own(_padded(steps, self.sizes, 0, self.width)).to(device)
-
-    def restricted(
-        self,
-        same: Sequence[Blocks],
-        scope: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        needs_box: Tensor,
-    ) -> BlockType:
-        """One type for blocks of the same name, restricted to the bounds of their variables.
-
-        Parameters
-        ----------
-        same : sequence of Blocks
-            The blocks of each model.
-        scope : Tensor
-            ``(batch or 1, blocks, dim)`` int64: their variables, padding included.
-        lower, upper : Tensor
-            ``(batch or 1, width)`` float64: bounds of all variables.
-        needs_box : Tensor
-            ``(models, width)`` bool, written: the variables whose bounds the type cannot take in.
-            :attr:`beyond`, ``(models, width)``, gets the largest magnitudes of variables in such blocks,
-            where the type's oracle has been asked for them.
-        """
-        kinds = [b.type for b in same]
-        if not self.several and (stated := kinds[0].constraints()) is not None and stated.below is not None:
-            assert stated.above is not None
-            tighter = (_taken(lower, scope) > stated.below) | (_taken(upper, scope) < stated.above)
-            if not bool(tighter.any()):
-                return kinds[0]  # what rows imply beyond that need not be known
-        least, most = self.extents(same)
-        # Variables are fewer than copies: look at these first.
-        if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):
-            return self.stacked(kinds, same)
-        low, high = _taken(lower, scope), _taken(upper, scope)
-        slack = 1e-9 * torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0)
-        cut = (low > least + slack) | (high < most - slack)
-        if self.several:  # padding blocks have no bounds
-            cut &= self.own(_first([len(b.scope) for b in same], scope.shape[1]))[..., None]
-        if not bool(cut.any()):
-            return self.stacked(kinds, same)
-        for model in sorted(set(self.owner[cut.flatten(1).any(1)].tolist())) if self.several else [0]:
-            self.deadline.check(BUILDING)
-            rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
-            own, count = same[model].scope, len(same[model].scope)
-            narrowed = kinds[model].restrict(low[rows, :count], high[rows, :count])
-            if narrowed is None:
-                needs_box[model, own[cut[rows, :count].any(0)]] = True
-                farthest = torch.maximum(least.abs(), most.abs())
-                farthest = farthest[rows if len(least) > 1 else slice(None), :count]
-                farthest = farthest.nan_to_num(posinf=0.0).amax(0).expand(count, -1)
-                self.beyond[model].scatter_reduce_(0, own.flatten(), farthest.flatten(), "amax")
-            else:
-                kinds[model] = narrowed
-        return self.stacked(kinds, same)
-
-    def extents(self, same: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
-        """Least and largest values of every coordinate over its block: ``(batch or 1, blocks or 1, dim)``."""
-        asked: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
-        found = []
-        for b, batch in zip(same, self.batches, strict=True):
-            data, (blocks, dim) = b.type.tensors().values(), b.scope.shape
-            rows = batch if any(len(t) > 1 for t in data) else 1
-            count = blocks if any(t.shape[1] > 1 for t in data) else 1
-            ask = _extent_known if b.type.stateless and not data else extent
-            key = id(b.type), rows, count
-            self.deadline.check(BUILDING)
-            asked[key] = asked.get(key) or ask(b.type, rows, count, dim)
-            found.append(asked[key])
-        if all(f is found[0] for f in found):
-            return found[0]
-        counts = [b.scope.shape[0] for b, batch in zip(same, self.batches, strict=True) for _ in range(batch)]
-        full = [(batch, *b.scope.shape) for b, batch in zip(same, self.batches, strict=True)]
-        least, most = (
-            torch.cat([t.expand(shape).flatten(0, 1) for t, shape in zip(side, full, strict=True)])
-            for side in zip(*found, strict=True)
-        )
-        return _padded(least, counts, 0), _padded(most, counts, 0)
-
-    def stacked(self, kinds: Sequence[BlockType], same: Sequence[Blocks]) -> BlockType:
-        """One type for the blocks of all models: block data padded to one number of blocks, and joined."""
-        if not self.several:
-            return kinds[0]
-        kinds, counts = kinds[0].alike(kinds), [len(b.scope) for b in same]
-        first = kinds[0]
-        joined: dict[str, Tensor] = {}
-        for key in first.block_data:
-            own = [kind.tensors().get(key) for kind in kinds]
-            sample = next((data for data in own if data is not None), None)
-            if sample is None:
-                continue
-            rows = []
-            for data, batch, count in zip(own, self.batches, counts, strict=True):
-                self.deadline.check(BUILDING)
-                # Absent data is zero (nothing excluded); padding repeats a real block, so that oracles meet
-                # valid data.
-                full = sample[:1, :1].expand(batch, max(counts), *sample.shape[2:]).clone()
-                full[:, :count] = 0 if data is None else data.expand(batch, count, *data.shape[2:])
-                rows.append(full)
-            joined[key] = torch.cat(rows)
-        return first.with_data(**joined) if joined else first
-
-
-def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
-    """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave.
-
-    Raises
-    ------
-    OptionError
-        If these are no such mapping.
-    ModelError, UnknownNameError
-        If they name what the model does not have, are no finite numbers, or leave no value.
-    """
-    of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
-    sides = [_joined(model, side) for side in ("lower", "upper")]
-    if not bounds:
-        return sides[0], sides[1]
-    low, high = (s.expand(model.batch, -1).clone() for s in sides)
-    for key, given in bounds.items():
-        view = _named(model, key)
-        if isinstance(given, list) or (isinstance(given, tuple) and len(given) != 2):
-            need = "give a tuple (lower, upper), or one number or tensor to fix it"
-            raise OptionError(f"bounds of {view!r} are {shown(given)}; {need}")
-        both = given if isinstance(given, tuple) else (given, given)
-        sides = [coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in both]
-        a, b = (t.reshape(len(t), -1) for t in sides)
-        columns = view.index.reshape(-1)
-        low[:, columns] = torch.maximum(low[:, columns], a)
-        high[:, columns] = torch.minimum(high[:, columns], b)
-    if bool((low > high).any()):
-        i, column = (low > high).nonzero()[0].tolist()
-        least, most = float(low[i, column]), float(high[i, column])
-        between = f"between {least:g} and {most:g} in instance {i}"
-        raise ModelError(f"bounds= leaves {model.entry(column)} no value {between}")
-    return low, high
-
-
-def _named(model: Statement, key: object) -> View:
-    """The entries that a key of bounds speaks of."""
-    if isinstance(key, str):
-        if key not in model.variables:
-            known = ", ".join(map(repr, model.variables))
-            raise UnknownNameError(f"bounds= names {key!r}; the model has {known}")
-        return model.variables[key]
-    of_type(key, View, "a key of bounds", "a variable, a view of one, or its name")
-    assert isinstance(key, View)
-    if key.model is not model:
-        raise ModelError(f"bounds= names {key!r} of another model")
-    return key
+    return padded(joined, counts, 0, width), torch.cat([k for _, k in parts])
 
 
 def _check_maps(
@@ -440,59 +248,19 @@ def _check_maps(
             raise OracleError(f"{function} of {name!r} returned {what}; {need}")
 
 
-def _joined(model: Statement, side: str) -> Tensor:
-    """Bounds of all variables: ``(batch, variables)``, or ``(1, variables)`` where instances agree."""
-    bounds: list[Tensor] = [getattr(v, side) for v in model.variables.values()]
-    parts = [bound.reshape(bound.shape[0], -1) for bound in bounds]
-    rows = max(p.shape[0] for p in parts)
-    return torch.cat([p.expand(rows, -1) for p in parts], 1)
-
-
-def _parts(model: Statement, side: str) -> list[Tensor]:
-    """Bounds of all variables of all instances of a model, one after the other, in parts."""
-    if model.batch == 1:
-        return [getattr(v, side).reshape(-1) for v in model.variables.values()]
-    return [_joined(model, side).expand(model.batch, -1).reshape(-1)]
-
-
 def _group(
     name: str,
     kind: BlockType,
     counts: list[int],
     scope: Tensor,
     start: int,
-    instances: _Instances,
+    instances: Instances,
     device: torch.device,
 ) -> Group:
     """The blocks of a name, ``counts`` of them in each model."""
     _, blocks, dim = scope.shape
-    valid = None if min(counts) == blocks else instances.own(_first(counts, blocks)).to(device, torch.float64)
+    valid = None
+    if min(counts) < blocks:
+        valid = instances.own(leading(counts, blocks)).to(device, torch.float64)
     coupled = torch.ones(dim, dtype=torch.float64, device=device)
     return Group(name, kind.to(torch.float64, device), blocks, dim, start, coupled, valid)
-
-
-def _first(counts: list[int], length: int) -> Tensor:
-    """Which of so many entries are among the first ones, for each count: ``(counts, length)`` bool."""
-    return torch.arange(length) < torch.tensor(counts)[:, None]
-
-
-def _padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Tensor:
-    """Pad rows, given joined as ``(entries, ...)``, with ``fill`` to ``length`` or to the longest.
-
-    ``counts`` are the lengths of the rows. Returns ``(rows, length, ...)``.
-    """
-    length = max(length, *counts)
-    if min(counts) == length:
-        return joined.view(len(counts), length, *joined.shape[1:])
-    # In memory entries run fastest, as copies do in a row of them.
-    found = joined.new_full((len(counts), *joined.shape[1:], length), fill).movedim(-1, 1)
-    found[_first(counts, length)] = joined
-    return found
-
-
-def _taken(values: Tensor, scope: Tensor) -> Tensor:
-    """Gather values ``(batch or 1, variables)`` for the variables of blocks ``(batch or 1, blocks, dim)``."""
-    return values[:, scope[0]] if len(scope) == 1 else values.gather(1, scope.flatten(1)).view(scope.shape)
-
-
-_extent_known = functools.lru_cache(16)(extent)  # thousands of models may share a type

@@ -65,6 +65,11 @@ class VertexTable:
             ``(batch, copies)``: multipliers of all groups.
         weights, earlier : Tensor
             ``(batch, atoms, blocks)``: weights now and before the last step.
+
+        Returns
+        -------
+        Answer
+            All vertices, the weights given, and costs ``(batch, atoms, blocks)``.
         """
         values = self.values(group, duals)
         best = values.amin(1)
@@ -120,6 +125,11 @@ class PartVertices:
             ``(batch, copies)``: multipliers of all groups.
         weights, earlier : Tensor
             ``(batch, atoms, blocks * parts)``: weights now and before the last step.
+
+        Returns
+        -------
+        Answer
+            All vertices, the weights given, and costs ``(batch, atoms, blocks)``.
         """
         values = self.values(group, duals)
         best = values.amin(1)
@@ -178,6 +188,11 @@ class VertexCache:
             ``(batch, copies)``: multipliers of all groups.
         weights, earlier : Tensor
             ``(batch, atoms, blocks)``: weights now and before the last step.
+
+        Returns
+        -------
+        Answer
+            The new atoms, both weights on them, and costs ``(batch, atoms, blocks)``.
         """
         point, best = group.min_oracle(group.view(duals))
         new, values = point.transpose(1, 2), self.values(group, duals)
@@ -340,6 +355,11 @@ def extrapolated(weights: Tensor, earlier: Tensor, momentum: float | Tensor) -> 
         ``(batch, atoms, blocks)``: now and before the last step.
     momentum : float or Tensor
         The share, as a number or ``(batch, 1, 1)``.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, atoms, blocks)``: not negative, and 1 in all for each block.
     """
     ahead = (weights - earlier).mul_(momentum).add_(weights).clamp_(min=0)
     return ahead.div_(ahead.sum(1, keepdim=True).clamp_(min=torch.finfo(ahead.dtype).tiny))

@@ -28,7 +28,13 @@ from blocklp.errors import OptionError
 
 NAMES = ("auto", "torch", "numba")
 
-ENGINE = ("blocklp.fused", "blocklp.program_kernels", "blocklp.batch_kernels")
+ENGINE = (
+    "blocklp.fused_kernels",
+    "blocklp.row_kernels",
+    "blocklp.program_kernels",
+    "blocklp.batch_kernels",
+    "blocklp.projection_kernels",
+)
 """Modules of loops that belong to no block type, and serve without others."""
 
 PER_PASS, PER_COPY = 3.5e-4, 3.3e-8

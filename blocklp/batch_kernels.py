@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from blocklp.compiled import TILE, compile, kernel
-from blocklp.program_kernels import EXACT, decide
+from blocklp.program_kernels import decide
+from blocklp.row_kernels import EXACT
 
 _RESTARTED = 2
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError, ShapeError
+from blocklp.errors import ShapeError
 from blocklp.options import numbers
 from blocklp.violation import distance_outside, relative_excess
 
@@ -58,6 +57,11 @@ class Constraints:
             ``(rows,)``: sides, which may be infinite.
         nonnegative : bool
             Whether all variables have the lower bound zero.
+
+        Returns
+        -------
+        Constraints
+            With data ``(1, 1, ...)`` float64.
 
         Raises
         ------
@@ -435,65 +439,3 @@ class BlockType:
 def pick(values: Tensor, rows: Rows) -> Tensor:
     """Some rows of a tensor; a slice of them is a view."""
     return values[rows] if isinstance(rows, slice) else values.index_select(0, rows)
-
-
-def common_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """Shape to which all block data of a type broadcast.
-
-    Raises
-    ------
-    ShapeError
-        If there is none.
-    """
-    try:
-        return np.broadcast_shapes(*map(tuple, shapes))
-    except ValueError:
-        found = ", ".join(str(tuple(s)) for s in shapes)
-        need = "every length must agree or be 1"
-        raise ShapeError(f"{what}: data of shapes {found} do not fit together; {need}") from None
-
-
-def as_block_data(
-    value: object,
-    trailing: int,
-    what: str,
-    *,
-    scalar: bool = False,
-    infinite: bool = False,
-) -> Tensor:
-    """Copy user data to a tensor ``(batch or 1, blocks or 1, ...)`` float64 on the CPU.
-
-    Parameters
-    ----------
-    value : array_like
-        ``(...)`` for all blocks, ``(blocks, ...)`` or ``(batch, blocks, ...)``.
-    trailing : int
-        Number of dimensions of the data of one block.
-    what : str
-        Name of the data in messages.
-    scalar : bool
-        Whether one number stands for a row of length 1.
-    infinite : bool
-        Whether entries may be infinite.
-
-    Raises
-    ------
-    ShapeError
-        If the data have another number of dimensions.
-    ModelError
-        If they are no array of real numbers, an entry is NaN or infinite, or they require gradients.
-    """
-    data = numbers(value, what).clone()
-    if scalar and data.dim() == 0:
-        data = data[None]
-    if not trailing <= data.dim() <= trailing + 2:
-        raise ShapeError(
-            f"{what} has shape {tuple(data.shape)}; give {trailing} dimensions (one for all blocks), "
-            f"{trailing + 1} (blocks first) or {trailing + 2} (batch, blocks first)"
-        )
-    while data.dim() < trailing + 2:
-        data = data[None]
-    if bool(data.isnan().any()) or not (infinite or bool(data.isfinite().all())):
-        held, need = ("NaN", "a number") if infinite else ("NaN or infinite entries", "finite")
-        raise ModelError(f"{what} holds {held}; every entry must be {need}")
-    return data

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data, common_shape
+from blocklp.block import BlockType, Constraints
+from blocklp.block_data import as_block_data, common_shape
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError
 
@@ -50,6 +51,11 @@ class Box(BlockType):
             ``(batch, 1, 1)``, positive.
         shared : Tensor
             ``(dim,)``: 1 for coordinates that other blocks share, 0 for the others.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, blocks, dim)``.
         """
         near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
         return torch.where(shared > 0, near, torch.where(cost < 0, self.upper, self.lower))
@@ -69,6 +75,11 @@ class Box(BlockType):
             ``(batch, blocks, dim)``; the point is not read, since coordinates do not depend on each other.
         shared : Tensor
             ``(dim,)``: 1 for coordinates that other blocks share, 0 for those to choose.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, blocks, k)``: the k coordinates to choose.
         """
         return torch.where(cost < 0, self.upper, self.lower)[..., shared == 0]
 

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scipy.sparse import diags_array, eye_array, hstack
 from torch import Tensor
 
-from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import BlockType, Constraints
 from blocklp.bounds import roundoff
 from blocklp.box import Box
@@ -34,7 +33,9 @@ from blocklp.model import Model
 from blocklp.nonnegative_costs import NonnegativeCosts
 from blocklp.options import named_row, numbers, of_type
 from blocklp.row_constraint import RowConstraint
-from blocklp.state import State, fitted
+from blocklp.state import State
+from blocklp.variable_bounds import Bounds, variable_bounds
+from blocklp.warm_start import fitted
 
 ALLOWANCE = 1e-6
 """Part of the largest value that the multipliers of a block could give by which an oracle might err that is
@@ -116,6 +117,11 @@ def verify_certificate(
     bounds : mapping, optional
         Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`. Where one leaves a face of a vertex
         list, vertices off the face are struck out; elsewhere it counts in the charge alone.
+
+    Returns
+    -------
+    Certificate
+        The bound of every instance ``(batch,)``, and its parts.
 
     Raises
     ------

@@ -27,6 +27,11 @@ def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -
     what : str
         Name of the numbers in messages.
 
+    Returns
+    -------
+    Tensor
+        ``(batch or 1, *shape)`` float64.
+
     Raises
     ------
     ModelError
@@ -52,6 +57,11 @@ def laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Ten
         Number of instances.
     what : str
         Name of the numbers in messages.
+
+    Returns
+    -------
+    Tensor
+        ``(batch or 1, *shape)``, a view of the numbers.
 
     Raises
     ------

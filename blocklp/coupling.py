@@ -68,6 +68,11 @@ class Coupling:
             ``(batch or 1, copies)`` int64: the variable of each copy.
         maps : dict, optional
             Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``.
+
+        Returns
+        -------
+        Coupling
+            The maps from variables to copies, and back.
         """
         if index.device.type == "cpu":
             return cls(variables, index, None, None, maps or {})

@@ -59,6 +59,11 @@ class Declared:
             Whether only integers count. :func:`blocklp.solve_exact` keeps to that; all other solves bound the
             relaxation without it, whose bound holds for integers too.
 
+        Returns
+        -------
+        Variable
+            The array, as which it is indexed, added and used as a scope.
+
         Raises
         ------
         ModelError

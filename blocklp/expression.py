@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from blocklp.coefficients import all_finite, coefficients, constant, laid_out, of_instances
-from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
-from blocklp.options import as_tensor, numbers, shown, with_gradients
+from blocklp.errors import ModelError, NonFiniteError, ShapeError
+from blocklp.indexing import indexed
+from blocklp.options import numbers, shown, with_gradients
 from blocklp.row_constraint import Compared, RowConstraint
 from blocklp.space import Space
 
@@ -315,21 +316,7 @@ class View(Entries):
         return alone
 
     def __getitem__(self, key: Any) -> View:
-        keys = key if isinstance(key, tuple) else (key,)
-        try:
-            plain = tuple(map(_position, keys))
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            need = "give integers, slices or arrays of integers"
-            raise ScopeError(f"{self.name}: {shown(key)} is no index; {need}") from error
-        for k in plain:
-            if isinstance(k, Tensor) and (k.is_floating_point() or k.is_complex()):
-                raise ScopeError(f"{self.name}: indices must be integers or booleans, got {k.dtype}")
-        try:
-            picked = self.index[plain]
-        except (IndexError, TypeError, ValueError, RuntimeError) as error:
-            wrong = f"index out of range or too many indices ({error})"
-            raise ScopeError(f"{self.name} of shape {self.shape}: {wrong}") from error
-        return View(self.model, f"{self.name}[...]", picked)
+        return View(self.model, f"{self.name}[...]", indexed(self.index, key, self.name))
 
     def rows(self) -> RowExpression:
         """Return the entries as rows."""
@@ -437,11 +424,6 @@ class Variable(View):
     def upper(self) -> Tensor:
         """Upper bounds."""
         return self._upper
-
-
-def _position(key: Any) -> Any:
-    """A part of an index: integers, slices, None and the ellipsis as they are, all else as a tensor."""
-    return key if isinstance(key, int | slice) or key is None or key is Ellipsis else as_tensor(key)
 
 
 def _is_rows(value: object) -> TypeGuard[RowExpression]:

@@ -203,6 +203,16 @@ class IntegerProgram:
             Relative gap at which a node is solved.
         passes : int
             Most passes.
+
+        Returns
+        -------
+        Solution
+            Of the relaxations, a node an instance.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If the solve was interrupted.
         """
         goal = self.goal()
         found = self.relaxation(low, high).solve(

@@ -16,12 +16,12 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_array, csr_array, vstack
 from torch import Tensor
 
-from blocklp.assembly import Bounds, variable_bounds
 from blocklp.block import Constraints
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
 from blocklp.options import instance_number
 from blocklp.small_lp import TOLERANCE, quiet_highs
 from blocklp.statement import Statement
+from blocklp.variable_bounds import Bounds, variable_bounds
 
 Array = NDArray[np.float64]
 
@@ -148,6 +148,11 @@ def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) ->
         Number of the instance.
     bounds : mapping, optional
         Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`.
+
+    Returns
+    -------
+    LinearProgram
+        The variables and rows of the instance, float64.
 
     Raises
     ------

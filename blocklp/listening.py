@@ -42,6 +42,11 @@ def listening(
     sign : float
         -1 where the model maximises: bounds and values of events are multiplied by it.
 
+    Yields
+    ------
+    callable or None
+        Takes an :class:`Event` of the engine, which minimises, and answers like the callback.
+
     Raises
     ------
     OptionError

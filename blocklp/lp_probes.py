@@ -248,6 +248,11 @@ def admitted(kind: BlockType, cost: Tensor, instance: int, block: int) -> float:
         ``(batch, blocks, dim)`` float64: costs.
     instance, block : int
         Which block.
+
+    Returns
+    -------
+    float
+        In the units of the cost; 0 where none is stated.
     """
     error = kind.value_error(cost)
     return 0.0 if error is None else float(error[instance, block])

@@ -60,9 +60,9 @@ class Model(Statement):
         return compile(self, **options)
 
     def solve(self, **options: Any) -> Solution:
-        """Compile with ``device``, ``dtype`` and ``backend``, solve with all other options: :meth:`blocklp.Solver.solve`.
+        """Compile with ``device``, ``dtype`` and ``backend``, solve with all other options.
 
-        A time limit includes the time to compile.
+        See :meth:`blocklp.Solver.solve`.  A time limit includes the time to compile.
         """
         if "time_limit" in options:
             options["time_limit"] = Deadline.of(options["time_limit"])

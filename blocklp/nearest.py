@@ -16,9 +16,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blocklp.block_products import added
 from blocklp.methods.base import where
 from blocklp.plan import Plan
-from blocklp.program import added
+from blocklp.program import PROJECTION
 
 
 def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
@@ -47,7 +48,7 @@ def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
     """
     problem, program = plan.problem, plan.program
     slack = tolerance * program.sizes(problem, x)
-    if (layout := program.layout) is not None and (loops := program.loops()) is not None:
+    if (layout := program.layout) is not None and (loops := program.loops(PROJECTION)) is not None:
         found, passes = x.clone(), torch.zeros(len(x), dtype=torch.long)
         loops.project(
             len(x),

@@ -38,8 +38,9 @@ from blocklp.options import numbers, of_type, per_instance, real, whole
 from blocklp.plan import Plan
 from blocklp.records import Limits, Results
 from blocklp.solver import Solver, compile
-from blocklp.state import State, fill
+from blocklp.state import State
 from blocklp.status import Status
+from blocklp.warm_start import fill
 
 CHUNK = 4096
 """Nodes between two looks at the clock."""
@@ -214,6 +215,11 @@ class Nodes:
             As in :meth:`Solver.solve`.
         time_limit : float or Deadline
             Seconds, or what is left of a deadline.
+
+        Returns
+        -------
+        NodeBounds
+            Bounds and states of all nodes, the node first.
 
         Raises
         ------

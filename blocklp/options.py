@@ -42,6 +42,11 @@ def whole(value: object, name: str, least: int = 1) -> int:
     least : int
         The smallest value that is allowed.
 
+    Returns
+    -------
+    int
+        The value.
+
     Raises
     ------
     OptionError
@@ -65,6 +70,11 @@ def real(value: object, name: str, *, positive: bool = True) -> float:
         Of the option, for messages.
     positive : bool
         Whether zero is refused too.
+
+    Returns
+    -------
+    float
+        The value.
 
     Raises
     ------

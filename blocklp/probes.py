@@ -373,6 +373,11 @@ def one_block(kind: BlockType, instance: int, block: int) -> BlockType:
         The type of all blocks.
     instance, block : int
         Which block.
+
+    Returns
+    -------
+    BlockType
+        With block data ``(1, 1, ...)``.
     """
     return kind.with_data(
         **{

@@ -3,8 +3,9 @@ r"""The rows of all blocks, for methods that need no oracles.
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
 A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the
-variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.  Passes are
-tensor operations, or compiled loops (:mod:`blocklp.program_kernels`).
+variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.
+Products and passes are tensor operations, or compiled loops (:mod:`blocklp.row_kernels`,
+:mod:`blocklp.program_kernels`).
 """
 
 from __future__ import annotations
@@ -17,31 +18,25 @@ from torch import Tensor
 
 from blocklp.backend import AUTO, Backend
 from blocklp.block import Rows, pick
+from blocklp.block_products import added, by_groups, stated_rows, tiled, times, transposed
 from blocklp.box import Box
-from blocklp.compiled import TILE
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, in_order
-from blocklp.errors import OptionError
+from blocklp.group_rows import GroupRows
+from blocklp.lanczos import largest_singular_value
 from blocklp.row_layout import Layout
 from blocklp.rows import CouplingRows
 from blocklp.variable_box import VariableBox
 
-MODULE, BATCH_MODULE = "blocklp.program_kernels", "blocklp.batch_kernels"
+PRODUCTS, PROJECTION = "blocklp.row_kernels", "blocklp.projection_kernels"
+PASSES, BATCH_PASSES = "blocklp.program_kernels", "blocklp.batch_kernels"
+"""Modules of compiled loops: products with the rows, feasibility projection, and passes of PDHG."""
+
 DIVIDED, MOST_PARTS = 300_000, 8
 """Numbers read by a pass from which on threads share an instance, and the most parts with partial sums."""
 
 CHUNK, WIDEST, CACHED = 16, 256, 100_000
 """Instances that loops for batches take at once, at least and at most, and the numbers that caches hold."""
-
-LONG, FEW = 32, 1024
-"""Columns from which on one operation adds them up, not one for each, and the most numbers of a column."""
-
-WRITING = 1e-8
-"""Seconds that it takes to write out a number of a row."""
-
-LANCZOS = 16
-MARGIN = 1.02
-"""Steps that find the norm of the rows, and what the estimate may lack."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +71,20 @@ class Program:
     def build(cls, problem: Decomposition, deadline: Deadline, backend: Backend = AUTO) -> Program:
         """Write the LP out, for a backend.
 
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem, in the precision of the iterates.
+        deadline : Deadline
+            Checked before the rows of each group are written, and while their norm is estimated.
+        backend : Backend
+            What runs products and passes.
+
+        Returns
+        -------
+        Program
+            The rows of all instances, ``(batch, rows)``, and the steps.
+
         Raises
         ------
         OptionError
@@ -88,49 +97,17 @@ class Program:
         reach = torch.maximum(box.lower.abs(), box.upper.abs())
         far = reach.max()
         columns, boxes, needed = (torch.zeros_like(low) for _ in range(3))
-        matrices, lower, upper, units, rows, uses, numbers = [], [], [], [], [], [], []
+        groups = []
         for group in problem.groups:
-            stated = group.constraints
-            if stated is None:
-                raise OptionError(
-                    f"method 'pdhg' needs the constraints of all blocks, and blocks {group.name!r} of type "
-                    f"{group.type.name} state none; give the type a method constraints() -> Constraints, "
-                    f"or choose another method, such as 'auto'"
-                )
-            if group.name in box.as_rows:
-                stated = stated.bounds_as_rows(box.as_rows[group.name])
-            doing = f"writing out the rows of the blocks {group.name!r}"
-            deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
-            matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
-            stated_sides = (side.to(low).transpose(1, 2) for side in (stated.lower, stated.upper))
-            least, most = (side.expand(len(low), -1, group.blocks) for side in stated_sides)
-            plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
-            idle_below = least <= times(group, plus, low) + times(group, minus, high)
-            idle_above = most >= times(group, plus, high) + times(group, minus, low)
-            if group.alive is not None:
-                padding = group.alive[:, None] == 0
-                idle_below, idle_above = idle_below | padding, idle_above | padding
-            used = ~(idle_below & idle_above)
-            kept = used.any(2).any(0)
-            numbers.append(kept.nonzero()[:, 0])
-            # The largest entry of every row becomes 1, so that the units of the rows decide nothing.
-            largest = matrix[:, kept].abs().amax(2)
-            unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
-            matrix = matrix[:, kept] * unit[:, :, None]
-            size = matrix.abs()
-            matrices.append(matrix)
-            lower.append((least.masked_fill(idle_below, -torch.inf)[:, kept] * unit).flatten(1))
-            upper.append((most.masked_fill(idle_above, torch.inf)[:, kept] * unit).flatten(1))
-            units.append(unit.expand(len(low), -1, group.blocks).flatten(1))
-            rows.append(times(group, size, torch.ones_like(low)).flatten(1))
-            uses.append(used[:, kept].flatten(1))
-            group.rows(columns).copy_(transposed(size, used[:, kept].to(low)))
+            own = GroupRows.written(group, box.as_rows.get(group.name), low, high, far, deadline)
+            groups.append(own)
+            group.rows(columns).copy_(own.columns)
             group.rows(boxes).fill_(float(isinstance(group.type, Box)))
-            sides = [side.view(len(low), -1, group.blocks) for side in (lower[-1], upper[-1])]
-            finite = _finite(*sides)
-            # Entries are 1 at most, so that a side beyond all bounds asks for more than these allow.
-            loose = not finite.numel() or bool((finite[finite > 0] < far).any())
-            group.rows(needed).copy_(_reached(size, finite) if loose else far)
+            group.rows(needed).copy_(own.needed)
+        matrices = [own.matrix for own in groups]
+        names = "lower", "upper", "unit", "sums", "used"
+        parts = ([getattr(own, name).flatten(1) for own in groups] for name in names)
+        lower, upper, units, rows, uses = parts
         takers = problem.spread(problem.collect(boxes))
         share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
         met, coupling = problem.coupling.collect(columns[:, : problem.in_blocks]), None
@@ -157,9 +134,9 @@ class Program:
         entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
         kept_entries, layout = _views(entries, matrices), None
         if low.device.type == "cpu" and not problem.coupling.maps:
-            parts = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
-            parts = parts if _work(entries, row, share) >= DIVIDED else 1
-            layout = Layout.of(problem, kept_entries, coupling, parts)
+            several = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
+            several = several if _work(entries, row, share) >= DIVIDED else 1
+            layout = Layout.of(problem, kept_entries, coupling, several)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         pairs = zip(matrices, problem.groups, strict=True)
         nonzeros = sum(m[0, :, :, 0].numel() * g.blocks for m, g in pairs)
@@ -179,16 +156,18 @@ class Program:
             size,
             coupling,
             nonzeros + beside[0].shape[1],
-            tuple(numbers),
+            tuple(own.kept for own in groups),
             layout,
             backend,
         )
         used, met = torch.cat(uses, 1), met > 0
-        if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in (row, column, used, met)):  # one for all
+        steps = row, column, used, met
+        if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in steps):  # one norm for all
             first = slice(0, 1)
-            norm = program.select(first)._norm(problem.select(first), used[first], met[first], deadline).expand(len(low))
+            alone, alike = program.select(first), problem.select(first)
+            norm = alone._estimated(alike, used[first], met[first], deadline).expand(len(low))
         else:
-            norm = program._norm(problem, used, met, deadline)
+            norm = program._estimated(problem, used, met, deadline)
         row, column = row / norm[:, None], column / norm[:, None]
         return replace(program, row=row, length=1 / row, column=column, norm=norm)
 
@@ -208,9 +187,9 @@ class Program:
         """Numbers that a pass over an instance reads, about."""
         return _work(self.entries, self.row, self.share)
 
-    def loops(self) -> ModuleType | None:
-        """The compiled loops, where the backend has them."""
-        return None if self.layout is None else self.backend.loops(MODULE)
+    def loops(self, module: str) -> ModuleType | None:
+        """A module of compiled loops over the rows, where the backend has it."""
+        return None if self.layout is None else self.backend.loops(module)
 
     def batch_loops(self, batch: int) -> tuple[ModuleType, int] | None:
         """The loops for batches of small instances with places in common, and how many these take at once."""
@@ -221,7 +200,7 @@ class Program:
             return None
         if self.parts > 1 or min(width, batch) < CHUNK:
             return None
-        found = self.backend.loops(BATCH_MODULE)
+        found = self.backend.loops(BATCH_PASSES)
         return None if found is None else (found, width)
 
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
@@ -236,7 +215,7 @@ class Program:
         x: Tensor,
     ) -> Tensor:
         """Rows with these entries times points ``(batch, variables)``: ``(batch, rows)``."""
-        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
+        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
             out = torch.zeros_like(self.row)
             units = len(x) * len(layout.tiles)
             places = problem.coupling.places
@@ -249,7 +228,7 @@ class Program:
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
         """A^T y by copies, before these are summed by variable: ``(batch, rows) -> (batch, copies)``."""
         copies = y.new_empty(len(y), problem.copies)
-        if (layout := self.layout) is not None and (loops := self.loops()) is not None:
+        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
             copies.zero_()
             loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, copies)
         else:
@@ -301,9 +280,9 @@ class Program:
             ``(batch,)`` float64.
         """
         both = a * b
-        terms = [_tiled(added(own)) for _, own in self._by_groups(problem, both) if own.shape[1]]
+        terms = [tiled(added(own)) for _, own in self._by_groups(problem, both) if own.shape[1]]
         if self.coupling is not None:
-            terms.append(_tiled(both[:, both.shape[1] - self.coupling.count :]))
+            terms.append(tiled(both[:, both.shape[1] - self.coupling.count :]))
         return in_order(torch.cat([a.new_zeros(len(a), 0).double(), *terms], 1))
 
     def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
@@ -326,10 +305,10 @@ class Program:
         return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
 
     def scaled(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """Scale points, from the lower bounds of variables, until no row with entries of one sign is violated.
+        """Scale points, from the lower bounds, until no row with entries of one sign is violated.
 
-        Variables of packing rows that are exceeded shrink by what the worst of these rows asks for; all others
-        grow by what the worst covering row asks for.
+        Variables of packing rows that are exceeded shrink by what the worst of these rows asks for; all
+        others grow by what the worst covering row asks for.
 
         Parameters
         ----------
@@ -341,9 +320,11 @@ class Program:
         Returns
         -------
         Tensor
-            ``(batch, variables)``, within bounds; feasible for packing and for covering, elsewhere perhaps not.
+            ``(batch, variables)``, within bounds; feasible for packing and for covering, elsewhere
+            perhaps not.
         """
-        reached, base = self.activity(problem, x), self.activity(problem, self.box.lower.expand_as(x).contiguous())
+        lowest = self.box.lower.expand_as(x).contiguous()
+        reached, base = self.activity(problem, x), self.activity(problem, lowest)
         side = torch.where(reached > self.upper, self.upper, torch.maximum(reached, self.lower))
         factor = ((side - base) / (reached - base)).nan_to_num(1.0, 1.0, 1.0)
         less, more = (self._extreme(problem, factor, how) for how in ("amin", "amax"))
@@ -429,32 +410,17 @@ class Program:
         low, high = (torch.where(holds < 0, self.share, holds) for holds in holders)
         return torch.where(reduced > 0, low, high) * reduced
 
-    def _norm(self, problem: Decomposition, used: Tensor, met: Tensor, deadline: Deadline) -> Tensor:
-        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows ``used``, by Lanczos steps: ``(batch,)``.
+    def _estimated(self, problem: Decomposition, used: Tensor, met: Tensor, deadline: Deadline) -> Tensor:
+        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows ``used``: ``(batch,)``.
 
         ``met`` ``(batch, variables)`` are those with entries.
         """
         root, across = self.column.sqrt(), self.row * used
-        # Any start will do that is the same for an instance in every batch.
-        number = torch.arange(1, self.column.shape[1] + 1, device=root.device)
-        v = (number * 0.618034).frac().add(0.5).to(root) * met
-        before, off = torch.zeros_like(v), torch.zeros_like(v[:, 0])
-        table = torch.zeros(len(v), LANCZOS, LANCZOS, dtype=torch.float64, device=v.device)
-        v = v / in_order(v * v).sqrt()[:, None]
-        for k in range(LANCZOS):
-            deadline.check("estimating the norm of the rows")
-            w = root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
-            on = in_order(v * w)
-            w = w - on[:, None] * v - off[:, None] * before
-            off = in_order(w * w).sqrt()
-            table[:, k, k] = on
-            if k + 1 < LANCZOS:
-                table[:, k, k + 1] = table[:, k + 1, k] = off
-            before, v = v, torch.where(off[:, None] > 0, w / off[:, None], torch.zeros_like(w))
-        finite = torch.isfinite(table).flatten(1).all(1)
-        largest = torch.linalg.eigvalsh(table.nan_to_num(0.0, 0.0, 0.0))[:, -1].clamp(min=0)
-        norm = (largest.sqrt() * MARGIN).clamp(max=1).to(root)
-        return torch.where(finite & (norm > 0), norm, torch.ones_like(norm))
+
+        def gram(v: Tensor) -> Tensor:
+            return root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
+
+        return largest_singular_value(gram, met.to(root), deadline).clamp(max=1)
 
 
 def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:
@@ -464,122 +430,6 @@ def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:
     unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
     sides = (side * unit for side in (rows.lower, rows.upper, rows.least, rows.most))
     return CouplingRows(rows.row, rows.column, rows.entry * unit[rows.row], *sides), unit[None]
-
-
-def by_groups(problem: Decomposition, y: Tensor, rows: list[int]) -> list[tuple[Group, Tensor]]:
-    """Views of numbers of all rows, group by group.
-
-    Parameters
-    ----------
-    problem : Decomposition
-        The problem with the groups.
-    y : Tensor
-        ``(batch, rows of all groups)``.
-    rows : list of int
-        Rows of one block, for each group.
-
-    Returns
-    -------
-    list of (Group, Tensor)
-        Every group with ``(batch, rows, blocks)``.
-    """
-    parts = torch.split(y, [n * g.blocks for n, g in zip(rows, problem.groups, strict=True)], 1)
-    each = zip(problem.groups, rows, parts, strict=True)
-    return [(g, part.view(len(y), n, g.blocks)) for g, n, part in each]
-
-
-def stated_rows(group: Group) -> int:
-    """Rows that the type of a group states for each block, without bounds."""
-    stated = group.constraints
-    return 0 if stated is None else stated.matrix.shape[2]
-
-
-def times(group: Group, matrix: Tensor, copies: Tensor) -> Tensor:
-    """Every block's matrix times its copies.
-
-    Parameters
-    ----------
-    group : Group
-        The blocks.
-    matrix : Tensor
-        ``(batch or 1, rows, dim, blocks or 1)``.
-    copies : Tensor
-        ``(batch, copies)`` of all groups.
-
-    Returns
-    -------
-    Tensor
-        ``(batch, rows, blocks)``.
-    """
-    return _combined(matrix.transpose(1, 2), group.rows(copies))
-
-
-def transposed(matrix: Tensor, y: Tensor) -> Tensor:
-    """Every block's transposed matrix times ``(batch, rows, blocks)``: ``(batch, dim, blocks)``."""
-    return _combined(matrix, y)
-
-
-def _reached(entries: Tensor, sides: Tensor) -> Tensor:
-    """Magnitudes that rows require of each variable, the largest of all rows: ``(batch, dim, blocks)``.
-
-    The variable with the largest entry of a row meets its side alone; others take part in proportion to their
-    entries, so that small ones do not count.  ``entries`` ``(batch or 1, rows, dim, blocks or 1)`` are
-    magnitudes, 1 at most, as are the sides ``(batch, rows, blocks)``.  Bounds of variables may be far beyond
-    that.
-    """
-    most = sides.new_zeros(len(sides), entries.shape[2], sides.shape[2])
-    for own, side in zip(entries.unbind(1), sides[:, :, None].unbind(1), strict=True):
-        most = torch.maximum(most, side * own)
-    return most
-
-
-def _finite(lower: Tensor, upper: Tensor) -> Tensor:
-    """The larger magnitude of two sides, infinite ones left out."""
-    return torch.maximum(*(torch.where(torch.isfinite(side), side.abs(), 0.0) for side in (lower, upper)))
-
-
-def _combined(columns: Tensor, factors: Tensor) -> Tensor:
-    """Sum of columns ``(n, k, rows, blocks or 1)`` times factors ``(batch, k, blocks)``.
-
-    From first to last as loops add; on a GPU, where there are no loops, in whatever order is quickest.
-    """
-    if factors.device.type != "cpu":
-        if columns.shape[::3] == (1, 1):
-            return torch.matmul(columns[0, :, :, 0].T, factors)
-        return (columns * factors[:, :, None]).sum(1)
-    out = factors.new_zeros(max(len(columns), len(factors)), columns.shape[2], factors.shape[2])
-    if columns.shape[1] > LONG and out[0].numel() <= FEW:
-        terms = columns * factors[:, :, None]
-        index = terms.new_zeros((), dtype=torch.long).expand_as(terms)
-        return out[:, None].scatter_add_(1, index, terms)[:, 0]
-    for column, factor in zip(columns.unbind(1), factors[:, :, None].unbind(1), strict=True):
-        out += column * factor
-    return out
-
-
-def added(terms: Tensor) -> Tensor:
-    """Sum over rows or parts, in the same order: ``(batch, k, n) -> (batch, n)``."""
-    if terms.device.type != "cpu":
-        return terms.sum(1)
-    first, *others = terms.unbind(1)
-    for term in others:
-        first = first + term
-    return first
-
-
-def summed(terms: Tensor) -> Tensor:
-    """Sum of numbers of all variables ``(batch, variables)``, as loops add: ``(batch,)`` float64."""
-    return in_order(_tiled(terms))
-
-
-def _tiled(terms: Tensor) -> Tensor:
-    """Pairwise sums over tiles: ``(batch, n) -> (batch, tiles)`` float64; on a GPU there is one tile."""
-    if terms.device.type != "cpu":
-        return terms.double().sum(1, keepdim=True)
-    tiles = torch.nn.functional.pad(terms, (0, -terms.shape[1] % TILE)).view(len(terms), -1, TILE)
-    while (half := tiles.shape[2] // 2) > 0:
-        tiles = tiles[:, :, :half] + tiles[:, :, half:]
-    return tiles[:, :, 0].double()
 
 
 def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:

@@ -58,6 +58,11 @@ class Ragged:
         make : callable
             Makes the type of blocks of one length from their numbers ``(k,)`` and positions ``(k, length)``.
 
+        Returns
+        -------
+        Ragged
+            The blocks, by length.
+
         Raises
         ------
         ModelError

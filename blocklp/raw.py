@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -21,19 +21,43 @@ from blocklp.coupling import Coupling
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.engine import run
-from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, OptionError, OracleError, ShapeError
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
 from blocklp.options import required_hook
 from blocklp.oracle_answers import check_answer
 from blocklp.plan import Plan
 from blocklp.records import Event, Limits
-from blocklp.solution import summary
+from blocklp.solution_summary import summary
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
+from blocklp.tables import as_text
 
 TOLERANCE = 1e-9
 """Relative error up to which ``to_dual`` and ``to_primal`` must fit together."""
+
+
+class StopRules(TypedDict, total=False):
+    """When :func:`solve_raw` stops, and what counts as feasible; as in :meth:`blocklp.Solver.solve`."""
+
+    tol: float | Tensor
+    cutoff: float | Tensor
+    passes: int
+    time_limit: float | Deadline
+    check_every: int | None
+    feasibility_tol: float
+    patience: int
+
+
+DEFAULTS: StopRules = {
+    "tol": 1e-4,
+    "cutoff": math.inf,
+    "passes": 5000,
+    "check_every": None,
+    "feasibility_tol": 1e-6,
+    "patience": 1000,
+}
+"""The rules where none are given."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +90,7 @@ class RawSolution:
     seconds: Tensor
 
     def __repr__(self) -> str:
-        return summary(self)
+        return as_text(*summary(self))
 
 
 def solve_raw(
@@ -78,15 +102,9 @@ def solve_raw(
     lower: Structure,
     upper: Structure,
     method: str | Method = "auto",
-    tol: float = 1e-4,
-    cutoff: float = math.inf,
-    passes: int = 5000,
-    time_limit: float | Deadline = math.inf,
     callback: Callable[[Event], Any] | None = None,
     verbose: bool = False,
-    check_every: int | None = None,
-    feasibility_tol: float = 1e-6,
-    patience: int = 1000,
+    **rules: Unpack[StopRules],
 ) -> RawSolution:
     r"""Minimise :math:`\langle c, x \rangle` over the points all of whose copies lie in their blocks.
 
@@ -109,8 +127,16 @@ def solve_raw(
     lower, upper : structure or number
         Finite bounds of ``x``: like ``c``, or numbers or tensors in the place of whole parts of it, which
         broadcast.
-    method, tol, cutoff, passes, time_limit, callback, verbose, check_every, feasibility_tol, patience
+    method, callback, verbose
         As in :meth:`blocklp.Solver.solve`.
+    **rules
+        ``tol``, ``cutoff``, ``passes``, ``time_limit``, ``check_every``, ``feasibility_tol`` and
+        ``patience``, as there.
+
+    Returns
+    -------
+    RawSolution
+        Bounds and points of all instances; the best so far at a limit or an interrupt.
 
     Raises
     ------
@@ -123,21 +149,15 @@ def solve_raw(
     OptionError
         If an option is of another type, out of range or unknown, or a function is none.
     """
-    deadline = Deadline.of(time_limit)
+    if unknown := rules.keys() - StopRules.__annotations__.keys():
+        known = ", ".join(StopRules.__annotations__)
+        raise OptionError(f"unknown options {', '.join(map(repr, sorted(unknown)))}; there are {known}")
+    deadline = Deadline.of(rules.pop("time_limit", math.inf))
     for function, name in ((min_oracle, "min_oracle"), (to_dual, "to_dual"), (to_primal, "to_primal")):
         required_hook(function, name)
     functions = _Functions.build(c, min_oracle, to_dual, to_primal)
     problem = _decomposition(functions, c, lower, upper)
-    limits = Limits.of(
-        problem.offset,
-        tol=tol,
-        cutoff=cutoff,
-        passes=passes,
-        deadline=deadline,
-        check_every=check_every,
-        feasibility_tol=feasibility_tol,
-        patience=patience,
-    )
+    limits = Limits.of(problem.offset, **{**DEFAULTS, **rules}, deadline=deadline)
     ascent = as_method(method, problem)
     with listening(callback, verbose, problem.batch) as callback:
         results = run(Plan.of(problem), ascent, torch.float64, limits, None, None, callback=callback)

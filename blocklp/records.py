@@ -66,6 +66,11 @@ class Limits:
         **others : object
             The other attributes.
 
+        Returns
+        -------
+        Limits
+            ``tol`` and ``cutoff`` are ``(batch,)`` float64.
+
         Raises
         ------
         OptionError

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.assembly import Bounds
 from blocklp.errors import BlocklpError, MissingDependencyError, ModelError, OptionError, install
 from blocklp.linear_program import Array, LinearProgram, export, loaded_highs
 from blocklp.model import Model
 from blocklp.options import instance_number, of_type
 from blocklp.small_lp import TOLERANCE
+from blocklp.variable_bounds import Bounds
 
 __all__ = ["LinearProgram", "ReferenceResult", "export", "reference"]
 
@@ -66,6 +66,11 @@ def reference(
         Solve this one alone, as a batch of one; negative numbers count from the end.
     bounds : mapping, optional
         Tighter bounds, as in :meth:`blocklp.Solver.solve`.
+
+    Returns
+    -------
+    ReferenceResult
+        Optimal values ``(batch,)`` and points ``(batch, *shape)`` float64, in the sense of the model.
 
     Raises
     ------

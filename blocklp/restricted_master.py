@@ -25,19 +25,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, vstack
-from torch import Tensor
 
-from blocklp.block import Constraints
-from blocklp.box import BOX
-from blocklp.decomposition import Decomposition, Group
+from blocklp.decomposition import Decomposition
+from blocklp.master_layout import Array, MasterLayout, Numbers, of_instance, selection
 from blocklp.rows import CouplingRows
 from blocklp.shrinking import shrinking
 from blocklp.small_lp import PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
-
-Array = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 FIRST_PENALTY, GROWTH = 1.0, 10.0
 """The first penalty on violations, over the largest cost in scaled units, and its factor where it is paid."""
@@ -71,83 +65,6 @@ class MasterSolution:
     violation: float
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The places of an instance's copies in the master.
-
-    Attributes
-    ----------
-    block : ndarray
-        ``(copies in blocks,)`` int64: number of the block that a copy is in, of those known by points; else
-        -1.
-    variable : ndarray
-        ``(copies in blocks,)`` int64: the variable of each copy.
-    blocks : int
-        Number of blocks known by points.
-    first : ndarray
-        ``(variables,)`` int64: the copy that stands for each variable, -1 where the master holds the variable
-        itself.
-    linked : ndarray
-        ``(links,)`` int64: copies in blocks known by points that stand for no variable.
-    boxed : ndarray
-        ``(copies in boxes,)`` int64: their numbers.
-    held : ndarray
-        ``(variables held,)`` int64: those that are in a box alone or in a block known by its constraints.
-    payer : ndarray
-        ``(variables held,)`` int64: the copy that gets the reduced cost of each: in a box, or else in a block
-        whose constraints imply the bounds.
-    stated : tuple of tuple
-        Rows of blocks known by their constraints, one group after the other: a matrix
-        ``(rows, copies in blocks)``, and their sides.
-    """
-
-    block: Numbers
-    variable: Numbers
-    blocks: int
-    first: Numbers
-    linked: Numbers
-    boxed: Numbers
-    held: Numbers
-    payer: Numbers
-    stated: tuple[csr_array, Array, Array]
-
-    @classmethod
-    def of(cls, problem: Decomposition, instance: int) -> Layout:
-        """The layout of one instance."""
-        index, width = problem.coupling.index, problem.cost.shape[1]
-        variable = index[instance if len(index) > 1 else 0].cpu().numpy()
-        bounds = _instance(problem.lower, instance), _instance(problem.upper, instance)
-        block, boxed, count = np.full(problem.in_blocks, -1), np.zeros(problem.in_blocks, dtype=bool), 0
-        payer, stated = np.full(width, -1), [(csr_array((0, problem.in_blocks)), np.zeros(0), np.zeros(0))]
-        for group in sorted(problem.groups, key=lambda g: g.name == BOX):  # boxes last: they pay
-            valid = np.ones(group.blocks, dtype=bool)
-            if group.alive is not None:
-                valid = group.alive[instance].cpu().numpy() > 0
-            copies = np.flatnonzero(np.tile(valid, group.dim)) + group.start
-            if group.name == BOX:
-                boxed[copies] = True
-                payer[variable[copies]] = copies
-            elif (own := group.type.constraints()) is not None:
-                payer[variable[copies]] = copies
-                stated.append(_stated(group, own, valid, instance, variable, bounds, problem.in_blocks))
-            else:
-                block[copies] = np.tile(count + np.arange(valid.sum()), group.dim)
-                count += int(valid.sum())
-        copies, first = np.flatnonzero(block >= 0), np.full(width, -1)
-        first[variable[copies[::-1]]] = copies[::-1]
-        # Variables of stated blocks, those in a box too.
-        by_rows = payer >= 0
-        by_rows[variable[boxed]] = False
-        for matrix, _, _ in stated:
-            by_rows[variable[matrix.indices]] = True
-        first[by_rows] = -1
-        linked = copies[first[variable[copies]] != copies]
-        held = np.flatnonzero((payer >= 0) & (first < 0))
-        matrices, lower, upper = zip(*stated, strict=True)
-        rows = csr_array(vstack(matrices, format="csr")), np.concatenate(lower), np.concatenate(upper)
-        return cls(block, variable, count, first, linked, np.flatnonzero(boxed), held, payer[held], rows)
-
-
 class RestrictedMaster:
     """The master of one instance, solved by HiGHS's simplex method, warm from one set of points to the next.
 
@@ -160,26 +77,26 @@ class RestrictedMaster:
     """
 
     def __init__(self, problem: Decomposition, instance: int) -> None:
-        self.layout = layout = Layout.of(problem, instance)
-        self.cost = _instance(problem.cost, instance)
-        self.lower, self.upper = _instance(problem.lower, instance), _instance(problem.upper, instance)
+        self.layout = layout = MasterLayout.of(problem, instance)
+        self.cost = of_instance(problem.cost, instance)
+        self.lower, self.upper = of_instance(problem.lower, instance), of_instance(problem.upper, instance)
         self.in_blocks, self.copies, width = problem.in_blocks, problem.copies, len(self.cost)
         rows, sides = csr_array((0, width)), (np.zeros(0), np.zeros(0))
         if problem.rows is not None:
             coords = tuple(t.cpu().numpy() for t in (problem.rows.row, problem.rows.column))
             entries = problem.rows.entry.double().cpu().numpy()
             rows = csr_array((entries, coords), shape=(problem.rows.count, width))
-            sides = _instance(problem.rows.lower, instance), _instance(problem.rows.upper, instance)
+            sides = of_instance(problem.rows.lower, instance), of_instance(problem.rows.upper, instance)
         linked, self.priced = layout.linked, rows.shape[0]
         # Coupling rows, then a row for each linked copy, the variable less the copy, then rows of blocks.
         matrix, *own = layout.stated
         zero, pairs = np.zeros(len(linked)), zip(sides, own, strict=True)
         self.row_lower, self.row_upper = (np.concatenate([s, zero, t]) for s, t in pairs)
-        links = _selection(layout.variable[linked], width)
-        stated = matrix @ _selection(layout.variable, width)
+        links = selection(layout.variable[linked], width)
+        stated = matrix @ selection(layout.variable, width)
         self.by_variable = csr_array(vstack([rows, links, stated], format="csr"))
         above, below = (csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0])))
-        self.by_copy = csr_array(vstack([above, -_selection(linked, self.in_blocks), below], format="csr"))
+        self.by_copy = csr_array(vstack([above, -selection(linked, self.in_blocks), below], format="csr"))
         self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
         self.bounded = np.zeros(0, np.int64)  # variables whose bounds are rows
         # Entries of the points: their copies, numbers, and numbers of the points.
@@ -319,7 +236,7 @@ class RestrictedMaster:
         if not len(new):
             return
         first, unit = self.highs.getNumRow(), self.unit[new]
-        pick = _scaled(_selection(self.layout.first[new], self.in_blocks), unit)
+        pick = _scaled(selection(self.layout.first[new], self.in_blocks), unit)
         points = csc_array((self.entry, (self.copy, self.point)), shape=(self.in_blocks, self.count))
         before = csr_array(pick @ points)
         lower, upper = self.lower[new] / unit, self.upper[new] / unit
@@ -397,57 +314,6 @@ class RestrictedMaster:
 def available() -> bool:
     """Whether highspy is installed, which solves the master."""
     return find_spec("highspy") is not None
-
-
-def _instance(values: Tensor, instance: int) -> Array:
-    """One instance of ``(batch or 1, ...)`` in float64."""
-    picked: Array = values[instance if len(values) > 1 else 0].double().cpu().numpy()
-    return picked
-
-
-def _stated(
-    group: Group,
-    rows: Constraints,
-    valid: NDArray[np.bool_],
-    instance: int,
-    variable: Numbers,
-    bounds: tuple[Array, Array],
-    copies: int,
-) -> tuple[csr_array, Array, Array]:
-    """Rows of a group's valid blocks over their copies, and bounds that those of variables do not imply."""
-    number, shift = np.flatnonzero(valid), group.blocks * np.arange(group.dim)
-
-    def each_block(values: Tensor) -> Array:
-        return np.broadcast_to(_instance(values, instance), (group.blocks, values.shape[-1]))[number]
-
-    lower, upper = each_block(rows.lower), each_block(rows.upper)
-    own, count = _instance(rows.matrix, instance), lower.shape[1]
-    block, row, column = np.nonzero(own)
-    entry = own[block, row, column]
-    if len(own) == 1:  # one for all blocks
-        each = len(entry)
-        entry = np.tile(entry, len(number))
-        row, column = (np.tile(t, len(number)) for t in (row, column))
-        block = np.repeat(number, each)
-    else:
-        kept = valid[block]
-        entry, block, row, column = entry[kept], block[kept], row[kept], column[kept]
-    place = np.cumsum(valid)[block] - 1
-    shape = len(number) * count, copies
-    matrix = csr_array((entry, (place * count + row, group.start + shift[column] + block)), shape=shape)
-    if rows.below is None or rows.above is None:
-        return matrix, lower.ravel(), upper.ravel()
-    index = group.start + number[:, None] + shift
-    low, high = each_block(rows.below), each_block(rows.above)
-    tight = np.flatnonzero((low > bounds[0][variable[index]]) | (high < bounds[1][variable[index]]))
-    unit = _selection(index.ravel()[tight], copies)
-    sides = (np.append(a.ravel(), b.ravel()[tight]) for a, b in ((lower, low), (upper, high)))
-    return csr_array(vstack([matrix, unit], format="csr")), *sides
-
-
-def _selection(index: Numbers, width: int) -> csr_array:
-    """The matrix that picks entries: ``(len(index), width)``."""
-    return csr_array((np.ones(len(index)), (np.arange(len(index)), index)), shape=(len(index), width))
 
 
 def _scaled(matrix: Any, unit: Array) -> csr_array:

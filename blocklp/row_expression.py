@@ -59,6 +59,11 @@ class RowExpression(Compared):
         variables, what : str
             The names of these and of the rows in messages.
 
+        Returns
+        -------
+        RowExpression
+            A row for each row of the matrix.
+
         Raises
         ------
         ModelError, ShapeError, NonFiniteError
@@ -89,6 +94,11 @@ class RowExpression(Compared):
             ``(entries,)`` float64, int64 and int64: the matrix.
         constant : Tensor
             ``(batch or 1, rows)`` float64.
+
+        Returns
+        -------
+        RowExpression
+            The rows, in the variables of the model.
         """
         return cls(model, coo_array((entry, (row, column)), shape=(constant.shape[1], model.size)), constant)
 
@@ -175,6 +185,11 @@ def constraint(rows: RowExpression, lower: object, upper: object, what: str) -> 
         A number, ``(rows,)`` or ``(batch, rows)``.
     what : str
         The name of the rows in messages.
+
+    Returns
+    -------
+    RowConstraint
+        The rows with sides ``(batch or 1, rows)`` float64.
 
     Raises
     ------

@@ -63,6 +63,12 @@ class Layout:
             The rows beside the blocks.
         parts : int
             Partial sums of every variable.
+
+        Returns
+        -------
+        Layout
+            Tables of groups ``(groups, 7)`` and of tiles ``(tiles, 3)`` int64, and the rows
+            beside.
         """
         table, tiles, row, entry = [], [], 0, 0
         for number, (group, matrix) in enumerate(zip(problem.groups, matrices, strict=True)):

@@ -67,6 +67,11 @@ class CouplingRows:
             ``(batch, rows)`` float64: sides, infinite for none.
         low, high : Tensor
             ``(batch, variables)`` float64: finite bounds of the variables.
+
+        Returns
+        -------
+        CouplingRows
+            The rows with their sides ``(batch, rows)``, and the least and most that they can be.
         """
         ends = entry * low[:, column], entry * high[:, column]
         room = torch.zeros_like(lower)

@@ -204,6 +204,11 @@ def branch_and_bound(
     callback : callable, optional
         Gets a :class:`SearchEvent` after every batch; True stops.
 
+    Returns
+    -------
+    SearchResult
+        The best point, the bound, and why the search ended.
+
     Raises
     ------
     OptionError

@@ -29,6 +29,11 @@ def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper:
         ``(batch, variables)``: :math:`A^\top y`.
     cost, lower, upper : Tensor
         ``(batch, variables)``.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``: s.
     """
 
     def slope(s: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from blocklp import state as states
+from blocklp import warm_start as starts
 from blocklp.errors import ModelError, OptionError
 from blocklp.expression import Parameter
 from blocklp.options import of_type, shown, with_gradients
@@ -74,7 +74,7 @@ def soft_bound(
     """
     of_type(solver, Solver, "solver", "a compiled solver, as model.compile() returns")
     of_type(values, Mapping | None, "values", "a mapping of parameters to values, or None")
-    state = states.state_of(state, "state")
+    state = starts.state_of(state, "state")
     used = {t.parameter for m in solver.models if m.objective is not None for t in m.objective.terms}
     if unknown := [shown(p) for p in values or () if p not in used]:
         need = "give parameters that it uses"
@@ -88,9 +88,9 @@ def soft_bound(
     if t.shape not in ((), (problem.batch,)) or not bool(((t > 0) & t.isfinite()).all()):
         raise OptionError(need)
     sign = -1.0 if solver.maximizing else 1.0
-    state = state if len(solver.models) > 1 else states.fitted(state, solver.models[0])
+    state = state if len(solver.models) > 1 else starts.fitted(state, solver.models[0])
     given = State({k: sign * v.to(problem.cost) for k, v in state.duals.items()}, state.eta)
-    duals, total = problem.recentred(states.fill(problem, given)), problem.offset
+    duals, total = problem.recentred(starts.fill(problem, given)), problem.offset
     if problem.rows is not None:
         total = total + problem.rows.value(duals[:, problem.in_blocks :]).sum(1)
     for group in problem.groups:

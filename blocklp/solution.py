@@ -1,10 +1,10 @@
-"""Solutions: bounds, primal points and multipliers, with their files and summaries."""
+"""Solutions: bounds, primal points and multipliers, with their files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,86 +18,22 @@ from blocklp.expression import Expression, View
 from blocklp.handles import ROWS, Rows
 from blocklp.listening import signed
 from blocklp.options import instance_number, of_type, shown
+from blocklp.owners import Compilable, Compiled
 from blocklp.records import Event, Results
 from blocklp.row_expression import RowExpression, activities
+from blocklp.solution_summary import summary
 from blocklp.state import State, packed, unpacked
-from blocklp.statement import Statement
 from blocklp.status import Status
-from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
+from blocklp.tables import as_html, as_text, listed
 from blocklp.values import Multipliers, Values, evaluated
 
 HOOK_FAILED = " None of the repair hook's points satisfied all blocks within feasibility_tol."
-
 
 SAVED = ("bound", "safe_bound", "primal", "gap", "floor", "seconds", "raw_x", "cost", "offset")
 """Floating-point numbers in the file of a solution, instances first."""
 
 MARKS = ("passes", "hook_failed")
 """Other numbers there."""
-
-
-@runtime_checkable
-class Compiled(Protocol):
-    """The solver that found a solution, such as :class:`blocklp.Solver`."""
-
-    models: list[Statement]
-    device: torch.device
-    maximizing: bool
-
-    def owner(self, instance: int) -> tuple[Statement, int]:
-        """Return the model of an instance and the instance's number in it."""
-        ...
-
-    def own_state(self, state: State, instance: int) -> State:
-        """Cut the padding of a ragged batch off an instance's state."""
-        ...
-
-    def hooked(self) -> Tensor:
-        """Which instances have a repair hook: ``(batch,)`` bool."""
-        ...
-
-
-@runtime_checkable
-class Compilable(Protocol):
-    """A model, which compiles to a solver."""
-
-    def compile(self) -> Compiled:
-        """Fix shapes and indices once."""
-        ...
-
-
-class Ended(Protocol):
-    """The results of any solve, for their summary."""
-
-    @property
-    def bound(self) -> Tensor:
-        """``(batch,)``."""
-        ...
-
-    @property
-    def primal(self) -> Tensor:
-        """``(batch,)``."""
-        ...
-
-    @property
-    def gap(self) -> Tensor:
-        """``(batch,)``."""
-        ...
-
-    @property
-    def status(self) -> tuple[Status, ...]:
-        """Why each instance ended."""
-        ...
-
-    @property
-    def passes(self) -> Tensor:
-        """``(batch,)``."""
-        ...
-
-    @property
-    def seconds(self) -> Tensor:
-        """``(batch,)``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -430,39 +366,15 @@ class Solution:
         )
 
     def __repr__(self) -> str:
-        return as_text(*_summary(self))
+        return as_text(*summary(self))
 
     def _repr_html_(self) -> str:
-        return as_html(*_summary(self))
+        return as_html(*summary(self))
 
 
 def _array(values: Tensor) -> NDArray[np.generic]:
     """A copy of a tensor as an array of NumPy."""
     return np.array(values.detach().cpu().numpy())
-
-
-def summary(found: Ended) -> str:
-    """A line for each of the first instances."""
-    return as_text(*_summary(found))
-
-
-def _summary(found: Ended) -> tuple[str, list[Table]]:
-    """The title and the table of a solution."""
-    count = len(found.status)
-    rows = [
-        (
-            str(i),
-            str(found.status[i]),
-            f"{float(found.bound[i]):.9g}",
-            f"{float(found.primal[i]):.9g}",
-            f"{float(found.gap[i]):.2g}",
-            str(int(found.passes[i])),
-            f"{float(found.seconds[i]):.3g}",
-        )
-        for i in range(min(count, SHOWN))
-    ]
-    columns = ("instance", "status", "bound", "primal", "gap", "passes", "seconds")
-    return f"{type(found).__name__} of {plural(count, 'instance')}", [Table(columns, rows, count)]
 
 
 def solution(results: Results, state: State, solver: Compiled, cost: Tensor, offset: Tensor) -> Solution:
@@ -478,6 +390,11 @@ def solution(results: Results, state: State, solver: Compiled, cost: Tensor, off
         The solver of the models.
     cost, offset : Tensor
         ``(batch, variables)`` and ``(batch,)`` float64: costs and constants of the minimisation.
+
+    Returns
+    -------
+    Solution
+        Bounds, values and costs in the sense of the model, in its units.
     """
     sign = -1.0 if solver.maximizing else 1.0
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp import state as states
-from blocklp.assembly import Bounds, assemble, costs, unblocked
+from blocklp import warm_start as starts
+from blocklp.assembly import assemble, costs, unblocked
 from blocklp.backend import Backend
 from blocklp.box import BOX
 from blocklp.deadline import Deadline
@@ -41,6 +41,7 @@ from blocklp.state import Saddle, State
 from blocklp.statement import Statement
 from blocklp.tables import as_html, listed, plural
 from blocklp.type_difference import difference
+from blocklp.variable_bounds import Bounds
 
 
 def compile(
@@ -64,6 +65,11 @@ def compile(
         ``"torch"``, ``"numba"`` (loops compiled for the CPU) or ``"auto"``, which takes loops where they pay
         within one solve (:mod:`blocklp.backend`): give ``"numba"`` where small problems are solved again and
         again.  Bounds are valid with either; iterates differ in their last digits.
+
+    Returns
+    -------
+    Solver
+        The compiled problem, of all instances of all models.
 
     Raises
     ------
@@ -89,7 +95,13 @@ class Solver:
     ``backend`` is the one that was asked for, and after a solve the one that ran it.
     """
 
-    def __init__(self, models: list[Statement], device: torch.device, dtype: torch.dtype, backend: str = "auto") -> None:
+    def __init__(
+        self,
+        models: list[Statement],
+        device: torch.device,
+        dtype: torch.dtype,
+        backend: str = "auto",
+    ) -> None:
         first = models[0]
         for m in models:
             if m.objective is None:
@@ -215,6 +227,11 @@ class Solver:
             Whether a point that is almost feasible is projected; without, primal points come later, and
             checks are cheaper.
 
+        Returns
+        -------
+        Solution
+            Bounds ``(batch,)``, primal points and multipliers, in the sense of the model.
+
         Raises
         ------
         OptionError
@@ -246,15 +263,15 @@ class Solver:
             mend=flag(mend, "mend"),
         )
         duals, eta, memory = None, None, None
-        start = None if warm_start is None else states.state_of(warm_start, "warm_start")
+        start = None if warm_start is None else starts.state_of(warm_start, "warm_start")
         if start is not None and built:
-            start = start if len(self.models) > 1 else states.fitted(start, self.models[0])
+            start = start if len(self.models) > 1 else starts.fitted(start, self.models[0])
             for name, own in start.duals.items():
                 without_gradients(own, f"the warm start of {name!r}")
             signed = {k: sign * v.to(problem.cost) for k, v in start.duals.items()}
-            duals = states.fill(problem, State(signed, start.eta))
-            eta = states.weights_of(start, self.device, self.dtype)
-            memory = states.memory_of(problem, start, sign)
+            duals = starts.fill(problem, State(signed, start.eta))
+            eta = starts.weights_of(start, self.device, self.dtype)
+            memory = starts.memory_of(problem, start, sign)
         log: list[Event] = []
         record = log.append if flag(history, "history") else None
         repair = self._repair()
@@ -263,7 +280,7 @@ class Solver:
         results.history, self.backend = log, results.backend
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
-        state = states.take(problem, duals, results.eta, names, results.memory, sign)
+        state = starts.take(problem, duals, results.eta, names, results.memory, sign)
         if not built and names:  # the bound is that of the box, which prices of zero prove
             state.duals[ROWS] = duals.new_zeros(self.batch, sum(names.values()), 1)
         found = solution(results, state, self, problem.cost, problem.offset)
@@ -287,6 +304,11 @@ class Solver:
             Parameters to values, instead of their present ones.
         deadline : Deadline, optional
             When to give up.
+
+        Returns
+        -------
+        Decomposition
+            The problem of all instances, in the sense of minimisation.
 
         Raises
         ------
@@ -312,7 +334,8 @@ class Solver:
         plan = self._structure
         if bounds is not None or plan is None:
             given = {} if bounds is None else bounds
-            plan = Plan.of(assemble(self.models, given, self._width, self.device, deadline), backend=self._asked)
+            problem = assemble(self.models, given, self._width, self.device, deadline)
+            plan = Plan.of(problem, backend=self._asked)
             if bounds is None:
                 self._structure = plan
         return self._priced(plan, values)

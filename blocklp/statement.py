@@ -79,6 +79,11 @@ class Statement(Declared):
             these blocks, ``(batch, dim * blocks)`` with the block index fastest; ``to_primal`` is its
             adjoint.  They must describe the same scope and replace the index maps.
 
+        Returns
+        -------
+        Blocks, Rows or list of Blocks
+            The handle, or one for each length of :class:`Ragged` blocks.
+
         Raises
         ------
         ScopeError
@@ -170,6 +175,11 @@ class Statement(Declared):
             A number, ``(rows,)`` or ``(batch, rows)``; None and infinities for no such side.
         name : str, optional
             Name of the handle; ``rows``, numbered, by default.
+
+        Returns
+        -------
+        Rows
+            The handle, by which a solution gives prices and slacks.
 
         Raises
         ------

@@ -26,6 +26,16 @@ def leaves(structure: Structure, what: str, error: type[Exception]) -> Iterator[
         Name of the structure, for messages.
     error : type
         Raised if it holds anything else.
+
+    Yields
+    ------
+    Tensor
+        Of any shape.
+
+    Raises
+    ------
+    BlocklpError
+        Of the given type, if the structure holds anything else.
     """
     if isinstance(structure, Tensor):
         yield structure

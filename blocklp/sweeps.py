@@ -1,9 +1,9 @@
 """Passes over blocks with active sets: ask the oracles, then advance the blocks' points.
 
 Blocks with a vertex table, and in ADMM those that keep the last answers of their oracle, are swept by the
-compiled loops of :mod:`blocklp.fused` on a CPU; all others by tensor operations.  Runs of both agree in
-quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses which of them is
-next.
+compiled loops of :mod:`blocklp.fused_kernels` on a CPU; all others by tensor operations.  Runs of both agree
+in quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses which of them
+is next.
 """
 
 from __future__ import annotations
@@ -64,6 +64,11 @@ def ask(
         ``(batch,)``: proximal weights.
     atoms, weights, earlier : tuple of Tensor
         For each group its active set, the weights of its points, and those of the last pass.
+
+    Returns
+    -------
+    Asked
+        Answers of all oracles, and values ``(batch,)``.
     """
     problem, fused = plan.problem, fused_loops(plan)
     swept = [fused is not None and isinstance(a, atom.VertexTable) for a in atoms]
@@ -219,7 +224,7 @@ def renew(
 
 def cache_loops(plan: Plan) -> ModuleType | None:
     """The compiled loops for blocks that keep the last answers of their oracle: of any type, on a CPU."""
-    return plan.backend.loops("blocklp.fused")
+    return plan.backend.loops("blocklp.fused_kernels")
 
 
 def fused_loops(plan: Plan) -> ModuleType | None:
@@ -227,7 +232,7 @@ def fused_loops(plan: Plan) -> ModuleType | None:
     tables = [g.type for g in plan.problem.groups if isinstance(g.type, FiniteVertices)]
     if plan.problem.coupling.maps or not any(kind.vertex_count <= atom.TABLE_LIMIT for kind in tables):
         return None
-    return plan.backend.loops("blocklp.fused")
+    return plan.backend.loops("blocklp.fused_kernels")
 
 
 def _masked(group: Group, like: Tensor) -> tuple[Tensor, float]:

@@ -185,6 +185,11 @@ def tighten(
     **options
         The other options of :meth:`blocklp.Solver.solve`, such as ``cutoff``.
 
+    Returns
+    -------
+    Tightened
+        The last solution, the rounds, and why they ended.
+
     Raises
     ------
     OptionError, DeviceError

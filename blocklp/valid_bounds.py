@@ -139,6 +139,11 @@ def charged(
         ``(batch, blocks)`` of each group: values less their errors, and magnitudes with them.
     paid, error, reach : Tensor
         ``(batch, variables)``: terms of the residual, their errors, and magnitudes with them.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``, in the units of the cost.
     """
     total, size, terms = offset, offset.abs(), 1
     for least, most in blocks:

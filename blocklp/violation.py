@@ -38,6 +38,11 @@ def distance_outside(values: Tensor, lower: Tensor, upper: Tensor, terms: Tensor
         The values and their sides; all arguments are of shapes that broadcast.
     terms : Tensor
         Magnitudes of the terms of the values.
+
+    Returns
+    -------
+    Tensor
+        In the common shape: zero within the sides.
     """
     below = relative_excess(lower - values, torch.maximum(lower.abs(), terms), terms, terms)
     above = relative_excess(values - upper, torch.maximum(upper.abs(), terms), terms, terms)

@@ -178,6 +178,11 @@ class Fixed:
             ``(batch, copies)``.
         points : Tensor
             Not used.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
         """
         return self.weights(len(duals)).to(duals)
 
@@ -198,6 +203,11 @@ class Fixed:
             ``(batch,)``.
         origin, centres, increase, model, gap : Tensor
             Not used.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
         """
         return eta
 
@@ -224,6 +234,11 @@ class SeriousStepRule:
             The problem.
         duals, points : Tensor
             ``(batch, copies)``, as in :meth:`ProximalWeight.start`.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
         """
         return self.first * _scale(problem, duals, points)
 
@@ -242,6 +257,11 @@ class SeriousStepRule:
         ----------
         eta, origin, centres, increase, model, gap : Tensor
             ``(batch,)``, as in :meth:`ProximalWeight.update`.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
         """
         predicted = model + gap
         raised = eta * (1 + (self.factor - 1) * _share(self.full, centres))
@@ -281,6 +301,11 @@ class InexactRule:
             The problem.
         duals, points : Tensor
             ``(batch, copies)``, as in :meth:`ProximalWeight.start`.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
         """
         return self.first * _scale(problem, duals, points)
 
@@ -299,6 +324,11 @@ class InexactRule:
         ----------
         eta, origin, centres, increase, model, gap : Tensor
             ``(batch,)``, as in :meth:`ProximalWeight.update`.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
         """
         share = _share(self.full, centres)
         raised = ((increase < 0) | (increase > self.rise * model)) & (gap > self.gap * model)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data
+from blocklp.block import BlockType, Constraints
+from blocklp.block_data import as_block_data
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError
 from blocklp.finite import soft, struck_out

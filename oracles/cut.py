@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data, common_shape
+from blocklp.block import BlockType, Constraints
+from blocklp.block_data import as_block_data, common_shape
 from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError
 from blocklp.oracles import cut_search

@@ -75,16 +75,18 @@ Found = TypeVar("Found")
 
 
 def answered_once(find: Callable[[Any, Tensor], Found]) -> Callable[[Any, Tensor], Found]:
-    """Remember what a method of a block type found for its last costs: a check asks for values, then for their errors.
+    """Remember what a method of a block type found for its last costs.
 
-    The answer stands as long as the block data are the same objects.
+    A check asks for values, then for their errors.  The answer stands as long as the block data are the same
+    objects.
     """
 
     @functools.wraps(find)
     def ask(kind: Any, cost: Tensor) -> Found:
         data = tuple(kind.tensors().values())
         known, before, answer = vars(kind).get("_answered", ((), None, None))
-        same = before is not None and len(known) == len(data) and all(a is b for a, b in zip(known, data, strict=True))
+        same = before is not None and len(known) == len(data)
+        same = same and all(a is b for a, b in zip(known, data, strict=True))
         if same and before.dtype == cost.dtype and before.device == cost.device and torch.equal(before, cost):
             return cast(Found, answer)
         found = find(kind, cost)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data, common_shape
+from blocklp.block import BlockType, Constraints
+from blocklp.block_data import as_block_data, common_shape
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import sums_of_products
@@ -150,6 +151,11 @@ class Knapsack(BlockType):
             A number, ``(blocks,)`` or ``(batch, blocks)``; None for no such side.
         lower, upper : array_like
             A number, or as ``weights``.
+
+        Returns
+        -------
+        Ragged
+            The blocks, by length.
         """
         entries = int(numbers(sizes, "Knapsack sizes").sum())
         rows = (("weights", weights), ("lower", lower), ("upper", upper))
@@ -269,8 +275,8 @@ class Knapsack(BlockType):
         if self.least is not None or self.turned is not None:
             begin, end = torch.minimum(begin, end), torch.maximum(begin, end)
         kinks = torch.cat([begin, end], -1).clamp(0, torch.finfo(cost.dtype).max).sort(-1).values
-        # The last kink where the load is too large begins the piece that holds the solution.  Loads are summed
-        # at kinks themselves: sums along the kinks lose what counts where weights differ in size.
+        # The last kink where the load is too large begins the piece that holds the solution.  Loads are
+        # summed at kinks themselves: sums along the kinks lose what counts where weights differ in size.
         place, most = torch.zeros_like(load, dtype=torch.long), kinks.shape[-1] - 1
         for jump in (1 << k for k in reversed(range(most.bit_length()))):
             further = (place + jump).clamp(max=most)

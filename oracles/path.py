@@ -7,7 +7,8 @@ from graphlib import CycleError, TopologicalSorter
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data, common_shape
+from blocklp.block import BlockType, Constraints
+from blocklp.block_data import as_block_data, common_shape
 from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError
 from blocklp.finite import struck_out

@@ -196,6 +196,11 @@ class Lattice:
             published (Kraehenbuehl & Koltun 2011) in half the time, but no energy's: the ordered filter and
             the diagonal need the symmetric one.
 
+        Returns
+        -------
+        Lattice
+            The vertices, and the weights of the points on them.
+
         Raises
         ------
         ShapeError, NonFiniteError

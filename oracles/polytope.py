@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints, as_block_data, common_shape
+from blocklp.block import BlockType, Constraints
+from blocklp.block_data import as_block_data, common_shape
 from blocklp.bounds import rounding, roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.exact import Exact, sums_of_products

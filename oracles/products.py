@@ -1,6 +1,7 @@
 """Blocks of QPBO: variables y in {0, 1} and a variable z for each product of two of them.
 
-The hulls over more products are tighter: a :class:`Triangle` implies its three edges, a :class:`FourCycle` its four.
+The hulls over more products are tighter: a :class:`Triangle` implies its three edges, a :class:`FourCycle`
+its four.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Pairs = Sequence[tuple[int, int]]
 class Edge(FiniteVertices):
     r"""A pair with its product: the convex hull of :math:`(y_1, y_2, y_1 y_2)`.
 
-    The four vertices are those of the McCormick envelope for a cost of either sign; the two-step oracle printed in the
-    thesis (4.1.4.3) misses the minimum on about a quarter of random costs.
+    The four vertices are those of the McCormick envelope for a cost of either sign; the two-step oracle
+    printed in the thesis (4.1.4.3) misses the minimum on about a quarter of random costs.
     """
 
     vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1))
@@ -38,7 +39,8 @@ class Edge(FiniteVertices):
         none = best == 0
         first = (a == best).logical_or_(b != best).logical_and_(~none)
         second = (a != best).logical_and_(~none)
-        return torch.stack([first, second, first & second], 1).to(cost.dtype).transpose(1, 2), best  # laid out as copies are
+        point = torch.stack([first, second, first & second], 1)  # laid out as copies are
+        return point.to(cost.dtype).transpose(1, 2), best
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Two additions."""
@@ -52,7 +54,7 @@ class Edge(FiniteVertices):
         return torch.minimum(torch.minimum(a, b), a + b + p).clamp_(max=0)
 
     def min_marginals(self, cost: Tensor) -> Tensor | None:
-        """What the other end pays with and without this one; the product against the three other vertices."""
+        """The other end's cost with and without this one; the product against the three other vertices."""
         if self.excluded is not None:
             return super().min_marginals(cost)
         a, b, p = cost.unbind(-1)
@@ -68,8 +70,19 @@ class Edge(FiniteVertices):
         r"""In closed form where no other block shares the product.
 
         For a cost :math:`p \ge 0` of the product the block minimises
-        :math:`\langle c, y \rangle + p \max(0, y_1 + y_2 - 1)` plus the proximal term; with :math:`y_2 \to 1 - y_2` a cost
-        :math:`p < 0` has the same form.  The multiplier t of the kink lies in :math:`[0, |p|]`, and both ends are clipped.
+        :math:`\langle c, y \rangle + p \max(0, y_1 + y_2 - 1)` plus the proximal term; with
+        :math:`y_2 \to 1 - y_2` a cost :math:`p < 0` has the same form.  The multiplier t of the kink lies in
+        :math:`[0, |p|]`, and both ends are clipped.
+
+        Parameters
+        ----------
+        cost, centre, step, shared
+            As in :meth:`blocklp.BlockType.prox`.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, 3)``; None where another block shares the product, or an end is not shared.
         """
         if shared.tolist() != [1, 1, 0]:
             return None
@@ -77,7 +90,8 @@ class Edge(FiniteVertices):
         p = step[..., 0] * cost[..., 2]
         gain = p.clamp(max=0)
         side = torch.where(p < 0, -torch.ones_like(p), torch.ones_like(p))
-        kink = torch.minimum(((u + side * v + torch.where(p < 0, -p, side.neg())) * 0.5).clamp_(min=0), p.abs())
+        kink = (u + side * v + torch.where(p < 0, -p, side.neg())) * 0.5
+        kink = torch.minimum(kink.clamp_(min=0), p.abs())
         first, second = (u - kink - gain).clamp_(0, 1), (v - side * kink).clamp_(0, 1)
         if self.excluded is not None:
             first, second = self._fixed(u, v, p, first, second)
@@ -88,7 +102,8 @@ class Edge(FiniteVertices):
 
     def loops(self, shared: Tensor) -> str | None:
         """Where no vertex is ruled out."""
-        return "blocklp.oracles.product_kernels:edge" if self.excluded is None and shared.tolist() == [1, 1, 0] else None
+        looped = self.excluded is None and shared.tolist() == [1, 1, 0]
+        return "blocklp.oracles.product_kernels:edge" if looped else None
 
     def _fixed(self, u: Tensor, v: Tensor, p: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Proximal points where fixings rule vertices out: an end that is fixed, or the product at zero."""
@@ -97,7 +112,8 @@ class Edge(FiniteVertices):
         # The product at zero: the ends share what is left, and one excludes the other.
         p = torch.where(both, 1 + u.abs() + v.abs(), p)
         half = ((u + v - 1) * 0.5).clamp_(min=0)
-        first, second = torch.where(both, (u - half).clamp(0, 1), first), torch.where(both, (v - half).clamp(0, 1), second)
+        first = torch.where(both, (u - half).clamp(0, 1), first)
+        second = torch.where(both, (v - half).clamp(0, 1), second)
         # An end follows the other where that is fixed, and goes where it is fixed itself.
         for _ in range(2):
             first = torch.where((none & one) | (two & both), (u - p * (none & one)).clamp(0, 1), first)
@@ -107,7 +123,18 @@ class Edge(FiniteVertices):
         return first, second
 
     def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:
-        """The least product that the ends allow, or the largest, by the sign of its cost."""
+        """The least product that the ends allow, or the largest, by the sign of its cost.
+
+        Parameters
+        ----------
+        cost, point, shared
+            As in :meth:`blocklp.BlockType.complete`.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, 1)``: the products; None where others than they are to be chosen.
+        """
         if shared.tolist() != [1, 1, 0]:
             return None
         a, b = point[..., 0], point[..., 1]
@@ -120,7 +147,10 @@ class Edge(FiniteVertices):
 
 
 class Triangle(FiniteVertices):
-    r"""Three variables with all products: the hull of :math:`(y_1, y_2, y_3, y_1 y_2, y_1 y_3, y_2 y_3)`, 8 vertices."""
+    r"""Three variables with all products, 8 vertices.
+
+    The hull of :math:`(y_1, y_2, y_3, y_1 y_2, y_1 y_3, y_2 y_3)`.
+    """
 
     pairs = ((0, 1), (0, 2), (1, 2))
 
@@ -133,7 +163,10 @@ class Triangle(FiniteVertices):
 
 
 class FourCycle(FiniteVertices):
-    r"""A cycle of four products: the hull of :math:`(y_1, .., y_4, y_1 y_2, y_2 y_3, y_3 y_4, y_4 y_1)`, 16 vertices."""
+    r"""A cycle of four products, 16 vertices.
+
+    The hull of :math:`(y_1, .., y_4, y_1 y_2, y_2 y_3, y_3 y_4, y_4 y_1)`.
+    """
 
     pairs = ((0, 1), (1, 2), (2, 3), (3, 0))
 
@@ -146,7 +179,10 @@ class FourCycle(FiniteVertices):
 
 
 class FourClique(FiniteVertices):
-    r"""Four variables with all products: the hull of :math:`(y_1, .., y_4, y_1 y_2, y_1 y_3, .., y_3 y_4)`, 16 vertices."""
+    r"""Four variables with all products, 16 vertices.
+
+    The hull of :math:`(y_1, .., y_4, y_1 y_2, y_1 y_3, .., y_3 y_4)`.
+    """
 
     pairs = tuple(itertools.combinations(range(4), 2))
 
@@ -154,13 +190,17 @@ class FourClique(FiniteVertices):
         super().__init__(products(4, self.pairs))
 
     def constraints(self) -> Constraints:
-        """McCormick, triangle and pentagonal inequalities (Deza and Laurent 1997, Geometry of Cuts and Metrics, section 30.6)."""
+        """McCormick, triangle and pentagonal inequalities.
+
+        See Deza and Laurent 1997, Geometry of Cuts and Metrics, section 30.6.
+        """
         parts = [mccormick(4, self.pairs)]
         for nodes in itertools.combinations(range(4), 3):
             inside = [self.pairs.index(pair) for pair in itertools.combinations(nodes, 2)]
             parts.append(odd_cuts(cuts(4, self.pairs)[inside]))
         matrix, above = pentagonal()
-        parts.append((matrix @ np.vstack([np.eye(4, 10), cuts(4, self.pairs)]), np.full(len(above), -np.inf), above))
+        by_cut = np.vstack([np.eye(4, 10), cuts(4, self.pairs)])
+        parts.append((matrix @ by_cut, np.full(len(above), -np.inf), above))
         matrix, lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Constraints.rows(matrix, lower, upper)
 
@@ -168,12 +208,13 @@ class FourClique(FiniteVertices):
 def pentagonal() -> tuple[np.ndarray, np.ndarray]:
     r"""The pentagonal inequalities of four variables, switched in all ways: rows ``matrix @ s <= above``.
 
-    With a fifth node that is always 0 every labelling y is a cut, of which s holds :math:`y_1, .., y_4` and then
-    :math:`s_{ij} = |y_i - y_j|` for all pairs.  For signs b of the five nodes,
+    With a fifth node that is always 0 every labelling y is a cut, of which s holds :math:`y_1, .., y_4` and
+    then :math:`s_{ij} = |y_i - y_j|` for all pairs.  For signs b of the five nodes,
     :math:`\sum_{ij} b_i b_j s_{ij} \le (\sum_i b_i)^2 / 4` rounded down.
     """
     signs = np.hstack([np.ones((16, 1)), 1 - 2 * binary_vertices(4)])
-    return np.stack([signs[:, i] * signs[:, j] for i, j in itertools.combinations(range(5), 2)], 1), signs.sum(1) ** 2 // 4
+    pairs = itertools.combinations(range(5), 2)
+    return np.stack([signs[:, i] * signs[:, j] for i, j in pairs], 1), signs.sum(1) ** 2 // 4
 
 
 def products(count: int, pairs: Pairs) -> np.ndarray:
@@ -183,7 +224,10 @@ def products(count: int, pairs: Pairs) -> np.ndarray:
 
 
 def mccormick(count: int, pairs: Pairs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows ``lower <= matrix @ (y, z) <= upper``: z >= 0, z >= y_i + y_j - 1, z <= y_i and z <= y_j for each pair."""
+    """Rows ``lower <= matrix @ (y, z) <= upper`` of each pair.
+
+    They are z >= 0, z >= y_i + y_j - 1, z <= y_i and z <= y_j.
+    """
     matrix = np.zeros((len(pairs), 4, count + len(pairs)))
     for k, (i, j) in enumerate(pairs):
         matrix[k][:, [i, j, count + k]] = [[0, 0, 1], [1, 1, -1], [-1, 0, 1], [0, -1, 1]]
@@ -196,8 +240,8 @@ def cycle(count: int, pairs: Pairs) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     r"""McCormick rows and the cycle inequalities of pairs that form one cycle.
 
     A 0/1 vector cuts an even number of the pairs, those with :math:`s_e = y_i + y_j - 2 z_{ij} = 1`.  Hence
-    :math:`\sum_{e \in F} s_e - \sum_{e \notin F} s_e \le |F| - 1` for every odd set F of pairs.  Together these rows
-    describe the hull, since a cycle is series-parallel.
+    :math:`\sum_{e \in F} s_e - \sum_{e \notin F} s_e \le |F| - 1` for every odd set F of pairs.  Together
+    these rows describe the hull, since a cycle is series-parallel.
     """
     parts = mccormick(count, pairs), odd_cuts(cuts(count, pairs))
     matrix, lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))

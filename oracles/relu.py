@@ -8,7 +8,8 @@ from typing import Literal, Protocol, Self
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, as_block_data
+from blocklp.block import BlockType
+from blocklp.block_data import as_block_data
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.factored import FactoredBlock

@@ -1,4 +1,7 @@
-"""The solver of linear programs as PuLP wants it; :func:`blocklp.PuLP` gives it, so that only who asks for it needs PuLP."""
+"""The solver of linear programs as PuLP wants it.
+
+:func:`blocklp.PuLP` gives it, so that only who asks for it needs PuLP.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class LinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
 
     def __init__(self, time_limit: float | None, **options: Any) -> None:
         if unknown := set(options) - set(OPTIONS):
-            raise OptionError(f"unknown options {', '.join(map(repr, sorted(unknown)))}; there are time_limit, {', '.join(OPTIONS)}")
+            known = f"there are time_limit, {', '.join(OPTIONS)}"
+            raise OptionError(f"unknown options {', '.join(map(repr, sorted(unknown)))}; {known}")
         super().__init__(mip=False, msg=False, timeLimit=time_limit)
         self.chosen = {"tol": 1e-6, **options}
 
@@ -58,16 +62,18 @@ class LinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
         ModelError
             If it has integer variables.
         """
-        variables, rows = lp.variables(), lp.constraints() if callable(lp.constraints) else list(lp.constraints.values())
+        rows = lp.constraints() if callable(lp.constraints) else list(lp.constraints.values())
+        variables = lp.variables()
         whole = [v.name for v in variables if v.cat == pulp.LpInteger]
         if whole:
-            raise ModelError(f"variable {whole[0]!r} is an integer; declare it as continuous, or give the problem to another solver")
+            need = "declare it as continuous, or give the problem to another solver"
+            raise ModelError(f"variable {whole[0]!r} is an integer; {need}")
         program = _program(lp, variables, rows)
         limit = math.inf if self.timeLimit is None else float(self.timeLimit)
         found = solve_linear_program(program, time_limit=limit, **{**self.chosen, **options})
         known = math.isfinite(found.primal)
-        other = pulp.LpStatusNotSolved, pulp.LpSolutionIntegerFeasible if known else pulp.LpSolutionNoSolutionFound
-        status, solution = STATUSES.get(found.status, other)
+        limited = pulp.LpSolutionIntegerFeasible if known else pulp.LpSolutionNoSolutionFound
+        status, solution = STATUSES.get(found.status, (pulp.LpStatusNotSolved, limited))
         if known:
             _write(program, found, variables, rows)
         lp.assignStatus(status, solution)
@@ -78,7 +84,8 @@ def _program(lp: Any, variables: list[Any], rows: list[Any]) -> LinearProgram:
     """The LP that a problem states."""
     place = {id(v): j for j, v in enumerate(variables)}
     entries = [(value, i, place[id(v)]) for i, row in enumerate(rows) for v, value in row.items()]
-    data, at, column = (np.array(part) for part in zip(*entries, strict=True)) if entries else (np.zeros(0),) * 3
+    parts = zip(*entries, strict=True) if entries else ([], [], [])
+    data, at, column = map(np.array, parts)
     shape = len(rows), len(variables)
     matrix = csr_array((data.astype(np.float64), (at.astype(np.int64), column.astype(np.int64))), shape=shape)
     side = np.array([-row.constant for row in rows], dtype=np.float64)
@@ -86,13 +93,13 @@ def _program(lp: Any, variables: list[Any], rows: list[Any]) -> LinearProgram:
     cost = np.zeros(len(variables))
     for v, value in lp.objective.items():
         cost[place[id(v)]] = value
-    lower, upper = (
-        np.array([none if end is None else end for end in ends], dtype=np.float64)
-        for none, ends in ((-np.inf, [v.lowBound for v in variables]), (np.inf, [v.upBound for v in variables]))
-    )
+    sides = (-np.inf, [v.lowBound for v in variables]), (np.inf, [v.upBound for v in variables])
+    known = ([none if end is None else end for end in ends] for none, ends in sides)
+    lower, upper = (np.array(ends, dtype=np.float64) for ends in known)
     least = np.where(sense == pulp.LpConstraintLE, -np.inf, side)
     most = np.where(sense == pulp.LpConstraintGE, np.inf, side)
-    return LinearProgram(cost, matrix, least, most, lower, upper, float(lp.objective.constant), lp.sense == pulp.LpMaximize)
+    offset, maximize = float(lp.objective.constant), lp.sense == pulp.LpMaximize
+    return LinearProgram(cost, matrix, least, most, lower, upper, offset, maximize)
 
 
 def _write(program: LinearProgram, found: LinearSolution, variables: list[Any], rows: list[Any]) -> None:

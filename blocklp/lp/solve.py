@@ -19,7 +19,7 @@ from blocklp.options import flag, of_type, real, whole
 from blocklp.status import Status
 
 FAR, LOOK = 0.5, 0.5
-"""Gap above which rays are looked for after a round, and time for that, relative to all so far and a second."""
+"""Gap above which rays are looked for after a round; time for that, over all so far and a second."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,8 @@ def _search(
             # Bounds that rows imply may contradict each other, and prices that grow without end are a ray.
             if best.bound == math.inf or (math.isinf(best.primal) and proves_infeasible(least, best.last)):
                 return Status.INFEASIBLE, Status.INFEASIBLE, spent + rounds.spent
-            if rays and best.gap() > FAR and not deadline.over():  # no point yet, or points that go on for ever
+            # No point yet, or points that go on for ever.
+            if rays and best.gap() > FAR and not deadline.over():
                 ends = verdict(least, min(deadline.left(), LOOK * (1 + deadline.elapsed())))
                 if ends is not None:
                     return ends, ends, spent + rounds.spent

@@ -57,6 +57,11 @@ class Adam(Method):
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
             ``(batch,)``: step lengths of a warm start; None for ``rate`` times the largest multiplier.
+
+        Returns
+        -------
+        AdamState
+            The state at the first multipliers.
         """
         problem = plan.problem
         points, value = problem.min_oracle(duals)

@@ -32,7 +32,8 @@ from torch import Tensor
 
 from blocklp import atoms as atom
 from blocklp.compiled import tiles
-from blocklp.decomposition import Group, in_order
+from blocklp.consensus import has_prox, moves, prox, pull
+from blocklp.decomposition import in_order
 from blocklp.methods.base import Method, MethodState
 from blocklp.plan import Plan
 from blocklp.sweeps import around, cache_loops, fused_loops, renew
@@ -112,6 +113,11 @@ class Admm(Method):
             ``(batch, copies)``: the first multipliers, which are used up.
         eta : Tensor or None
             ``(batch,)``: proximal weight of a warm start; None to balance the residuals.
+
+        Returns
+        -------
+        AdmmState
+            The state at the first multipliers.
         """
         problem = plan.problem
         only = None if plan.loops is None else plan.loops.only
@@ -125,7 +131,7 @@ class Admm(Method):
             for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
                 if not coupled:  # nothing moves these: they are the cost, also after a warm start
                     duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
-            if _closed(group, duals[:1]):
+            if has_prox(group, duals[:1]):
                 point, best = group.min_oracle(group.view(duals))
                 group.view(points).copy_(point)
             else:
@@ -323,25 +329,6 @@ class Admm(Method):
         return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
-def pull(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
-    """Halpern step: draw values towards an anchor, if there is one, ever less with its age.
-
-    Parameters
-    ----------
-    anchor : Tensor
-        ``(batch, n)``, or ``(batch, 0)`` for none.
-    age : Tensor
-        ``(batch,)`` int64: passes since the anchor was set.
-    ready : Tensor
-        ``(batch,)`` bool: instances whose values stay.
-    value : Tensor
-        ``(batch, n)``, written.
-    """
-    if anchor.shape[1]:
-        share = age.to(value) / (age + 1).to(value)
-        value.copy_(torch.where(ready[:, None], value, (value - anchor).mul_(share[:, None]).add_(anchor)))
-
-
 def restart(
     plan: Plan,
     state: AdmmState,
@@ -400,44 +387,3 @@ def distances(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
             squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
             primal = primal + in_order(squares.flatten(1))
     return primal, moves(problem.counts, state.mean, state.target)
-
-
-def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
-    """Squared dual residual of some variables: ``(batch,)`` float64.
-
-    Parameters
-    ----------
-    counts : Tensor
-        ``(batch or 1, k)``: numbers of copies.
-    mean, target : Tensor
-        ``(batch, k)``: means of the copies, and reflected consensus.
-    """
-    step = torch.where(counts > 1, mean - (mean + mean - target), 0)
-    return in_order(step.double().square() * counts)
-
-
-def _closed(group: Group, duals: Tensor) -> bool:
-    """Whether the type has a formula for proximal points, asked about one instance."""
-    costs = group.view(duals)
-    return prox(group.select(slice(0, 1)), costs, costs, torch.ones_like(duals[:, 0])) is not None
-
-
-def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | None:
-    """Proximal points of a group, if its type has a formula; padding gives zero.
-
-    Parameters
-    ----------
-    group : Group
-        The blocks.
-    cost, centre : Tensor
-        ``(batch, blocks, dim)``.
-    eta : Tensor
-        ``(batch,)``: the proximal weight.
-
-    Returns
-    -------
-    Tensor or None
-        ``(batch, blocks, dim)``.
-    """
-    point = group.type.prox(cost, centre, eta[:, None, None], group.curved)
-    return point if point is None or group.alive is None else point * group.alive[..., None]

@@ -138,6 +138,11 @@ class Method:
             The state of :meth:`start`.
         memory : tuple of Tensor
             The answer of :meth:`remember` in an earlier solve (:data:`Memory`).
+
+        Returns
+        -------
+        MethodState
+            The state at the warm start.
         """
         return state
 
@@ -152,6 +157,11 @@ class Method:
             The finished state that was checked.
         gap : Tensor
             ``(batch,)`` float64: relative gaps, infinite where no primal point is known yet.
+
+        Returns
+        -------
+        MethodState
+            The state from which passes go on.
         """
         return state
 
@@ -202,6 +212,11 @@ def where(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
     mask : Tensor
         ``(batch,)`` bool: instances that take their entries from ``a``.
     a, b : Tensor
+        ``(batch, ...)``.
+
+    Returns
+    -------
+    Tensor
         ``(batch, ...)``.
     """
     if mask.device.type == "cpu":  # copying the rows beats a broadcast select several times over

@@ -76,6 +76,11 @@ class Bundle(Proximal):
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
             ``(batch,)``: proximal weight of a warm start; None for that of the rule.
+
+        Returns
+        -------
+        BundleState
+            The state at the first multipliers.
         """
         problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)

@@ -97,6 +97,11 @@ class DantzigWolfe(Method):
         eta : Tensor or None
             Not used: there is no weight.
 
+        Returns
+        -------
+        DantzigWolfeState
+            The state at the first multipliers.
+
         Raises
         ------
         MissingDependencyError

@@ -60,6 +60,11 @@ class MinMarginals(Method):
         eta : Tensor or None
             Kept in the state and not used: there is no step length.
 
+        Returns
+        -------
+        MinMarginalState
+            The state at the first multipliers.
+
         Raises
         ------
         OptionError

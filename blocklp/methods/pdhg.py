@@ -38,12 +38,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.block_products import added, summed
 from blocklp.compiled import TURNS, tiles
 from blocklp.decomposition import Decomposition
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.plan import Plan
-from blocklp.program import Program, added, summed
+from blocklp.program import PASSES, Program
 from blocklp.shrinking import shrinking
 
 
@@ -130,6 +131,11 @@ class Pdhg(Method):
         memory : tuple of Tensor
             x, y and the weight (:data:`Memory`). Where x is NaN, as for variables added since, the oracles'
             point stays.
+
+        Returns
+        -------
+        PdhgState
+            The state at the point and the duals, in a new epoch.
         """
         problem = plan.problem
         program, (x, y, weight) = state.program, memory
@@ -164,7 +170,7 @@ class Pdhg(Method):
         """
         problem = plan.problem
         program = state.program
-        if (loops := program.loops()) is not None:
+        if (loops := program.loops(PASSES)) is not None:
             affordable = self.most_read // max(1, len(state.eta) * program.work)
             most = min(most, self.longest_looped, max(1, affordable))
             state = self._loops(plan, state, most, loops)
@@ -190,7 +196,7 @@ class Pdhg(Method):
     def in_loops(self, plan: Plan) -> bool:
         """Whether the products with the rows run in compiled loops."""
         try:
-            return plan.program.loops() is not None
+            return plan.program.loops(PASSES) is not None
         except TimeLimitError:  # as :meth:`start` will say
             return False
 
@@ -229,8 +235,7 @@ class Pdhg(Method):
             own,
             state.pulled,
             scalars,
-            torch.zeros(batch, dtype=torch.long),
-            sums,
+            (torch.zeros(batch, dtype=torch.long), sums),
         )
         return replace(state, passes=state.passes + many)
 

@@ -65,6 +65,11 @@ class Prox(Proximal):
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
             ``(batch,)``: proximal weight of a warm start; None for that of the rule.
+
+        Returns
+        -------
+        ProxStepState
+            The state at the first multipliers.
         """
         problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)

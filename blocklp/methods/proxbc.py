@@ -82,6 +82,11 @@ class ProxBC(Proximal):
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
             ``(batch,)``: proximal weight of a warm start; None for that of the rule.
+
+        Returns
+        -------
+        ProxState
+            The state at the first multipliers.
         """
         problem = plan.problem
         x, value = problem.min_oracle(duals)

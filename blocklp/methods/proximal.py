@@ -100,5 +100,10 @@ class Proximal(Method):
             ``(batch,)``: :math:`|P x|^2 / \eta`, the increase in terms of the step.
         gap : Tensor
             ``(batch,)``: Frank-Wolfe gap at which the problem is left.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``: for instances that leave the present problem.
         """
         return self.rule.update(state.eta, state.origin, state.centres + 1, rise, model, gap)

@@ -70,6 +70,11 @@ class Race(Method):
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
             ``(batch,)``: primal weight of a warm start; None for the one that the sizes of the data suggest.
+
+        Returns
+        -------
+        RaceState
+            The state at the first multipliers.
         """
         return self._around(plan, Pdhg().start(plan, duals, eta))
 
@@ -84,6 +89,11 @@ class Race(Method):
             The state of :meth:`start`.
         memory : tuple of Tensor
             x, y and the weight of PDHG (:data:`Memory`).
+
+        Returns
+        -------
+        RaceState
+            The state at the point and the duals, in a new epoch.
         """
         return self._around(plan, Pdhg().resume(plan, state.inner, memory))
 
@@ -142,6 +152,11 @@ class Race(Method):
             The finished state that was checked.
         gap : Tensor
             ``(batch,)`` float64: relative gaps, infinite where no primal point is known yet.
+
+        Returns
+        -------
+        RaceState
+            The state, with the solutions that the simplex method found.
         """
         problem = plan.problem
         passes = state.inner.passes

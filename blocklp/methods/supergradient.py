@@ -59,6 +59,11 @@ class Supergradient(Method):
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
             ``(batch,)``: step length of a warm start; None for ``rate`` times the length of the multipliers.
+
+        Returns
+        -------
+        AscentState
+            The state at the first multipliers.
         """
         problem = plan.problem
         points, value = problem.min_oracle(duals)

@@ -12,9 +12,9 @@ import torch
 
 import blocklp as bl
 from blocklp import engine, plan
+from blocklp.consensus import moves
 from blocklp.errors import OptionError
 from blocklp.methods import as_method
-from blocklp.methods.admm import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
 from blocklp.plan import Plan
 from blocklp.reference import reference

@@ -87,13 +87,13 @@ import torch
 import blocklp as bl
 from blocklp import compiled
 from blocklp.oracles import Simplex
-from blocklp.program import MODULE
+from blocklp.program import PASSES
 m = bl.Model()
 x = m.variable("x", 30, lower=0, upper=1)
 m.add(Simplex(3), x[np.arange(30).reshape(10, 3)])
 m.minimize(np.arange(30.0) @ x)
 m.solve(method="pdhg", passes=20, tol=0, mend=False, backend=sys.argv[1])
-found = compiled.loops(MODULE)
+found = compiled.loops(PASSES)
 print(compiled.cached(found, torch.float64), compiled.cached(found, torch.float32))
 """
 

@@ -187,6 +187,7 @@ def test_wrong_functions_are_refused_by_name(qpbo: Qpbo) -> None:
     refused("lower does not broadcast", ShapeError, lower=(torch.zeros(4), 0.0))
     refused("upper must have the structure of c", ShapeError, upper=[1.0, 1.0])
     refused("passes is 0", OptionError, passes=0)
+    refused("unknown options 'pases'; there are tol", OptionError, pases=3)
 
 
 def test_structures() -> None:

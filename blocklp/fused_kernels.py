@@ -53,7 +53,7 @@ def _values(
 
 
 @compile(inline="always")
-def _fold(lanes: Any) -> Any:
+def fold(lanes: Any) -> Any:
     """The sum of a tile, halves upon halves."""
     half = TILE // 2
     while half:
@@ -199,7 +199,7 @@ def ask(
         counted = valid[b % len(valid), first:]
         for q in range(min(count, len(counted))):
             best[q] *= counted[q]
-        sums[b, tile, 0], sums[b, tile, 1], sums[b, tile, 2] = _fold(residual), _fold(best), _fold(cost)
+        sums[b, tile, 0], sums[b, tile, 1], sums[b, tile, 2] = fold(residual), fold(best), fold(cost)
 
 
 @kernel(fastmath=FAST)
