@@ -1,4 +1,4 @@
-"""Records of a solve: its limits, where it starts, what listens to it, the events at its checks, and its results."""
+"""Records of a solve: limits, start, hooks, events at checks, and results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
 from blocklp.methods.base import Memory
 from blocklp.options import per_instance, real, whole
@@ -19,7 +20,7 @@ from blocklp.status import Status
 Record = TypeVar("Record", "Event", "Limits", "Start", "Results")
 
 Repair = Callable[[Tensor, Tensor], Tensor]
-"""Takes points ``(k, variables)`` and the numbers of their instances ``(k,)`` to points that should be feasible."""
+"""Takes points ``(k, variables)`` and numbers of their instances ``(k,)`` to points that may be feasible."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Hooks:
     repair : callable or None
         Makes points feasible (:data:`Repair`).
     callback : callable or None
-        Takes an :class:`Event`; returns True or a mask ``(batch,)`` of instances to stop, or else None or False.
+        Takes an :class:`Event`; returns True or a mask ``(batch,)`` of instances to stop, else None or False.
     record : callable or None
         Takes an :class:`Event`, before ``callback`` does.
     """
@@ -149,15 +150,15 @@ class Results:
     backend: str = "torch"
 
     @classmethod
-    def unsolved(cls, least: Tensor, variables: int, copies: int, status: Status = Status.RUNNING) -> Results:
+    def unsolved(cls, problem: Decomposition, least: Tensor, status: Status = Status.RUNNING) -> Results:
         """Return results before the first pass.
 
         Parameters
         ----------
+        problem : Decomposition
+            Any with as many variables and copies.
         least : Tensor
             ``(batch,)`` float64: what the bounds of the variables alone prove.
-        variables, copies : int
-            Numbers of variables and of their copies.
         status : Status
             Of all instances.
         """
@@ -166,8 +167,8 @@ class Results:
             bound=least.clone(),
             safe_bound=least.clone(),
             primal=torch.full_like(least, torch.inf),
-            x=zeros(least, variables),
-            duals=zeros(least, copies),
+            x=zeros(least, problem.cost.shape[1]),
+            duals=zeros(least, problem.copies),
             eta=torch.full_like(least, torch.nan),
             status=torch.full_like(number, int(status)),
             passes=number,
@@ -189,8 +190,8 @@ def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> 
     primal, bound : Tensor
         ``(batch,)`` float64.
     floor : Tensor or float
-        In the units of the costs (:func:`blocklp.engine.points.floor`), so that no scale of a model is better than
-        another.
+        In the units of the costs (:func:`blocklp.engine.points.floor`), so that no scale of a model is
+        better than another.
 
     Returns
     -------

@@ -16,8 +16,8 @@ class EngineSettings:
     Attributes
     ----------
     cached_copies : int
-        Copies of the instances that a CPU iterates on in turn by tensor operations: the tensors of a pass then
-        stay in its cache.
+        Copies of the instances that a CPU iterates on in turn by tensor operations: the tensors of a pass
+        then stay in its cache.
     looped_copies : int
         Copies of the instances in a chunk of compiled loops, which take one instance after the other: as many
         as memory is kept for in double precision.

@@ -1,1 +1,1 @@
-"""The engine: passes of a method, and of every instance the best bound, the best primal point and reasons to stop."""
+"""The engine: passes of a method; of every instance the best bound and primal point, and reasons to stop."""

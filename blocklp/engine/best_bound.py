@@ -41,12 +41,15 @@ class BestBound:
         self.duals = duals
 
     def update(self, plan: Plan, duals: Tensor, value: Tensor) -> None:
-        """Keep multipliers ``(batch, copies)``, of known value ``(batch,)``, where their bound is the best so far."""
+        """Keep multipliers ``(batch, copies)`` of known value ``(batch,)`` where their bound is better."""
         bound = corrected(plan.problem, duals, value)
         self.value = keep(bound, duals, self.value, self.duals)
 
     def evaluate(self, plan: Plan, duals: Tensor, primal: Tensor) -> Tensor:
-        """Evaluate multipliers and keep them where they are better: see :func:`improve`; returns their bounds."""
+        """Evaluate multipliers ``(batch, copies)``, keep better ones, and return their bounds ``(batch,)``.
+
+        ``primal`` ``(batch,)`` float64 are the values of the best primal points, see :func:`improve`.
+        """
         bound, self.value = improve(plan, duals, primal, self.value, self.duals)
         return bound
 

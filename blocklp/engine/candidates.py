@@ -15,12 +15,12 @@ from blocklp.plan import Plan
 from blocklp.records import Limits, Repair, Results
 
 SHARE, PART = 4, 2
-"""A feasibility projection waits for so many passes of the method for each of the last one, at most for one in so
-many of all so far."""
+"""A feasibility projection waits for so many passes of the method for each of the last one, at most for one
+in so many of all so far."""
 
 
 class Candidates:
-    """What a repair hook makes of the mean of the copies, and the mean completed, scaled, projected, or as it is.
+    """Primal points: the mean of the copies as a repair hook changes it, completed, and projected.
 
     Parameters
     ----------
@@ -39,7 +39,15 @@ class Candidates:
         self.tolerance, self.projects = limits.feasibility_tol, limits.mend
         self.project_from = torch.zeros_like(results.passes[part])
 
-    def update(self, plan: Plan, method: Method, state: Any, bound: Tensor, rows: Tensor, passes: int) -> None:
+    def update(
+        self,
+        plan: Plan,
+        method: Method,
+        state: Any,
+        bound: Tensor,
+        rows: Tensor,
+        passes: int,
+    ) -> None:
         """Offer the points of a finished state, and keep them where they are better.
 
         Parameters
@@ -114,9 +122,18 @@ class Candidates:
 class LoopCandidates(Candidates):
     """Means of the copies, which compiled loops complete in place; done instances keep their places."""
 
-    def update(self, plan: Plan, method: Method, state: Any, bound: Tensor, rows: Tensor, passes: int) -> None:
-        """Offer the means of a state; ``state`` and ``bound`` ``(batch,)`` are of all instances of the chunk."""
-        offer_mean(plan, state.mean, self.tolerance, bound, self.results.primal[self.part], self.results.x[self.part])
+    def update(
+        self,
+        plan: Plan,
+        method: Method,
+        state: Any,
+        bound: Tensor,
+        rows: Tensor,
+        passes: int,
+    ) -> None:
+        """Offer the means of a state, which is like ``bound`` ``(batch,)`` of all instances, frozen or not."""
+        primal, x = self.results.primal[self.part], self.results.x[self.part]
+        offer_mean(plan, state.mean, self.tolerance, bound, primal, x)
 
     def finish(self, plan: Plan, positions: Tensor) -> None:
         """Write the products of instances at some positions ``(k,)`` int64, which are done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -20,17 +20,12 @@ from blocklp.records import Limits, Repair, Results, Start, picked, zeros
 from blocklp.status import Status
 
 
-class Chunk:
-    """Instances on their way; those that are done leave, and all that has a leading dimension follows the others.
+@dataclass(frozen=True)
+class Task:
+    """What all chunks of a solve share.
 
-    Parameters
+    Attributes
     ----------
-    plan : Plan
-        Of the instances, in float64.
-    part : slice
-        Their numbers.
-    results : Results
-        Of all instances, written.
     method : Method
         The method.
     dtype : torch.dtype
@@ -41,6 +36,29 @@ class Chunk:
         Hook of the caller.
     rounds : float
         Chunks for each thread.
+    results : Results
+        Of all instances, written.
+    """
+
+    method: Method
+    dtype: torch.dtype
+    limits: Limits
+    repair: Repair | None
+    rounds: float
+    results: Results
+
+
+class Chunk:
+    """Instances that are iterated together; those that are done leave, and all tensors follow the others.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the instances, in float64.
+    part : slice
+        Their numbers.
+    task : Task
+        What all chunks of a solve share.
 
     Attributes
     ----------
@@ -64,22 +82,13 @@ class Chunk:
     best: BestBound
     rules: StopRules
 
-    def __init__(
-        self,
-        plan: Plan,
-        part: slice,
-        results: Results,
-        method: Method,
-        dtype: torch.dtype,
-        limits: Limits,
-        repair: Repair | None,
-        rounds: float,
-    ) -> None:
+    def __init__(self, plan: Plan, part: slice, task: Task) -> None:
         self.plan = self.iterated = plan
-        self.part, self.results, self.method, self.dtype, self.limits = part, results, method, dtype, limits
+        self.part, self.results, self.limits = part, task.results, task.limits
+        self.method, self.dtype = task.method, task.dtype
         self.rows = torch.arange(part.start, part.stop, device=plan.problem.cost.device)
-        self.candidates = self.offered(results, limits, repair, part)
-        self.schedule = Schedule(method, limits, dtype == torch.float64, rounds)
+        self.candidates = self.offered(task.results, task.limits, task.repair, part)
+        self.schedule = Schedule(task.method, task.limits, task.dtype == torch.float64, task.rounds)
         self.memory: tuple[Tensor, ...] | None = None
 
     @property
@@ -183,7 +192,8 @@ class Chunk:
         known = self.method.remember(self.iterated, self.state)
         if known is not None:
             if self.memory is None:
-                self.memory = tuple(t.new_zeros(self.part.stop - self.part.start, *t.shape[1:]).double() for t in known)
+                count = self.part.stop - self.part.start
+                self.memory = tuple(t.new_zeros(count, *t.shape[1:]).double() for t in known)
             for kept, now in zip(self.memory, known, strict=True):
                 kept[rows - self.part.start] = now[at].double()
         stay = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
@@ -209,7 +219,7 @@ class Chunk:
 
 
 class FrozenChunk(Chunk):
-    """Instances that compiled loops keep in place: those that are done are frozen, which spares copying the others."""
+    """Instances that compiled loops keep in place: freezing those that are done spares copying others."""
 
     positions: Tensor
     offered = LoopCandidates

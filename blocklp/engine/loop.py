@@ -1,7 +1,7 @@
-"""The loop that all methods share: passes, bounds, primal points, stopping, and instances that leave when done.
+"""The loop that all methods share: passes and checks, until every instance is done.
 
-The method moves the multipliers; the loop never trusts it.  Every bound it records is evaluated in float64 and corrected
-for the residual of the multipliers (:mod:`blocklp.valid_bounds`).
+The method moves the multipliers; the loop never trusts it.  Every bound it records is evaluated in float64
+and corrected for the residual of the multipliers (:mod:`blocklp.valid_bounds`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from blocklp.compiled import called, loops_only, mark, until
-from blocklp.engine.chunk import Chunk, FrozenChunk
+from blocklp.engine.chunk import Chunk, FrozenChunk, Task
 from blocklp.engine.division import chunks, workers
 from blocklp.engine.final_bounds import certify
 from blocklp.engine.reductions import SamePattern
@@ -64,22 +64,29 @@ def run(
         with until(limits.deadline):
             plan = replace(plan, deadline=limits.deadline).settled(dtype, method.usual)
             lowered = SamePattern.of(plan)
-            found = _solve(lowered, method, dtype, lowered.apply(limits), lowered.apply(start), lowered.hooks(hooks))
-            results = lowered.inverse(found)
+            limits, start, hooks = lowered.apply(limits), lowered.apply(start), lowered.hooks(hooks)
+            results = lowered.inverse(_solve(lowered, method, dtype, limits, start, hooks))
             results.backend = plan.backend.name
             return results
     except KeyboardInterrupt:  # before the first pass
-        return Results.unsolved(box_minimum(problem), problem.cost.shape[1], problem.copies, Status.INTERRUPTED)
+        return Results.unsolved(problem, box_minimum(problem), Status.INTERRUPTED)
 
 
-def _solve(lowered: SamePattern, method: Method, dtype: torch.dtype, limits: Limits, start: Start, hooks: Hooks) -> Results:
-    """Solve instances in the order of their parts, each of which share the same coordinates."""
-    parts, problem = lowered.parts, lowered.parts[0][1].problem
+def _solve(
+    lowered: SamePattern,
+    method: Method,
+    dtype: torch.dtype,
+    limits: Limits,
+    start: Start,
+    hooks: Hooks,
+) -> Results:
+    """Solve instances in the order of their parts, each of which shares the same coordinates."""
+    parts = lowered.parts
     status = Status.TIME_LIMIT if limits.deadline.over() else Status.RUNNING
-    results = Results.unsolved(lowered.least, problem.cost.shape[1], problem.copies, status)
+    results = Results.unsolved(parts[0][1].problem, lowered.least, status)
     if status:
         return results
-    torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory instead of faulting it in again
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory
     if method.looped:
         parts = [(rows, part.loaded(whole=hooks.repair is None)) for rows, part in parts]
     pieces: list[tuple[type[Chunk], Plan, slice]] = []
@@ -91,10 +98,12 @@ def _solve(lowered: SamePattern, method: Method, dtype: torch.dtype, limits: Lim
         most = settings.looped_copies if in_place else settings.cached_copies
         pieces += [(FrozenChunk if in_place else Chunk, *piece) for piece in chunks(part, rows.start, most)]
     rounds = max(1.0, len(pieces) / torch.get_num_threads())
-    running = [kind(own, at, results, method, dtype, limits, hooks.repair, rounds) for kind, own, at in pieces]
+    task = Task(method, dtype, limits, hooks.repair, rounds, results)
+    running = [kind(own, at, task) for kind, own, at in pieces]
     _run(running, results, start, hooks)
-    if all(chunk.memory is not None for chunk in running):
-        x, y, weight = (torch.cat(parts) for parts in zip(*(c.memory for c in running if c.memory), strict=True))
+    known = [chunk.memory for chunk in running if chunk.memory is not None]
+    if len(known) == len(running):
+        x, y, weight = map(torch.cat, zip(*known, strict=True))
         results.memory = x, y, weight
     results.passes += results.passes > 0
     try:
@@ -161,11 +170,12 @@ def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:
 def _tell(results: Results, running: list[Chunk], hooks: Hooks) -> None:
     """Send the event; a callback's answer may stop instances."""
     passes, seconds = max(chunk.schedule.passes for chunk in running), running[0].limits.deadline.elapsed()
-    event = Event(passes, seconds, results.bound.clone(), results.primal.clone(), results.gap(), results.status.clone())
+    bound, primal, status = (t.clone() for t in (results.bound, results.primal, results.status))
+    event = Event(passes, seconds, bound, primal, results.gap(), status)
     if hooks.record is not None:
         hooks.record(event)
     answer = None if hooks.callback is None else hooks.callback(event)
     if answer is not None and answer is not False:
-        stop = torch.as_tensor(answer, dtype=torch.bool, device=results.status.device).expand(len(results.status))
+        stop = torch.as_tensor(answer, dtype=torch.bool, device=status.device).expand(len(status))
         for chunk in running:
             chunk.drop(stop)

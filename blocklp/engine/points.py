@@ -18,7 +18,13 @@ counts as zero."""
 
 
 def offer(
-    plan: Plan, found: Tensor, points: Tensor | None, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    plan: Plan,
+    found: Tensor,
+    points: Tensor | None,
+    tolerance: float,
+    bound: Tensor,
+    primal: Tensor,
+    x: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Keep primal points where they are feasible and better than the best.
 

@@ -97,7 +97,7 @@ def project(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
 def offer_projected(
     plan: Plan, found: Tensor, worst: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scale points that are almost feasible and might be better, or else project them; keep those that are better.
+    """Scale points that are almost feasible and might be better, or else project them; keep the better ones.
 
     Parameters
     ----------

@@ -37,9 +37,8 @@ class SamePattern:
         """Lower a plan: one for every pattern of coordinates."""
         order, same = plan.problem.alike()
         least = box_minimum(plan.problem)
-        parts = [
-            (rows, plan if part is plan.problem else Plan.of(part, plan.deadline, plan.backend, plan.settings)) for rows, part in same
-        ]
+        own = plan.deadline, plan.backend, plan.settings
+        parts = [(rows, plan if part is plan.problem else Plan.of(part, *own)) for rows, part in same]
         return cls(parts, least) if len(parts) == 1 else cls(parts, least[order], order, order.argsort())
 
     def apply(self, record: Record) -> Record:

@@ -43,12 +43,12 @@ class Schedule:
 
     @property
     def known(self) -> bool:
-        """Whether the state holds the value of its multipliers in double precision: the first that is checked does."""
+        """Whether the state holds the float64 value of its multipliers; the first that is checked does."""
         return self._evaluated or (self._exact and self._next == 1)
 
     @property
     def due(self) -> bool:
-        """Whether the pass of the next check is reached; a check that has to evaluate makes a pass of its own."""
+        """Whether the next check is due; one that has to evaluate makes a pass of its own."""
         return self.passes + (not self.known) >= self._next
 
     @property

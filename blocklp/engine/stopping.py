@@ -67,7 +67,13 @@ class StopRules:
         self.tol, self.cutoff, self.patience = limits.tol[rows], limits.cutoff[rows], limits.patience
         self.bound, self.primal, self.value, self.passes = unknown, -unknown, unknown, torch.zeros_like(rows)
 
-    def infeasible(self, problem: Decomposition, bound: Tensor, duals: Tensor, positions: Tensor | None) -> Tensor:
+    def infeasible(
+        self,
+        problem: Decomposition,
+        bound: Tensor,
+        duals: Tensor,
+        positions: Tensor | None,
+    ) -> Tensor:
         """Whether the best bounds prove that there is no point.
 
         Parameters
@@ -91,11 +97,12 @@ class StopRules:
             where = over.nonzero()[:, 0]
             at = where if positions is None else positions[where]
             part = problem.select(at)
-            over[where] = proof(part, part.recentred(duals[at].double()), bound[where]) > self.box_maximum[where]
+            proved = proof(part, part.recentred(duals[at].double()), bound[where])
+            over[where] = proved > self.box_maximum[where]
         return over
 
     def update(self, now: Checked) -> Tensor:
-        """Note progress; return the status of instances that end, ``(k,)`` int64, and 0 for those that go on."""
+        """Note progress; return the status of instances that end, ``(k,)`` int64, 0 for those that go on."""
         status = torch.zeros_like(self.passes)
 
         def mark(mask: Tensor, why: Status) -> None:

@@ -103,9 +103,7 @@ def test_rigorous_bounds_are_below_the_exact_value(seed: int, scale: float) -> N
 @pytest.mark.parametrize(
     "best, gap, shares", [(-1e9, torch.inf, True), (-1e9, 1e-6, True), (-1e9, 1e6, False), (-torch.inf, 0.0, True)]
 )
-def test_residuals_are_shared_where_they_matter(
-    best: float, gap: float, shares: bool, divided: bool
-) -> None:
+def test_residuals_are_shared_where_they_matter(best: float, gap: float, shares: bool, divided: bool) -> None:
     """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
     settings = EngineSettings(divided_copies=0 if divided else 10**12)
     problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
@@ -144,7 +142,7 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
     problem = bl.compile(ragged(0)).decomposition()
     found = []
     for known in (Plan(problem), Plan(problem).settled(torch.float64, 1).loaded(whole=True)):
-        results = Results.unsolved(box_minimum(problem), problem.cost.shape[1], problem.copies)
+        results = Results.unsolved(problem, box_minimum(problem))
         results.passes += 1
         results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
         certify([(known, slice(0, known.problem.batch))], results)
