@@ -131,7 +131,7 @@ class LoopCandidates(Candidates):
         rows: Tensor,
         passes: int,
     ) -> None:
-        """Offer the means of a state, which is like ``bound`` ``(batch,)`` of all instances, frozen or not."""
+        """Offer the means of a state, which is of all instances, as ``bound`` ``(batch,)`` is."""
         primal, x = self.results.primal[self.part], self.results.x[self.part]
         offer_mean(plan, state.mean, self.tolerance, bound, primal, x)
 
