@@ -129,13 +129,13 @@ def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> 
     try:
         with loops_only() if len(running) == 1 and running[0].swept else nullcontext():
             while active:
-                turns = [turn for _, turn in active]
-                list(map(next, turns) if len(turns) == 1 else pool.map(next, turns))
+                passes = [own for _, own in active]
+                list(map(next, passes) if len(passes) == 1 else pool.map(next, passes))
                 if hooks.callback is not None or hooks.record is not None:
-                    _tell(results, running, hooks)
-                active = [(chunk, turn) for chunk, turn in active if len(chunk.rows)]
+                    _send(results, running, hooks)
+                active = [(chunk, own) for chunk, own in active if len(chunk.rows)]
     except KeyboardInterrupt:
-        pool.shutdown()  # let the turns that are under way end
+        pool.shutdown()  # let the passes that are under way end
         for chunk in running:
             chunk.drop(torch.ones_like(results.status, dtype=torch.bool))
     finally:
@@ -167,7 +167,7 @@ def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:
         schedule.note_passes(passes, deadline.elapsed() - began)
 
 
-def _tell(results: Results, running: list[Chunk], hooks: Hooks) -> None:
+def _send(results: Results, running: list[Chunk], hooks: Hooks) -> None:
     """Send the event; a callback's answer may stop instances."""
     passes, seconds = max(chunk.schedule.passes for chunk in running), running[0].limits.deadline.elapsed()
     bound, primal, status = (t.clone() for t in (results.bound, results.primal, results.status))
