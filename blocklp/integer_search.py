@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from blocklp.box import BOX
-from blocklp.checks import feasible
 from blocklp.deadline import Deadline
+from blocklp.engine.points import feasible
 from blocklp.expression import Expression, Term
 from blocklp.handles import Blocks, Rows
 from blocklp.methods import Method

@@ -27,7 +27,7 @@ from torch import Tensor
 from blocklp import compiled
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
-from blocklp.engine import run
+from blocklp.engine.loop import run
 from blocklp.errors import ModelError, ShapeError
 from blocklp.expression import View
 from blocklp.methods import Method, as_method
@@ -36,7 +36,7 @@ from blocklp.node_layout import ENOUGH, KERNELS, Layout
 from blocklp.node_penalties import contradictory, penalised, sides
 from blocklp.options import numbers, of_type, per_instance, real, whole
 from blocklp.plan import Plan
-from blocklp.records import Limits, Results
+from blocklp.records import Limits, Results, Start
 from blocklp.solver import Solver, compile
 from blocklp.state import State
 from blocklp.status import Status
@@ -383,7 +383,7 @@ class Nodes:
             mend=False,  # nor are points asked for
         )
         weight = self._first_weight(ascent).expand(len(rows)) if ascent.proximal else None
-        found = run(Plan.of(problem), ascent, self.solver.dtype, limits, duals, weight)
+        found = run(Plan.of(problem), ascent, self.solver.dtype, limits, Start(duals, weight))
         self._write(out, rows, problem, fixed, found, impossible)
 
     def _write(

@@ -1,7 +1,7 @@
 r"""The plan of execution of a decomposition: compiled loops, parts with partial sums, and a deadline.
 
 A block type names its loops (:meth:`BlockType.loops`).  They sum in another order than tensor operations;
-improvements that this could explain do not count (:data:`blocklp.checks.NOTICED`).
+improvements that this could explain do not count (:data:`blocklp.engine.best_bound.NOTICED`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,8 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
 from blocklp.program import MOST_PARTS, Program
 from blocklp.prox_source import block_data, module_of
+from blocklp.settings import EngineSettings
 from blocklp.valid_bounds import NOISE, with_offset
-
-MODULE = "blocklp.consensus_kernels"
-DIVIDED = 300_000
-"""Copies from which on threads share the blocks of one instance, by parts with partial sums."""
 
 _NO_TURNS = torch.zeros(0, dtype=torch.long)
 _NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
@@ -46,6 +43,8 @@ class Plan:
         When a solve of it gives up; methods ask it where they take long.
     backend : Backend
         What runs the operations; before :meth:`settled`, what was asked for.
+    settings : EngineSettings
+        How work is divided.
     divided : tuple or None
         Parts in which large instances are summed, and one past the last variable that these share.
     loops : Loops or None
@@ -57,16 +56,35 @@ class Plan:
     problem: Decomposition
     deadline: Deadline = field(default_factory=Deadline)
     backend: Backend = AUTO
+    settings: EngineSettings = field(default_factory=EngineSettings)
     divided: tuple[int, int] | None = None
     loops: Loops | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, problem: Decomposition, deadline: Deadline | None = None, backend: Backend = AUTO) -> Plan:
-        """Plan a solve, large instances in parts: as many as their blocks outweigh."""
-        plan = cls(problem, deadline or Deadline(), backend)
+    def of(
+        cls,
+        problem: Decomposition,
+        deadline: Deadline | None = None,
+        backend: Backend = AUTO,
+        settings: EngineSettings | None = None,
+    ) -> Plan:
+        """Plan a solve, large instances in parts: as many as their blocks outweigh.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The mathematics.
+        deadline : Deadline, optional
+            When a solve of it gives up; by default never.
+        backend : Backend
+            What is asked for.
+        settings : EngineSettings, optional
+            How work is divided.
+        """
+        plan = cls(problem, deadline or Deadline(), backend, settings or EngineSettings())
         local = problem.cost.device.type == "cpu" and not problem.coupling.maps
-        if problem.copies < DIVIDED or not plan.loopable or not local:
+        if problem.copies < plan.settings.divided_copies or not plan.loopable or not local:
             return plan
         blocks = max(group.blocks for group in problem.groups if looped(group))
         return replace(plan, divided=(max(2, min(MOST_PARTS, blocks // (2 * max(plan.used, 1)))), plan.used))
@@ -189,10 +207,10 @@ class Loops:
         """Return the loops over some instances."""
         return self if self.only is None else replace(self, only=self.only.select(rows))
 
-    def park(self, live: Tensor) -> Loops:
-        """Return loops in which instances at positions ``live`` ``(k,)`` are active, all others frozen."""
+    def with_active(self, active: Tensor) -> Loops:
+        """Return loops in which instances at positions ``active`` ``(k,)`` are active, all others frozen."""
         assert self.only is not None
-        return replace(self, only=replace(self.only, live=live))
+        return replace(self, only=replace(self.only, live=active))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The feasibility projection (:func:`blocklp.nearest.nearest`), compiled for the CPU.
+"""The feasibility projection (:func:`blocklp.engine.projection.project`), compiled for the CPU.
 
 Blocks are taken by tiles, as in :mod:`blocklp.row_kernels`, and an instance has the same bits as with tensor
 operations.
@@ -74,7 +74,7 @@ def project(
     found: Any,
     passes: Any,
 ) -> None:
-    """Project points onto the feasible set (:func:`blocklp.nearest.nearest`), an instance a unit.
+    """Project points onto the feasible set (:func:`blocklp.engine.projection.project`), an instance a unit.
 
     Parameters
     ----------

@@ -20,14 +20,14 @@ from blocklp.block import BlockType, Rows, pick
 from blocklp.coupling import Coupling
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, dot
-from blocklp.engine import run
+from blocklp.engine.loop import run
 from blocklp.errors import ModelError, NonFiniteError, OptionError, OracleError, ShapeError
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
 from blocklp.options import required_hook
 from blocklp.oracle_answers import check_answer
 from blocklp.plan import Plan
-from blocklp.records import Event, Limits
+from blocklp.records import Event, Hooks, Limits
 from blocklp.solution_summary import summary
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
@@ -160,7 +160,7 @@ def solve_raw(
     limits = Limits.of(problem.offset, **{**DEFAULTS, **rules}, deadline=deadline)
     ascent = as_method(method, problem)
     with listening(callback, verbose, problem.batch) as callback:
-        results = run(Plan.of(problem), ascent, torch.float64, limits, None, None, callback=callback)
+        results = run(Plan.of(problem), ascent, torch.float64, limits, hooks=Hooks(callback=callback))
     found = RawSolution(
         bound=results.bound,
         safe_bound=results.safe_bound,

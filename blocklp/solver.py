@@ -17,7 +17,7 @@ from blocklp.backend import Backend
 from blocklp.box import BOX
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition
-from blocklp.engine import Repair, run
+from blocklp.engine.loop import run
 from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.expression import Expression, Values
 from blocklp.handles import ROWS, Blocks, name_of_size
@@ -35,7 +35,8 @@ from blocklp.options import (
     working_precision,
 )
 from blocklp.plan import Plan
-from blocklp.records import Event, Limits
+from blocklp.records import Event, Hooks, Limits, Repair, Start
+from blocklp.settings import EngineSettings
 from blocklp.solution import Solution, solution
 from blocklp.state import Saddle, State
 from blocklp.statement import Statement
@@ -92,7 +93,8 @@ class Solver:
     sense, variables, bounds of variables, blocks or block data were changed is compiled again: until then
     :meth:`solve` refuses.
 
-    ``backend`` is the one that was asked for, and after a solve the one that ran it.
+    ``backend`` is the one that was asked for, and after a solve the one that ran it. ``settings`` say how work
+    is divided on the machine at hand (:class:`blocklp.settings.EngineSettings`).
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Solver:
         device: torch.device,
         dtype: torch.dtype,
         backend: str = "auto",
+        settings: EngineSettings | None = None,
     ) -> None:
         first = models[0]
         for m in models:
@@ -123,6 +126,7 @@ class Solver:
         _check_types(models)
         self.models, self.device, self.dtype = models, device, dtype
         self.backend, self._asked = backend, Backend(backend)
+        self._settings = settings or EngineSettings()
         self.maximizing = first.maximizing
         self.batch = sum(m.batch for m in models)
         self._structure: Plan | None = None
@@ -247,7 +251,7 @@ class Solver:
         except TimeLimitError:
             built, given = False, {} if bounds is None else bounds
             problem = unblocked(self.models, given, self._width, self.device)
-            plan = self._priced(Plan(problem, backend=self._asked), None)
+            plan = self._priced(Plan(problem, backend=self._asked, settings=self._settings), None)
         problem = plan.problem
         ascent = as_method(method, problem)
         sign = -1.0 if self.maximizing else 1.0
@@ -276,7 +280,7 @@ class Solver:
         record = log.append if flag(history, "history") else None
         repair = self._repair()
         with listening(callback, verbose, self.batch, sign) as listener:
-            results = run(plan, ascent, self.dtype, limits, duals, eta, repair, listener, record, memory)
+            results = run(plan, ascent, self.dtype, limits, Start(duals, eta, memory), Hooks(repair, listener, record))
         results.history, self.backend = log, results.backend
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
@@ -335,7 +339,7 @@ class Solver:
         if bounds is not None or plan is None:
             given = {} if bounds is None else bounds
             problem = assemble(self.models, given, self._width, self.device, deadline)
-            plan = Plan.of(problem, backend=self._asked)
+            plan = Plan.of(problem, backend=self._asked, settings=self._settings)
             if bounds is None:
                 self._structure = plan
         return self._priced(plan, values)

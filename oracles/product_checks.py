@@ -54,7 +54,7 @@ def edge_bounds(
     best: Any,
     best_duals: Any,
 ) -> None:
-    """:func:`blocklp.checks.improve` for live instances whose other blocks are boxes; products are in no others.
+    """:func:`blocklp.engine.best_bound.improve` for live instances whose other blocks are boxes; products are in no others.
 
     An instance a unit; or, with ``sums`` (parts, 4, used) and ``totals`` (parts, 8), a part of the only one.
     """
@@ -232,8 +232,9 @@ def edge_completed(
     primal: Any,
     x: Any,
 ) -> None:
-    """:func:`blocklp.checks.offer_mean` for live instances whose other blocks are boxes; variables from ``ends`` on are products.
+    """:func:`blocklp.engine.points.offer_mean` for active instances whose other blocks are boxes.
 
+    Variables from ``ends`` on are products.
     Units are those of :func:`edge_bounds`; ``found`` is (2, ends).  Products are left to :func:`edge_products`.
     """
     near, phases, divided = np.empty((4, TILE)), 7, len(totals) > 0
@@ -430,7 +431,7 @@ def edge_certified(
     doubt: Any,
     reach: Any,
 ) -> None:
-    """What :func:`blocklp.checks.certified` adds up, a row a unit: torch adds, in the order that it has without loops."""
+    """Terms that :func:`blocklp.engine.final_bounds.certified` adds up, a row a unit; torch adds them."""
     share, held, mass = np.empty((3, cost.shape[1]))
     for row in range(begin, stop):
         place, before, dual = places[row % len(places)], duals[row], shared[row]

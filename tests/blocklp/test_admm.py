@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from functools import partial
 
 import networkx as nx
@@ -11,13 +12,14 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import engine, plan
 from blocklp.consensus import moves
 from blocklp.errors import OptionError
 from blocklp.methods import as_method
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
 from blocklp.plan import Plan
 from blocklp.reference import reference
+from blocklp.settings import EngineSettings
+from blocklp.solver import Solver
 
 from .random_models import polytopes
 
@@ -32,6 +34,11 @@ def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0, grid: float 
     m.add(Edge(), [y[edges[:, 0]], y[edges[:, 1]], z])
     m.minimize(draw.normal(size=n + isolated) @ y + draw.normal(size=len(edges)) @ z + 2.0)
     return m
+
+
+def divided_solver(models: Sequence[bl.Model], copies: int, dtype: torch.dtype = torch.float64, **others: int) -> Solver:
+    """A solver that sums instances of so many copies in parts."""
+    return Solver(list(models), torch.device("cpu"), dtype, settings=EngineSettings(divided_copies=copies, **others))
 
 
 def dense(seed: int, n: int, edges: int = 60) -> bl.Model:
@@ -209,16 +216,15 @@ def test_loops_beside_types_without_them(tensors_and_loops, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+def test_a_large_instance_is_summed_in_parts(tensors_and_loops, dtype: torch.dtype) -> None:
     """With the same bits for any number of threads and in a batch; without parts the same but for rounding."""
     m = qpbo(1, 80, 0.3)
 
-    def solve(models=(m,)) -> bl.Solution:
-        return bl.compile(models, dtype=dtype).solve(tol=0, passes=250)
+    def solve(models=(m,), divided: int = 0) -> bl.Solution:
+        return divided_solver(models, divided, dtype).solve(tol=0, passes=250)
 
-    tensors, whole = tensors_and_loops(solve)
+    tensors, whole = tensors_and_loops(lambda: solve(divided=10**12))
     assert_near(tensors, whole, dtype)
-    monkeypatch.setattr(plan, "DIVIDED", 0)
     threads = torch.get_num_threads()
     found = []
     try:
@@ -238,16 +244,18 @@ def test_a_large_instance_is_summed_in_parts(tensors_and_loops, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_parts_stay_as_they_are_while_instances_leave(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """Graphs of many and of few nodes, in lanes of several sizes; with a repair hook as without."""
-    monkeypatch.setattr(plan, "DIVIDED", 0)
-    monkeypatch.setattr(engine, "CACHED_COPIES", 100)
+def test_parts_stay_as_they_are_while_instances_leave(tensors_and_loops, dtype: torch.dtype) -> None:
+    """Graphs of many and of few nodes, in chunks of several sizes; with a repair hook as without."""
     for seed, hooked in itertools.product(range(3), (False, True)):
         models = [dense(seed + n, n) for n in (4, 30, 12)]
         for m in models if hooked else ():
             m.repair_with(lambda x: x)
         tol = torch.tensor([1e-13, 1.0, 1e-2])
-        found = tensors_and_loops(lambda models=models, tol=tol: bl.compile(models, dtype=dtype).solve(tol=tol, passes=150))
+
+        def solve(models: list[bl.Model] = models, tol: torch.Tensor = tol) -> bl.Solution:
+            return divided_solver(models, 0, dtype, cached_copies=100).solve(tol=tol, passes=150)
+
+        found = tensors_and_loops(solve)
         assert_near(*found, dtype)
         assert found[1].passes[1] < found[1].passes[0]
 
@@ -282,15 +290,15 @@ def test_fixings_keep_the_closed_form() -> None:
 
 
 @pytest.mark.parametrize("divided", [0, 10**12])
-def test_primal_points_of_loops_obey_bounds_of_products(tensors_and_loops, monkeypatch: pytest.MonkeyPatch, divided: int) -> None:
+def test_primal_points_of_loops_obey_bounds_of_products(tensors_and_loops, divided: int) -> None:
     """Products that may not be a half, so that rounding to halves leaves the bounds, and the mean does not."""
-    monkeypatch.setattr(plan, "DIVIDED", divided)
     for seed in range(4):
         m = qpbo(seed, 14, 0.4)
         z = m.variables["z"]
         narrow = {z[[k]]: (0.0, 0.3) for k in range(0, z.shape[0], 3)} | {z[[1]]: (0.2, 1.0)}
         truth = reference(m, bounds=narrow)
-        found = tensors_and_loops(lambda m=m, narrow=narrow: m.solve(bounds=narrow, tol=1e-7, passes=3000))
+        solver = divided_solver([m], divided)
+        found = tensors_and_loops(lambda solver=solver, narrow=narrow: solver.solve(bounds=narrow, tol=1e-7, passes=3000))
         for solution in found:
             assert solution.status == (bl.Status.OPTIMAL,)
             torch.testing.assert_close(solution.primal, truth.objective, rtol=1e-6, atol=1e-6)

@@ -8,13 +8,16 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import engine, plan
-from blocklp.checks import certified, improve
-from blocklp.closing import certify
 from blocklp.decomposition import Decomposition
+from blocklp.engine.best_bound import improve
+from blocklp.engine.final_bounds import certified, certify
 from blocklp.oracles import Edge
 from blocklp.plan import Plan
+from blocklp.records import Results
 from blocklp.reference import reference
+from blocklp.settings import EngineSettings
+from blocklp.solver import Solver
+from blocklp.valid_bounds import box_minimum
 
 from .test_admm import qpbo
 
@@ -100,13 +103,11 @@ def test_rigorous_bounds_are_below_the_exact_value(seed: int, scale: float) -> N
 @pytest.mark.parametrize(
     "best, gap, shares", [(-1e9, torch.inf, True), (-1e9, 1e-6, True), (-1e9, 1e6, False), (-torch.inf, 0.0, True)]
 )
-def test_residuals_are_shared_where_they_matter(
-    best: float, gap: float, shares: bool, divided: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_residuals_are_shared_where_they_matter(best: float, gap: float, shares: bool, divided: bool) -> None:
     """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
-    monkeypatch.setattr(plan, "DIVIDED", 0 if divided else 10**12)
+    settings = EngineSettings(divided_copies=0 if divided else 10**12)
     problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
-    planned = Plan.of(problem).settled(torch.float64, 1)
+    planned = Plan.of(problem, settings=settings).settled(torch.float64, 1)
     loaded = planned.loaded(whole=True)
     assert loaded.loops is not None
     alone, price = problem.spread(problem.counts) == 1, problem.spread(problem.cost)
@@ -141,7 +142,7 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
     problem = bl.compile(ragged(0)).decomposition()
     found = []
     for known in (Plan(problem), Plan(problem).settled(torch.float64, 1).loaded(whole=True)):
-        results = engine._nothing_yet(problem)
+        results = Results.unsolved(problem, box_minimum(problem))
         results.passes += 1
         results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
         certify([(known, slice(0, known.problem.batch))], results)
@@ -156,12 +157,12 @@ def test_what_a_method_claims_is_not_the_last_word() -> None:
 
 @pytest.mark.usefixtures("looped")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_lanes_give_the_bits_of_one_lane(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """Whatever loops know of a lane (the last variable that is shared, say) differs from lane to lane, and no number with it."""
-    solver = bl.compile([*ragged(0), *ragged(5), qpbo(1, 3, 1.0, 9)], dtype=dtype)
+def test_chunks_give_the_bits_of_one_chunk(dtype: torch.dtype) -> None:
+    """Whatever loops know of a chunk (the last variable that is shared, say) differs between chunks, and no number with it."""
+    models = [*ragged(0), *ragged(5), qpbo(1, 3, 1.0, 9)]
     found = []
     for most in (10**9, 1000, 1):
-        monkeypatch.setattr(engine, "LOOPED_COPIES", most)
+        solver = Solver(models, torch.device("cpu"), dtype, settings=EngineSettings(looped_copies=most))
         found += [solver.solve(tol=1e-6, passes=150) for _ in range(2)]
         found.append(solver.solve(tol=1e-6, passes=150, warm_start=found[0].state))
     for k, other in enumerate(found):
@@ -169,7 +170,7 @@ def test_lanes_give_the_bits_of_one_lane(monkeypatch: pytest.MonkeyPatch, dtype:
         for name in ("bound", "safe_bound", "primal", "passes"):
             assert torch.equal(getattr(like, name), getattr(other, name))
         assert torch.equal(like.state.duals["Edge"], other.state.duals["Edge"])
-        for row in range(len(solver.models)):
+        for row in range(len(models)):
             assert torch.equal(like.instance(row).raw_x, other.instance(row).raw_x)
 
 

@@ -6,10 +6,10 @@ import torch
 from scipy.optimize import minimize
 
 import blocklp as bl
-from blocklp.checks import feasible, mend, violation
 from blocklp.deadline import Deadline
+from blocklp.engine.points import feasible, violation
+from blocklp.engine.projection import offer_projected, project
 from blocklp.methods import as_method
-from blocklp.nearest import nearest
 from blocklp.oracles import AtMostOne, Polytope, Simplex
 from blocklp.plan import Plan
 from blocklp.program import Program
@@ -37,7 +37,7 @@ def test_the_projection_is_the_nearest_point() -> None:
     problem = model(0, blocks=6, equalities=2).compile().decomposition()
     program = Program.build(problem, Deadline())
     start = torch.rand(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    found, passes = nearest(Plan(problem), start, 1e-10, 20_000)
+    found, passes = project(Plan(problem), start, 1e-10, 20_000)
     assert int(passes) < 20_000 and float(violation(Plan(problem), found)) <= 1e-9
 
     def rows(x: np.ndarray) -> np.ndarray:
@@ -64,11 +64,11 @@ def test_feasible_points_stay_and_instances_do_not_mix() -> None:
     noise = 1e-3 * torch.randn(optima.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     start = torch.zeros_like(problem.cost)  # instances that differ in their scopes are padded
     start[:, : optima.shape[1]] = torch.stack([optima[0], optima[1] + noise[1]])
-    found, passes = nearest(Plan(problem), start, 1e-6, 500)
+    found, passes = project(Plan(problem), start, 1e-6, 500)
     assert passes[0] == 1 and torch.allclose(found[0], start[0].clamp(0, 1), atol=1e-9)
     assert bool((violation(Plan(problem), found) <= 1e-6).all()) and 1 < passes[1] < 500
     for i in range(2):
-        alone = nearest(Plan(problem.select(torch.tensor([i]))), start[i : i + 1], 1e-6, 500)
+        alone = project(Plan(problem.select(torch.tensor([i]))), start[i : i + 1], 1e-6, 500)
         assert torch.equal(alone[0][0], found[i]) and alone[1][0] == passes[i]
 
 
@@ -123,7 +123,7 @@ def test_points_stay_as_they_are_where_no_time_is_left_to_mend_them(limit: float
     almost = torch.tensor([[0.52, 0.49, 0.0, 0.0]], dtype=torch.float64)
     nothing = torch.full((1,), torch.inf, dtype=torch.float64)
     worst = torch.full_like(nothing, 0.01)
-    primal, _, _ = mend(plan, almost, worst, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
+    primal, _, _ = offer_projected(plan, almost, worst, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
     assert bool(torch.isfinite(primal)) == np.isinf(limit)
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp import program
-from blocklp.checks import feasible
 from blocklp.decomposition import Decomposition, dot
+from blocklp.engine.points import feasible
 from blocklp.errors import OptionError
 from blocklp.methods.pdhg import PdhgState
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex

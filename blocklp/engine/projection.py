@@ -17,12 +17,20 @@ import torch
 from torch import Tensor
 
 from blocklp.block_products import added
+from blocklp.engine.points import offer
+from blocklp.errors import TimeLimitError
 from blocklp.methods.base import where
 from blocklp.plan import Plan
 from blocklp.program import PROJECTION
 
+ALMOST = 3e-2
+"""Relative violation of rows above which a point is not worth a feasibility projection."""
 
-def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
+PASSES = 150
+"""Passes of a feasibility projection of a candidate."""
+
+
+def project(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
     """Project points onto the feasible set until no row is violated by more than a tolerance.
 
     Parameters
@@ -85,3 +93,55 @@ def nearest(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
     return found, passes
+
+
+def offer_projected(
+    plan: Plan, found: Tensor, worst: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scale points that are almost feasible and might be better, or else project them; keep the better ones.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, and its compiled loops.
+    found : Tensor
+        ``(batch, variables)`` float64: points within the bounds of the variables.
+    worst : Tensor
+        ``(batch,)``: their largest relative violation, infinite where they would not be better.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+    bound, primal : Tensor
+        ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
+    x : Tensor
+        ``(batch, variables)`` float64: the points of the best values.
+
+    Returns
+    -------
+    primal, x, spent : Tensor
+        ``(batch,)``, ``(batch, variables)`` float64, and the passes that this took ``(batch,)`` int64.
+    """
+    problem = plan.problem
+    spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
+    due = (worst > tolerance) & (worst <= ALMOST)
+    if not problem.testable or plan.deadline.over() or not bool(due.any()):
+        return primal, x, spent
+
+    def part(rows: Tensor) -> Plan:
+        return plan if len(rows) == problem.batch else plan.select(rows)
+
+    def offered(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        better, best, _ = offer(part(rows), points, None, tolerance, bound[rows], primal[rows], x[rows])
+        return primal.index_copy(0, rows, better), x.index_copy(0, rows, best)
+
+    rows = due.nonzero()[:, 0]
+    try:
+        before = primal
+        primal, x = offered(part(rows).program.scaled(part(rows).problem, found[rows]), rows)
+        rows = (due & ~(primal < before)).nonzero()[:, 0]
+        if len(rows):
+            projected, passes = project(part(rows), found[rows], tolerance / 2, PASSES)
+            primal, x = offered(projected, rows)
+            spent.index_copy_(0, rows, passes)
+    except TimeLimitError:  # no time is left to write the rows out
+        pass
+    return primal, x, spent

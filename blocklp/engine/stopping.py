@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.checks import NOTICED
+from blocklp.decomposition import Decomposition
+from blocklp.engine.best_bound import NOTICED
 from blocklp.records import Limits, relative_gap
 from blocklp.status import Status
+from blocklp.valid_bounds import box_maximum, proof
 
 STILL = 1e-10
 """Relative change of a value up to which it counts as the same."""
@@ -46,8 +48,8 @@ class Checked:
     out_of_time: bool
 
 
-class Stopping:
-    """The stop rules, and the values and pass at which each instance last made progress.
+class StopRules:
+    """The stop rules, and the values and pass at which each active instance last made progress.
 
     Parameters
     ----------
@@ -55,15 +57,52 @@ class Stopping:
         What the caller asked for, by instance.
     rows : Tensor
         ``(k,)`` int64: numbers of the instances.
+    problem : Decomposition
+        The problem of these instances, in float64.
     """
 
-    def __init__(self, limits: Limits, rows: Tensor) -> None:
+    def __init__(self, limits: Limits, rows: Tensor, problem: Decomposition) -> None:
+        self.box_maximum = box_maximum(problem)
         unknown = torch.full_like(rows, -torch.inf, dtype=torch.float64)
         self.tol, self.cutoff, self.patience = limits.tol[rows], limits.cutoff[rows], limits.patience
         self.bound, self.primal, self.value, self.passes = unknown, -unknown, unknown, torch.zeros_like(rows)
 
-    def status(self, now: Checked) -> Tensor:
-        """Return the status of instances that end, ``(k,)`` int64, and 0 for those that go on."""
+    def infeasible(
+        self,
+        problem: Decomposition,
+        bound: Tensor,
+        duals: Tensor,
+        positions: Tensor | None,
+    ) -> Tensor:
+        """Whether the best bounds prove that there is no point.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64, of all instances that the multipliers are of.
+        bound : Tensor
+            ``(k,)`` float64: the best bounds of the active instances.
+        duals : Tensor
+            ``(batch, copies)``: their multipliers.
+        positions : Tensor or None
+            ``(k,)`` int64: the active instances among those of the problem; None where they are all of them.
+
+        Returns
+        -------
+        Tensor
+            ``(k,)`` bool.
+        """
+        over = bound > self.box_maximum
+        if bool(over.any()):
+            where = over.nonzero()[:, 0]
+            at = where if positions is None else positions[where]
+            part = problem.select(at)
+            proved = proof(part, part.recentred(duals[at].double()), bound[where])
+            over[where] = proved > self.box_maximum[where]
+        return over
+
+    def update(self, now: Checked) -> Tensor:
+        """Note progress; return the status of instances that end, ``(k,)`` int64, 0 for those that go on."""
         status = torch.zeros_like(self.passes)
 
         def mark(mask: Tensor, why: Status) -> None:
@@ -91,9 +130,9 @@ class Stopping:
         self.value = torch.where(changed, now.value, self.value.to(now.value))
         self.passes = self.passes.masked_fill(changed, now.passes)
 
-    def select(self, rows: Tensor) -> Stopping:
+    def select(self, rows: Tensor) -> StopRules:
         """Return the rules of some of the instances: their positions ``(m,)`` int64."""
         other = copy.copy(self)
-        for name in ("tol", "cutoff", "bound", "primal", "value", "passes"):
+        for name in ("box_maximum", "tol", "cutoff", "bound", "primal", "value", "passes"):
             setattr(other, name, getattr(self, name)[rows])
         return other

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import torch
+from torch import Tensor
 
-from blocklp.checks import NOTICED, certified
+from blocklp.engine.best_bound import NOTICED
+from blocklp.engine.division import workers
 from blocklp.methods.base import where
 from blocklp.plan import Plan
 from blocklp.records import Results
-from blocklp.valid_bounds import box_minimum, corrected, safe
-
-CACHED_COPIES = 320_000
-"""Copies of the instances that a CPU iterates on in turn: the tensors of a pass then stay in its cache."""
+from blocklp.valid_bounds import block_terms, box_minimum, charged, corrected, safe, summed
 
 
 def certify(parts: list[tuple[Plan, slice]], results: Results) -> None:
@@ -61,21 +59,27 @@ def _certify(plan: Plan, rows: slice, results: Results) -> None:
     results.primal[rows] = torch.where(torch.isfinite(results.primal[rows]), value, results.primal[rows])
 
 
-def workers() -> ThreadPoolExecutor:
-    """As many threads as torch has, each with one of its own."""
-    return ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
+def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Share the residual of multipliers ``(batch, copies)`` float64 among the copies, and evaluate them.
 
-
-def chunks(plan: Plan, first: int, most: int) -> list[tuple[Plan, slice]]:
-    """Plans of some instances at a time, of one size: on a GPU all, on a CPU those with so many copies.
-
-    Each comes with the numbers of its instances, which are counted from ``first``.
+    Returns
+    -------
+    duals, bound, safe : Tensor
+        ``(batch, copies)``, ``(batch,)``, ``(batch,)`` float64: the multipliers, their corrected and their
+        rigorous bound.
     """
     problem = plan.problem
-    on_gpu = problem.cost.device.type != "cpu"
-    count = 1 if on_gpu else max(1, round(problem.batch * problem.copies / most))
-    if count == 1:
-        return [(plan, slice(first, first + problem.batch))]
-    size = -(-problem.batch // count)
-    parts = (slice(at, min(at + size, problem.batch)) for at in range(0, problem.batch, size))
-    return [(plan.select(own), slice(first + own.start, first + own.stop)) for own in parts]
+    if (loops := plan.loops) is None or loops.alone is None:
+        shared = problem.recentred(duals)
+        return shared, corrected(problem, shared, problem.value(shared)), safe(problem, shared)
+    number, find = loops.alone
+    group, shared = problem.groups[number], torch.empty_like(duals)
+    edges, variables = duals.new_empty(3, len(duals), group.blocks), duals.new_empty(3, *problem.cost.shape)
+    table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper)
+    layout, found = (group.start, group.blocks, group.filled), (duals, shared, *edges, *variables)
+    find("certified")(len(duals), *layout, *table, *found)
+    every = [tuple(edges) if g is group else block_terms(g, shared) for g in problem.groups]
+    blocks = [terms for terms in every if terms]
+    value = torch.stack([values.sum(-1) for values, *_ in blocks]).sum(0)
+    bound = summed(problem, shared, value, variables[0])
+    return shared, bound, charged(problem.offset, [(least, most) for _, least, most in blocks], *variables)

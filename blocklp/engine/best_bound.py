@@ -1,0 +1,138 @@
+"""The best bound of every instance, and the multipliers that prove it."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition import Decomposition
+from blocklp.methods.base import put
+from blocklp.plan import Plan
+from blocklp.valid_bounds import corrected
+
+NOTICED = 1e-13
+"""Relative improvement from which on a bound is better: sums in another order differ by less."""
+
+NEGLIGIBLE = 0.01
+"""Part of the gap: where sharing the residual of multipliers among copies gains less, by an upper estimate,
+they do not share it."""
+
+
+class BestBound:
+    """The best bound of every instance of a chunk, and the multipliers that prove it.
+
+    Parameters
+    ----------
+    duals : Tensor
+        ``(batch, copies)``: any multipliers; those of better bounds are written over them.
+
+    Attributes
+    ----------
+    value : Tensor
+        ``(batch,)`` float64: the bounds, corrected for the residual of the multipliers.
+    duals : Tensor
+        ``(batch, copies)``: their multipliers.
+    """
+
+    def __init__(self, duals: Tensor) -> None:
+        self.value = duals.new_full((len(duals),), -torch.inf, dtype=torch.float64)
+        self.duals = duals
+
+    def update(self, plan: Plan, duals: Tensor, value: Tensor) -> None:
+        """Keep multipliers ``(batch, copies)`` of known value ``(batch,)`` where their bound is better."""
+        bound = corrected(plan.problem, duals, value)
+        self.value = keep(bound, duals, self.value, self.duals)
+
+    def evaluate(self, plan: Plan, duals: Tensor, primal: Tensor) -> Tensor:
+        """Evaluate multipliers ``(batch, copies)``, keep better ones, and return their bounds ``(batch,)``.
+
+        ``primal`` ``(batch,)`` float64 are the values of the best primal points, see :func:`improve`.
+        """
+        bound, self.value = improve(plan, duals, primal, self.value, self.duals)
+        return bound
+
+    def select(self, rows: Tensor) -> BestBound:
+        """Return the bounds of some of the instances: their positions ``(k,)`` int64."""
+        other = copy.copy(self)
+        other.value, other.duals = self.value[rows], self.duals[rows]
+        return other
+
+
+def improve(
+    plan: Plan,
+    duals: Tensor,
+    primal: Tensor,
+    best: Tensor,
+    best_duals: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Evaluate multipliers, their residual shared among copies where it matters, and keep the best.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, and its compiled loops.
+    duals : Tensor
+        ``(batch, copies)``: the multipliers, of any precision.
+    primal : Tensor
+        ``(batch,)`` float64: values of the best primal points, infinite where there is none.
+    best : Tensor
+        ``(batch,)`` float64: the best bounds so far.
+    best_duals : Tensor
+        ``(batch, copies)`` float64: their multipliers. Better ones are written over them as they are, without
+        their residual shared: :func:`certified` does that in the end.
+
+    Returns
+    -------
+    bound, best : Tensor
+        ``(batch,)`` float64: the corrected bound, and the best one.
+    """
+    problem = plan.problem
+    if (loops := plan.loops) is not None and loops.only is not None:
+        only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
+        bounds = problem.lower, problem.upper, only.largest, only.rest
+        table = problem.coupling.places, problem.cost, problem.counts, *bounds
+        layout = (group.start, group.blocks, only.filled, loops.used, only.met)
+        units, *parts = only.dealt(best.dtype)
+        state = duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals
+        only.find("bounds")(units, *parts, only.live, *layout, *table, *state)
+        return bound, best
+    duals = doubled(problem, duals)
+    residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
+    shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)
+    shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
+    bound = corrected(problem, shared, problem.value(shared))
+    return bound, keep(bound, duals, best, best_duals)
+
+
+def doubled(problem: Decomposition, duals: Tensor) -> Tensor:
+    """Multipliers in float64; where coordinates are not coupled they are the cost, however it was rounded."""
+    if duals.dtype == torch.float64 or problem.coupling.maps:
+        return duals.double()
+    duals = duals.double()
+    for group in problem.groups:
+        for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
+            if not coupled:
+                duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
+    return duals
+
+
+def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> Tensor:
+    """Keep the better one of two bounds of each instance.
+
+    Parameters
+    ----------
+    bound, best : Tensor
+        ``(batch,)`` float64: new bounds, and the best so far.
+    duals, best_duals : Tensor
+        ``(batch, copies)``: their multipliers; better ones are written over the best ones.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``: the best bounds.
+    """
+    better = (bound > best + NOTICED * bound.abs()) | ((bound > best) & torch.isinf(best))  # false for NaN
+    put(better, duals, best_duals)
+    return torch.where(better, bound, best)

@@ -1,0 +1,181 @@
+"""The loop that all methods share: passes and checks, until every instance is done.
+
+The method moves the multipliers; the loop never trusts it.  Every bound it records is evaluated in float64
+and corrected for the residual of the multipliers (:mod:`blocklp.valid_bounds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+
+import torch
+
+from blocklp.compiled import called, loops_only, mark, until
+from blocklp.engine.chunk import Chunk, FrozenChunk, Task
+from blocklp.engine.division import chunks, workers
+from blocklp.engine.final_bounds import certify
+from blocklp.engine.reductions import SamePattern
+from blocklp.errors import TimeLimitError
+from blocklp.methods import Method
+from blocklp.plan import Plan
+from blocklp.records import Event, Hooks, Limits, Results, Start
+from blocklp.settings import KEPT_BYTES
+from blocklp.status import Status
+from blocklp.valid_bounds import box_minimum
+
+
+def run(
+    plan: Plan,
+    method: Method,
+    dtype: torch.dtype,
+    limits: Limits,
+    start: Start | None = None,
+    hooks: Hooks | None = None,
+) -> Results:
+    """Solve the instances of a plan: lower it, run the method, and invert what was lowered.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, the backend asked for, and how work is divided.
+    method : Method
+        The method; weights that its settings fix come before those of ``start``.
+    dtype : torch.dtype
+        Precision of the iterates.
+    limits : Limits
+        Settings of the stop rules.
+    start : Start, optional
+        First multipliers, weights and primal-dual warm start; by default the method's own.
+    hooks : Hooks, optional
+        Functions of the caller.
+
+    Returns
+    -------
+    Results
+        The best of every instance, also at a limit or an interrupt.
+    """
+    start, hooks, problem = start or Start(), hooks or Hooks(), plan.problem
+    given = method.weights(problem.batch)
+    if given is not None:
+        start = replace(start, eta=given.to(problem.cost.device, dtype))
+    try:
+        with until(limits.deadline):
+            plan = replace(plan, deadline=limits.deadline).settled(dtype, method.usual)
+            lowered = SamePattern.of(plan)
+            limits, start, hooks = lowered.apply(limits), lowered.apply(start), lowered.hooks(hooks)
+            results = lowered.inverse(_solve(lowered, method, dtype, limits, start, hooks))
+            results.backend = plan.backend.name
+            return results
+    except KeyboardInterrupt:  # before the first pass
+        return Results.unsolved(problem, box_minimum(problem), Status.INTERRUPTED)
+
+
+def _solve(
+    lowered: SamePattern,
+    method: Method,
+    dtype: torch.dtype,
+    limits: Limits,
+    start: Start,
+    hooks: Hooks,
+) -> Results:
+    """Solve instances in the order of their parts, each of which shares the same coordinates."""
+    parts = lowered.parts
+    status = Status.TIME_LIMIT if limits.deadline.over() else Status.RUNNING
+    results = Results.unsolved(parts[0][1].problem, lowered.least, status)
+    if status:
+        return results
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory
+    if method.looped:
+        parts = [(rows, part.loaded(whole=hooks.repair is None)) for rows, part in parts]
+    pieces: list[tuple[type[Chunk], Plan, slice]] = []
+    settings = parts[0][1].settings
+    for rows, part in parts:
+        in_place = part.loops is not None and part.loops.alone is not None
+        if in_place:
+            _ = part.problem.coupling.places  # once for all chunks, and for solves to come
+        most = settings.looped_copies if in_place else settings.cached_copies
+        pieces += [(FrozenChunk if in_place else Chunk, *piece) for piece in chunks(part, rows.start, most)]
+    rounds = max(1.0, len(pieces) / torch.get_num_threads())
+    task = Task(method, dtype, limits, hooks.repair, rounds, results)
+    running = [kind(own, at, task) for kind, own, at in pieces]
+    _run(running, results, start, hooks)
+    known = [chunk.memory for chunk in running if chunk.memory is not None]
+    if len(known) == len(running):
+        x, y, weight = map(torch.cat, zip(*known, strict=True))
+        results.memory = x, y, weight
+    results.passes += results.passes > 0
+    try:
+        most = settings.cached_copies
+        certify([piece for _, own, at in pieces for piece in chunks(own, at.start, most)], results)
+        backend = parts[0][1].backend
+        for name in filter(called, backend.modules):
+            if (module := backend.loops(name)) is not None:
+                mark(module, dtype)
+    except KeyboardInterrupt:  # the bounds of the last checks are valid
+        results.status.masked_fill_(results.status == Status.OPTIMAL, int(Status.INTERRUPTED))
+    return results
+
+
+def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> None:
+    """Iterate on chunks, check after check, until no instance is active.
+
+    Chunks are independent: they run side by side, one core each, which splits better than the operations of
+    one chunk do. Loops deal the instances of a single chunk out to threads themselves.
+    """
+    active = [(chunk, _iterate(chunk, start)) for chunk in running]
+    pool = workers()
+    try:
+        with loops_only() if len(running) == 1 and running[0].swept else nullcontext():
+            while active:
+                passes = [own for _, own in active]
+                list(map(next, passes) if len(passes) == 1 else pool.map(next, passes))
+                if hooks.callback is not None or hooks.record is not None:
+                    _send(results, running, hooks)
+                active = [(chunk, own) for chunk, own in active if len(chunk.rows)]
+    except KeyboardInterrupt:
+        pool.shutdown()  # let the passes that are under way end
+        for chunk in running:
+            chunk.drop(torch.ones_like(results.status, dtype=torch.bool))
+    finally:
+        pool.shutdown()
+
+
+def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:
+    """Make passes; yields after every check, and is not resumed once no instance is active."""
+    method, schedule, deadline = chunk.method, chunk.schedule, chunk.limits.deadline
+    try:
+        chunk.begin(start)
+    except TimeLimitError:
+        chunk.give_up()
+        yield
+    while True:
+        if schedule.known:
+            chunk.best.update(chunk.plan, chunk.state.duals, chunk.state.value)
+        if schedule.due or method.due(chunk.state) or schedule.out_of_time or schedule.out_of_passes:
+            began = deadline.elapsed()
+            chunk.state = method.finish(chunk.iterated, chunk.state)
+            chunk.check()
+            schedule.note_check(deadline.elapsed() - began)
+            yield
+            chunk.advise()
+            if method.due(chunk.state):
+                continue
+        began = deadline.elapsed()
+        chunk.state, passes = method.leap(chunk.iterated, chunk.state, schedule.next_passes())
+        schedule.note_passes(passes, deadline.elapsed() - began)
+
+
+def _send(results: Results, running: list[Chunk], hooks: Hooks) -> None:
+    """Send the event; a callback's answer may stop instances."""
+    passes, seconds = max(chunk.schedule.passes for chunk in running), running[0].limits.deadline.elapsed()
+    bound, primal, status = (t.clone() for t in (results.bound, results.primal, results.status))
+    event = Event(passes, seconds, bound, primal, results.gap(), status)
+    if hooks.record is not None:
+        hooks.record(event)
+    answer = None if hooks.callback is None else hooks.callback(event)
+    if answer is not None and answer is not False:
+        stop = torch.as_tensor(answer, dtype=torch.bool, device=status.device).expand(len(status))
+        for chunk in running:
+            chunk.drop(stop)

@@ -1,0 +1,222 @@
+"""Primal points: offered, completed and measured, by tensor operations or compiled loops."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.compiled import tiles
+from blocklp.decomposition import Decomposition
+from blocklp.engine.best_bound import NOTICED
+from blocklp.methods.base import where
+from blocklp.plan import Plan
+from blocklp.violation import relative_excess
+
+CANCELLED, ROUNDED = 1e-3, 1e-9
+"""Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value
+counts as zero."""
+
+
+def offer(
+    plan: Plan,
+    found: Tensor,
+    points: Tensor | None,
+    tolerance: float,
+    bound: Tensor,
+    primal: Tensor,
+    x: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Keep primal points where they are feasible and better than the best.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64.
+    found : Tensor
+        ``(batch, variables)`` float64: points within the bounds of the variables.
+    points : Tensor or None
+        ``(batch, copies)``, of any precision: copies that must agree with the points found; None where they
+        need not.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+    bound, primal : Tensor
+        ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
+    x : Tensor
+        ``(batch, variables)`` float64: the points of the best values.
+
+    Returns
+    -------
+    primal, x, worst : Tensor
+        ``(batch,)``, ``(batch, variables)`` float64: the best values and points; any point where none is
+        feasible. ``(batch,)``: largest relative violation of the points found, infinite where none of them
+        would be better.
+    """
+    problem = plan.problem
+    value = problem.primal_value(found)
+    better = nearer(value, primal, bound) & torch.isfinite(found).all(1)
+    worst = violation(plan, found) if bool(better.any()) else torch.full_like(value, torch.inf)
+    feasible = better & (worst <= tolerance)
+    if points is not None and bool(feasible.any()):
+        copies = points[:, : problem.in_blocks]
+        slack = problem.coupling.spread(tolerance * problem.sizes(found))
+        feasible &= ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
+    first = feasible | torch.isinf(primal)
+    primal, x = torch.where(feasible, value, primal), torch.where(first[:, None], found, x)
+    return primal, x, torch.where(better, worst, torch.inf)
+
+
+def offer_mean(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
+    """Keep the primal points that the means of copies give where they are better, in compiled loops.
+
+    Products are not those of the points before :func:`complete` is called.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, with loops of a single group.
+    mean : Tensor
+        ``(batch, variables)``, of any precision: means of the copies of each variable.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+    bound : Tensor
+        ``(batch,)`` float64: the best bounds.
+    primal, x : Tensor
+        ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
+    """
+    problem = plan.problem
+    assert plan.loops is not None and plan.loops.only is not None
+    only, grid = plan.loops.only, problem.grid
+    group, steps = problem.groups[only.group], torch.zeros_like(problem.counts) if grid is None else grid
+    table = (problem.coupling.places, problem.cost, problem.offset, problem.lower, problem.upper, steps)
+    layout = (group.start, group.blocks, only.filled, only.ends, only.met, only.private, only.narrow)
+    units, turns, parts, _, totals = only.dealt(x.dtype)
+    state = (NOTICED, tolerance, mean, bound, only.size, primal, x)
+    found = x.new_empty(2, only.ends if len(totals) else 0)  # otherwise each thread has its own
+    only.find("completed")(units, turns, parts, totals, found, only.live, *layout, *table, *state)
+
+
+def complete(plan: Plan, rows: Tensor, x: Tensor) -> None:
+    """Write the products into primal points that :func:`offer_mean` kept.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, with loops of a single group.
+    rows : Tensor
+        ``(k,)`` int64: the instances.
+    x : Tensor
+        ``(batch, variables)`` float64: points of all instances, written.
+    """
+    problem = plan.problem
+    assert plan.loops is not None and plan.loops.only is not None
+    only = plan.loops.only
+    group = problem.groups[only.group]
+    layout = (group.start, group.blocks, only.filled, problem.coupling.places, problem.cost)
+    only.find("products")(len(rows) * tiles(group.blocks), rows, *layout, x)
+
+
+def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
+    """Clip means of copies to the bounds of the variables, and complete them where the types can.
+
+    With a grid the rounded point is preferred where it is feasible and no worse.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64, and its compiled loops.
+    mean : Tensor
+        ``(batch, variables)`` float64: means of the copies of each variable.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+
+    Returns
+    -------
+    x : Tensor
+        ``(batch, variables)`` float64.
+    made : bool
+        Whether the points were completed.
+    """
+    problem = plan.problem
+    x = torch.minimum(torch.maximum(mean, problem.lower), problem.upper)
+    made = problem.completed(x)
+    if made is None:
+        return x, False
+    if problem.grid is not None:
+        near = torch.where(problem.grid > 0, (x / problem.grid).round() * problem.grid, x)
+        rounded = problem.completed(torch.minimum(torch.maximum(near, problem.lower), problem.upper))
+        assert rounded is not None
+        value, other = problem.primal_value(made), problem.primal_value(rounded)
+        better = (other < value + NOTICED * value.abs()) & feasible(plan, rounded, tolerance)
+        made = where(better, rounded, made)
+    return made, True
+
+
+def feasible(plan: Plan, x: Tensor, tolerance: float) -> Tensor:
+    """Whether points satisfy bounds and stated constraints.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64.
+    x : Tensor
+        ``(batch, variables)`` float64.
+    tolerance : float
+        Relative violation up to which a point counts as feasible.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` bool.
+    """
+    return (violation(plan, x) <= tolerance) & torch.isfinite(x).all(1)
+
+
+def nearer(value: Tensor, primal: Tensor, bound: Tensor) -> Tensor:
+    """Whether values are nearer to the bound than the best so far: ``(batch,)`` bool.
+
+    A point that is feasible within a tolerance may be worth less than the bound; then one that is worth more
+    is better.
+
+    Parameters
+    ----------
+    value, primal, bound : Tensor
+        ``(batch,)`` float64: values of new points, the best value so far, and the best bound.
+    """
+    return (value - bound).abs() < (primal - bound).abs() - NOTICED * value.abs()
+
+
+def violation(plan: Plan, x: Tensor) -> Tensor:
+    """Largest violation of bounds and stated constraints by points ``(batch, variables)``: ``(batch,)``.
+
+    Each is relative to the side that is violated or to the terms of the row, whichever is more
+    (:meth:`Constraints.violation`).
+    """
+    problem = plan.problem
+    size, program = problem.sizes(x), plan.written
+    box = problem if program is None else program.box
+    lower, upper = box.lower, box.upper
+    worst = relative_excess(lower - x, lower.abs(), x.abs(), size)
+    worst = torch.maximum(worst, relative_excess(x - upper, upper.abs(), x.abs(), size)).amax(1)
+    if program is not None:  # all rows at once
+        return torch.maximum(worst, program.violation(problem, x))
+    if problem.rows is not None:
+        worst = torch.maximum(worst, problem.rows.violation(x, size))
+    copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)
+    for group in problem.groups:
+        rows = group.constraints
+        if rows is not None:
+            own = rows.relative_violation(group.view(copies), group.view(sizes))
+            worst = torch.maximum(worst, (own if group.alive is None else own * group.alive).amax(1))
+    return worst
+
+
+def floor(problem: Decomposition, x: Tensor) -> Tensor:
+    r"""Least scale ``(batch,)`` that gaps are relative to, from primal points ``(batch, variables)``.
+
+    A thousandth of :math:`\sum_j |c_j|` times the largest entry of the point, or of
+    :math:`\sum_j |c_j| reach_j` if that is less, and a billionth of the latter; :math:`reach_j` is the
+    largest magnitude that the bounds of a variable allow. A value below that is what is left where terms
+    cancel. It scales with costs and variables as values do.
+    """
+    terms, largest = problem.cost_terms, torch.linalg.vector_norm(x, torch.inf, dim=1)
+    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest), ROUNDED * terms[0])

@@ -1,0 +1,30 @@
+"""Settings of the engine: how work is divided on the machine at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KEPT_BYTES = 31 * 2**20
+"""The C library gives freed blocks of this size back to the system at once, unless it has seen one as large
+freed before."""
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How a solve divides its work among chunks of instances and among threads.
+
+    Attributes
+    ----------
+    cached_copies : int
+        Copies of the instances that a CPU iterates on in turn by tensor operations: the tensors of a pass
+        then stay in its cache.
+    looped_copies : int
+        Copies of the instances in a chunk of compiled loops, which take one instance after the other: as many
+        as memory is kept for in double precision.
+    divided_copies : int
+        Copies from which on threads share the blocks of one instance, by parts with partial sums.
+    """
+
+    cached_copies: int = 320_000
+    looped_copies: int = KEPT_BYTES // 12
+    divided_copies: int = 300_000
