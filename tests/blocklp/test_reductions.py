@@ -62,7 +62,7 @@ def test_instances_without_a_pass_have_bounds_of_their_own(seed: int) -> None:
     over = run(Plan(problem), as_method("prox", problem), torch.float64, limits(problem, Deadline(1e-9)))
     assert bool((over.status == int(Status.TIME_LIMIT)).all()) and not bool(over.passes.any())
 
-    class Interrupted(bl.Polyak):
+    class Interrupted(bl.methods.Polyak):
         def start(self, plan, duals, eta):
             raise KeyboardInterrupt
 
