@@ -19,6 +19,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType
 from blocklp.box import BOX, Box
+from blocklp.capabilities import HasRestriction, constraints_of
 from blocklp.coefficients import coefficients
 from blocklp.coupling import Coupling, Linear
 from blocklp.deadline import Deadline
@@ -295,7 +296,7 @@ class _Instances:
             where the type's oracle has been asked for them.
         """
         kinds = [b.type for b in same]
-        if not self.several and (stated := kinds[0].constraints()) is not None and stated.below is not None:
+        if not self.several and (stated := constraints_of(kinds[0])) is not None and stated.below is not None:
             assert stated.above is not None
             tighter = (_taken(lower, scope) > stated.below) | (_taken(upper, scope) < stated.above)
             if not bool(tighter.any()):
@@ -315,7 +316,8 @@ class _Instances:
             self.deadline.check(BUILDING)
             rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
             own, count = same[model].scope, len(same[model].scope)
-            narrowed = kinds[model].restrict(low[rows, :count], high[rows, :count])
+            kind, sides = kinds[model], (low[rows, :count], high[rows, :count])
+            narrowed = kind.restrict(*sides) if isinstance(kind, HasRestriction) else None
             if narrowed is None:
                 needs_box[model, own[cut[rows, :count].any(0)]] = True
                 farthest = torch.maximum(least.abs(), most.abs())

@@ -1,6 +1,6 @@
 r"""The plan of execution of a decomposition: compiled loops, parts with partial sums, and a deadline.
 
-A block type names its loops (:meth:`BlockType.loops`).  They sum in another order than tensor operations;
+A block type names its loops (:class:`HasLoops`).  They sum in another order than tensor operations;
 improvements that this could explain do not count (:data:`blocklp.checks.NOTICED`).
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp import compiled
 from blocklp.backend import AUTO, Backend, choose
 from blocklp.block import Rows, pick
-from blocklp.box import Box
+from blocklp.capabilities import HasIntervals, HasLoops
 from blocklp.compiled import TURNS, tiles
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
@@ -93,7 +93,7 @@ class Plan:
     def loopable(self) -> bool:
         """Whether loops may run over whole instances: one group has compiled loops, all others are boxes."""
         groups = self.problem.groups
-        boxes = [type(group.type) is Box for group in groups]
+        boxes = [isinstance(group.type, HasIntervals) for group in groups]
         if self.problem.rows is not None or sum(boxes) != len(boxes) - 1:
             return False
         return looped(groups[boxes.index(False)])
@@ -162,7 +162,7 @@ class Plan:
     def settled(self, kind: torch.dtype, passes: int) -> Plan:
         """Return the plan with a backend chosen for iterates in a precision and so many passes, as a rule."""
         problem = self.problem
-        named = {group.type.loops(group.curved) or scalar_loops(group) for group in problem.groups}
+        named = {loops_of(group) or scalar_loops(group) for group in problem.groups}
         kernels = frozenset(name.partition(":")[0] for name in named if name)
         size = problem.batch * problem.copies
         backend = choose(self.backend.name, problem.cost.device, size, passes, kernels, kind, self.deadline)
@@ -359,7 +359,12 @@ class Only:
 
 def looped(group: Group) -> bool:
     """Whether the type of a group names compiled loops."""
-    return group.type.loops(group.curved) is not None
+    return loops_of(group) is not None
+
+
+def loops_of(group: Group) -> str | None:
+    """The compiled loops that the type of a group names, or None."""
+    return group.type.loops(group.curved) if isinstance(group.type, HasLoops) else None
 
 
 def _load(plan: Plan, whole: bool) -> Loops | None:
@@ -369,7 +374,7 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
         return None
     found = [plan.backend.loops(module) for module in _modules(problem)]
     served = None not in found
-    named = [group.type.loops(group.curved) if served else None for group in problem.groups]
+    named = [loops_of(group) if served else None for group in problem.groups]
     passes: list[Callable[..., None] | None] = []
     sharing: list[int | None] = []
     for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
@@ -399,7 +404,7 @@ def scalar_loops(group: Group) -> str | None:
 
 def _modules(problem: Decomposition) -> set[str]:
     """The modules of loops that the types of a problem name."""
-    named = (group.type.loops(group.curved) for group in problem.groups)
+    named = map(loops_of, problem.groups)
     return {name.partition(":")[0] for name in named if name}
 
 
@@ -430,10 +435,10 @@ def _table_pass(run: Callable[..., None]) -> Callable[..., None]:
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:
     """Whether a group is nothing but the bounds of its variables."""
-    if type(group.type) is not Box:
+    if not isinstance(group.type, HasIntervals):
         return False
     valid = torch.ones(1, dtype=torch.bool) if group.alive is None else group.alive[:, None] > 0
-    sides = zip((group.type.lower, group.type.upper), (problem.lower, problem.upper), strict=True)
+    sides = zip(group.type.intervals(), (problem.lower, problem.upper), strict=True)
     same = [a.transpose(1, 2) == group.rows(problem.spread(b.expand(problem.batch, -1))) for a, b in sides]
     return all(bool((s | ~valid).all()) for s in same)
 

@@ -2,7 +2,7 @@ r"""The rows of all blocks, for methods that need no oracles.
 
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
-A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the
+A holds what the block types state (:class:`HasConstraints`), without rows that the bounds of the
 variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.  Passes are
 tensor operations, or compiled loops (:mod:`blocklp.program_kernels`).
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from blocklp.backend import AUTO, Backend
 from blocklp.block import Rows, pick
-from blocklp.box import Box
+from blocklp.capabilities import HasIntervals
 from blocklp.compiled import TILE
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, in_order
@@ -125,7 +125,7 @@ class Program:
             rows.append(times(group, size, torch.ones_like(low)).flatten(1))
             uses.append(used[:, kept].flatten(1))
             group.rows(columns).copy_(transposed(size, used[:, kept].to(low)))
-            group.rows(boxes).fill_(float(isinstance(group.type, Box)))
+            group.rows(boxes).fill_(float(isinstance(group.type, HasIntervals)))
             sides = [side.view(len(low), -1, group.blocks) for side in (lower[-1], upper[-1])]
             finite = _finite(*sides)
             # Entries are 1 at most, so that a side beyond all bounds asks for more than these allow.

@@ -41,7 +41,7 @@ class Saddle:
         ``(batch, variables)`` float64: its point, feasible in the limit.
     rows : dict of str to Tensor
         Name of blocks to duals of their rows ``(batch, blocks, rows)``, float64, in the order of
-        :meth:`BlockType.constraints`.
+        :class:`HasConstraints`.
     weight : Tensor
         ``(batch,)`` float64: its primal weight.
     """
