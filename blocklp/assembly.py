@@ -19,7 +19,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType
 from blocklp.box import BOX, Box
-from blocklp.capabilities import HasRestriction, constraints_of
+from blocklp.capabilities import HasRestriction, constraints_of, supports
 from blocklp.coefficients import coefficients
 from blocklp.coupling import Coupling, Linear
 from blocklp.deadline import Deadline
@@ -317,7 +317,7 @@ class _Instances:
             rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
             own, count = same[model].scope, len(same[model].scope)
             kind, sides = kinds[model], (low[rows, :count], high[rows, :count])
-            narrowed = kind.restrict(*sides) if isinstance(kind, HasRestriction) else None
+            narrowed = kind.restrict(*sides) if supports(kind, HasRestriction) else None
             if narrowed is None:
                 needs_box[model, own[cut[rows, :count].any(0)]] = True
                 farthest = torch.maximum(least.abs(), most.abs())

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from blocklp.capabilities import HasMaskedTable, HasParts
+from blocklp.capabilities import HasMaskedTable, HasParts, supports
 from blocklp.decomposition import Decomposition, Group
 from blocklp.finite import struck_out
 
@@ -99,7 +99,7 @@ class PartVertices:
     @classmethod
     def build(cls, group: Group, like: Tensor) -> PartVertices:
         """Take the vertices of the type and bound the lengths of steps."""
-        assert isinstance(group.type, HasParts)
+        assert supports(group.type, HasParts)
         vertices = group.type.vertices().to(like)
         vertices = vertices.expand(-1, group.blocks, -1, -1, -1).permute(0, 3, 2, 1, 4).flatten(3)
         curvature = group.type.curvature(group.curved.to(like)).repeat(1, group.blocks)[:, None]
@@ -221,7 +221,7 @@ Atoms = VertexTable | PartVertices | VertexCache
 
 def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     """Atoms and weights at the oracle's answer, and the values of the blocks: one oracle call."""
-    if isinstance(group.type, HasParts):
+    if supports(group.type, HasParts):
         parts = PartVertices.build(group, duals)
         nothing = duals.new_zeros(len(duals), *parts.vertices.shape[2:])
         answer = parts.answer(group, duals, nothing, nothing)
@@ -232,7 +232,7 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
         return parts, weights, answer.best
     point, value = group.min_oracle(group.view(duals))
     valid = torch.ones_like(value) if group.alive is None else group.alive
-    if isinstance(group.type, HasMaskedTable) and group.few_vertices is not None:
+    if supports(group.type, HasMaskedTable) and group.few_vertices is not None:
         atoms = VertexTable.build(group, duals)
         rows = group.type.vertex_values(group.view(duals)).argmin(-1)
         chosen = torch.nn.functional.one_hot(rows, len(atoms.table))

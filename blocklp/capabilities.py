@@ -1,7 +1,7 @@
 """What a block type may state beside its min-oracle, one protocol for each ability.
 
-A type has an ability if it has the methods of the protocol, whatever it derives from; ``isinstance`` says so.
-A method set to None counts as absent. A method that returns None has no formula for the case it was asked
+A type has an ability if its class has the methods of the protocol, whatever it derives from;
+:func:`supports` says so. A method set to None counts as absent. A method that returns None has no formula for the case it was asked
 about. All protocols stand together here because most of them serve several methods, the self-check and the
 conformance tests, none of which may import another.
 """
@@ -9,7 +9,8 @@ conformance tests, none of which may import another.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -324,24 +325,43 @@ FORMULAS = (
 """Methods that are about the polytope which :meth:`BlockType.min_oracle` minimises over."""
 
 
+Capability = TypeVar("Capability")
+
+
+def supports(kind: object, capability: Callable[..., Capability]) -> TypeGuard[Capability]:
+    """Whether the class of an object has the methods of a protocol.
+
+    As ``isinstance``, which takes 6 to 20 microseconds to tell in Python 3.11, but for classes, whose answers
+    are kept.
+
+    Parameters
+    ----------
+    kind : object
+        A block type, as a rule.
+    capability : type
+        One of the protocols.
+    """
+    return isinstance(capability, type) and issubclass(type(kind), capability)
+
+
 def constraints_of(kind: BlockType) -> Constraints | None:
     """The constraints that a type states, or None."""
-    return kind.constraints() if isinstance(kind, HasConstraints) else None
+    return kind.constraints() if supports(kind, HasConstraints) else None
 
 
 def value_error_of(kind: BlockType, cost: Tensor) -> Tensor | None:
     """The bound ``(batch, blocks)`` that a type states for the rounding error of its value, or None."""
-    return kind.value_error(cost) if isinstance(kind, HasValueError) else None
+    return kind.value_error(cost) if supports(kind, HasValueError) else None
 
 
 def vertices_of(kind: BlockType) -> Tensor | None:
     """All vertices ``(vertices, dim)`` float64 of a type, where it lists them, or None."""
-    return kind.vertex_table() if isinstance(kind, HasVertices) else None
+    return kind.vertex_table() if supports(kind, HasVertices) else None
 
 
 def overlap_of(kind: BlockType, shared: Tensor) -> int:
     """The divisor of :meth:`HasOverlap.overlap`; without it the number of shared coordinates."""
-    return kind.overlap(shared) if isinstance(kind, HasOverlap) else max(1, int(shared.sum()))
+    return kind.overlap(shared) if supports(kind, HasOverlap) else max(1, int(shared.sum()))
 
 
 def check_formulas(kind: type[BlockType]) -> None:
@@ -358,6 +378,8 @@ def check_formulas(kind: type[BlockType]) -> None:
     order = kind.__mro__
     asked = next((c for c in order if "min_oracle" in vars(c)), BlockType)
     polytopes = [c for c in order[order.index(asked) + 1 :] if _has_oracle(c)]
+    if not polytopes:
+        return
     inherited = {name: next((c for c in order if name in vars(c)), None) for name in FORMULAS}
     wrong = {n: c for n, c in inherited.items() if c in polytopes and c is not None and callable(vars(c)[n])}
     if wrong:

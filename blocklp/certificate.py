@@ -29,6 +29,7 @@ from blocklp.capabilities import (
     HasMaskedTable,
     HasRestriction,
     constraints_of,
+    supports,
     value_error_of,
 )
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
@@ -137,7 +138,7 @@ def verify_certificate(
     sign = -1.0 if model.maximizing else 1.0
     given = _read(model, duals)
     cost, constant = model.objective.evaluate()
-    plain = [isinstance(b.type, HasMaskedTable | HasIntervals) for b in model.blocks]
+    plain = [supports(b.type, HasMaskedTable) or supports(b.type, HasIntervals) for b in model.blocks]
     stated = {b.name: None if p else constraints_of(b.type) for b, p in zip(model.blocks, plain, strict=True)}
     sides = [side.numpy() for side in variable_bounds(model, {} if bounds is None else bounds)]
     proofs = []
@@ -205,9 +206,9 @@ def _instance(
         scope, multipliers = b.scope.numpy(), duals[b.name]
         block_low, block_high = low[scope], high[scope]
         rows = stated[b.name]
-        if isinstance(b.type, HasMaskedTable):
+        if supports(b.type, HasMaskedTable):
             value = _best_vertices(b.type, multipliers, block_low, block_high, instance)
-        elif isinstance(b.type, HasIntervals):
+        elif supports(b.type, HasIntervals):
             value = _best_corners(b.type, multipliers, block_low, block_high, instance)
         elif rows is not None:
             value = _bounded_below(rows, multipliers, block_low, block_high, instance)
@@ -406,7 +407,7 @@ def _believed(
 ) -> tuple[Fraction, Fraction]:
     """Sum of the oracle's values, less the error that it admits or some roundings; and magnitudes."""
     sides = torch.as_tensor(low)[None], torch.as_tensor(high)[None]
-    restricted = kind.restrict(*sides) if isinstance(kind, HasRestriction) else None
+    restricted = kind.restrict(*sides) if supports(kind, HasRestriction) else None
     own = (kind if restricted is None else restricted).select(torch.tensor([instance]))
     own = NonnegativeCosts(own, torch.as_tensor(high)[None]) if own.nonnegative_costs else own
     cost = torch.as_tensor(duals)[None]

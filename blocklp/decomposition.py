@@ -25,6 +25,7 @@ from blocklp.capabilities import (
     HasProx,
     HasSoftMin,
     constraints_of,
+    supports,
     value_error_of,
 )
 from blocklp.coupling import Coupling
@@ -87,22 +88,22 @@ class Group:
     @cached_property
     def few_vertices(self) -> tuple[Tensor, Tensor | None] | None:
         """:meth:`HasMaskedTable.masked_table` of its type, up to :data:`TABLE_LIMIT` vertices, or None."""
-        return self.type.masked_table(TABLE_LIMIT) if isinstance(self.type, HasMaskedTable) else None
+        return self.type.masked_table(TABLE_LIMIT) if supports(self.type, HasMaskedTable) else None
 
     @cached_property
     def prox(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor | None] | None:
         """:meth:`HasProx.prox` of its type, or None."""
-        return self.type.prox if isinstance(self.type, HasProx) else None
+        return self.type.prox if supports(self.type, HasProx) else None
 
     @cached_property
     def min_marginals(self) -> Callable[[Tensor], Tensor | None] | None:
         """:meth:`HasMinMarginals.min_marginals` of its type, or None."""
-        return self.type.min_marginals if isinstance(self.type, HasMinMarginals) else None
+        return self.type.min_marginals if supports(self.type, HasMinMarginals) else None
 
     @cached_property
     def soft_min(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor] | None] | None:
         """:meth:`HasSoftMin.soft_min` of its type, or None."""
-        return self.type.soft_min if isinstance(self.type, HasSoftMin) else None
+        return self.type.soft_min if supports(self.type, HasSoftMin) else None
 
     @cached_property
     def shares(self) -> bool:
@@ -327,7 +328,7 @@ class Decomposition:
         for group in self.groups:
             private = [i for i, shared in enumerate(group.curved.tolist()) if not shared]
             if private:
-                if not isinstance(group.type, HasCompletion):  # spares the costs
+                if not supports(group.type, HasCompletion):  # spares the costs
                     return None
                 own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
                 for i, (first, last) in enumerate(group.spans):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints
-from blocklp.capabilities import HasRestriction, constraints_of, value_error_of, vertices_of
+from blocklp.capabilities import HasRestriction, constraints_of, supports, value_error_of, vertices_of
 from blocklp.errors import OracleError
 from blocklp.probes import Picks
 from blocklp.small_lp import exact_minimum, minimum
@@ -158,7 +158,7 @@ def restriction(kind: BlockType, cost: Tensor, lower: Tensor, upper: Tensor, pic
         If a value is another one.
     """
     constraints = constraints_of(kind)
-    restricted = kind.restrict(lower, upper) if isinstance(kind, HasRestriction) else None
+    restricted = kind.restrict(lower, upper) if supports(kind, HasRestriction) else None
     if constraints is None or restricted is None:
         return 0
     point, value = restricted.min_oracle(cost)

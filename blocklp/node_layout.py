@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp import compiled
-from blocklp.capabilities import HasIntervals, vertices_of
+from blocklp.capabilities import HasIntervals, supports, vertices_of
 from blocklp.decomposition import Decomposition, Group
 
 KERNELS = "blocklp.node_kernels"
@@ -112,7 +112,7 @@ def _kind(group: Group) -> tuple[int, Tensor] | None:
     """Kind and vertices of a group's blocks, None where loops cannot deal with them; few need vertices."""
     kind = group.type
     none = torch.zeros(0, group.dim, dtype=torch.float64)
-    if isinstance(kind, HasIntervals) and group.dim == 1:
+    if supports(kind, HasIntervals) and group.dim == 1:
         lower, upper = kind.intervals()
         binary = bool((lower == 0).all() & (upper == 1).all())
         return (INTERVAL, none) if binary or not group.shares else None

@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp import compiled
 from blocklp.backend import AUTO, Backend, choose
 from blocklp.block import Rows, pick
-from blocklp.capabilities import HasIntervals, HasLoops
+from blocklp.capabilities import HasIntervals, HasLoops, supports
 from blocklp.compiled import TURNS, tiles
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
@@ -93,7 +93,7 @@ class Plan:
     def loopable(self) -> bool:
         """Whether loops may run over whole instances: one group has compiled loops, all others are boxes."""
         groups = self.problem.groups
-        boxes = [isinstance(group.type, HasIntervals) for group in groups]
+        boxes = [supports(group.type, HasIntervals) for group in groups]
         if self.problem.rows is not None or sum(boxes) != len(boxes) - 1:
             return False
         return looped(groups[boxes.index(False)])
@@ -364,7 +364,7 @@ def looped(group: Group) -> bool:
 
 def loops_of(group: Group) -> str | None:
     """The compiled loops that the type of a group names, or None."""
-    return group.type.loops(group.curved) if isinstance(group.type, HasLoops) else None
+    return group.type.loops(group.curved) if supports(group.type, HasLoops) else None
 
 
 def _load(plan: Plan, whole: bool) -> Loops | None:
@@ -435,7 +435,7 @@ def _table_pass(run: Callable[..., None]) -> Callable[..., None]:
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:
     """Whether a group is nothing but the bounds of its variables."""
-    if not isinstance(group.type, HasIntervals):
+    if not supports(group.type, HasIntervals):
         return False
     valid = torch.ones(1, dtype=torch.bool) if group.alive is None else group.alive[:, None] > 0
     sides = zip(group.type.intervals(), (problem.lower, problem.upper), strict=True)

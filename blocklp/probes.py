@@ -23,6 +23,7 @@ from blocklp.capabilities import (
     check_formulas,
     constraints_of,
     overlap_of,
+    supports,
     vertices_of,
 )
 from blocklp.errors import OracleError
@@ -87,13 +88,14 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
     OracleError
         If a proximal point is wrong.
     """
-    if isinstance(kind, HasProxBlock) and not isinstance(kind, HasProx):
-        raise OracleError(f"{kind.name} has prox_block() and no prox(), which it stands for; add prox()")
-    if not isinstance(kind, HasProx):
+    prox, scalar = kind.prox if supports(kind, HasProx) else None, supports(kind, HasProxBlock)
+    if prox is None:
+        if scalar:
+            raise OracleError(f"{kind.name} has prox_block() and no prox(), which it stands for; add prox()")
         return 0
     found, rows = 0, constraints_of(kind)
     for shared in shared_masks(cost):
-        point = kind.prox(cost, centre, step, shared)
+        point = prox(cost, centre, step, shared)
         if point is None:
             continue
         found += 1
@@ -106,8 +108,8 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
             largest = torch.maximum(point.abs(), centre.abs() + step * cost.abs()).amax(-1)
             outside = rows.violation(point, largest) > 1e-9
             refuse(kind, outside, "has a proximal point that is not in the block")
-    if isinstance(kind, HasProxBlock):
-        points = kind.prox(cost, centre, step, shared_masks(cost)[0])
+    if scalar:
+        points = prox(cost, centre, step, shared_masks(cost)[0])
         if points is None:
             need = "prox_block() and no prox() where all coordinates are shared, which it stands for"
             raise OracleError(f"{kind.name} has {need}; add it")
@@ -146,12 +148,13 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
     OracleError
         If a completed point is wrong.
     """
-    if not isinstance(kind, HasCompletion):
+    complete = kind.complete if supports(kind, HasCompletion) else None
+    if complete is None:
         return 0
     found, rows = 0, constraints_of(kind)
     inside = (kind.min_oracle(other)[0] + kind.min_oracle(-other)[0] + kind.min_oracle(cost.flip(-1))[0]) / 3
     for shared in shared_masks(cost)[1:]:
-        values = kind.complete(cost, inside, shared)
+        values = complete(cost, inside, shared)
         if values is None:
             continue
         found += 1
@@ -186,7 +189,7 @@ def marginals(kind: BlockType, cost: Tensor) -> bool:
     The oracle gives the truth, by costs that drive each coordinate to 1 and to 0.  Returns whether the type
     has a formula for min-marginals.
     """
-    found = kind.min_marginals(cost) if isinstance(kind, HasMinMarginals) else None
+    found = kind.min_marginals(cost) if supports(kind, HasMinMarginals) else None
     if found is None:
         return False
     if found.shape != cost.shape or found.dtype != cost.dtype:
@@ -239,10 +242,11 @@ def soft_minimum(kind: BlockType, cost: Tensor, direction: Tensor) -> bool:
     OracleError
         If a soft minimum is wrong.
     """
-    if not isinstance(kind, HasSoftMin):
+    soft_min = kind.soft_min if supports(kind, HasSoftMin) else None
+    if soft_min is None:
         return False
     temperature = torch.full((len(cost), 1, 1), 0.7, dtype=cost.dtype)
-    found = kind.soft_min(cost, temperature)
+    found = soft_min(cost, temperature)
     if found is None:
         return False
     point, value, excess = found
@@ -251,12 +255,12 @@ def soft_minimum(kind: BlockType, cost: Tensor, direction: Tensor) -> bool:
     wrong = (value - expected).abs() > 1e-10 * scale
     refuse(kind, wrong, "has another minimum in soft_min than min_oracle gives")
     refuse(kind, ~(excess >= 0), "has a soft minimum above its minimum")
-    cold = kind.soft_min(cost, 1e-9 * temperature)
+    cold = soft_min(cost, 1e-9 * temperature)
     assert cold is not None
     wrong = cold[2] > 1e-6
     refuse(kind, wrong, "has a soft minimum that does not tend to its minimum as the temperature falls")
     step = 1e-4
-    sides = [kind.soft_min(cost + sign * step * direction, temperature) for sign in (1, -1)]
+    sides = [soft_min(cost + sign * step * direction, temperature) for sign in (1, -1)]
     ahead, behind = (side[1] - side[2] for side in sides if side is not None)
     slope, reach = (direction * point).sum(-1), size(direction, torch.maximum(point.abs(), best.abs()))
     wrong = ((ahead - behind) / (2 * step) - slope).abs() > 1e-6 * (1 + reach) ** 3

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from blocklp.backend import AUTO, Backend
 from blocklp.block import Rows, pick
-from blocklp.capabilities import HasIntervals
+from blocklp.capabilities import HasIntervals, supports
 from blocklp.compiled import TILE
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, in_order
@@ -125,7 +125,7 @@ class Program:
             rows.append(times(group, size, torch.ones_like(low)).flatten(1))
             uses.append(used[:, kept].flatten(1))
             group.rows(columns).copy_(transposed(size, used[:, kept].to(low)))
-            group.rows(boxes).fill_(float(isinstance(group.type, HasIntervals)))
+            group.rows(boxes).fill_(float(supports(group.type, HasIntervals)))
             sides = [side.view(len(low), -1, group.blocks) for side in (lower[-1], upper[-1])]
             finite = _finite(*sides)
             # Entries are 1 at most, so that a side beyond all bounds asks for more than these allow.

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from blocklp import generated
 from blocklp.block import BlockType
-from blocklp.capabilities import HasProxBlock
+from blocklp.capabilities import HasProxBlock, supports
 from blocklp.prox_kernels import pass_over_blocks
 
 FIXED = ("cost", "centre", "step", "point")
@@ -59,7 +59,7 @@ def module_of(kind: BlockType) -> str | None:
     kind : BlockType
         The type; which of its block data are None decides what is compiled.
     """
-    if not isinstance(kind, HasProxBlock):
+    if not supports(kind, HasProxBlock):
         return None
     function = type(kind).prox_block
     return _written(function, type(kind).__name__, tuple(getattr(kind, name) is None for name in data_of(function)))
@@ -127,7 +127,7 @@ def point_of(kind: BlockType, place: tuple[int, int], cost: Tensor, centre: Tens
     Tensor
         ``(dim,)`` float64.
     """
-    assert isinstance(kind, HasProxBlock)
+    assert supports(kind, HasProxBlock)
     function, (instance, block) = type(kind).prox_block, place
     data = [getattr(kind, name) for name in data_of(function)]
     own = (None if t is None else t[instance % len(t), block % t.shape[1]].numpy() for t in data)
@@ -138,6 +138,6 @@ def point_of(kind: BlockType, place: tuple[int, int], cost: Tensor, centre: Tens
 
 def block_data(kind: BlockType) -> tuple[Any, ...]:
     """The tensors that the function of a type reads, without those that are None."""
-    assert isinstance(kind, HasProxBlock)
+    assert supports(kind, HasProxBlock)
     function = type(kind).prox_block
     return tuple(t for name in data_of(function) if (t := getattr(kind, name)) is not None)

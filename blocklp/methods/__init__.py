@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from blocklp.capabilities import HasIntervals, HasParts
+from blocklp.capabilities import HasIntervals, HasParts, supports
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
 from blocklp.methods.adam import Adam
@@ -76,12 +76,12 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
 
 def _chosen(problem: Decomposition) -> tuple[Method, str]:
     """The method that ``"auto"`` stands for, and why, as the log says it."""
-    if any(isinstance(g.type, HasParts) for g in problem.groups):
+    if any(supports(g.type, HasParts) for g in problem.groups):
         return Prox(), "for there are blocks made of parts"
     silent = sorted({g.type.name for g in problem.groups if g.constraints is None})
     if silent:
         which = f"for {', '.join(silent)} state no constraints"
-        blocks = problem.batch * sum(g.blocks for g in problem.groups if not isinstance(g.type, HasIntervals))
+        blocks = problem.batch * sum(g.blocks for g in problem.groups if not supports(g.type, HasIntervals))
         if problem.rows is not None or (blocks <= MASTERED and available() and problem.coupling.indexed):
             return DantzigWolfe(), f"{which}, and a restricted master finds points for any oracle"
         without = f"for {blocks:,} blocks, for scopes by maps, or without HiGHS"
