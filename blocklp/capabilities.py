@@ -367,31 +367,32 @@ def overlap_of(kind: BlockType, shared: Tensor) -> int:
 def check_formulas(kind: type[BlockType]) -> None:
     """Refuse a class whose min-oracle overrides that of a type whose formulas it inherits.
 
-    They would be formulas for another polytope, and bounds would be wrong. Classes without a min-oracle of
-    their own, from which types derive, may state what holds for all of these.
+    They would be formulas for another polytope, and bounds would be wrong. A class without a min-oracle may
+    state what holds for all types that derive from it.
+
+    Parameters
+    ----------
+    kind : type
+        The class.
 
     Raises
     ------
     ModelError
         With the names of the methods.
     """
-    order = kind.__mro__
-    asked = next((c for c in order if "min_oracle" in vars(c)), BlockType)
-    polytopes = [c for c in order[order.index(asked) + 1 :] if _has_oracle(c)]
-    if not polytopes:
+    order = kind.__mro__[: kind.__mro__.index(BlockType)]
+    asked = next((n for n, c in enumerate(order) if "min_oracle" in vars(c)), len(order))
+    overridden = next((c for c in order[asked + 1 :] if "min_oracle" in vars(c)), None)
+    if overridden is None:
         return
-    inherited = {name: next((c for c in order if name in vars(c)), None) for name in FORMULAS}
-    wrong = {n: c for n, c in inherited.items() if c in polytopes and c is not None and callable(vars(c)[n])}
+    stated = {name: next((c for c in order if name in vars(c)), None) for name in FORMULAS}
+    after = order[asked + 1 :]
+    wrong = sorted(n for n, c in stated.items() if c is not None and c in after and callable(vars(c)[n]))
     if wrong:
-        names, base = sorted(wrong), polytopes[0].__name__
+        what = f"{order[asked].__name__} overrides min_oracle of {overridden.__name__}"
         raise ModelError(
-            f"{asked.__name__} overrides min_oracle of {base}, and {kind.__name__} inherits formulas for the "
-            f"polytope of {base}: {', '.join(names)}; derive from BlockType and ask another type inside "
-            f"min_oracle, or state them in the class: anew, as `{names[0]} = {wrong[names[0]].__name__}.{names[0]}` "
-            f"where they hold, or as None to do without (`min_value = BlockType.min_value`)"
+            f"{what}, and {kind.__name__} inherits formulas for another polytope: {', '.join(wrong)}; derive "
+            f"from BlockType and ask {overridden.__name__} inside min_oracle, or state each in the class: anew, "
+            f"as `{wrong[0]} = {overridden.__name__}.{wrong[0]}` where it holds, or as None to do without "
+            f"(`min_value = BlockType.min_value`)"
         )
-
-
-def _has_oracle(kind: type) -> bool:
-    """Whether a class is a block type that says how to minimise."""
-    return issubclass(kind, BlockType) and kind.min_oracle is not BlockType.min_oracle
