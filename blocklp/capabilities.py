@@ -1,6 +1,6 @@
-"""What a block type may state beside its min-oracle, one protocol for each ability.
+"""What a block type may state beside its min-oracle, one protocol for each capability.
 
-A type has an ability if its class has the methods of the protocol, whatever it derives from;
+A type has a capability if its class has the methods of the protocol, whatever it derives from;
 :func:`supports` says so. A method set to None counts as absent. A method that returns None has no formula for the case it was asked
 about. All protocols stand together here because most of them serve several methods, the self-check and the
 conformance tests, none of which may import another.

@@ -1,4 +1,4 @@
-"""Abilities of block types: who has which, and that none is inherited by a type with another polytope."""
+"""Capabilities of block types: who has which, and that none is inherited by a type with another polytope."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Bare(bl.BlockType):
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_an_ability_is_that_of_the_protocol(name: str) -> None:
+def test_a_capability_is_that_of_the_protocol(name: str) -> None:
     kind = TYPES[name]()
     assert [supports(kind, p) for p in PROTOCOLS] == [isinstance(kind, p) for p in PROTOCOLS]
     stated = {method for method in FORMULAS if callable(getattr(kind, method, None))}
@@ -56,7 +56,7 @@ def test_an_ability_is_that_of_the_protocol(name: str) -> None:
         assert supports(kind, p) == all(m in stated for m in vars(p) if m in FORMULAS), p
 
 
-def test_an_oracle_alone_has_no_ability() -> None:
+def test_an_oracle_alone_has_no_capability() -> None:
     assert not any(supports(Bare(), p) for p in PROTOCOLS)
 
 
