@@ -1,8 +1,8 @@
 """What a block type may state beside its min-oracle, one protocol for each capability.
 
 A type has a capability if its class has the methods of the protocol, whatever it derives from;
-:func:`supports` says so. A method set to None counts as absent. A method that returns None has no formula for the case it was asked
-about. All protocols stand together here because most of them serve several methods, the self-check and the
+:func:`supports` says so. A method set to None counts as absent; one that returns None has no formula for the
+case it was asked about. All protocols stand together here because most of them serve several methods, the self-check and the
 conformance tests, none of which may import another.
 """
 
@@ -20,7 +20,7 @@ from blocklp.errors import ModelError
 
 @runtime_checkable
 class HasConstraints(Protocol):
-    """An H-representation: for reference solvers, methods on rows, the self-check and tests of primal points."""
+    """An H-representation: for reference solvers, methods on rows, self-checks and tests of primal points."""
 
     def constraints(self) -> Constraints | None:
         """The rows and bounds of the polytope, float64, or None where they are not known or too many."""
@@ -66,7 +66,7 @@ class HasRestriction(Protocol):
 
 @runtime_checkable
 class HasProx(Protocol):
-    """Proximal points: for :class:`blocklp.Admm`, which solves the type in a fraction of the time with them."""
+    """Proximal points: :class:`blocklp.Admm` solves the type in a fraction of the time with them."""
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
         r"""Proximal point of a linear cost over every block (Parikh and Boyd 2014, Proximal algorithms).
@@ -186,7 +186,7 @@ class HasMinMarginals(Protocol):
 
 @runtime_checkable
 class HasOverlap(Protocol):
-    """How far apart vertices are: larger steps of :class:`blocklp.MinMarginals` and :class:`blocklp.Smooth`."""
+    """How far apart vertices are: for the steps of :class:`blocklp.MinMarginals` and :class:`blocklp.Smooth`."""
 
     def overlap(self, shared: Tensor) -> int:
         r"""A divisor k: min-marginals over k may all be subtracted at once, and no block's value falls.
@@ -392,7 +392,7 @@ def check_formulas(kind: type[BlockType]) -> None:
         what = f"{order[asked].__name__} overrides min_oracle of {overridden.__name__}"
         raise ModelError(
             f"{what}, and {kind.__name__} inherits formulas for another polytope: {', '.join(wrong)}; derive "
-            f"from BlockType and ask {overridden.__name__} inside min_oracle, or state each in the class: anew, "
-            f"as `{wrong[0]} = {overridden.__name__}.{wrong[0]}` where it holds, or as None to do without "
+            f"from BlockType and ask {overridden.__name__} inside min_oracle, or state each in the class: "
+            f"anew, as `{wrong[0]} = {overridden.__name__}.{wrong[0]}` where it holds, or as None to do without "
             f"(`min_value = BlockType.min_value`)"
         )

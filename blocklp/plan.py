@@ -372,9 +372,10 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
     problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
         return None
-    found = [plan.backend.loops(module) for module in _modules(problem)]
-    served = None not in found
-    named = [loops_of(group) if served else None for group in problem.groups]
+    named = [loops_of(group) for group in problem.groups]
+    modules = {name.partition(":")[0] for name in named if name}
+    if None in [plan.backend.loops(module) for module in modules]:
+        named = [None] * len(named)
     passes: list[Callable[..., None] | None] = []
     sharing: list[int | None] = []
     for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
@@ -400,12 +401,6 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
 def scalar_loops(group: Group) -> str | None:
     """The module of passes by the type's own proximal point of a block; None unless all variables are coupled."""
     return module_of(group.type) if bool(group.curved.all()) else None
-
-
-def _modules(problem: Decomposition) -> set[str]:
-    """The modules of loops that the types of a problem name."""
-    named = map(loops_of, problem.groups)
-    return {name.partition(":")[0] for name in named if name}
 
 
 def _scalar_pass(plan: Plan, group: Group) -> Callable[..., None] | None:

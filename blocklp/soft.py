@@ -50,7 +50,7 @@ def soft_bound(
     Raises
     ------
     OptionError
-        If the temperature is not positive, a type has no soft minimum (:class:`HasSoftMin`), or ``values`` holds what
+        If the temperature is not positive, a type has no soft minimum, or ``values`` holds what
         the objective does not.
     ShapeError
         If the state does not fit.

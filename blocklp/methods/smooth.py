@@ -48,7 +48,7 @@ class SmoothState(MethodState):
 
 @dataclass(frozen=True)
 class Smooth(Method):
-    """Accelerated ascent on soft minima, automatic temperature; for types with soft minima (:class:`HasSoftMin`)."""
+    """Accelerated ascent on soft minima, automatic temperature; for types that are :class:`HasSoftMin`."""
 
     warmth = 0.15
     cooling = 0.8
