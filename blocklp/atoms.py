@@ -2,8 +2,9 @@ r"""Points of each block as convex combinations of a few of its vertices ("atoms
 
 A block's point is :math:`x_b = \sum_k w_{b,k} a_{b,k}` with weights on the simplex. :class:`VertexTable`
 holds all vertices of a type with few of them (:class:`HasMaskedTable`), shared by its blocks;
-:class:`PartVertices` those of the parts of a block (:class:`HasParts`); :class:`VertexCache` keeps the last few points that a general min-oracle
-returned for each block. All answer the same questions, so the methods know one kind of block.
+:class:`PartVertices` those of the parts of a block (:class:`HasParts`); :class:`VertexCache` keeps the last
+few points that a general min-oracle returned for each block. All answer the same questions, so the methods
+know one kind of block.
 
 Weights and values are ``(batch, atoms, blocks)``, points ``(batch, dim, blocks)``: the block index runs
 fastest. Where blocks have parts, weights and values are those of all parts,

@@ -1,9 +1,9 @@
-"""What a block type may state beside its min-oracle, one protocol for each capability.
+"""Capabilities of block types beside the min-oracle, one protocol for each.
 
 A type has a capability if its class has the methods of the protocol, whatever it derives from;
 :func:`supports` says so. A method set to None counts as absent; one that returns None has no formula for the
-case it was asked about. All protocols stand together here because most of them serve several methods, the self-check and the
-conformance tests, none of which may import another.
+case it was asked about. All protocols stand together here because most of them serve several methods, the
+self-check and the conformance tests, none of which may import another.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class HasMinMarginals(Protocol):
 
 @runtime_checkable
 class HasOverlap(Protocol):
-    """How far apart vertices are: for the steps of :class:`blocklp.MinMarginals` and :class:`blocklp.Smooth`."""
+    """How far apart vertices are, for steps of :class:`blocklp.MinMarginals` and :class:`blocklp.Smooth`."""
 
     def overlap(self, shared: Tensor) -> int:
         r"""A divisor k: min-marginals over k may all be subtracted at once, and no block's value falls.
@@ -393,6 +393,6 @@ def check_formulas(kind: type[BlockType]) -> None:
         raise ModelError(
             f"{what}, and {kind.__name__} inherits formulas for another polytope: {', '.join(wrong)}; derive "
             f"from BlockType and ask {overridden.__name__} inside min_oracle, or state each in the class: "
-            f"anew, as `{wrong[0]} = {overridden.__name__}.{wrong[0]}` where it holds, or as None to do without "
-            f"(`min_value = BlockType.min_value`)"
+            f"anew, as `{wrong[0]} = {overridden.__name__}.{wrong[0]}` where it holds, or as None to do "
+            f"without (`min_value = BlockType.min_value`)"
         )

@@ -28,6 +28,8 @@ class FiniteVertices(BlockType):
 
     Ties go to the first row. Everything else is derived from the table: the H-representation (facets by
     Qhull), the rounding error of the value, and fixings (rows outside the bounds are masked).
+    Subclasses whose tables are long state :meth:`vertex_values`, :meth:`vertex_points` and ``vertex_count``
+    anew, and list ``table`` where it is asked for.
 
     Parameters
     ----------
