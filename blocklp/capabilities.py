@@ -318,9 +318,8 @@ PROTOCOLS = (
     HasParts,
 )
 
-FORMULAS = (
-    "min_value",
-    *(name for p in PROTOCOLS for name, own in vars(p).items() if name[0] != "_" and callable(own)),
+FORMULAS = frozenset({"min_value"}).union(
+    *({n for n, own in vars(p).items() if n[0] != "_" and callable(own)} for p in PROTOCOLS),
 )
 """Methods that are about the polytope which :meth:`BlockType.min_oracle` minimises over."""
 
@@ -385,9 +384,9 @@ def check_formulas(kind: type[BlockType]) -> None:
     overridden = next((c for c in order[asked + 1 :] if "min_oracle" in vars(c)), None)
     if overridden is None:
         return
-    stated = {name: next((c for c in order if name in vars(c)), None) for name in FORMULAS}
-    after = order[asked + 1 :]
-    wrong = sorted(n for n, c in stated.items() if c is not None and c in after and callable(vars(c)[n]))
+    stated, after = order[: asked + 1], order[asked + 1 :]
+    left = FORMULAS.difference(*map(vars, stated)).intersection(name for c in after for name in vars(c))
+    wrong = sorted(name for name in left if callable(getattr(kind, name)))
     if wrong:
         what = f"{order[asked].__name__} overrides min_oracle of {overridden.__name__}"
         raise ModelError(
