@@ -1,9 +1,10 @@
 r"""Points of each block as convex combinations of a few of its vertices ("atoms").
 
 A block's point is :math:`x_b = \sum_k w_{b,k} a_{b,k}` with weights on the simplex. :class:`VertexTable`
-holds all vertices of a :class:`FiniteVertices` type, shared by its blocks; :class:`PartVertices` those of the
-parts of a :class:`FactoredBlock`; :class:`VertexCache` keeps the last few points that a general min-oracle
-returned for each block. All answer the same questions, so the methods know one kind of block.
+holds all vertices of a type with few of them (:class:`HasMaskedTable`), shared by its blocks;
+:class:`PartVertices` those of the parts of a block (:class:`HasParts`); :class:`VertexCache` keeps the last
+few points that a general min-oracle returned for each block. All answer the same questions, so the methods
+know one kind of block.
 
 Weights and values are ``(batch, atoms, blocks)``, points ``(batch, dim, blocks)``: the block index runs
 fastest. Where blocks have parts, weights and values are those of all parts,
@@ -18,15 +19,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from blocklp.capabilities import HasMaskedTable, HasParts, supports
 from blocklp.decomposition import Decomposition, Group
-from blocklp.factored import FactoredBlock
-from blocklp.finite import FiniteVertices, struck_out
+from blocklp.finite import struck_out
 
 SLOTS = 6
 """Atoms kept for a block without a vertex table."""
-
-TABLE_LIMIT = 32
-"""Vertex tables longer than this are treated as general oracles: the work on weights grows with the table."""
 
 
 class Answer(NamedTuple):
@@ -48,9 +46,9 @@ class VertexTable:
 
     @classmethod
     def build(cls, group: Group, like: Tensor) -> VertexTable:
-        """Take the table of a finite type."""
-        assert isinstance(group.type, FiniteVertices)
-        table = group.type.table.to(like)
+        """Take the table of a type with few vertices."""
+        assert group.few_vertices is not None
+        table = group.few_vertices[0].to(like)
         coupled = table * group.curved.to(like)
         return cls(table, coupled @ coupled.T)
 
@@ -78,10 +76,9 @@ class VertexTable:
     def values(self, group: Group, duals: Tensor) -> Tensor:
         """Cost of every atom: ``(batch, atoms, blocks)``."""
         values = torch.matmul(self.table, group.rows(duals))
-        assert isinstance(group.type, FiniteVertices)
-        if group.type.excluded is not None:
-            values = values.masked_fill(group.type.excluded.transpose(1, 2), struck_out(values.dtype))
-        return values
+        assert group.few_vertices is not None
+        mask = group.few_vertices[1]
+        return values if mask is None else values.masked_fill(mask.transpose(1, 2), struck_out(values.dtype))
 
     def combine(self, weights: Tensor) -> Tensor:
         """Return the points of some weights: ``(batch, dim, blocks)``."""
@@ -98,9 +95,9 @@ class VertexTable:
 
 @dataclass(frozen=True)
 class PartVertices:
-    """All vertices of the parts of a :class:`FactoredBlock`."""
+    """All vertices of the parts of blocks."""
 
-    type: FactoredBlock
+    type: HasParts
     blocks: int
     vertices: Tensor  # (batch or 1, size, atoms, blocks * parts)
     curvature: Tensor  # (size, 1, blocks * parts): a diagonal bound of the squared distances of points
@@ -108,7 +105,7 @@ class PartVertices:
     @classmethod
     def build(cls, group: Group, like: Tensor) -> PartVertices:
         """Take the vertices of the type and bound the lengths of steps."""
-        assert isinstance(group.type, FactoredBlock)
+        assert supports(group.type, HasParts)
         vertices = group.type.vertices().to(like)
         vertices = vertices.expand(-1, group.blocks, -1, -1, -1).permute(0, 3, 2, 1, 4).flatten(3)
         curvature = group.type.curvature(group.curved.to(like)).repeat(1, group.blocks)[:, None]
@@ -240,7 +237,7 @@ Atoms = VertexTable | PartVertices | VertexCache
 
 def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     """Atoms and weights at the oracle's answer, and the values of the blocks: one oracle call."""
-    if isinstance(group.type, FactoredBlock):
+    if supports(group.type, HasParts):
         parts = PartVertices.build(group, duals)
         nothing = duals.new_zeros(len(duals), *parts.vertices.shape[2:])
         answer = parts.answer(group, duals, nothing, nothing)
@@ -251,7 +248,7 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
         return parts, weights, answer.best
     point, value = group.min_oracle(group.view(duals))
     valid = torch.ones_like(value) if group.alive is None else group.alive
-    if isinstance(group.type, FiniteVertices) and group.type.vertex_count <= TABLE_LIMIT:
+    if supports(group.type, HasMaskedTable) and group.few_vertices is not None:
         atoms = VertexTable.build(group, duals)
         rows = group.type.vertex_values(group.view(duals)).argmin(-1)
         chosen = torch.nn.functional.one_hot(rows, len(atoms.table))

@@ -1,4 +1,4 @@
-"""The contract of a block type: one verb, ``min_oracle``; everything else is optional.
+"""The contract of a block type: ``min_oracle``; all else that it may state is in :mod:`blocklp.capabilities`.
 
 A block type is a polytope shared by many blocks. The engine only ever asks for a minimiser of a linear cost
 over it, for all blocks of all instances at once.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -178,14 +178,13 @@ class Constraints:
 class BlockType:
     r"""A polytope :math:`X_b` that is easy to minimise over.
 
-    Subclasses implement :meth:`min_oracle`. Optional methods add what the engine can then do:
-    :meth:`constraints` (reference solvers, self-check, feasibility of primal points), :meth:`value_error`
-    (rigorous bounds), :meth:`restrict` (fixings without an extra block), :meth:`alike` (batches of models
-    whose data differ in shape), :meth:`min_value`, :meth:`prox` and :meth:`loops` (speed), :meth:`complete`
-    (primal points), :meth:`min_marginals` and :meth:`overlap` (for :class:`blocklp.methods.MinMarginals`),
-    :meth:`soft_min` (for :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`), and
-    :meth:`vertex_table` (for sweeps of :class:`blocklp.Nodes`). A subclass of another type that overrides
-    :meth:`min_oracle` states the last eight anew, or does without.
+    Subclasses implement :meth:`min_oracle`. Further methods, each a protocol of :mod:`blocklp.capabilities`,
+    add what the engine can then do: ``constraints`` (reference solvers, self-check, feasibility of primal
+    points), ``value_error`` (rigorous bounds), ``restrict`` (fixings without an extra block), ``prox`` and
+    ``prox_block`` (speed), ``complete`` (primal points), ``min_marginals`` and ``overlap`` (for
+    :class:`blocklp.methods.MinMarginals`), ``soft_min`` (for :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`),
+    ``vertex_table`` (for sweeps of :class:`blocklp.Nodes`). A type that lacks one is dealt with without it. A
+    subclass of another type that overrides :meth:`min_oracle` says of each of them whether it still holds.
 
     Attributes
     ----------
@@ -208,21 +207,10 @@ class BlockType:
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A class with its own min-oracle does not inherit formulas for the polytope of another type."""
+        """A class that derives from one without state may add some."""
         super().__init_subclass__(**options)
         cls.stateless = vars(cls).get("stateless", False)
-        if "min_oracle" in vars(cls):
-            derived = "min_value", "prox", "prox_block", "complete", "loops", "min_marginals", "overlap", "soft_min"
-            for verb in (*derived, "vertex_table"):
-                if verb not in vars(cls):
-                    setattr(cls, verb, getattr(BlockType, verb))
 
-    #: A static function ``prox_block(cost, centre, step, point, *data)`` for speed, or None: it writes the
-    #: proximal point (:meth:`prox`, all coordinates shared) of one block into ``point``.  ``cost``, ``centre`` and
-    #: ``point`` are ``(dim,)`` arrays, ``step`` is a number; its further parameters are named after the
-    #: ``block_data`` that it reads, each of which is that of the block: a number, an array or None.  It may use
-    #: ``np`` and ``math`` and nothing else of its module; numba compiles it for the CPU.
-    prox_block: ClassVar[Callable[..., None] | None] = None
     dim: int | None = None
     block_data: tuple[str, ...] = ()
     by_rows: bool = False
@@ -253,148 +241,6 @@ class BlockType:
         """The value of :meth:`min_oracle` alone: ``(batch, blocks)``; worth stating where it costs less."""
         return self.min_oracle(cost)[1]
 
-    def constraints(self) -> Constraints | None:
-        """H-representation of the polytope, or ``None`` if it is not known."""
-        return None
-
-    def value_error(self, cost: Tensor) -> Tensor | None:
-        """Bound on the rounding error of the oracle's value in the dtype of ``cost``: ``(batch, blocks)``.
-
-        ``None`` (the default) says that no bound is known; the solution then has no ``safe_bound``.
-        """
-        return None
-
-    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
-        r"""Proximal point of a linear cost over every block, or ``None`` if the type has no formula for it.
-
-        .. math:: \arg\min_{x \in X_b} \; \langle c_b, x \rangle + \frac{1}{2 t} \sum_i s_i (x_i - z_{b,i})^2
-
-        With it a type is solved by :class:`blocklp.methods.Admm`, in a fraction of the time.
-
-        Parameters
-        ----------
-        cost, centre : Tensor
-            ``(batch, blocks, dim)``: c and z, in the dtype and on the device of the solver.
-        step : Tensor
-            ``(batch, 1, 1)``: t, positive.
-        shared : Tensor
-            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this
-            block has.
-
-        Returns
-        -------
-        Tensor or None
-            ``(batch, blocks, dim)``.
-        """
-        return None
-
-    def loops(self, shared: Tensor) -> str | None:
-        """Compiled loops for a CPU, ``"module:name"``, with the bits of tensor operations; ``None`` for none.
-
-        The module has ``name_answers`` and ``name_start``, ``name_pass`` and ``name_passes`` (multipliers and
-        :meth:`prox`), ``name_bounds``, ``name_completed`` and ``name_certified`` (with the charges of
-        :meth:`value_error`); see ``blocklp/oracles/product_kernels.py``.
-        """
-        return None
-
-    def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:
-        """The cheapest values of the coordinates that only this block has, with the shared ones as they are.
-
-        With it primal points are found at every check where blocks meet in shared coordinates only. ``None``
-        if the type has no formula for these coordinates; where no values fit the shared ones, any will do.
-
-        Parameters
-        ----------
-        cost, point : Tensor
-            ``(batch, blocks, dim)`` float64; costs of the coordinates to choose and values of the shared
-            ones; all else is undefined.
-        shared : Tensor
-            ``(dim,)``: 1 for coordinates that other blocks share, 0 for those to choose.
-
-        Returns
-        -------
-        Tensor or None
-            ``(batch, blocks, k)``: the k coordinates to choose.
-        """
-        return None
-
-    def min_marginals(self, cost: Tensor) -> Tensor | None:
-        r"""Min-marginals of the coordinates that are 0 or 1, or ``None`` if the type has no formula for them.
-
-        .. math:: m_{b,i} = \min_{x \in X_b, \, x_i = 1} \langle c_b, x \rangle
-                  - \min_{x \in X_b, \, x_i = 0} \langle c_b, x \rangle
-
-        With them :class:`blocklp.methods.MinMarginals` moves multipliers of the type.
-
-        Parameters
-        ----------
-        cost : Tensor
-            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
-
-        Returns
-        -------
-        Tensor or None
-            ``(batch, blocks, dim)``: positive where every minimiser has 0, negative where every one has 1;
-            infinity where no vertex has 1, minus infinity where none has 0, NaN where some vertex has another
-            value, or there is none.
-        """
-        return None
-
-    def overlap(self, shared: Tensor) -> int:
-        r"""A divisor k: min-marginals over k may all be subtracted at once, and no block's value falls.
-
-        .. math:: \min_{x \in X_b} \langle c_b - s \odot m_b / k, x \rangle
-                  \ge \min_{x \in X_b} \langle c_b, x \rangle + \sum_i s_i \max(0, -m_{b,i}) / k
-
-        The number of shared coordinates (the default) is always one, the largest number of them in which two
-        vertices differ is another.
-
-        Parameters
-        ----------
-        shared : Tensor
-            ``(dim,)``: s, 1 for coordinates that other blocks share and 0 for those that only this block has.
-        """
-        return max(1, int(shared.sum()))
-
-    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        r"""Soft minimum of a linear cost over every block's vertices, or ``None`` if the type has no formula.
-
-        .. math:: s(c) = -t \log \sum_k \exp(-\langle c, a_k \rangle / t) \le \min_k \langle c, a_k \rangle
-
-        Differentiable by autograd in all arguments.
-
-        Parameters
-        ----------
-        cost : Tensor
-            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
-        temperature : Tensor
-            ``(batch, 1, 1)``: t, positive.
-
-        Returns
-        -------
-        point, value, excess : Tensor or None
-            ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: the gradient of s, a mean of
-            vertices; the minimum; and the minimum less s, not negative.
-        """
-        return None
-
-    def vertex_table(self) -> Tensor | None:
-        """All vertices of a block, ``(vertices, dim)`` float64, or ``None``.
-
-        ``None`` if they are many, unknown, or differ between blocks.
-        """
-        return None
-
-    def restrict(self, lower: Tensor, upper: Tensor) -> BlockType | None:
-        """Return the type of ``X_b`` intersected with a box, or ``None`` if it is not of this kind.
-
-        Parameters
-        ----------
-        lower, upper : Tensor
-            ``(batch or 1, blocks, dim)``, float64.
-        """
-        return None
-
     @property
     def name(self) -> str:
         """The name shown in tables."""
@@ -415,8 +261,9 @@ class BlockType:
     def alike(cls, kinds: Sequence[Self]) -> list[Self]:
         """Types of several models with block data that can be joined: of one shape, leading dimensions aside.
 
-        Data that a type lacks and others have become zeros. Types whose data may differ in shape, or for
-        which zeros are wrong, state this method.
+        All types have the method, for it deals with their data: by default as they are, and data that a type
+        lacks and others have become zeros. Types whose data may differ in shape, or for which zeros are
+        wrong, state it anew.
         """
         return list(kinds)
 

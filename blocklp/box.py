@@ -103,6 +103,10 @@ class Box(BlockType):
         value = torch.minimum(cost * self.lower, cost * self.upper).sum(-1)
         return point, value, temperature[..., 0] * excess.sum(-1)
 
+    def intervals(self) -> tuple[Tensor, Tensor]:
+        """The bounds."""
+        return self.lower, self.upper
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``."""
         largest = torch.maximum(self.lower.abs(), self.upper.abs())

@@ -23,10 +23,16 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints
 from blocklp.bounds import roundoff
-from blocklp.box import Box
+from blocklp.capabilities import (
+    HasIntervals,
+    HasMaskedTable,
+    HasRestriction,
+    constraints_of,
+    supports,
+    value_error_of,
+)
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.exact import Exact, rounded_down
-from blocklp.finite import FiniteVertices
 from blocklp.handles import ROWS, Blocks
 from blocklp.linear_program import Array, LinearProgram, block_rows
 from blocklp.model import Model
@@ -138,8 +144,8 @@ def verify_certificate(
     sign = -1.0 if model.maximizing else 1.0
     given = _read(model, duals)
     cost, constant = model.objective.evaluate()
-    plain = [isinstance(b.type, FiniteVertices | Box) for b in model.blocks]
-    stated = {b.name: None if p else b.type.constraints() for b, p in zip(model.blocks, plain, strict=True)}
+    plain = [supports(b.type, HasMaskedTable) or supports(b.type, HasIntervals) for b in model.blocks]
+    stated = {b.name: None if p else constraints_of(b.type) for b, p in zip(model.blocks, plain, strict=True)}
     sides = [side.numpy() for side in variable_bounds(model, {} if bounds is None else bounds)]
     proofs = []
     for i in range(model.batch):
@@ -206,9 +212,9 @@ def _instance(
         scope, multipliers = b.scope.numpy(), duals[b.name]
         block_low, block_high = low[scope], high[scope]
         rows = stated[b.name]
-        if isinstance(b.type, FiniteVertices):
+        if supports(b.type, HasMaskedTable):
             value = _best_vertices(b.type, multipliers, block_low, block_high, instance)
-        elif isinstance(b.type, Box):
+        elif supports(b.type, HasIntervals):
             value = _best_corners(b.type, multipliers, block_low, block_high, instance)
         elif rows is not None:
             value = _bounded_below(rows, multipliers, block_low, block_high, instance)
@@ -241,17 +247,19 @@ def _own(data: Tensor, instance: int) -> NDArray[np.generic]:
 
 
 def _best_vertices(
-    kind: FiniteVertices,
+    kind: HasMaskedTable,
     duals: Array,
     low: Array,
     high: Array,
     instance: int,
 ) -> Fraction | None:
     """Sum of the blocks' minima over their vertex lists, ``None`` if a list is empty."""
-    table = kind.table.numpy()
+    listed = kind.masked_table()
+    assert listed is not None  # there is no limit
+    table, mask = listed[0].numpy(), listed[1]
     allowed = np.ones((len(duals), len(table)), dtype=bool)
-    if kind.excluded is not None:
-        allowed &= ~_own(kind.excluded, instance).astype(bool)
+    if mask is not None:
+        allowed &= ~_own(mask, instance).astype(bool)
     for d, column in enumerate(table.T):
         # Only a bound at the far end of the hull leaves a face of it: the hull of the vertices that remain.
         slack = SLACK * (1 + np.abs(column).max())
@@ -274,10 +282,9 @@ def _best_vertices(
     return Exact(np.minimum.reduceat(costs.integers, first), costs.exponent).total()
 
 
-def _best_corners(kind: Box, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
+def _best_corners(kind: HasIntervals, duals: Array, low: Array, high: Array, instance: int) -> Fraction:
     """Sum of the blocks' minima over their boxes, cut by the variables' bounds where something remains."""
-    sides = kind.lower, kind.upper
-    own_low, own_high = (np.broadcast_to(_own(side, instance), duals.shape) for side in sides)
+    own_low, own_high = (np.broadcast_to(_own(side, instance), duals.shape) for side in kind.intervals())
     cut_low, cut_high = np.maximum(own_low, low), np.minimum(own_high, high)
     empty = cut_low > cut_high
     return _least(Exact.of(duals), np.where(empty, own_low, cut_low), np.where(empty, own_high, cut_high))
@@ -405,11 +412,12 @@ def _believed(
     instance: int,
 ) -> tuple[Fraction, Fraction]:
     """Sum of the oracle's values, less the error that it admits or some roundings; and magnitudes."""
-    restricted = kind.restrict(torch.as_tensor(low)[None], torch.as_tensor(high)[None])
+    sides = torch.as_tensor(low)[None], torch.as_tensor(high)[None]
+    restricted = kind.restrict(*sides) if supports(kind, HasRestriction) else None
     own = (kind if restricted is None else restricted).select(torch.tensor([instance]))
     own = NonnegativeCosts(own, torch.as_tensor(high)[None]) if own.nonnegative_costs else own
     cost = torch.as_tensor(duals)[None]
-    (point, value), error = own.min_oracle(cost), own.value_error(cost)
+    (point, value), error = own.min_oracle(cost), value_error_of(own, cost)
     reach = np.maximum(np.maximum(np.abs(low), np.abs(high)), point[0].abs().numpy())
     size = np.abs(duals) * reach
     if error is None:

@@ -1,4 +1,4 @@
-"""Steps of :class:`blocklp.Admm` on the consensus form: proximal points, sums of copies, dual residuals."""
+"""Steps of :class:`blocklp.methods.Admm` on the consensus form: proximal points, sums of copies, dual residuals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | No
     Tensor or None
         ``(batch, blocks, dim)``.
     """
-    point = group.type.prox(cost, centre, eta[:, None, None], group.curved)
+    if group.prox is None:
+        return None
+    point = group.prox(cost, centre, eta[:, None, None], group.curved)
     return point if point is None or group.alive is None else point * group.alive[..., None]
 
 

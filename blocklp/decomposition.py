@@ -10,6 +10,7 @@ r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,8 +18,21 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, Rows, pick
+from blocklp.capabilities import (
+    HasCompletion,
+    HasMaskedTable,
+    HasMinMarginals,
+    HasProx,
+    HasSoftMin,
+    constraints_of,
+    supports,
+    value_error_of,
+)
 from blocklp.coupling import Coupling
 from blocklp.rows import CouplingRows
+
+TABLE_LIMIT = 32
+"""Vertex tables longer than this are treated as general oracles: the work on weights grows with the table."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,27 @@ class Group:
     @cached_property
     def constraints(self) -> Constraints | None:
         """The constraints that its type states, asked for once; None where it states none."""
-        return self.type.constraints()
+        return constraints_of(self.type)
+
+    @cached_property
+    def few_vertices(self) -> tuple[Tensor, Tensor | None] | None:
+        """:meth:`HasMaskedTable.masked_table` of its type, up to :data:`TABLE_LIMIT` vertices, or None."""
+        return self.type.masked_table(TABLE_LIMIT) if supports(self.type, HasMaskedTable) else None
+
+    @cached_property
+    def prox(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor | None] | None:
+        """:meth:`HasProx.prox` of its type, or None."""
+        return self.type.prox if supports(self.type, HasProx) else None
+
+    @cached_property
+    def min_marginals(self) -> Callable[[Tensor], Tensor | None] | None:
+        """:meth:`HasMinMarginals.min_marginals` of its type, or None."""
+        return self.type.min_marginals if supports(self.type, HasMinMarginals) else None
+
+    @cached_property
+    def soft_min(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor] | None] | None:
+        """:meth:`HasSoftMin.soft_min` of its type, or None."""
+        return self.type.soft_min if supports(self.type, HasSoftMin) else None
 
     @cached_property
     def shares(self) -> bool:
@@ -102,7 +136,7 @@ class Group:
 
     def value_error(self, cost: Tensor) -> Tensor | None:
         """Bound on the rounding error of :meth:`block_values`."""
-        error = self.type.value_error(cost)
+        error = value_error_of(self.type, cost)
         return error if error is None or self.alive is None else error * self.alive
 
     def select(self, rows: Rows) -> Group:
@@ -294,7 +328,7 @@ class Decomposition:
         for group in self.groups:
             private = [i for i, shared in enumerate(group.curved.tolist()) if not shared]
             if private:
-                if type(group.type).complete is BlockType.complete:  # spares the costs
+                if not supports(group.type, HasCompletion):  # spares the costs
                     return None
                 own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
                 for i, (first, last) in enumerate(group.spans):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints
 from blocklp.bounds import rounding
+from blocklp.capabilities import constraints_of
 
 HULL_DIM = 64
 """Blocks with more variables are not asked for their own extent: their constraints tell what they can."""
@@ -36,7 +37,7 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Te
         ``(rows, count, dim)`` float64, infinite where nothing is known.
     """
     if dim > HULL_DIM:
-        below, above = (side.expand(rows, count, dim) for side in implied(kind.constraints(), dim))
+        below, above = (side.expand(rows, count, dim) for side in implied(constraints_of(kind), dim))
         return below, above
     unit = torch.eye(dim, dtype=torch.float64)
     costs = unit if kind.nonnegative_costs else torch.cat([unit, -unit])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,6 +28,8 @@ class FiniteVertices(BlockType):
 
     Ties go to the first row. Everything else is derived from the table: the H-representation (facets by
     Qhull), the rounding error of the value, and fixings (rows outside the bounds are masked).
+    Subclasses whose tables are long state :meth:`vertex_values`, :meth:`vertex_points` and ``vertex_count``
+    anew, and list ``table`` where it is asked for.
 
     Parameters
     ----------
@@ -83,7 +86,11 @@ class FiniteVertices(BlockType):
         """Return the vertex of least cost in each block, the first one on ties."""
         values = self.vertex_values(cost)
         row = values.argmin(-1)
-        return self.table.to(cost)[row], values.gather(-1, row[..., None])[..., 0]
+        return self.vertex_points(row, cost), values.gather(-1, row[..., None])[..., 0]
+
+    def vertex_points(self, row: Tensor, like: Tensor) -> Tensor:
+        """Rows of the table by their numbers: ``(...) -> (..., dim)``, in dtype and on device of ``like``."""
+        return self.table.to(like)[row]
 
     def min_value(self, cost: Tensor) -> Tensor:
         """The least cost of a vertex."""
@@ -108,7 +115,7 @@ class FiniteVertices(BlockType):
         """The largest number of shared columns in which two vertices differ; all of them for large tables."""
         columns = self.table[:, shared.cpu() > 0]
         if self.vertex_count > QHULL_VERTICES:
-            return super().overlap(shared)
+            return max(1, int(shared.sum()))
         return max(1, int((columns[:, None] != columns).sum(-1).max()))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -119,6 +126,10 @@ class FiniteVertices(BlockType):
     def vertex_table(self) -> Tensor | None:
         """The table, where no row is masked."""
         return self.table if self.excluded is None else None
+
+    def masked_table(self, most: float = math.inf) -> tuple[Tensor, Tensor | None] | None:
+        """The table and the mask, if there are at most so many vertices."""
+        return (self.table, self.excluded) if self.vertex_count <= most else None
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Dot products of length ``dim``: the standard error bound, taken over the worst vertex."""

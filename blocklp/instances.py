@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType
+from blocklp.capabilities import HasRestriction, constraints_of, supports
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.extents import extent
@@ -93,7 +94,7 @@ class Instances:
             With block data ``(batch or 1, blocks or 1, ...)`` float64.
         """
         kinds = [b.type for b in same]
-        if not self.several and (stated := kinds[0].constraints()) is not None and stated.below is not None:
+        if not self.several and (stated := constraints_of(kinds[0])) is not None and stated.below is not None:
             assert stated.above is not None
             tighter = (taken(lower, scope) > stated.below) | (taken(upper, scope) < stated.above)
             if not bool(tighter.any()):
@@ -113,7 +114,8 @@ class Instances:
             self.deadline.check(BUILDING)
             rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
             own, count = same[model].scope, len(same[model].scope)
-            narrowed = kinds[model].restrict(low[rows, :count], high[rows, :count])
+            kind, sides = kinds[model], (low[rows, :count], high[rows, :count])
+            narrowed = kind.restrict(*sides) if supports(kind, HasRestriction) else None
             if narrowed is None:
                 needs_box[model, own[cut[rows, :count].any(0)]] = True
                 farthest = torch.maximum(least.abs(), most.abs())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from blocklp.box import BOX
+from blocklp.capabilities import constraints_of
 from blocklp.deadline import Deadline
 from blocklp.engine.points import feasible
 from blocklp.expression import Expression, Term
@@ -130,7 +131,7 @@ class IntegerProgram:
         relaxed = self.relaxation(self.low[None], self.high[None].maximum(self.low))
         self.exact = relaxed.compile().decomposition()
         binary = self.integer & (self.low >= 0) & (self.high <= 1)
-        scopes = [b.scope for b in model.blocks if b.type.constraints() is None]
+        scopes = [b.scope for b in model.blocks if constraints_of(b.type) is None]
         self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
         self.gains, self.asked = torch.zeros(2, 2, n, dtype=torch.float64)
 
@@ -150,7 +151,7 @@ class IntegerProgram:
         if not bool(feasible(Plan(self.exact), x[None], INTEGRAL)):
             return False
         copies = self.exact.coupling.spread(x[None])
-        silent = [(g, g.view(copies)) for g in self.exact.groups if g.type.constraints() is None]
+        silent = [(g, g.view(copies)) for g in self.exact.groups if g.constraints is None]
         answers = ((g.type.min_oracle(1 - 2 * own)[0], own) for g, own in silent if self.tells)
         return all(bool(((answer - own).abs() <= INTEGRAL).all()) for answer, own in answers)
 

@@ -1,6 +1,6 @@
 """The LP of an instance, written out: nothing here decomposes.
 
-The rows are those that the block types state themselves (:meth:`BlockType.constraints`).
+The rows are those that the block types state themselves (:class:`HasConstraints`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scipy.sparse import csc_array, csr_array, vstack
 from torch import Tensor
 
 from blocklp.block import Constraints
+from blocklp.capabilities import constraints_of
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
 from blocklp.options import instance_number
 from blocklp.small_lp import TOLERANCE, quiet_highs
@@ -164,7 +165,7 @@ def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) ->
     if model.objective is None:
         raise ModelError("the model has no objective; call minimize() or maximize() first")
     instance = instance_number(instance, model.batch)
-    stated = [(b, b.type.constraints()) for b in model.blocks]
+    stated = [(b, constraints_of(b.type)) for b in model.blocks]
     silent = [b.name for b, rows in stated if rows is None]
     if silent:
         raise ModelError(

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints
+from blocklp.capabilities import HasRestriction, constraints_of, supports, value_error_of, vertices_of
 from blocklp.errors import OracleError
-from blocklp.finite import FiniteVertices
 from blocklp.probes import Picks
 from blocklp.small_lp import exact_minimum, minimum
 
@@ -27,7 +27,7 @@ Box = tuple[Tensor, Tensor]
 
 
 def optimality(kind: BlockType, cost: Tensor, picks: Picks) -> int:
-    """Check that values are optima of LPs over :meth:`BlockType.constraints`.
+    """Check that values are optima of LPs over the constraints that a type states.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def optimality(kind: BlockType, cost: Tensor, picks: Picks) -> int:
     OracleError
         If a value is another one, or constraints have no point.
     """
-    constraints = kind.constraints()
+    constraints = constraints_of(kind)
     if constraints is None:
         return 0
     point, value = kind.min_oracle(cost)
@@ -104,9 +104,9 @@ def rounding_error(kind: BlockType, cost: Tensor, picks: Picks) -> int:
         If an error is too small, negative or NaN.
     """
     working = kind.to(cost.dtype, CPU)
-    error = working.value_error(cost)
-    constraints = kind.constraints()
-    if error is None or (constraints is None and not isinstance(kind, FiniteVertices)):
+    error = value_error_of(working, cost)
+    constraints, table = constraints_of(kind), vertices_of(kind)
+    if error is None or (constraints is None and table is None):
         return 0
     value = working.min_oracle(cost)[1]
     if error.shape != value.shape or bool((error < 0).any()) or bool(error.isnan().any()):
@@ -114,8 +114,8 @@ def rounding_error(kind: BlockType, cost: Tensor, picks: Picks) -> int:
     done = 0
     for i, b in picks:
         entries = cost[i, b].tolist()
-        if isinstance(kind, FiniteVertices):
-            terms = (zip(entries, row, strict=True) for row in kind.table.tolist())
+        if table is not None:
+            terms = (zip(entries, row, strict=True) for row in table.tolist())
             exact = min(sum(Fraction(c) * Fraction(v) for c, v in pairs) for pairs in terms)
         else:
             assert constraints is not None
@@ -157,7 +157,8 @@ def restriction(kind: BlockType, cost: Tensor, lower: Tensor, upper: Tensor, pic
     OracleError
         If a value is another one.
     """
-    constraints, restricted = kind.constraints(), kind.restrict(lower, upper)
+    constraints = constraints_of(kind)
+    restricted = kind.restrict(lower, upper) if supports(kind, HasRestriction) else None
     if constraints is None or restricted is None:
         return 0
     point, value = restricted.min_oracle(cost)
@@ -254,7 +255,7 @@ def admitted(kind: BlockType, cost: Tensor, instance: int, block: int) -> float:
     float
         In the units of the cost; 0 where none is stated.
     """
-    error = kind.value_error(cost)
+    error = value_error_of(kind, cost)
     return 0.0 if error is None else float(error[instance, block])
 
 

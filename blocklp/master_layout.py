@@ -73,7 +73,7 @@ class MasterLayout:
             if group.name == BOX:
                 boxed[copies] = True
                 payer[variable[copies]] = copies
-            elif (own := group.type.constraints()) is not None:
+            elif (own := group.constraints) is not None:
                 payer[variable[copies]] = copies
                 stated.append(_stated(group, own, valid, instance, variable, bounds, problem.in_blocks))
             else:

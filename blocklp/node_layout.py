@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp import compiled
-from blocklp.box import Box
+from blocklp.capabilities import HasIntervals, supports, vertices_of
 from blocklp.decomposition import Decomposition, Group
 
 KERNELS = "blocklp.node_kernels"
@@ -112,10 +112,11 @@ def _kind(group: Group) -> tuple[int, Tensor] | None:
     """Kind and vertices of a group's blocks, None where loops cannot deal with them; few need vertices."""
     kind = group.type
     none = torch.zeros(0, group.dim, dtype=torch.float64)
-    if type(kind) is Box and group.dim == 1:
-        binary = bool((kind.lower == 0).all() & (kind.upper == 1).all())
+    if supports(kind, HasIntervals) and group.dim == 1:
+        lower, upper = kind.intervals()
+        binary = bool((lower == 0).all() & (upper == 1).all())
         return (INTERVAL, none) if binary or not group.shares else None
-    table = kind.vertex_table()
+    table = vertices_of(kind)
     if table is None or not bool(((table == 0) | (table == 1)).all()):
         return None
     ones = table.sum(0)

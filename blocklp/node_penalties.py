@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from blocklp.bounds import rounding
+from blocklp.capabilities import value_error_of
 from blocklp.decomposition import Decomposition
 from blocklp.node_layout import ENOUGH
 
@@ -74,8 +75,8 @@ def sides(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
     found = torch.zeros(2, *duals.shape, dtype=duals.dtype, device=duals.device)
     for group in problem.groups:
         cost = group.view(duals)
-        m = group.type.min_marginals(cost)
-        error = group.type.value_error(cost)
+        m = None if group.min_marginals is None else group.min_marginals(cost)
+        error = value_error_of(group.type, cost)
         if m is None or error is None:
             continue
         finite = m.abs().nan_to_num(posinf=0.0, neginf=0.0)

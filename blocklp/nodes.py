@@ -7,7 +7,7 @@ whatever the size; by its size a block has the value that it has on the face :ma
 starts with at least the bound of its parent's multipliers, and nodes are rows of multipliers over one graph,
 for blocks of any type.
 
-Where all types list their vertices (:meth:`BlockType.vertex_table`), bounds rise by sweeps of sequential
+Where all types list their vertices (:class:`HasVertices`), bounds rise by sweeps of sequential
 averaging in compiled loops (:mod:`blocklp.node_kernels`), a node at a time, which stops at its cutoff.
 Passes of a method go on from there with the nodes that are still open.
 """

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from blocklp.block import BlockType, Constraints, Rows, pick
 from blocklp.bounds import roundoff
+from blocklp.capabilities import constraints_of, value_error_of
 
 
 class NonnegativeCosts(BlockType):
@@ -38,7 +39,7 @@ class NonnegativeCosts(BlockType):
 
     def value_error(self, cost: Tensor) -> Tensor | None:
         """The value error of the wrapped type, and the rounding of the sum over negative costs."""
-        error = self.kind.value_error(cost.clamp(min=0))
+        error = value_error_of(self.kind, cost.clamp(min=0))
         below = (cost.clamp(max=0) * self.upper).abs().sum(-1)
         if error is None:
             return None
@@ -46,7 +47,7 @@ class NonnegativeCosts(BlockType):
 
     def constraints(self) -> Constraints | None:
         """The constraints of the wrapped type."""
-        return self.kind.constraints()
+        return constraints_of(self.kind)
 
     def tensors(self) -> dict[str, Tensor]:
         """The upper bounds, and the block data of the wrapped type."""

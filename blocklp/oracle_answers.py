@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType
+from blocklp.capabilities import check_formulas, constraints_of, value_error_of
 from blocklp.errors import OracleError
 
 LOST = 1e-10
@@ -28,7 +29,10 @@ def ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
     ------
     OracleError
         As in :func:`check_answer`.
+    ModelError
+        As in :func:`blocklp.capabilities.check_formulas`.
     """
+    check_formulas(type(kind))
     # Sevenths are no floats, and tell an oracle that calculates in single precision.
     sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
     sevenths = sevenths.abs() if kind.nonnegative_costs else sevenths
@@ -92,7 +96,7 @@ def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float =
         )
     _check_value(kind, cost, point, value, "min_oracle")
     largest = max(largest, float(point.abs().max()))
-    if (constraints := kind.constraints()) is not None:
+    if (constraints := constraints_of(kind)) is not None:
         worst = float(constraints.violation(point, torch.full_like(value, largest)).max())
         if worst > 1e-6:
             by = f"by {worst:.3g} of the size of a row"
@@ -107,7 +111,7 @@ def _check_value(kind: BlockType, cost: Tensor, point: Tensor, value: Tensor, ve
     off = above.abs() > LOST * size
     if not bool(off.any()):
         return
-    if (error := kind.value_error(cost)) is not None:
+    if (error := value_error_of(kind, cost)) is not None:
         off &= above.abs() > error
     if not bool(off.any()):
         return

@@ -1,6 +1,6 @@
 r"""The plan of execution of a decomposition: compiled loops, parts with partial sums, and a deadline.
 
-A block type names its loops (:meth:`BlockType.loops`).  They sum in another order than tensor operations;
+A block type names its loops (:class:`HasLoops`).  They sum in another order than tensor operations;
 improvements that this could explain do not count (:data:`blocklp.engine.best_bound.NOTICED`).
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from blocklp import compiled
 from blocklp.backend import AUTO, Backend, choose
 from blocklp.block import Rows, pick
-from blocklp.box import Box
+from blocklp.capabilities import HasIntervals, HasLoops, supports
 from blocklp.compiled import TURNS, tiles
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group
@@ -109,7 +109,7 @@ class Plan:
     def loopable(self) -> bool:
         """Whether loops may run over whole instances: one group has compiled loops, all others are boxes."""
         groups = self.problem.groups
-        boxes = [type(group.type) is Box for group in groups]
+        boxes = [supports(group.type, HasIntervals) for group in groups]
         if self.problem.rows is not None or sum(boxes) != len(boxes) - 1:
             return False
         return looped(groups[boxes.index(False)])
@@ -155,7 +155,7 @@ class Plan:
     def settled(self, kind: torch.dtype, passes: int) -> Plan:
         """Return the plan with a backend chosen for iterates in a precision and so many passes, as a rule."""
         problem = self.problem
-        named = {group.type.loops(group.curved) or scalar_loops(group) for group in problem.groups}
+        named = {loops_of(group) or scalar_loops(group) for group in problem.groups}
         kernels = frozenset(name.partition(":")[0] for name in named if name)
         size = problem.batch * problem.copies
         backend = choose(self.backend.name, problem.cost.device, size, passes, kernels, kind, self.deadline)
@@ -345,7 +345,12 @@ class Only:
 
 def looped(group: Group) -> bool:
     """Whether the type of a group names compiled loops."""
-    return group.type.loops(group.curved) is not None
+    return loops_of(group) is not None
+
+
+def loops_of(group: Group) -> str | None:
+    """The compiled loops that the type of a group names, or None."""
+    return group.type.loops(group.curved) if supports(group.type, HasLoops) else None
 
 
 def _load(plan: Plan, whole: bool) -> Loops | None:
@@ -353,9 +358,10 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
     problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
         return None
-    found = [plan.backend.loops(module) for module in _modules(problem)]
-    served = None not in found
-    named = [group.type.loops(group.curved) if served else None for group in problem.groups]
+    named = [loops_of(group) for group in problem.groups]
+    modules = {name.partition(":")[0] for name in named if name}
+    if None in [plan.backend.loops(module) for module in modules]:
+        named = [None] * len(named)
     passes: list[Callable[..., None] | None] = []
     sharing: list[int | None] = []
     for n, (group, name) in enumerate(zip(problem.groups, named, strict=True)):
@@ -376,12 +382,6 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
 def scalar_loops(group: Group) -> str | None:
     """The module of passes by the type's own proximal point of a block; None unless all variables are coupled."""
     return module_of(group.type) if bool(group.curved.all()) else None
-
-
-def _modules(problem: Decomposition) -> set[str]:
-    """The modules of loops that the types of a problem name."""
-    named = (group.type.loops(group.curved) for group in problem.groups)
-    return {name.partition(":")[0] for name in named if name}
 
 
 def _scalar_pass(plan: Plan, group: Group) -> Callable[..., None] | None:
@@ -411,10 +411,10 @@ def _table_pass(run: Callable[..., None]) -> Callable[..., None]:
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:
     """Whether a group is nothing but the bounds of its variables."""
-    if type(group.type) is not Box:
+    if not supports(group.type, HasIntervals):
         return False
     valid = torch.ones(1, dtype=torch.bool) if group.alive is None else group.alive[:, None] > 0
-    sides = zip((group.type.lower, group.type.upper), (problem.lower, problem.upper), strict=True)
+    sides = zip(group.type.intervals(), (problem.lower, problem.upper), strict=True)
     same = [a.transpose(1, 2) == group.rows(problem.spread(b.expand(problem.batch, -1))) for a, b in sides]
     return all(bool((s | ~valid).all()) for s in same)
 

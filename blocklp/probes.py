@@ -14,6 +14,18 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType
+from blocklp.capabilities import (
+    HasCompletion,
+    HasMinMarginals,
+    HasProx,
+    HasProxBlock,
+    HasSoftMin,
+    check_formulas,
+    constraints_of,
+    overlap_of,
+    supports,
+    vertices_of,
+)
 from blocklp.errors import OracleError
 from blocklp.oracle_answers import check_answer
 from blocklp.prox_source import point_of
@@ -29,6 +41,7 @@ FEW = 40
 
 def answer(kind: BlockType, cost: Tensor) -> None:
     """Check shapes, dtype, finiteness, value and feasibility, and that the oracle is a pure function."""
+    check_formulas(type(kind))
     before = cost.clone()
     given = kind.min_oracle(cost)
     if not torch.equal(cost, before):
@@ -75,9 +88,14 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
     OracleError
         If a proximal point is wrong.
     """
-    found, rows = 0, kind.constraints()
+    prox, scalar = kind.prox if supports(kind, HasProx) else None, supports(kind, HasProxBlock)
+    if prox is None:
+        if scalar:
+            raise OracleError(f"{kind.name} has prox_block() and no prox(), which it stands for; add prox()")
+        return 0
+    found, rows = 0, constraints_of(kind)
     for shared in shared_masks(cost):
-        point = kind.prox(cost, centre, step, shared)
+        point = prox(cost, centre, step, shared)
         if point is None:
             continue
         found += 1
@@ -90,17 +108,17 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
             largest = torch.maximum(point.abs(), centre.abs() + step * cost.abs()).amax(-1)
             outside = rows.violation(point, largest) > 1e-9
             refuse(kind, outside, "has a proximal point that is not in the block")
-    _proximal_of_one(kind, cost, centre, step)
+    if scalar:
+        points = prox(cost, centre, step, shared_masks(cost)[0])
+        if points is None:
+            need = "prox_block() and no prox() where all coordinates are shared, which it stands for"
+            raise OracleError(f"{kind.name} has {need}; add it")
+        _proximal_of_one(kind, points, cost, centre, step)
     return found
 
 
-def _proximal_of_one(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> None:
+def _proximal_of_one(kind: BlockType, points: Tensor, cost: Tensor, centre: Tensor, step: Tensor) -> None:
     """Check that the proximal points of some blocks alone are those of all blocks together."""
-    if type(kind).prox_block is None:
-        return
-    points = kind.prox(cost, centre, step, torch.ones(cost.shape[-1], dtype=torch.float64))
-    if points is None:
-        raise OracleError(f"{kind.name} has prox_block() and no prox(), which it stands for; add prox()")
     bad, scale = torch.zeros(cost.shape[:2], dtype=torch.bool), points.abs() + centre.abs() + (step * cost).abs()
     for b, k in itertools.islice(itertools.product(*map(range, cost.shape[:2])), FEW):
         found = point_of(kind, (b, k), cost[b, k], centre[b, k], float(step[b]))
@@ -130,10 +148,13 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
     OracleError
         If a completed point is wrong.
     """
-    found, rows = 0, kind.constraints()
+    complete = kind.complete if supports(kind, HasCompletion) else None
+    if complete is None:
+        return 0
+    found, rows = 0, constraints_of(kind)
     inside = (kind.min_oracle(other)[0] + kind.min_oracle(-other)[0] + kind.min_oracle(cost.flip(-1))[0]) / 3
     for shared in shared_masks(cost)[1:]:
-        values = kind.complete(cost, inside, shared)
+        values = complete(cost, inside, shared)
         if values is None:
             continue
         found += 1
@@ -150,7 +171,7 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
 
 def listed(kind: BlockType, cost: Tensor) -> None:
     """Check that values are the least costs of vertices in the type's table, if it states one."""
-    table = kind.vertex_table()
+    table = vertices_of(kind)
     if table is None:
         return
     if table.dim() != 2 or table.shape[1] != cost.shape[-1]:
@@ -168,7 +189,7 @@ def marginals(kind: BlockType, cost: Tensor) -> bool:
     The oracle gives the truth, by costs that drive each coordinate to 1 and to 0.  Returns whether the type
     has a formula for min-marginals.
     """
-    found = kind.min_marginals(cost)
+    found = kind.min_marginals(cost) if supports(kind, HasMinMarginals) else None
     if found is None:
         return False
     if found.shape != cost.shape or found.dtype != cost.dtype:
@@ -192,7 +213,7 @@ def marginals(kind: BlockType, cost: Tensor) -> bool:
         refuse(kind, wrong, f"has a min-marginal of coordinate {i} that is not {truth}")
     finite = torch.where(found.isfinite(), found, 0.0)
     for shared in shared_masks(cost):
-        given = shared * finite / kind.overlap(shared)
+        given = shared * finite / overlap_of(kind, shared)
         fallen = kind.min_oracle(cost - given)[1] < value + given.neg().clamp(min=0).sum(-1) - slack
         where = f"where {shared.tolist()} are shared"
         refuse(kind, fallen, f"loses value to its min-marginals {where}; return a larger overlap()")
@@ -221,8 +242,11 @@ def soft_minimum(kind: BlockType, cost: Tensor, direction: Tensor) -> bool:
     OracleError
         If a soft minimum is wrong.
     """
+    soft_min = kind.soft_min if supports(kind, HasSoftMin) else None
+    if soft_min is None:
+        return False
     temperature = torch.full((len(cost), 1, 1), 0.7, dtype=cost.dtype)
-    found = kind.soft_min(cost, temperature)
+    found = soft_min(cost, temperature)
     if found is None:
         return False
     point, value, excess = found
@@ -231,12 +255,12 @@ def soft_minimum(kind: BlockType, cost: Tensor, direction: Tensor) -> bool:
     wrong = (value - expected).abs() > 1e-10 * scale
     refuse(kind, wrong, "has another minimum in soft_min than min_oracle gives")
     refuse(kind, ~(excess >= 0), "has a soft minimum above its minimum")
-    cold = kind.soft_min(cost, 1e-9 * temperature)
+    cold = soft_min(cost, 1e-9 * temperature)
     assert cold is not None
     wrong = cold[2] > 1e-6
     refuse(kind, wrong, "has a soft minimum that does not tend to its minimum as the temperature falls")
     step = 1e-4
-    sides = [kind.soft_min(cost + sign * step * direction, temperature) for sign in (1, -1)]
+    sides = [soft_min(cost + sign * step * direction, temperature) for sign in (1, -1)]
     ahead, behind = (side[1] - side[2] for side in sides if side is not None)
     slope, reach = (direction * point).sum(-1), size(direction, torch.maximum(point.abs(), best.abs()))
     wrong = ((ahead - behind) / (2 * step) - slope).abs() > 1e-6 * (1 + reach) ** 3

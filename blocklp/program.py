@@ -2,7 +2,7 @@ r"""The rows of all blocks, for methods that need no oracles.
 
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
-A holds what the block types state (:meth:`BlockType.constraints`), without rows that the bounds of the
+A holds what the block types state (:class:`HasConstraints`), without rows that the bounds of the
 variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.
 Products and passes are tensor operations, or compiled loops (:mod:`blocklp.row_kernels`,
 :mod:`blocklp.program_kernels`).
@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp.backend import AUTO, Backend
 from blocklp.block import Rows, pick
 from blocklp.block_products import added, by_groups, stated_rows, tiled, times, transposed
-from blocklp.box import Box
+from blocklp.capabilities import HasIntervals, supports
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, in_order
 from blocklp.group_rows import GroupRows
@@ -102,7 +102,7 @@ class Program:
             own = GroupRows.written(group, box.as_rows.get(group.name), low, high, far, deadline)
             groups.append(own)
             group.rows(columns).copy_(own.columns)
-            group.rows(boxes).fill_(float(isinstance(group.type, Box)))
+            group.rows(boxes).fill_(float(supports(group.type, HasIntervals)))
             group.rows(needed).copy_(own.needed)
         matrices = [own.matrix for own in groups]
         names = "lower", "upper", "unit", "sums", "used"

@@ -1,4 +1,4 @@
-"""Compiled passes for block types that bring a proximal point of one block (:attr:`BlockType.prox_block`).
+"""Compiled passes for block types that bring a proximal point of one block (:class:`HasProxBlock`).
 
 The source of the function and a loop over blocks make a module of their own.  Its name is a digest of its
 text, so that an edited function is another module.
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from blocklp import generated
 from blocklp.block import BlockType
+from blocklp.capabilities import HasProxBlock, supports
 from blocklp.prox_kernels import pass_over_blocks
 
 FIXED = ("cost", "centre", "step", "point")
@@ -58,9 +59,9 @@ def module_of(kind: BlockType) -> str | None:
     kind : BlockType
         The type; which of its block data are None decides what is compiled.
     """
-    function = type(kind).prox_block
-    if function is None:
+    if not supports(kind, HasProxBlock):
         return None
+    function = type(kind).prox_block
     return _written(function, type(kind).__name__, tuple(getattr(kind, name) is None for name in data_of(function)))
 
 
@@ -126,8 +127,8 @@ def point_of(kind: BlockType, place: tuple[int, int], cost: Tensor, centre: Tens
     Tensor
         ``(dim,)`` float64.
     """
+    assert supports(kind, HasProxBlock)
     function, (instance, block) = type(kind).prox_block, place
-    assert function is not None
     data = [getattr(kind, name) for name in data_of(function)]
     own = (None if t is None else t[instance % len(t), block % t.shape[1]].numpy() for t in data)
     found = np.empty(len(cost))
@@ -137,6 +138,6 @@ def point_of(kind: BlockType, place: tuple[int, int], cost: Tensor, centre: Tens
 
 def block_data(kind: BlockType) -> tuple[Any, ...]:
     """The tensors that the function of a type reads, without those that are None."""
+    assert supports(kind, HasProxBlock)
     function = type(kind).prox_block
-    assert function is not None
     return tuple(t for name in data_of(function) if (t := getattr(kind, name)) is not None)

@@ -50,7 +50,7 @@ def soft_bound(
     Raises
     ------
     OptionError
-        If the temperature is not positive, a type has no :meth:`BlockType.soft_min`, or ``values`` holds what
+        If the temperature is not positive, a type has no soft minimum, or ``values`` holds what
         the objective does not.
     ShapeError
         If the state does not fit.
@@ -94,7 +94,8 @@ def soft_bound(
     if problem.rows is not None:
         total = total + problem.rows.value(duals[:, problem.in_blocks :]).sum(1)
     for group in problem.groups:
-        found = group.type.soft_min(group.view(duals), t.expand(problem.batch)[:, None, None])
+        temperatures = t.expand(problem.batch)[:, None, None]
+        found = None if group.soft_min is None else group.soft_min(group.view(duals), temperatures)
         if found is None:
             raise OptionError(f"{group.type.name} has no soft minimum; state soft_min(cost, temperature)")
         value = found[1] - found[2]

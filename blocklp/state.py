@@ -32,7 +32,7 @@ class Saddle:
         ``(batch, variables)`` float64: its point, feasible in the limit.
     rows : dict of str to Tensor
         Name of blocks to duals of their rows ``(batch, blocks, rows)``, float64, in the order of
-        :meth:`blocklp.BlockType.constraints`.
+        :meth:`HasConstraints.constraints`.
     weight : Tensor
         ``(batch,)`` float64: its primal weight.
     """

@@ -17,7 +17,7 @@ from torch import Tensor
 from blocklp import atoms as atom
 from blocklp.compiled import tiles
 from blocklp.decomposition import Group, dot
-from blocklp.finite import FiniteVertices, struck_out
+from blocklp.finite import struck_out
 from blocklp.plan import Plan
 
 
@@ -229,16 +229,16 @@ def cache_loops(plan: Plan) -> ModuleType | None:
 
 def fused_loops(plan: Plan) -> ModuleType | None:
     """The compiled loops, where some blocks have vertex tables for them."""
-    tables = [g.type for g in plan.problem.groups if isinstance(g.type, FiniteVertices)]
-    if plan.problem.coupling.maps or not any(kind.vertex_count <= atom.TABLE_LIMIT for kind in tables):
+    short = any(group.few_vertices is not None for group in plan.problem.groups)
+    if plan.problem.coupling.maps or not short:
         return None
     return plan.backend.loops("blocklp.fused_kernels")
 
 
 def _masked(group: Group, like: Tensor) -> tuple[Tensor, float]:
     """The mask of vertices that bounds exclude, and their cost."""
-    assert isinstance(group.type, FiniteVertices)
-    mask = torch.empty(1, 0, group.type.vertex_count, dtype=torch.bool)
-    if group.type.excluded is not None:
-        mask = group.type.excluded.expand(-1, group.blocks, -1).contiguous()
-    return mask, struck_out(like.dtype)
+    assert group.few_vertices is not None
+    table, mask = group.few_vertices
+    if mask is None:
+        return torch.empty(1, 0, len(table), dtype=torch.bool), struck_out(like.dtype)
+    return mask.expand(-1, group.blocks, -1).contiguous(), struck_out(like.dtype)

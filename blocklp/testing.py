@@ -18,8 +18,8 @@ from torch import Tensor
 
 from blocklp import lp_probes, probes
 from blocklp.block import BlockType
+from blocklp.capabilities import vertices_of
 from blocklp.errors import OracleError
-from blocklp.finite import FiniteVertices
 
 
 class BlockTypeConformance:
@@ -46,8 +46,8 @@ class BlockTypeConformance:
 
     def vertices(self) -> np.ndarray | None:
         """All vertices ``(batch or 1, blocks or 1, vertices, dim)``, None if they are not known."""
-        kind = self.block_type()
-        return kind.table.numpy()[None, None] if isinstance(kind, FiniteVertices) else None
+        table = vertices_of(self.block_type())
+        return None if table is None else table.numpy()[None, None]
 
     def costs(self, trials: int, seed: int = 0) -> list[Tensor]:
         """Random costs ``(batch, blocks, dim)``: normal ones, sparse ones, and small integers, for ties."""

@@ -166,7 +166,7 @@ class Simplex(Choice):
 
     def overlap(self, shared: Tensor) -> int:
         """At most two, since two unit vectors differ in two coordinates."""
-        return min(2, super().overlap(shared))
+        return max(1, min(2, int(shared.sum())))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of all choices."""
@@ -277,7 +277,7 @@ class AtMostOne(Choice):
 
     def overlap(self, shared: Tensor) -> int:
         """At most two, since two unit vectors differ in two coordinates."""
-        return min(2, super().overlap(shared))
+        return max(1, min(2, int(shared.sum())))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of all choices and of none."""

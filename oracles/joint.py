@@ -75,17 +75,16 @@ class Joint(FiniteVertices):
     @cached_property
     def table(self) -> Tensor:  # type: ignore[override]
         """The vertices ``(vertices, dim)``; listed on demand, since the oracle does without."""
-        return self._points(torch.arange(self.vertex_count)).double()
+        return self.vertex_points(torch.arange(self.vertex_count), torch.zeros(1).double())
 
     def vertex_values(self, cost: Tensor) -> Tensor:
         """Cost of every joint label: ``(batch, blocks, vertices)``."""
         return mask_costs(self._sums(cost), self.excluded)
 
-    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the best joint label in each block, the first one on ties."""
-        values = self.vertex_values(cost)
-        best = values.argmin(-1)
-        return self._points(best).to(cost.dtype), values.gather(-1, best[..., None])[..., 0]
+    def vertex_points(self, row: Tensor, like: Tensor) -> Tensor:
+        """One-hot vectors of numbered joint labels: ``(...) -> (..., dim)``, in the dtype of ``like``."""
+        parts = zip(self.members, self.lengths, strict=True)
+        return torch.cat([one_hot(m.to(row.device)[row], length) for m, length in parts], -1).to(like.dtype)
 
     def min_marginals(self, cost: Tensor) -> Tensor:
         """Least cost with each entry of each part, less the least cost without it."""
@@ -161,11 +160,6 @@ class Joint(FiniteVertices):
         joint = weights.reshape(*weights.shape[:-1], *self.sizes)
         sums = [joint.sum(self._others(part)) if part != self.parts[-1] else joint for part in self.parts]
         return torch.cat([s.flatten(weights.dim() - 1) for s in sums], -1)
-
-    def _points(self, joint: Tensor) -> Tensor:
-        """One-hot vectors of numbered joint labels: ``(...) -> (..., dim)`` int64."""
-        parts = zip(self.members, self.lengths, strict=True)
-        return torch.cat([one_hot(m.to(joint.device)[joint], length) for m, length in parts], -1)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.sizes}, {self.parts[:-1]})"

@@ -264,9 +264,12 @@ class Knapsack(BlockType):
 
         load = (w * point_at(torch.zeros_like(y[..., :1]))).sum(-1, keepdim=True)
         none = torch.full_like(load, torch.inf)
-        capacity = none if self.capacity is None else torch.ldexp(self.capacity[..., None].expand_as(unit), -unit)
+        # Expanded first: ldexp resizes a result that is larger than its first argument, with a warning.
+        capacity = none
+        if self.capacity is not None:
+            capacity = torch.ldexp(self.capacity[..., None].expand_as(load), -unit)
         if self.least is not None:
-            least = torch.ldexp(self.least[..., None].expand_as(unit), -unit)
+            least = torch.ldexp(self.least[..., None].expand_as(load), -unit)
             light = load < least
             flips = ((w, w), (load, load), (least, capacity))
             w, load, capacity = (torch.where(light, -a, b) for a, b in flips)

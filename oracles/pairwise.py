@@ -46,7 +46,7 @@ class Pairwise(FiniteVertices):
     @cached_property
     def table(self) -> Tensor:  # type: ignore[override]
         """The vertices ``(first * second, dim)``; listed on demand, since the oracle does without."""
-        return self._points(torch.arange(self.first * self.second)).double()
+        return self.vertex_points(torch.arange(self.first * self.second), torch.zeros(1).double())
 
     @property
     def vertex_count(self) -> int:
@@ -57,11 +57,10 @@ class Pairwise(FiniteVertices):
         """Cost of every pair of labels: ``(batch, blocks, first * second)``."""
         return mask_costs(self._sums(cost), self.excluded)
 
-    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the best pair of labels in each block."""
-        values = self.vertex_values(cost)
-        pair = values.argmin(-1)
-        return self._points(pair).to(cost.dtype), values.gather(-1, pair[..., None])[..., 0]
+    def vertex_points(self, row: Tensor, like: Tensor) -> Tensor:
+        """One-hot vectors of numbered pairs: ``(...) -> (..., dim)``, in the dtype of ``like``."""
+        ends = one_hot(row // self.second, self.first), one_hot(row % self.second, self.second)
+        return torch.cat([*ends, one_hot(row, self.first * self.second)], -1).to(like.dtype)
 
     def min_marginals(self, cost: Tensor) -> Tensor:
         """Least cost with each label and each pair of labels, less the least cost without it."""
@@ -74,9 +73,6 @@ class Pairwise(FiniteVertices):
     def overlap(self, shared: Tensor) -> int:
         """At most two coordinates of each part, since two one-hot vectors differ in two."""
         return max(1, sum(min(2, int(part.sum())) for part in self._parts(shared)))
-
-    soft_min = FiniteVertices.soft_min
-    vertex_table = FiniteVertices.vertex_table
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Rounding error of two additions for every pair."""
@@ -116,11 +112,6 @@ class Pairwise(FiniteVertices):
         c_i, c_j, c_ij = self._parts(cost)
         pairs = c_ij.reshape(*c_ij.shape[:-1], self.first, self.second)
         return (c_i[..., :, None] + c_j[..., None, :] + pairs).flatten(-2)
-
-    def _points(self, pair: Tensor) -> Tensor:
-        """One-hot vectors of numbered pairs: ``(...) -> (..., dim)`` int64."""
-        ends = one_hot(pair // self.second, self.first), one_hot(pair % self.second, self.second)
-        return torch.cat([*ends, one_hot(pair, self.first * self.second)], -1)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.first}, {self.second})"

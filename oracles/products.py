@@ -62,9 +62,12 @@ class Edge(FiniteVertices):
         first, second = a + (b + p).clamp(max=0) - low_b, b + (a + p).clamp(max=0) - low_a
         return torch.stack([first, second, a + b + p - torch.minimum(low_a, low_b)], -1)
 
+    masked_table = FiniteVertices.masked_table
     overlap = FiniteVertices.overlap
+    restrict = FiniteVertices.restrict
     soft_min = FiniteVertices.soft_min
     vertex_table = FiniteVertices.vertex_table
+    vertex_values = FiniteVertices.vertex_values
 
     def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
         r"""In closed form where no other block shares the product.
@@ -77,7 +80,7 @@ class Edge(FiniteVertices):
         Parameters
         ----------
         cost, centre, step, shared
-            As in :meth:`blocklp.BlockType.prox`.
+            As in :meth:`HasProx.prox`.
 
         Returns
         -------
@@ -128,7 +131,7 @@ class Edge(FiniteVertices):
         Parameters
         ----------
         cost, point, shared
-            As in :meth:`blocklp.BlockType.complete`.
+            As in :meth:`HasCompletion.complete`.
 
         Returns
         -------

@@ -128,6 +128,8 @@ class ReluAffine(FactoredBlock):
         point, value = super().min_oracle(cost)
         return point, value - NOISE * self._size(cost)
 
+    curvature = FactoredBlock.curvature
+
     def value_error(self, cost: Tensor) -> Tensor:
         """Rounding error of the adjoint, of corners and sums, and the amount taken off the value."""
         size = self._size(cost)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from blocklp.block import BlockType
+from blocklp.capabilities import constraints_of
 from blocklp.errors import MissingDependencyError, ModelError, install
 from blocklp.expression import View
 from blocklp.linear_program import Array, LinearProgram, block_rows
@@ -168,7 +169,7 @@ def _scope(
     The type must state the rows of the constraint, and no tighter bounds.
     """
     of_type(kind, BlockType, f"the type of {name}", "a block type", ModelError)
-    stated = kind.constraints()
+    stated = constraints_of(kind)
     count = 0 if stated is None else stated.matrix.shape[2]
     rule = "tag it with another type"
     if stated is None or not count or not len(rows) or len(rows) % count:

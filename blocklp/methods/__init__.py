@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from blocklp.box import Box
+from blocklp.capabilities import HasIntervals, HasParts, supports
 from blocklp.decomposition import Decomposition
 from blocklp.errors import OptionError
-from blocklp.factored import FactoredBlock
 from blocklp.methods.adam import Adam
 from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
@@ -80,12 +79,12 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
 
 def _chosen(problem: Decomposition) -> tuple[Method, str]:
     """The method that ``"auto"`` stands for, and why, as the log says it."""
-    if any(isinstance(g.type, FactoredBlock) for g in problem.groups):
+    if any(supports(g.type, HasParts) for g in problem.groups):
         return Prox(), "for there are blocks made of parts"
     silent = sorted({g.type.name for g in problem.groups if g.constraints is None})
     if silent:
         which = f"for {', '.join(silent)} state no constraints"
-        blocks = problem.batch * sum(g.blocks for g in problem.groups if type(g.type) is not Box)
+        blocks = problem.batch * sum(g.blocks for g in problem.groups if not supports(g.type, HasIntervals))
         if problem.rows is not None or (blocks <= MASTERED and available() and problem.coupling.indexed):
             return DantzigWolfe(), f"{which}, and a restricted master finds points for any oracle"
         without = f"for {blocks:,} blocks, for scopes by maps, or without HiGHS"

@@ -14,11 +14,11 @@ passes t is also drawn towards an anchor, where it was some passes ago, by a sha
 programming): this closes the gap where plain ADMM circles.
 
 ProxBC and ProxFW minimise one proximal function that couples all blocks; here every block has a function of
-its own. Types that state their :meth:`BlockType.prox` are solved exactly; for all others each pass takes a
-few pairwise steps on the atoms of the block (:mod:`blocklp.atoms`) from its last point. What is not shared
-has its cost for a multiplier, and nothing holds it.
+its own. Types that state their proximal points (:class:`HasProx`) are solved exactly; for all others each
+pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.atoms`) from its last point. What is
+not shared has its cost for a multiplier, and nothing holds it.
 
-On a CPU large problems run in compiled loops, where types have some (:meth:`BlockType.loops`). They give the
+On a CPU large problems run in compiled loops, where types have some (:class:`HasLoops`). They give the
 bits of the tensor operations, so that an instance's numbers do not depend on which of them ran. Large
 instances are summed in parts, which threads take side by side.
 """

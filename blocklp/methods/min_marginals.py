@@ -12,12 +12,12 @@ takes a share of that away and deals it out equally to the n_j copies of the var
 
 (max-sum diffusion: Werner, PAMI 2007; as a solver for blocks of any kind: Abbas and Swoboda, FastDOG, CVPR
 2022, which goes through the variables of a block one by one and defers what it deals out). With :math:`k_b`
-of :meth:`BlockType.overlap` the blocks lose nothing that they gave, and gain
+of :meth:`HasOverlap.overlap` the blocks lose nothing that they gave, and gain
 :math:`\sum_i \max(0, -m_{b,i} / k_b)`; what they receive costs them at most its negative part, which is no
 more in sum. So the bound never falls. It is no supergradient method, though: it may stop below the optimum.
 
 Copies that can only be 0, or only 1, take all that the others give, since they have no use for their
-multiplier. Copies of other kinds (blocks without :meth:`BlockType.min_marginals`, coordinates that are not
+multiplier. Copies of other kinds (blocks without min-marginals, coordinates that are not
 0/1) keep theirs.
 """
 
@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from blocklp.capabilities import overlap_of
 from blocklp.decomposition import Group
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method, MethodState
@@ -75,8 +76,9 @@ class MinMarginals(Method):
         free, fixed = torch.zeros_like(duals), torch.zeros_like(duals)
         overlaps = []
         for group in problem.groups:
-            found = group.type.min_marginals(group.view(duals)) if bool(group.curved.any()) else None
-            overlaps.append(0 if found is None else group.type.overlap(group.curved))
+            ask = group.min_marginals if bool(group.curved.any()) else None
+            found = None if ask is None else ask(group.view(duals))
+            overlaps.append(0 if found is None else overlap_of(group.type, group.curved))
             if found is not None:
                 part = group.curved if group.alive is None else group.curved * group.alive[..., None]
                 group.view(free).copy_(found.isfinite() * part)
@@ -99,7 +101,7 @@ class MinMarginals(Method):
         left, points = state.duals.clone(), torch.empty_like(state.duals)
         for group, overlap in zip(problem.groups, state.overlaps, strict=True):
             cost = group.view(state.duals)
-            found = group.type.min_marginals(cost) if overlap else None
+            found = group.min_marginals(cost) if overlap and group.min_marginals is not None else None
             group.view(points).copy_(best(group, cost, found))
             if found is not None:
                 # Copies that take nothing back, though finite, may still give: to those that can only be 0 or

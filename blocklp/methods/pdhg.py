@@ -2,7 +2,7 @@ r"""Restarted primal-dual hybrid gradient (PDHG) on the LP that the block types 
 
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
 
-A holds the rows of all blocks (:meth:`BlockType.constraints`) that the bounds of the variables do not imply.
+A holds the rows of all blocks (:class:`HasConstraints`) that the bounds of the variables do not imply.
 A pass is one product with A and one with its transpose,
 
 .. math:: \bar x = \mathrm{clip}(x - \eta T (c - A^\top y), lo, hi), \quad

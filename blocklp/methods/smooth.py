@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from blocklp.capabilities import overlap_of
 from blocklp.decomposition import Decomposition, Group, dot
 from blocklp.errors import OptionError
 from blocklp.methods.base import Method, MethodState
@@ -49,7 +50,7 @@ class SmoothState(MethodState):
 class Smooth(Method):
     """Accelerated ascent on soft minima, automatic temperature.
 
-    For types with :meth:`blocklp.BlockType.soft_min`.
+    For types that are :class:`HasSoftMin`.
     """
 
     warmth = 0.15
@@ -171,7 +172,7 @@ def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor,
     Returns
     -------
     point, value, excess : Tensor
-        ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: as :meth:`BlockType.soft_min`.
+        ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: as :meth:`HasSoftMin.soft_min`.
 
     Raises
     ------
@@ -181,7 +182,7 @@ def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor,
     if not bool(group.curved.any()):
         point, value = group.min_oracle(cost)
         return point, value, torch.zeros_like(value)
-    found = group.type.soft_min(cost, temperature[:, None, None])
+    found = None if group.soft_min is None else group.soft_min(cost, temperature[:, None, None])
     if found is None:
         raise OptionError(
             f"{group.type.name} has no soft minimum, which smooth needs of every type that shares variables; "
@@ -210,7 +211,7 @@ def width(problem: Decomposition, duals: Tensor) -> Tensor:
 def steepest(problem: Decomposition, duals: Tensor) -> Tensor:
     r"""A bound :math:`\max_b \mathrm{diam}_b^2 / 4` of the curvature times the temperature: ``(batch,)``.
 
-    Vertices differ in as many coordinates as :meth:`BlockType.overlap` says (which holds for all types of
+    Vertices differ in as many coordinates as :meth:`HasOverlap.overlap` says (which holds for all types of
     this package), each by the width of its variable.
     """
     largest = torch.zeros_like(duals[:, 0])
@@ -218,5 +219,5 @@ def steepest(problem: Decomposition, duals: Tensor) -> Tensor:
     for group in problem.groups:
         if bool(group.curved.any()):
             widest = (group.view(widths) * group.curved).amax((1, 2))
-            largest = torch.maximum(largest, widest * group.type.overlap(group.curved) / 4)
+            largest = torch.maximum(largest, widest * overlap_of(group.type, group.curved) / 4)
     return torch.where(largest > 0, largest, torch.ones_like(largest))

@@ -423,7 +423,14 @@ def test_means_of_thousands_of_points_agree_with_them() -> None:
 
 
 def test_boxes_beside_edges_keep_their_own_bounds(tensors_and_loops) -> None:
-    class Budget(bl.Box):
+    class Budget(bl.BlockType):
+        """Has bounds, and is not their product."""
+
+        block_data = ("lower", "upper")
+
+        def __init__(self, lower, upper):
+            self.lower, self.upper = (torch.tensor([[side]], dtype=torch.float64) for side in (lower, upper))
+
         def min_oracle(self, cost):
             best, which = cost.min(-1, keepdim=True)
             return torch.zeros_like(cost).scatter_(-1, which, (best < 0).to(cost)), best[..., 0].clamp(max=0)
@@ -461,9 +468,11 @@ def test_projections_far_from_the_simplex(kind: bl.BlockType) -> None:
 
 
 def test_an_oracle_of_its_own_is_asked_everywhere(tensors_and_loops) -> None:
-    """A subclass that overrides the oracle inherits no formula of the polytope that it left."""
+    """A type that takes the constraints of another one, and none of its formulas."""
 
-    class Anything(Edge):
+    class Anything(bl.BlockType):
+        dim = 3
+
         def min_oracle(self, cost):
             point = (cost < 0).to(cost)
             return point, (cost * point).sum(-1)

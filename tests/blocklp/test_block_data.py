@@ -11,6 +11,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.block import BlockType
+from blocklp.capabilities import constraints_of
 from blocklp.errors import ModelError, OracleError
 from blocklp.oracles import Box, Knapsack, Polytope
 from blocklp.oracles.relu import ReluHull
@@ -43,11 +44,11 @@ def test_later_changes_of_tensors_change_nothing(what: str) -> None:
     kind = make(given)
     cost = -torch.ones(1, 1, kind.dim or 3, dtype=torch.float64)
     before = [t.clone() for t in kind.min_oracle(cost)]
-    rows = kind.constraints()
+    rows = constraints_of(kind)
     kept = None if rows is None else [t.clone() for t in (rows.matrix, rows.lower, rows.upper)]
     given.add_(17.0)
     assert all(torch.equal(a, b) for a, b in zip(kind.min_oracle(cost), before, strict=True))
-    rows = kind.constraints()
+    rows = constraints_of(kind)
     assert kept is None or rows is not None
     assert kept is None or all(torch.equal(a, b) for a, b in zip((rows.matrix, rows.lower, rows.upper), kept, strict=True))
     array = data.double().numpy().copy()

@@ -51,8 +51,11 @@ def test_many_blocks_are_sampled() -> None:
 
 
 def test_wrong_oracle_is_named() -> None:
-    class Printed(Edge):
+    class Printed(BlockType):
         """Right on the two costs that add() asks, wrong on others."""
+
+        dim = 3
+        constraints = Edge.constraints
 
         def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
             y = (cost[..., :2] < 0).to(cost)

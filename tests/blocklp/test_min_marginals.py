@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.capabilities import HasMinMarginals, overlap_of, supports
 from blocklp.errors import OptionError
 from blocklp.methods.min_marginals import MinMarginalState
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex, Triangle
@@ -77,14 +78,22 @@ def test_they_are_those_of_the_vertices_also_under_fixings(
             torch.testing.assert_close(found[0, b].double(), expected, equal_nan=True, rtol=0, atol=1e-6, msg=f"block {b}")
 
 
-def test_an_oracle_of_its_own_does_without() -> None:
-    class Own(Triangle):
-        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-            return super().min_oracle(cost)
+def test_a_type_without_them_keeps_its_multipliers_and_may_differ_in_all_that_it_shares() -> None:
+    class Own(bl.BlockType):
+        dim = 6
 
-    cost = torch.zeros(1, 1, 6)
-    assert Triangle().min_marginals(cost) is not None and Own().min_marginals(cost) is None
-    assert Triangle().overlap(torch.tensor([1, 1, 0, 0, 0, 0])) == 2 and Own().overlap(torch.ones(6)) == 6
+        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+            return Triangle().min_oracle(cost)
+
+    assert supports(Triangle(), HasMinMarginals) and not supports(Own(), HasMinMarginals)
+    for shared, expected in ((torch.ones(6), [2, 6]), (torch.tensor([1, 0, 0, 0, 0, 0]), [1, 1]), (torch.zeros(6), [1, 1])):
+        assert [overlap_of(kind, shared) for kind in (Simplex(6), Own())] == expected
+    m = bl.Model()
+    x = m.variable("x", 9, lower=0, upper=1)
+    m.add(Own(), x[[[0, 1, 2, 3, 4, 5], [0, 1, 6, 3, 7, 8]]])
+    m.minimize(x.sum())
+    with pytest.raises(OptionError, match="none of Own states min_marginals"):
+        m.solve(method="min-marginals")
 
 
 def chain(seed: int, length: int = 8, labels: int = 3) -> bl.Model:

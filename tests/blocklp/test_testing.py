@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from blocklp.block import BlockType, Constraints
-from blocklp.box import Box
 from blocklp.errors import OracleError
 from blocklp.finite import FiniteVertices
 from blocklp.oracles import Edge, Knapsack, Simplex
@@ -18,8 +17,14 @@ from blocklp.testing import BlockTypeConformance
 Answer = tuple[Tensor, Tensor]
 
 
-class Printed(Edge):
-    """The rule printed in the thesis: y by its own sign, then z."""
+class Printed(BlockType):
+    """An edge by the rule printed in the thesis: y by its own sign, then z."""
+
+    dim = 3
+    constraints = Edge.constraints
+
+    def vertex_table(self) -> Tensor:
+        return Edge().table
 
     def min_oracle(self, cost: Tensor) -> Answer:
         y = (cost[..., :2] < 0).to(cost)
@@ -28,39 +33,51 @@ class Printed(Edge):
         return point, (cost * point).sum(-1)
 
 
-class InPlace(Simplex):
+class Asking(BlockType):
+    """A type that asks a simplex, and states what one states of itself."""
+
+    def __init__(self, size: int) -> None:
+        self.simplex, self.dim = Simplex(size), size
+
+    def constraints(self) -> Constraints:
+        return self.simplex.constraints()
+
+    def value_error(self, cost: Tensor) -> Tensor:
+        return self.simplex.value_error(cost)
+
+
+class InPlace(Asking):
     def min_oracle(self, cost: Tensor) -> Answer:
         cost += 0.0
-        answer = super().min_oracle(cost)
+        answer = self.simplex.min_oracle(cost)
         cost -= 1.0
         return answer
 
 
-class Unsteady(Simplex):
+class Unsteady(Asking):
     """Ties at random."""
 
     def min_oracle(self, cost: Tensor) -> Answer:
-        point, value = super().min_oracle(cost)
+        point, value = self.simplex.min_oracle(cost)
         ties = (cost == value[..., None]).to(cost)
         best = (ties * torch.rand(cost.shape)).argmax(-1, keepdim=True)
         return torch.zeros_like(point).scatter_(-1, best, 1.0), value
 
 
-class Mixed(Simplex):
+class Mixed(Asking):
     """Every block answers for the mean of all blocks."""
 
     def min_oracle(self, cost: Tensor) -> Answer:
-        point, _ = super().min_oracle(cost.mean(1, keepdim=True).expand_as(cost))
+        point, _ = self.simplex.min_oracle(cost.mean(1, keepdim=True).expand_as(cost))
         return point, (cost * point).sum(-1)
 
 
-class Positions(Box):
+class Positions(BlockType):
     """Data by block that is not listed as block data."""
 
-    block_data = ()
+    dim = 2
 
     def __init__(self) -> None:
-        super().__init__([[0.0, 0.0]], [[1.0, 1.0]])
         self.upper = torch.tensor([[[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]]).double()
 
     def min_oracle(self, cost: Tensor) -> Answer:
@@ -68,32 +85,32 @@ class Positions(Box):
         return point, (cost * point).sum(-1)
 
 
-class Storage(Simplex):
+class Storage(Asking):
     """Reads the storage of the cost."""
 
     def min_oracle(self, cost: Tensor) -> Answer:
         storage = torch.as_strided(cost, cost.shape, (cost.shape[1] * cost.shape[2], cost.shape[2], 1))
-        return super().min_oracle(storage)
+        return self.simplex.min_oracle(storage)
 
 
-class Widening(Simplex):
+class Widening(Asking):
     def min_oracle(self, cost: Tensor) -> Answer:
-        point, value = super().min_oracle(cost)
+        point, value = self.simplex.min_oracle(cost)
         return point.double(), value.double()
 
 
-class Cancelling(Simplex):
+class Cancelling(Asking):
     """Loses digits to a large constant."""
 
     def min_oracle(self, cost: Tensor) -> Answer:
-        point, value = super().min_oracle(cost)
+        point, value = self.simplex.min_oracle(cost)
         return point, (value + 1e5) - 1e5
 
 
-class Clipped(Simplex):
+class Clipped(Asking):
     def min_oracle(self, cost: Tensor) -> Answer:
         clipped = cost.clamp(min=-0.5)
-        point, _ = super().min_oracle(clipped)
+        point, _ = self.simplex.min_oracle(clipped)
         return point, (cost * point).sum(-1)
 
 
