@@ -1,7 +1,7 @@
-"""Products of every block's matrix with its variables, and sums in the order in which compiled loops add.
+"""Products of every block's matrix with its variables, by tensor operations.
 
 Matrices are by groups, ``(batch or 1, rows, dim, blocks or 1)``: a product goes through rows or columns from
-first to last, over all blocks at once, so that it has the bits of the loops of :mod:`blocklp.row_kernels`.
+first to last, over all blocks at once, so that the bits of an instance do not depend on its batch.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.compiled import TILE
-from blocklp.decomposition import Decomposition, Group, in_order
+from blocklp.decomposition import Decomposition, Group
 
 LONG, FEW = 32, 1024
 """Columns from which on one operation adds them up, not one for each, and the most numbers of a column."""
@@ -72,7 +71,7 @@ def transposed(matrix: Tensor, y: Tensor) -> Tensor:
 def _combined(columns: Tensor, factors: Tensor) -> Tensor:
     """Sum of columns ``(n, k, rows, blocks or 1)`` times factors ``(batch, k, blocks)``.
 
-    From first to last as loops add; on a GPU, where there are no loops, in whatever order is quickest.
+    From first to last on a CPU; on a GPU in whatever order is quickest.
     """
     if factors.device.type != "cpu":
         if columns.shape[::3] == (1, 1):
@@ -86,28 +85,3 @@ def _combined(columns: Tensor, factors: Tensor) -> Tensor:
     for column, factor in zip(columns.unbind(1), factors[:, :, None].unbind(1), strict=True):
         out += column * factor
     return out
-
-
-def added(terms: Tensor) -> Tensor:
-    """Sum over rows or parts, in the same order: ``(batch, k, n) -> (batch, n)``."""
-    if terms.device.type != "cpu":
-        return terms.sum(1)
-    first, *others = terms.unbind(1)
-    for term in others:
-        first = first + term
-    return first
-
-
-def summed(terms: Tensor) -> Tensor:
-    """Sum of numbers of all variables ``(batch, variables)``, as loops add: ``(batch,)`` float64."""
-    return in_order(tiled(terms))
-
-
-def tiled(terms: Tensor) -> Tensor:
-    """Pairwise sums over tiles: ``(batch, n) -> (batch, tiles)`` float64; on a GPU there is one tile."""
-    if terms.device.type != "cpu":
-        return terms.double().sum(1, keepdim=True)
-    tiles = torch.nn.functional.pad(terms, (0, -terms.shape[1] % TILE)).view(len(terms), -1, TILE)
-    while (half := tiles.shape[2] // 2) > 0:
-        tiles = tiles[:, :, :half] + tiles[:, :, half:]
-    return tiles[:, :, 0].double()

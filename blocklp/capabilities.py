@@ -162,7 +162,7 @@ class HasCompletion(Protocol):
 
 @runtime_checkable
 class HasMinMarginals(Protocol):
-    """Min-marginals: for :class:`blocklp.methods.MinMarginals`, and to fix variables in :class:`blocklp.Nodes`."""
+    """Min-marginals: for ``"min-marginals"``, and to fix variables in :class:`blocklp.Nodes`."""
 
     def min_marginals(self, cost: Tensor) -> Tensor | None:
         r"""Min-marginals of the coordinates that are 0 or 1 (Werner, PAMI 2007).
@@ -186,7 +186,7 @@ class HasMinMarginals(Protocol):
 
 @runtime_checkable
 class HasOverlap(Protocol):
-    """How far apart vertices are, for steps of :class:`blocklp.methods.MinMarginals` and :class:`blocklp.methods.Smooth`."""
+    """How far apart vertices are: for steps of ``"min-marginals"`` and ``"smooth"``."""
 
     def overlap(self, shared: Tensor) -> int:
         r"""A divisor k: min-marginals over k may all be subtracted at once, and no block's value falls.
@@ -277,8 +277,8 @@ class HasIntervals(Protocol):
 class HasParts(Protocol):
     r"""A block :math:`x = A v + b` of independent parts :math:`v_j`, each in the hull of a few vertices.
 
-    :class:`blocklp.methods.Prox` moves every part by a step of its own. ``A`` and ``b`` are shared by all blocks and
-    instances; the vertices are not.
+    :class:`blocklp.methods.Prox` moves every part by a step of its own. ``A`` and ``b`` are shared by all blocks
+    and instances; the vertices are not.
     """
 
     def vertices(self) -> Tensor:

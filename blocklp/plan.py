@@ -94,7 +94,7 @@ class Plan:
         """The rows of all blocks, written out once, whatever the costs; see :meth:`Program.build`."""
         known = self.programs.get(self.problem.cost.dtype)
         if known is None:
-            known = Program.build(self.problem, self.deadline, self.backend)
+            known = Program.build(self.problem, self.deadline, self.backend, self.settings)
         elif known.backend is not self.backend:
             known = replace(known, backend=self.backend)
         self.programs[self.problem.cost.dtype] = known

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from blocklp.backend import AUTO, Backend
 from blocklp.block import Rows, pick
-from blocklp.block_products import added, by_groups, stated_rows, tiled, times, transposed
+from blocklp.block_products import by_groups, stated_rows, times, transposed
 from blocklp.capabilities import HasIntervals, supports
 from blocklp.deadline import Deadline
 from blocklp.decomposition import Decomposition, Group, in_order
@@ -26,14 +26,15 @@ from blocklp.group_rows import GroupRows
 from blocklp.lanczos import largest_singular_value
 from blocklp.row_layout import Layout
 from blocklp.rows import CouplingRows
+from blocklp.settings import DEFAULT, EngineSettings
 from blocklp.variable_box import VariableBox
 
 PRODUCTS, PROJECTION = "blocklp.row_kernels", "blocklp.projection_kernels"
 PASSES, BATCH_PASSES = "blocklp.program_kernels", "blocklp.batch_kernels"
 """Modules of compiled loops: products with the rows, feasibility projection, and passes of PDHG."""
 
-DIVIDED, MOST_PARTS = 300_000, 8
-"""Numbers read by a pass from which on threads share an instance, and the most parts with partial sums."""
+MOST_PARTS = 8
+"""The most parts with partial sums of their own that an instance is divided into."""
 
 CHUNK, WIDEST, CACHED = 16, 256, 100_000
 """Instances that loops for batches take at once, at least and at most, and the numbers that caches hold."""
@@ -68,7 +69,13 @@ class Program:
     backend: Backend = AUTO
 
     @classmethod
-    def build(cls, problem: Decomposition, deadline: Deadline, backend: Backend = AUTO) -> Program:
+    def build(
+        cls,
+        problem: Decomposition,
+        deadline: Deadline,
+        backend: Backend = AUTO,
+        settings: EngineSettings = DEFAULT,
+    ) -> Program:
         """Write the LP out, for a backend.
 
         Parameters
@@ -79,6 +86,8 @@ class Program:
             Checked before the rows of each group are written, and while their norm is estimated.
         backend : Backend
             What runs products and passes.
+        settings : EngineSettings
+            When instances are divided.
 
         Returns
         -------
@@ -135,7 +144,7 @@ class Program:
         kept_entries, layout = _views(entries, matrices), None
         if low.device.type == "cpu" and not problem.coupling.maps:
             several = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
-            several = several if _work(entries, row, share) >= DIVIDED else 1
+            several = several if _work(entries, row, share) >= settings.divided_numbers else 1
             layout = Layout.of(problem, kept_entries, coupling, several)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         pairs = zip(matrices, problem.groups, strict=True)
@@ -246,44 +255,10 @@ class Program:
         return by_groups(problem, y[:, :end], counts)
 
     def sums(self, problem: Decomposition, y: Tensor) -> Tensor:
-        """Partial sums of A^T y: ``(batch, rows) -> (batch, parts, variables)``."""
-        copies = self.pull(problem, y)
-        if self.layout is None:
-            return problem.collect(copies)[:, None]
-        layout, out = self.layout, copies.new_zeros(len(y), self.parts, problem.coupling.variables)
-        if (rows := self.coupling) is not None:
-            own = rows.entry * y[:, y.shape[1] - rows.count :][:, rows.row]
-            copies = torch.cat([copies[:, : problem.in_blocks], own], 1)
-        if (places := layout.scattered) is not None:
-            out.view(len(y), -1).scatter_add_(1, places.expand(len(y), -1), copies)
-            return out
-        index = problem.coupling.index
-        if rows is not None:
-            index = torch.cat([index, rows.column.expand(len(index), -1)], 1)
-        for own, total in zip(layout.order, out.unbind(1), strict=True):
-            total.scatter_add_(1, index.index_select(1, own).expand(len(y), -1), copies.index_select(1, own))
+        """Partial sums of A^T y, all in the first part: ``(batch, rows) -> (batch, parts, variables)``."""
+        out = y.new_zeros(len(y), self.parts, problem.coupling.variables)
+        out[:, 0] = problem.collect(self.pull(problem, y))
         return out
-
-    def product(self, problem: Decomposition, a: Tensor, b: Tensor) -> Tensor:
-        """Inner product in the order in which loops add.
-
-        Parameters
-        ----------
-        problem : Decomposition
-            The problem of this program.
-        a, b : Tensor
-            ``(batch, rows)``.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)`` float64.
-        """
-        both = a * b
-        terms = [tiled(added(own)) for _, own in self._by_groups(problem, both) if own.shape[1]]
-        if self.coupling is not None:
-            terms.append(tiled(both[:, both.shape[1] - self.coupling.count :]))
-        return in_order(torch.cat([a.new_zeros(len(a), 0).double(), *terms], 1))
 
     def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
         """Scales of the rows at points ``(batch, variables)``, for relative violations: ``(batch, rows)``."""
@@ -399,7 +374,7 @@ class Program:
     def proved(self, problem: Decomposition, y: Tensor) -> Tensor:
         """The rows' part of the dual value at duals y: ``(batch, rows) -> (batch,)``."""
         side = torch.where(y > 0, self.lower, self.upper)
-        return self.product(problem, y, torch.where(torch.isfinite(side), side, 0.0))
+        return in_order((y * torch.where(torch.isfinite(side), side, 0.0)).double())
 
     def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
         """Reduced costs that multipliers ``(batch, copies)`` leave, divided among copies, in that shape."""

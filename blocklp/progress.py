@@ -29,9 +29,12 @@ class LiveLine:
     ----------
     console : rich.console.Console, optional
         Where to draw instead.
+    interval : float
+        Seconds between two drawings at least.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, interval: float = INTERVAL) -> None:
+        self._interval = interval
         self._console = Console(stderr=True) if console is None else console
         self._live: Live | None = None
         self._drawn = -math.inf
@@ -60,7 +63,7 @@ class LiveLine:
     def draw(self, line: Callable[[], str]) -> None:
         """Draw a line, unless another was drawn a moment ago."""
         now = time.perf_counter()
-        if self._live is None or now - self._drawn < INTERVAL:
+        if self._live is None or now - self._drawn < self._interval:
             return
         self._drawn = now
         self._live.update(Text(line(), no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -88,26 +88,6 @@ class Layout:
         return cls(torch.tensor(table), numbered, (starts, column), parts, variables, targets)
 
     @cached_property
-    def order(self) -> list[Tensor]:
-        """For every part, what its tiles add to variables, in order.
-
-        These are numbers of copies; entries of rows beside the blocks have the numbers after them.
-        """
-        copies = [torch.zeros(0, dtype=torch.long)]
-        ends = [0]
-        for number, first, count in self.tiles.tolist():
-            start, dim, blocks = self.groups[number, :3].tolist()
-            if self.groups[number, 6] == 2:
-                begin, end = self.sparse[0][[first, first + count]].tolist()
-                copies.append(start + torch.arange(begin, end))
-            else:
-                number_of = start + torch.arange(dim)[:, None] * blocks + torch.arange(first, first + count)
-                copies.append(number_of.flatten())
-            ends.append(ends[-1] + len(copies[-1]))
-        cuts = [ends[len(self.tiles) * k // self.parts] for k in range(self.parts + 1)]
-        return list(torch.cat(copies).tensor_split(cuts[1:-1]))
-
-    @cached_property
     def by_row(self) -> tuple[Tensor, Tensor, Tensor]:
         """All rows as one sparse matrix: starts ``(rows + 1,)``, and the numbers and variables of entries."""
         assert self.targets is not None
@@ -154,24 +134,6 @@ class Layout:
             numbers.append(entry + at.flatten())
             duals.append((row + r * blocks + own).expand(dim, -1, -1).flatten())
         return torch.cat(variables), _starts(torch.cat(counts)), torch.cat(numbers), torch.cat(duals)
-
-    @cached_property
-    def scattered(self) -> Tensor | None:
-        """Places in sums ``(parts * variables)`` to which copies are added, shaped as ``targets``.
-
-        None where that is not the order of the tiles: where tiles of a group have variables in common, or
-        instances differ in them.
-        """
-        if self.targets is None:
-            return None
-        for start, dim, blocks, _, _, _, kind in self.groups.tolist():
-            own = self.targets[0, start : start + dim * blocks]
-            if kind < 2 and blocks > TILE and int(torch.bincount(own).max()) > 1:
-                return None
-        part = torch.zeros(self.targets.shape[1], dtype=torch.long)
-        for number, own in enumerate(self.order):
-            part[own] = number
-        return self.targets + self.variables * part
 
 
 def _tiles(group: int, blocks: int) -> list[tuple[int, int, int]]:

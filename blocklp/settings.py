@@ -23,8 +23,14 @@ class EngineSettings:
         as memory is kept for in double precision.
     divided_copies : int
         Copies from which on threads share the blocks of one instance, by parts with partial sums.
+    divided_numbers : int
+        Numbers read by a pass of PDHG from which on they share its rows.
     """
 
     cached_copies: int = 320_000
     looped_copies: int = KEPT_BYTES // 12
     divided_copies: int = 300_000
+    divided_numbers: int = 300_000
+
+
+DEFAULT = EngineSettings()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.block_products import added
+from blocklp.decomposition import in_order
 from blocklp.engine.points import offer
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import where
@@ -80,7 +80,7 @@ def project(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
     for _ in range(most):
         if plan.deadline.over():
             break
-        near = x + program.column * added(program.sums(problem, ahead))
+        near = x + program.column * program.sums(problem, ahead).sum(1)
         near = program.box.clip(near)
         reached = program.activity(problem, near)
         found, passes = where(active, near, found), passes + active
@@ -89,7 +89,7 @@ def project(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
             break
         w = ahead * program.length - reached
         new = program.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
-        back = program.product(problem, (ahead - new) * program.length, new - y) > 0
+        back = in_order(((ahead - new) * program.length * (new - y)).double()) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
     return found, passes

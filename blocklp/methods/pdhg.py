@@ -34,13 +34,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from types import ModuleType
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block_products import added, summed
 from blocklp.compiled import TURNS, tiles
-from blocklp.decomposition import Decomposition
+from blocklp.decomposition import Decomposition, in_order
 from blocklp.errors import TimeLimitError
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.plan import Plan
@@ -242,7 +240,7 @@ class Pdhg(Method):
     def _pass(self, problem: Decomposition, state: PdhgState) -> PdhgState:
         """One pass by tensor operations."""
         program, (x, y, activity), eta = state.program, state.now, state.eta[:, None]
-        near = x - eta * program.column * (problem.cost - added(state.pulled))
+        near = x - eta * program.column * (problem.cost - state.pulled.sum(1))
         near = program.box.clip(near)
         reached = program.activity(problem, near)
         w = eta * program.length * y - (2 * reached - activity)
@@ -259,8 +257,8 @@ class Pdhg(Method):
     def _measured(self, problem: Decomposition, state: PdhgState, step: list[Tensor]) -> PdhgState:
         """The state after a step, with its residual and, where one is due, in a new epoch."""
         program, (dx, dy, da), eta = state.program, step, state.eta.double()
-        along, across = program.product(problem, dy * dy, program.length), program.product(problem, dy, da)
-        residual = summed(dx * dx / program.column) / eta + 2 * across + along * eta
+        along, across = (in_order(t.double()) for t in (dy * dy * program.length, dy * da))
+        residual = in_order((dx * dx / program.column).double()) / eta + 2 * across + along * eta
         residual = torch.where(residual > 0, residual, 0)
         young = state.age == 1
         known = torch.where(young, residual, state.first_residual)
@@ -278,8 +276,9 @@ class Pdhg(Method):
             return state
         program, eta, bar = state.program, state.eta.double(), state.bar
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))
-        ratio = _root(summed(dx * dx / program.column) / program.product(problem, dy * dy, program.length))
-        balanced = _root(eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100))
+        primal, dual = in_order((dx * dx / program.column).double()), in_order((dy * dy * program.length).double())
+        ratio = (primal / dual).sqrt()
+        balanced = (eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100)).sqrt()
         now = tuple(where(due, new, old) for new, old in zip(bar, state.now, strict=True))
         first = tuple(where(due, new, old) for new, old in zip(bar, state.first, strict=True))
         valid = due & torch.isfinite(ratio) & (ratio > 0)
@@ -290,8 +289,3 @@ class Pdhg(Method):
         """The weight, within reach of that which the sizes of the data suggest; warm starts may bring any."""
         low, high = weight.double() / self.reach, weight.double() * self.reach
         return torch.minimum(torch.maximum(eta.double(), low), high).to(weight)
-
-
-def _root(squares: Tensor) -> Tensor:
-    """Square roots ``(batch,)`` float64, on a CPU rounded as in loops, which torch does not promise."""
-    return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()

@@ -7,7 +7,6 @@ import torch
 from rich.console import Console
 
 import blocklp as bl
-from blocklp import progress as progress_module
 from blocklp.progress import Progress, SearchProgress, describe
 from blocklp.search import SearchEvent
 
@@ -109,8 +108,7 @@ def test_a_notebook_shows_one_line_that_is_drawn_anew(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     console = Console(force_jupyter=True)
     monkeypatch.setattr(Console, "print", lambda self, *what, **how: widget.drawn.append(str(what[0])))
-    monkeypatch.setattr(progress_module, "INTERVAL", 0.0)
-    with Progress(console) as progress:
+    with Progress(console, interval=0.0) as progress:
         model().solve(callback=progress, tol=0, passes=40, check_every=10)
     assert shown[0] is widget and not any(other.text.strip() for other in shown[1:])
     assert widget.closed and widget.cleared == len(widget.drawn) >= 3
