@@ -7,11 +7,12 @@ from blocklp.lazy import publish
 
 __version__ = "0.1.0"
 
-# As in typing, whose import would take longer than all that comes before the command line answers an interrupt.
+# As in typing, whose import would take longer than all that comes before an interrupt is answered.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from blocklp import ascent as ascent
+    from blocklp import capabilities as capabilities
     from blocklp import certificate as certificate
     from blocklp import errors as errors
     from blocklp import expression as expression
@@ -85,6 +86,7 @@ else:
         },
         submodules=[
             "ascent",
+            "capabilities",
             "certificate",
             "errors",
             "expression",

@@ -1,14 +1,14 @@
 """The backend of a solve: plain torch operations, or loops that numba compiles for the CPU.
 
-Both do what the methods say; sums are added in another order, so that iterates differ in their last digits, and
-bounds hold in either.  Within a backend an instance has the same bits whatever is beside it in its batch, and
+Both do what the methods say; sums are added in another order, so that iterates differ in their last digits,
+and bounds hold in either.  Within a backend an instance has the same bits whatever is beside it in its batch, and
 whatever the number of threads.
 
 ``"auto"`` decides before the first pass, by what is counted and by what is installed, never by a clock: loops
 serve where tensor operations would take longer than it takes to load the loops, or to compile them where no
 process has on this machine.  A solve of a few milliseconds that is repeated thousands of times is better off
-with ``backend="numba"``.  The environment variable ``BLOCKLP_BACKEND`` says what ``"auto"`` means where a model
-is compiled by a function that has no such option.
+with ``backend="numba"``.  The environment variable ``BLOCKLP_BACKEND`` says what ``"auto"`` means where a
+model is compiled by a function that has no such option.
 """
 
 from __future__ import annotations

@@ -182,7 +182,8 @@ class BlockType:
     add what the engine can then do: ``constraints`` (reference solvers, self-check, feasibility of primal
     points), ``value_error`` (rigorous bounds), ``restrict`` (fixings without an extra block), ``prox`` and
     ``prox_block`` (speed), ``complete`` (primal points), ``min_marginals`` and ``overlap`` (for
-    :class:`blocklp.methods.MinMarginals`), ``soft_min`` (for :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`),
+    :class:`blocklp.methods.MinMarginals`), ``soft_min`` (for :class:`blocklp.methods.Smooth` and
+    :func:`blocklp.soft_bound`),
     ``vertex_table`` (for sweeps of :class:`blocklp.Nodes`). A type that lacks one is dealt with without it. A
     subclass of another type that overrides :meth:`min_oracle` says of each of them whether it still holds.
 

@@ -62,7 +62,17 @@ class Box(BlockType):
 
     @staticmethod
     def prox_block(cost: Any, centre: Any, step: float, point: Any, lower: Any, upper: Any) -> None:
-        """The nearest point of one box."""
+        """The nearest point of one box.
+
+        Parameters
+        ----------
+        cost, centre, point : array
+            ``(dim,)``; the point is written.
+        step : float
+            Positive.
+        lower, upper : array
+            ``(dim,)``.
+        """
         for i in range(len(point)):
             point[i] = min(max(centre[i] - step * cost[i], lower[i]), upper[i])
 

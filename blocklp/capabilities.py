@@ -277,8 +277,8 @@ class HasIntervals(Protocol):
 class HasParts(Protocol):
     r"""A block :math:`x = A v + b` of independent parts :math:`v_j`, each in the hull of a few vertices.
 
-    :class:`blocklp.methods.Prox` moves every part by a step of its own. ``A`` and ``b`` are shared by all blocks
-    and instances; the vertices are not.
+    :class:`blocklp.methods.Prox` moves every part by a step of its own. ``A`` and ``b`` are shared by all
+    blocks and instances; the vertices are not.
     """
 
     def vertices(self) -> Tensor:

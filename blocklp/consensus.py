@@ -1,4 +1,4 @@
-"""Steps of :class:`blocklp.methods.Admm` on the consensus form: proximal points, sums of copies, dual residuals."""
+"""Steps of :class:`blocklp.methods.Admm` on the consensus form: proximal points, anchors, dual residuals."""
 
 from __future__ import annotations
 

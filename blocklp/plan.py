@@ -380,12 +380,12 @@ def _load(plan: Plan, whole: bool) -> Loops | None:
 
 
 def scalar_loops(group: Group) -> str | None:
-    """The module of passes by the type's own proximal point of a block; None unless all variables are coupled."""
+    """The module of passes by the type's own proximal point of a block; None unless all is coupled."""
     return module_of(group.type) if bool(group.curved.all()) else None
 
 
 def _scalar_pass(plan: Plan, group: Group) -> Callable[..., None] | None:
-    """A pass over the blocks of a group by its type's proximal point of one block, where the backend has it."""
+    """A pass over a group by its type's proximal point of one block, where the backend has it."""
     name = scalar_loops(group)
     if name is None or (module := plan.backend.loops(name)) is None:
         return None

@@ -119,7 +119,8 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
 
 def _proximal_of_one(kind: BlockType, points: Tensor, cost: Tensor, centre: Tensor, step: Tensor) -> None:
     """Check that the proximal points of some blocks alone are those of all blocks together."""
-    bad, scale = torch.zeros(cost.shape[:2], dtype=torch.bool), points.abs() + centre.abs() + (step * cost).abs()
+    bad = torch.zeros(cost.shape[:2], dtype=torch.bool)
+    scale = points.abs() + centre.abs() + (step * cost).abs()
     for b, k in itertools.islice(itertools.product(*map(range, cost.shape[:2])), FEW):
         found = point_of(kind, (b, k), cost[b, k], centre[b, k], float(step[b]))
         bad[b, k] = not bool(((found - points[b, k]).abs() <= 1e-8 * scale[b, k].max()).all())

@@ -1,7 +1,7 @@
 """A pass of ADMM over blocks of any type that brings a proximal point of one block.
 
-:mod:`blocklp.prox_source` writes a module for each type, in which :func:`prox` is that of the type, and compiles
-it there.
+:mod:`blocklp.prox_source` writes a module for each type, in which :func:`prox` is that of the type, and
+compiles it there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,19 @@ from blocklp.compiled import TILE
 
 
 def prox(cost: Any, centre: Any, step: Any, point: Any, data: Any, instance: int, block: int) -> None:
-    """Write the proximal point of one block: stands for the function of a type."""
+    """Write the proximal point of one block: stands for the function of a type.
+
+    Parameters
+    ----------
+    cost, centre, point : array
+        ``(dim,)``; the point is written.
+    step : float
+        Positive.
+    data : tuple of array
+        Block data of all blocks.
+    instance, block : int
+        The block.
+    """
     raise NotImplementedError
 
 
@@ -56,7 +68,8 @@ def pass_over_blocks(
     places, start, blocks, dim, filled = layout
     anchor, age, ready = anchors
     kind, tiles = points.dtype.type, (blocks + TILE - 1) // TILE
-    cost, centre, point = np.zeros(dim, points.dtype), np.empty(dim, points.dtype), np.empty(dim, points.dtype)
+    cost = np.zeros(dim, points.dtype)
+    centre, point = np.empty(dim, points.dtype), np.empty(dim, points.dtype)
     for unit in range(begin, stop):
         row, first = unit // tiles, unit % tiles * TILE
         count, speed = min(TILE, blocks - first), kind(relaxation)

@@ -52,7 +52,7 @@ def prox(cost, centre, step, point, data, instance, block):
 
 
 def module_of(kind: BlockType) -> str | None:
-    """The name of the module of a type's passes, which is written if it is not there; None where there is none.
+    """The name of the module of a type's passes, written if it is not there; None where there is none.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def module_of(kind: BlockType) -> str | None:
     if not supports(kind, HasProxBlock):
         return None
     function = type(kind).prox_block
-    return _written(function, type(kind).__name__, tuple(getattr(kind, name) is None for name in data_of(function)))
+    absent = tuple(getattr(kind, name) is None for name in data_of(function))
+    return _written(function, type(kind).__name__, absent)
 
 
 def data_of(function: Callable[..., None]) -> tuple[str, ...]:

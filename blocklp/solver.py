@@ -93,8 +93,8 @@ class Solver:
     sense, variables, bounds of variables, blocks or block data were changed is compiled again: until then
     :meth:`solve` refuses.
 
-    ``backend`` is the one that was asked for, and after a solve the one that ran it. ``settings`` say how work
-    is divided on the machine at hand (:class:`blocklp.settings.EngineSettings`).
+    ``backend`` is the one that was asked for, and after a solve the one that ran it. ``settings`` say how
+    work is divided on the machine at hand (:class:`blocklp.settings.EngineSettings`).
     """
 
     def __init__(
@@ -280,7 +280,8 @@ class Solver:
         record = log.append if flag(history, "history") else None
         repair = self._repair()
         with listening(callback, verbose, self.batch, sign) as listener:
-            results = run(plan, ascent, self.dtype, limits, Start(duals, eta, memory), Hooks(repair, listener, record))
+            begin, hooks = Start(duals, eta, memory), Hooks(repair, listener, record)
+            results = run(plan, ascent, self.dtype, limits, begin, hooks)
         results.history, self.backend = log, results.backend
         duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}

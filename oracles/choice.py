@@ -143,7 +143,19 @@ class Simplex(Choice):
 
     @staticmethod
     def prox_block(cost: Any, centre: Any, step: float, point: Any, excluded: Any, mass: Any) -> None:
-        """Project one point by raising a threshold until what is above it has the mass (Michelot 1986)."""
+        """Project one point by raising a threshold until what is above it has the mass (Michelot 1986).
+
+        Parameters
+        ----------
+        cost, centre, point : array
+            ``(size,)``; the point is written.
+        step : float
+            Positive.
+        excluded : array or None
+            ``(size,)`` bool: masked choices.
+        mass : float or None
+            None for 1.
+        """
         total, level, last = 1.0 if mass is None else mass, -np.inf, np.inf
         for i in range(len(point)):
             masked = excluded is not None and excluded[i]
@@ -246,7 +258,19 @@ class AtMostOne(Choice):
 
     @staticmethod
     def prox_block(cost: Any, centre: Any, step: float, point: Any, excluded: Any, mass: Any) -> None:
-        """Project one point as in :meth:`Simplex.prox_block`, from a threshold of zero on."""
+        """Project one point as in :meth:`Simplex.prox_block`, from a threshold of zero on.
+
+        Parameters
+        ----------
+        cost, centre, point : array
+            ``(size,)``; the point is written.
+        step : float
+            Positive.
+        excluded : array or None
+            ``(size + 1,)`` bool: whether none may be chosen, and masked choices.
+        mass : float or None
+            None for 1.
+        """
         total, level, last = 1.0 if mass is None else mass, 0.0, np.inf
         if excluded is not None and excluded[0]:  # one must be chosen
             level = -np.inf

@@ -23,7 +23,12 @@ LEAF = 256
 """Points that are not divided further: their block of the matrix is formed."""
 
 
-def divide_and_conquer(lattice: Lattice, scores: Tensor, values: Tensor | None = None, leaf: int = LEAF) -> Tensor:
+def divide_and_conquer(
+    lattice: Lattice,
+    scores: Tensor,
+    values: Tensor | None = None,
+    leaf: int = LEAF,
+) -> Tensor:
     """Points below less points above: the exact :func:`~blocklp.oracles.ordered.ordered_filter`.
 
     Parameters

@@ -144,8 +144,21 @@ class Basis:
         return torch.where(self.above, self.high.gather(1, self.outside), self.low.gather(1, self.outside))
 
 
-def minimum(system: System, cost: Tensor, settings: SimplexSettings = DEFAULT) -> tuple[Tensor, Tensor, Tensor]:
-    """Minimise all costs ``(blocks, dim)``, float64.
+def minimum(
+    system: System,
+    cost: Tensor,
+    settings: SimplexSettings = DEFAULT,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Minimise all costs.
+
+    Parameters
+    ----------
+    system : System
+        The blocks.
+    cost : Tensor
+        ``(blocks, dim)`` float64.
+    settings : SimplexSettings
+        Limits of the method.
 
     Returns
     -------
@@ -166,7 +179,12 @@ def minimum(system: System, cost: Tensor, settings: SimplexSettings = DEFAULT) -
     return torch.cat(point), torch.cat(duals), torch.cat(empty)
 
 
-def _minimum(system: System, scaled: ScaledSystem, cost: Tensor, settings: SimplexSettings) -> tuple[Tensor, Tensor, Tensor]:
+def _minimum(
+    system: System,
+    scaled: ScaledSystem,
+    cost: Tensor,
+    settings: SimplexSettings,
+) -> tuple[Tensor, Tensor, Tensor]:
     matrix, column, row, low, high = vars(scaled).values()
     blocks, rows, dim = matrix.shape
     numbers = torch.arange(dim + rows, device=cost.device).expand(blocks, -1)

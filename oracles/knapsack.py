@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,8 +12,8 @@ from blocklp.block import BlockType, Constraints
 from blocklp.block_data import as_block_data, common_shape
 from blocklp.bounds import roundoff
 from blocklp.errors import ModelError, ShapeError
-from blocklp.exact import sums_of_products
 from blocklp.options import numbers
+from blocklp.oracles.knapsack_loads import in_range, loads
 from blocklp.ragged import Ragged, of_blocks, of_entries
 
 
@@ -118,7 +117,7 @@ class Knapsack(BlockType):
         self.weights, self.lower, self.upper = (t.expand(shape) for t in (w, low, high))
         self.capacity, self.least = (None if t is None else t.expand(shape[:2]) for t in (cap, need))
         self.dim, self.turned = shape[2], w < 0 if bool((w < 0).any()) else None
-        loads, empty = _loads(w, cap, need, low, high)
+        loaded, empty = loads(w, cap, need, low, high)
         over = empty.nonzero()
         if len(over):
             i, b = over[0].tolist()
@@ -126,7 +125,7 @@ class Knapsack(BlockType):
                 f"Knapsack: no point within the bounds of block {b} of instance {i} has a load within its "
                 f"capacity and least load; raise the capacity, lower the least load, or widen the bounds"
             )
-        vars(self).update(loads)
+        vars(self).update(loaded)
 
     @classmethod
     def ragged(
@@ -303,7 +302,19 @@ class Knapsack(BlockType):
         lower: Any,
         upper: Any,
     ) -> None:
-        """Project one point by the multiplier t of its load: Newton steps within a bracket."""
+        """Project one point by the multiplier t of its load: Newton steps within a bracket.
+
+        Parameters
+        ----------
+        cost, centre, point : array
+            ``(dim,)``; the point is written.
+        step : float
+            Positive.
+        weights, lower, upper : array
+            ``(dim,)``.
+        capacity, least : float or None
+            Sides of the load.
+        """
         load, furthest = 0.0, 0.0
         for i in range(len(point)):
             y, w = centre[i] - step * cost[i], weights[i]
@@ -393,8 +404,8 @@ class Knapsack(BlockType):
         low, high = low.expand(shape), high.expand(shape)
         if bool((low > high).any()):
             return None
-        loads, empty = _loads(self.weights, self.capacity, self.least, low, high)
-        return None if bool(empty.any()) else self.with_data(lower=low, upper=high, **loads)
+        sides, empty = loads(self.weights, self.capacity, self.least, low, high)
+        return None if bool(empty.any()) else self.with_data(lower=low, upper=high, **sides)
 
     @classmethod
     def alike(cls, kinds: Sequence[Self]) -> list[Self]:
@@ -423,65 +434,12 @@ class Knapsack(BlockType):
         if dtype == self.weights.dtype:
             return moved
         if self.load is not None and self.room is not None:
-            load, room = _in_range(self.load, self.room, moved.weights)
+            load, room = in_range(self.load, self.room, moved.weights)
             moved = moved.with_data(load=load, room=room)
         if self.fall is not None and self.excess is not None:
-            fall, excess = _in_range(self.fall, self.excess, moved.weights)
+            fall, excess = in_range(self.fall, self.excess, moved.weights)
             moved = moved.with_data(fall=fall, excess=excess)
         return moved
 
     def __repr__(self) -> str:
         return f"{self.name}(dim={self.dim})"
-
-
-def _in_range(load: Tensor, room: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Loads and room in a unit of each block that suits the dtype of another tensor."""
-    load, room, limit = load.double(), room.double(), torch.finfo(like.dtype).max
-    exponents = torch.frexp(load).exponent
-    most, least = (torch.where(load > 0, exponents, none) for none in (-2000, 2000))
-    unit = torch.where(room > 0, torch.minimum(torch.frexp(room).exponent, most.amax(-1)), least.amin(-1))
-    unit = torch.where((load > 0).any(-1), unit, 0)
-    load = torch.ldexp(load, -unit[..., None]).clamp(max=limit).to(like)
-    room = torch.ldexp(room, -unit).clamp(max=limit).to(like)
-    return load, room
-
-
-def _loads(
-    weights: Tensor, capacity: Tensor | None, least: Tensor | None, lower: Tensor, upper: Tensor
-) -> tuple[dict[str, Tensor | None], Tensor]:
-    """Loads and rooms of both sides as attributes, and the mask of blocks without a point."""
-    data: dict[str, Tensor | None] = {"load": None, "room": None, "fall": None, "excess": None}
-    empty = torch.zeros(1, 1, dtype=torch.bool)
-    if capacity is not None:
-        data["load"], data["room"], empty = _loaded(weights, capacity, lower, upper)
-    if least is not None:
-        data["fall"], data["excess"], short = _loaded(-weights, -least, lower, upper)
-        empty = empty | short
-    return data, empty
-
-
-def _loaded(weights: Tensor, capacity: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Load of each variable, the room of the corner of the least load, and whether that exceeds the capacity.
-
-    Loads and room are in a unit of each block, the power of two for which the largest load is as far above 1
-    as the smallest is below.  The room is rounded once, and up: it may cancel, and its error would count at
-    the largest ratio of cost to weight.
-    """
-    w, cap, low, high = (t.numpy() for t in (weights, capacity, lower, upper))
-    (share, power), (width, widths) = np.frexp(np.abs(w)), np.frexp(high - low)
-    load, power = share * width, power + widths
-    used = load != 0
-    most, least = (np.where(used, power, -sign * 10**6) for sign in (1, -1))
-    middle = np.where(used.any(-1), (most.max(-1) + least.min(-1)) // 2, 0)
-    load = np.ldexp(load, np.where(used, power - middle[..., None], 0))
-    room, exponent = cap, np.zeros_like(middle)
-    start = np.where(w < 0, high, low)
-    if start.any():
-        factors = np.broadcast_arrays(-w, start, cap[..., None])
-        ones = np.ones((*factors[0].shape[:-1], 1))
-        room, exponent = sums_of_products(
-            np.concatenate([factors[0], ones], -1), np.concatenate([factors[1], factors[2][..., :1]], -1)
-        )
-    with np.errstate(over="ignore"):
-        fits = np.minimum(np.ldexp(room, exponent - middle), 2 * load.sum(-1))
-    return torch.from_numpy(load), torch.from_numpy(np.maximum(fits, 0)), torch.from_numpy(room < 0)

@@ -135,7 +135,12 @@ def check_scores(lattice: Lattice, scores: Tensor, values: Tensor | None) -> Non
         raise ModelError("an ordered filter needs a symmetric kernel; build the lattice with symmetric=True")
 
 
-def ordered_error(lattice: Lattice, scores: Tensor, levels: int = LEVELS, resolution: int = RESOLUTION) -> Tensor:
+def ordered_error(
+    lattice: Lattice,
+    scores: Tensor,
+    levels: int = LEVELS,
+    resolution: int = RESOLUTION,
+) -> Tensor:
     """Relative error of the ordered filter on levels, for every label.
 
     It takes the exact filter, so measure some labels of some iterates.

@@ -29,7 +29,8 @@ def CVXPY() -> Any:
 def PuLP(time_limit: float | None = None, **options: Any) -> Any:
     """Return a solver for PuLP: ``problem.solve(blocklp.PuLP())``.
 
-    It solves linear programs.  Values, reduced costs, prices (``pi``) and slacks are written into the problem, in PuLP's signs.
+    It solves linear programs.  Values, reduced costs, prices (``pi``) and slacks are written into the
+    problem, in PuLP's signs.
 
     Parameters
     ----------

@@ -276,7 +276,8 @@ class Pdhg(Method):
             return state
         program, eta, bar = state.program, state.eta.double(), state.bar
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))
-        primal, dual = in_order((dx * dx / program.column).double()), in_order((dy * dy * program.length).double())
+        terms = dx * dx / program.column, dy * dy * program.length
+        primal, dual = (in_order(t.double()) for t in terms)
         ratio = (primal / dual).sqrt()
         balanced = (eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100)).sqrt()
         now = tuple(where(due, new, old) for new, old in zip(bar, state.now, strict=True))
