@@ -105,7 +105,7 @@ def choose(
     kinds = {torch.float64, kind}
     ready = frozenset(m for m in kernels.union(ENGINE) if _ready(m, kinds, seconds, deadline))
     found = Backend("numba" if ready else "torch", ready)
-    logging.getLogger("blocklp").debug("backend %s for %d copies", found.name, copies)
+    logging.getLogger("blocklp").info("backend %s for %d copies of variables", found.name, copies)
     return found
 
 
