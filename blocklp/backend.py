@@ -62,6 +62,7 @@ class Backend:
 
 
 AUTO = Backend()
+_said: list[str] = []
 
 
 def choose(
@@ -116,4 +117,8 @@ def _ready(module: str, kinds: set[torch.dtype], seconds: float, deadline: Deadl
     found = compiled.wanted(module)
     if found is None or all(compiled.cached(found, kind) for kind in kinds):
         return found is not None
+    if not _said:
+        _said.append(module)
+        message = "loops are not compiled on this machine, and serve only where that pays at once: %s"
+        logging.getLogger("blocklp").info(message, "run `blocklp warm-up`, which takes a minute or two")
     return seconds >= COMPILING and deadline.affords(BUSY * COMPILING)

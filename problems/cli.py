@@ -178,6 +178,24 @@ def demo_command() -> None:
         demo(Console())
 
 
+@app.command("warm-up")
+def warm_up_command(as_json: Json = False) -> None:
+    """Compile the loops of the numba backend once on this machine; takes a minute or two."""
+    import json
+
+    from rich.console import Console
+
+    from blocklp.problems.warm_up import warm_up
+
+    taken: dict[str, float] = {}
+    with interruptible():
+        for part, seconds in warm_up():
+            taken[part] = seconds
+            Console(stderr=True, highlight=False).print(f"{part}: {seconds:.1f} s")
+        if as_json:
+            print(json.dumps(taken))
+
+
 @app.command()
 def qpbo(
     ctx: typer.Context,

@@ -1,0 +1,149 @@
+"""Compile the loops of all backends once on a machine: ``blocklp warm-up``.
+
+Solves choose loops that are ready (:mod:`blocklp.backend`), and compile them themselves only where tensor
+operations would take longer than that.  Loops are kept beside the source, or where ``NUMBA_CACHE_DIR`` says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+import blocklp as bl
+from blocklp import compiled
+from blocklp.backend import ENGINE
+from blocklp.deadline import Deadline
+from blocklp.errors import MissingDependencyError, install
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
+from blocklp.prox_source import module_of
+from blocklp.settings import EngineSettings
+from blocklp.solver import Solver
+
+SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")
+EDGES = "blocklp.oracles.product_kernels"
+
+
+def warm_up() -> Iterator[tuple[str, float]]:
+    """Compile the loops of the engine, of block types and of searches, in both precisions.
+
+    Yields
+    ------
+    part, seconds : str, float
+        What was made ready, and how long it took: next to nothing where it had been.
+
+    Raises
+    ------
+    MissingDependencyError
+        If numba is missing.
+    """
+    if compiled.loops(ENGINE[0]) is None:
+        raise MissingDependencyError(f"there are no loops to compile without numba: {install('fast')}")
+    parts: list[tuple[str, Callable[[torch.dtype], None], tuple[str, ...]]] = [
+        ("passes over edges", _edges, (EDGES,)),
+        ("passes over rows", _rows, ("row_kernels", "projection_kernels", "program_kernels", "batch_kernels")),
+        ("blocks with vertices", _vertices, ("fused_kernels",)),
+        ("proximal points of blocks", _proximal, tuple(m for k in _kinds() if (m := module_of(k)) is not None)),
+    ]
+    for name, run, modules in parts:
+        for kind in (torch.float64, torch.float32):
+            began = time.perf_counter()
+            run(kind)
+            for module in modules:
+                found = compiled.loops(module if "." in module else f"blocklp.{module}")
+                assert found is not None
+                compiled.mark(found, kind)
+            yield f"{name}, {str(kind).removeprefix('torch.')}", time.perf_counter() - began
+    for module in SEARCHES:
+        began, found = time.perf_counter(), compiled.loops(module)
+        assert found is not None
+        found.rehearse()
+        compiled.mark(found, torch.float64)
+        yield f"searches of {module.split('.')[2]}", time.perf_counter() - began
+
+
+def _edges(kind: torch.dtype) -> None:
+    """ADMM with anchors and restarts, for one instance, for several, for a large one in parts, and with a hook."""
+    models = [_pairs(30), _pairs(12)]
+    one, hooked = models[0], _pairs(12)
+    hooked.repair_with(lambda x: x)
+    for some in ([one], models, [hooked]):
+        _solved(bl.compile(some, dtype=kind, backend="numba"), "admm")
+    _solved(Solver([one], torch.device("cpu"), kind, "numba", EngineSettings(divided_copies=0)), "admm")
+
+
+def _rows(kind: torch.dtype) -> None:
+    """PDHG with projected points, for one instance, for a large one in parts, and for a batch."""
+    for batch, divided in ((1, 10**12), (1, 0), (40, 10**12)):
+        m = bl.Model(batch)
+        x = m.variable("x", 30, lower=0, upper=1)
+        m.add(Knapsack(np.linspace(1, 2, 6), 4.0, least=3.0), x.reshape(5, 6))
+        m.add(np.eye(30)[:20] @ x <= 0.9)
+        m.minimize((torch.sin(torch.arange(30.0 * batch)).reshape(batch, 30).double() * x).sum())
+        settings = EngineSettings(divided_numbers=divided)
+        _solved(Solver([m], torch.device("cpu"), kind, "numba", settings), "pdhg")
+
+
+def _vertices(kind: torch.dtype) -> None:
+    """Pairwise steps over blocks with a table, and over blocks with a few answers of their oracle."""
+    for dim in (2, 8):
+        m = bl.Model()
+        x = m.variable("x", 8, lower=0, upper=1)
+        table = np.concatenate([np.zeros((1, dim)), np.eye(dim), 1 - np.eye(dim), np.tri(dim)[::-1]])
+        m.add(bl.FiniteVertices(np.unique(table, axis=0)), x.reshape(8 // dim, dim))
+        m.add(bl.FiniteVertices([[0, 0], [1, 0], [0, 1]]), x.reshape(4, 2))
+        m.minimize(np.sin(np.arange(8.0)) @ x)
+        for method in ("prox", "admm"):
+            _solved(m.compile(dtype=kind, backend="numba"), method)
+    polytope = bl.Model()
+    y = polytope.variable("y", 6, lower=0, upper=1)
+    polytope.add(_Answers(), y.reshape(2, 3))
+    polytope.add(AtMostOne(2), y.reshape(3, 2))
+    polytope.minimize(np.sin(np.arange(6.0)) @ y)
+    _solved(polytope.compile(dtype=kind, backend="numba"), "admm")
+
+
+class _Answers(bl.BlockType):
+    """A box without a formula for proximal points."""
+
+    dim = 3
+
+    def min_oracle(self, cost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take what is worth something."""
+        point = (cost < 0).to(cost)
+        return point, (cost * point).sum(-1)
+
+
+def _kinds() -> list[bl.BlockType]:
+    """Types with a proximal point of one block, in their usual forms."""
+    ones = np.ones(4)
+    both = Knapsack(ones, 2.0), Knapsack(ones, 2.0, least=1.0)
+    return [Simplex(4), AtMostOne(4), *both, bl.Box(np.zeros(4), ones)]
+
+
+def _proximal(kind: torch.dtype) -> None:
+    """ADMM over blocks of every such type."""
+    for block in _kinds():
+        m = bl.Model()
+        x = m.variable("x", 8, lower=0, upper=1)
+        m.add(block, x.reshape(2, 4))
+        m.add(AtMostOne(2), x.reshape(4, 2))
+        m.minimize(np.sin(np.arange(8.0)) @ x)
+        _solved(m.compile(dtype=kind, backend="numba"), "admm")
+
+
+def _pairs(n: int) -> bl.Model:
+    """Roof duality on a ring with chords."""
+    ends = np.array([(i, (i + step) % n) for i in range(n) for step in (1, 3)])
+    m = bl.Model()
+    y, z = m.variable("y", n, lower=0, upper=1, grid=0.5), m.variable("z", len(ends), lower=0, upper=1)
+    m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
+    m.minimize(np.sin(np.arange(float(n))) @ y + np.cos(np.arange(float(len(ends)))) @ z)
+    return m
+
+
+def _solved(solver: Solver, method: str) -> None:
+    """Make enough passes for all that a solve may call."""
+    solver.solve(method=method, tol=0, passes=260, time_limit=Deadline())
