@@ -17,6 +17,8 @@ from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError
 from blocklp.problems import warm_up
 
+COMMAND = str(Path(sys.executable).with_name("blocklp"))
+
 CHECK = """
 import torch
 from blocklp import compiled
@@ -29,7 +31,7 @@ print([compiled.cached(compiled.loops(m), k) for m in (*ENGINE, EDGES) for k in 
 def test_every_loop_of_the_engine_is_ready_afterwards() -> None:
     """Even under a time limit that leaves no time to compile; with the cache at hand, whatever it holds."""
     pytest.importorskip("numba")
-    done = subprocess.run([sys.executable, "-m", "blocklp", "warm-up", "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run([COMMAND, "warm-up", "--json"], capture_output=True, text=True, check=True)
     parts = json.loads(done.stdout)
     assert len(parts) == 10 and all(seconds >= 0 for seconds in parts.values())
     assert all(f"{name}: " in done.stderr for name in parts)
@@ -45,5 +47,5 @@ def test_without_numba_there_is_nothing_to_compile(monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingDependencyError, match="without numba"):
         next(warm_up.warm_up())
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run([sys.executable, "-m", "blocklp", "warm-up"], capture_output=True, text=True, env=environment)
+    done = subprocess.run([COMMAND, "warm-up"], capture_output=True, text=True, env=environment)
     assert done.returncode == 2 and "without numba" in done.stderr
