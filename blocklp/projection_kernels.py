@@ -1,7 +1,6 @@
 """The feasibility projection (:func:`blocklp.engine.projection.project`), compiled for the CPU.
 
-Blocks are taken by tiles, as in :mod:`blocklp.row_kernels`, and an instance has the same bits as with tensor
-operations.
+Blocks are taken by tiles, as in :mod:`blocklp.row_kernels`.
 """
 
 from __future__ import annotations

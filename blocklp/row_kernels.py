@@ -2,8 +2,7 @@
 
 Blocks are taken by tiles, all rows of a tile at once: what the rows need is gathered once, and a matrix that
 was read for a product is in the cache for the next one.  Sums are added tile by tile, so that they do not
-depend on the number of threads.  They do what the tensor operations do, in the same order, so that both give
-the same bits.
+depend on the number of threads; those of tensor operations differ from them by rounding.
 """
 
 from __future__ import annotations

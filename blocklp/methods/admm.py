@@ -18,8 +18,8 @@ its own. Types that state their proximal points (:class:`HasProx`) are solved ex
 pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.atoms`) from its last point. What is
 not shared has its cost for a multiplier, and nothing holds it.
 
-On a CPU large problems run in compiled loops, where types have some (:class:`HasLoops`). They give the
-bits of the tensor operations, so that an instance's numbers do not depend on which of them ran. Large
+On a CPU large problems run in compiled loops, where types have some (:class:`HasLoops`) or a proximal point
+of one block (:class:`HasProxBlock`). They agree with the tensor operations up to rounding. There large
 instances are summed in parts, which threads take side by side.
 """
 
