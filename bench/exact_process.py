@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bench.exact_forms import decimals, linearised, tables
-from blocklp.small_lp import quiet_highs
+from blocklp.general_solvers.small_lp import quiet_highs
 
 GAP = 1e-9
 

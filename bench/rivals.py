@@ -19,11 +19,11 @@ import thinqpbo
 import torch
 from scipy.sparse import save_npz
 
-from blocklp.linear_program import LinearProgram, export
+from blocklp.general_solvers.linear_program import LinearProgram, export
+from blocklp.general_solvers.solvers import reference
 from blocklp.model import Model
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.reference import reference
 
 
 def max_flow(qubo: Qubo) -> tuple[float, float, float]:

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.ascent import ascend
 from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.images import image_box, read_image
 from blocklp.problems.verification.network import Conv, Linear, Network, Relu, Reorder
 from blocklp.problems.verification.onnx_reader import read_onnx
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import SlopeDual
+from blocklp.search.parameter_ascent import ascend
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT.parent / "shared" / "data" / "verification"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from blocklp.engine.records import Event
 from blocklp.errors import OptionError
 from blocklp.options import as_tensor, flag, hook, shown
-from blocklp.records import Event
 
 Listener = Callable[[Event], Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from blocklp.deadline import Deadline
-from blocklp.statement import Statement
+from blocklp.language.statement import Statement
 
 if TYPE_CHECKING:
-    from blocklp.linear_program import LinearProgram
-    from blocklp.solution import Solution
+    from blocklp.general_solvers.linear_program import LinearProgram
+    from blocklp.results.solution import Solution
     from blocklp.solver import Solver
 
 # To state a model takes a fraction of what it takes to import who solves it.
@@ -49,7 +49,7 @@ class Model(Statement):
         ModelError
             If the model has no objective, or a block type states no constraints.
         """
-        from blocklp.linear_program import export
+        from blocklp.general_solvers.linear_program import export
 
         return export(self, instance)
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.backend import NAMES
 from blocklp.errors import (
     BlocklpError,
     DeviceError,
@@ -25,6 +24,7 @@ from blocklp.errors import (
     ShapeError,
     install,
 )
+from blocklp.kernels.backend import NAMES
 
 LARGEST = 2**63
 """The least positive integer that no tensor holds."""
@@ -266,7 +266,7 @@ def instance_number(value: object, batch: int) -> int:
 
 
 def known_backend(backend: object, device: torch.device) -> str:
-    """The name of a backend (:mod:`blocklp.backend`) that serves tensors on a device.
+    """The name of a backend (:mod:`blocklp.kernels.backend`) that serves tensors on a device.
 
     Raises
     ------

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from blocklp.records import Event
-from blocklp.search import SearchEvent
-from blocklp.search import relative_gap as search_gap
+from blocklp.engine.records import Event
+from blocklp.search.best_first import SearchEvent
+from blocklp.search.best_first import relative_gap as search_gap
 from blocklp.status import Status
 
 INTERVAL = 0.1

@@ -16,19 +16,19 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Rows, pick
-from blocklp.coupling import Coupling
+from blocklp.blocks.contract import BlockType, Rows, pick
+from blocklp.blocks.oracle_answers import check_answer
 from blocklp.deadline import Deadline
-from blocklp.decomposition import Decomposition, Group, dot
+from blocklp.decomposition.incidence import Coupling
+from blocklp.decomposition.problem import Decomposition, Group, dot
 from blocklp.engine.loop import run
+from blocklp.engine.records import Event, Hooks, Limits
 from blocklp.errors import ModelError, NonFiniteError, OptionError, OracleError, ShapeError
+from blocklp.kernels.plan import Plan
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
 from blocklp.options import required_hook
-from blocklp.oracle_answers import check_answer
-from blocklp.plan import Plan
-from blocklp.records import Event, Hooks, Limits
-from blocklp.solution_summary import summary
+from blocklp.results.solution_summary import summary
 from blocklp.status import Status
 from blocklp.structure import Structure, bounded, leaves, pack, same_form, unpack
 from blocklp.tables import as_text

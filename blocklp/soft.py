@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from blocklp import warm_start as starts
 from blocklp.errors import ModelError, OptionError
-from blocklp.expression import Parameter
+from blocklp.language.expression import Parameter
 from blocklp.options import of_type, shown, with_gradients
-from blocklp.solution import Solution
+from blocklp.results import warm_start as starts
+from blocklp.results.solution import Solution
+from blocklp.results.state import State
 from blocklp.solver import Solver
-from blocklp.state import State
 
 
 def soft_bound(

@@ -11,16 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp import warm_start as starts
-from blocklp.assembly import assemble, costs, unblocked
-from blocklp.backend import Backend
-from blocklp.box import BOX
+from blocklp.blocks.box import BOX
+from blocklp.blocks.type_difference import difference
 from blocklp.deadline import Deadline
-from blocklp.decomposition import Decomposition
+from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.loop import run
+from blocklp.engine.records import Event, Hooks, Limits, Repair, Start
+from blocklp.engine.settings import EngineSettings
 from blocklp.errors import InstanceError, ModelError, TimeLimitError
-from blocklp.expression import Expression, Values
-from blocklp.handles import ROWS, Blocks, name_of_size
+from blocklp.kernels.backend import Backend
+from blocklp.kernels.plan import Plan
+from blocklp.language.expression import Expression, Values
+from blocklp.language.handles import ROWS, Blocks, name_of_size
+from blocklp.language.lowering import assemble, costs, unblocked
+from blocklp.language.statement import Statement
+from blocklp.language.variable_bounds import Bounds
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
 from blocklp.options import (
@@ -34,15 +39,10 @@ from blocklp.options import (
     without_gradients,
     working_precision,
 )
-from blocklp.plan import Plan
-from blocklp.records import Event, Hooks, Limits, Repair, Start
-from blocklp.settings import EngineSettings
-from blocklp.solution import Solution, solution
-from blocklp.state import Saddle, State
-from blocklp.statement import Statement
+from blocklp.results import warm_start as starts
+from blocklp.results.solution import Solution, solution
+from blocklp.results.state import Saddle, State
 from blocklp.tables import as_html, listed, plural
-from blocklp.type_difference import difference
-from blocklp.variable_bounds import Bounds
 
 
 def compile(
@@ -64,7 +64,7 @@ def compile(
         ``float64`` or ``float32``: precision of the iterates.  Bounds are float64 in either case.
     backend : str
         ``"torch"``, ``"numba"`` (loops compiled for the CPU) or ``"auto"``, which takes loops where they pay
-        within one solve (:mod:`blocklp.backend`): give ``"numba"`` where small problems are solved again and
+        within one solve (:mod:`blocklp.kernels.backend`): give ``"numba"`` where small problems are solved again and
         again.  Bounds are valid with either; iterates differ in their last digits.
 
     Returns
@@ -94,7 +94,7 @@ class Solver:
     :meth:`solve` refuses.
 
     ``backend`` is the one that was asked for, and after a solve the one that ran it. ``settings`` say how
-    work is divided on the machine at hand (:class:`blocklp.settings.EngineSettings`).
+    work is divided on the machine at hand (:class:`blocklp.engine.settings.EngineSettings`).
     """
 
     def __init__(

@@ -5,35 +5,35 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
-    from blocklp.box import Box as Box
+    from blocklp.blocks.box import Box as Box
+    from blocklp.oracles.boolean_quadric import Edge as Edge
+    from blocklp.oracles.boolean_quadric import FourClique as FourClique
+    from blocklp.oracles.boolean_quadric import FourCycle as FourCycle
+    from blocklp.oracles.boolean_quadric import Triangle as Triangle
     from blocklp.oracles.chain import Chain as Chain
-    from blocklp.oracles.choice import AtMostOne as AtMostOne
-    from blocklp.oracles.choice import Simplex as Simplex
     from blocklp.oracles.cut import Cut as Cut
     from blocklp.oracles.joint import Joint as Joint
     from blocklp.oracles.knapsack import Knapsack as Knapsack
     from blocklp.oracles.pairwise import Pairwise as Pairwise
     from blocklp.oracles.path import Path as Path
     from blocklp.oracles.polytope import Polytope as Polytope
-    from blocklp.oracles.products import Edge as Edge
-    from blocklp.oracles.products import FourClique as FourClique
-    from blocklp.oracles.products import FourCycle as FourCycle
-    from blocklp.oracles.products import Triangle as Triangle
+    from blocklp.oracles.simplex import AtMostOne as AtMostOne
+    from blocklp.oracles.simplex import Simplex as Simplex
     from blocklp.oracles.transport import Transport as Transport
 else:
     publish(
         __name__,
         {
-            "blocklp.box": ["Box"],
+            "blocklp.blocks.box": ["Box"],
             "blocklp.oracles.chain": ["Chain"],
-            "blocklp.oracles.choice": ["AtMostOne", "Simplex"],
+            "blocklp.oracles.simplex": ["AtMostOne", "Simplex"],
             "blocklp.oracles.cut": ["Cut"],
             "blocklp.oracles.joint": ["Joint"],
             "blocklp.oracles.knapsack": ["Knapsack"],
             "blocklp.oracles.pairwise": ["Pairwise"],
             "blocklp.oracles.path": ["Path"],
             "blocklp.oracles.polytope": ["Polytope"],
-            "blocklp.oracles.products": ["Edge", "FourClique", "FourCycle", "Triangle"],
+            "blocklp.oracles.boolean_quadric": ["Edge", "FourClique", "FourCycle", "Triangle"],
             "blocklp.oracles.transport": ["Transport"],
         },
     )

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from blocklp.block import BlockType, Constraints
-from blocklp.bounds import rounding
+from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.blocks.finite import struck_out
+from blocklp.decomposition.rounding import rounding
 from blocklp.errors import ModelError
-from blocklp.finite import struck_out
-from blocklp.oracles.choice import against_others, fixings_only, masked_choices, merge_masks, positive
+from blocklp.oracles.simplex import against_others, fixings_only, masked_choices, merge_masks, positive
 
 LARGEST_SYSTEM = 4_000_000
 """Entries of a dense system of constraints beyond which none is stated."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints
-from blocklp.block_data import as_block_data, common_shape
-from blocklp.bounds import rounding, roundoff
+from blocklp.blocks.block_data import as_block_data, common_shape
+from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.decomposition.rounding import rounding, roundoff
 from blocklp.errors import ModelError
 from blocklp.oracles import cut_search
 from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blocklp.compiled import kernel
+from blocklp.kernels.compiled import kernel
 from blocklp.oracles import cut_search
 
 separate = kernel(grain=4)(cut_search.separate)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from blocklp.compiled import in_time
 from blocklp.errors import ModelError, ShapeError
+from blocklp.kernels.compiled import in_time
 from blocklp.options import numbers
 
 LARGEST_SYSTEM = 4_000_000

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from blocklp.block import Constraints
-from blocklp.bounds import rounding
+from blocklp.blocks.contract import Constraints
+from blocklp.blocks.finite import FiniteVertices, soft
+from blocklp.decomposition.rounding import rounding
 from blocklp.errors import ModelError
-from blocklp.finite import FiniteVertices, soft
 from blocklp.oracles.chain import LARGEST_SYSTEM
-from blocklp.oracles.choice import (
+from blocklp.oracles.simplex import (
     against_others,
     fixings_only,
     mask_costs,

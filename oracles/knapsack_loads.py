@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.exact import sums_of_products
+from blocklp.certify.exact_arithmetic import sums_of_products
 
 
 def in_range(load: Tensor, room: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from blocklp.block import Constraints
-from blocklp.bounds import rounding
-from blocklp.finite import FiniteVertices
-from blocklp.oracles.choice import (
+from blocklp.blocks.contract import Constraints
+from blocklp.blocks.finite import FiniteVertices
+from blocklp.decomposition.rounding import rounding
+from blocklp.oracles.simplex import (
     against_others,
     fixings_only,
     mask_costs,

@@ -7,14 +7,14 @@ from graphlib import CycleError, TopologicalSorter
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints
-from blocklp.block_data import as_block_data, common_shape
-from blocklp.bounds import rounding, roundoff
+from blocklp.blocks.block_data import as_block_data, common_shape
+from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.blocks.finite import struck_out
+from blocklp.decomposition.rounding import rounding, roundoff
 from blocklp.errors import ModelError
-from blocklp.finite import struck_out
 from blocklp.oracles import path_search
-from blocklp.oracles.choice import merge_masks
 from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
+from blocklp.oracles.simplex import merge_masks
 
 KERNELS = "blocklp.oracles.path_kernels"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blocklp.compiled import kernel
+from blocklp.kernels.compiled import kernel
 from blocklp.oracles import path_search
 
 walk = kernel(grain=4)(path_search.walk)

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType, Constraints
-from blocklp.block_data import as_block_data, common_shape
-from blocklp.bounds import rounding, roundoff
+from blocklp.blocks.block_data import as_block_data, common_shape
+from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.blocks.finite import soft, struck_out
+from blocklp.certify.exact_arithmetic import Exact, sums_of_products
+from blocklp.decomposition.rounding import rounding, roundoff
+from blocklp.decomposition.valid_bounds import NOISE
 from blocklp.errors import ModelError, ShapeError
-from blocklp.exact import Exact, sums_of_products
-from blocklp.finite import soft, struck_out
-from blocklp.oracles import dual_simplex
-from blocklp.oracles.dual_simplex import SimplexSettings, System
-from blocklp.small_lp import minimum, optimum
-from blocklp.valid_bounds import NOISE
+from blocklp.general_solvers.small_lp import minimum, optimum
+from blocklp.oracles.lp import dual_simplex
+from blocklp.oracles.lp.dual_simplex import SimplexSettings, System
 
 ENUMERATED_DIM = 6
 """Blocks with more variables are solved as LPs too."""
@@ -49,7 +49,7 @@ class Polytope(BlockType):
     Small systems are enumerated once: every choice of ``dim`` tight rows and bounds that is regular and
     feasible is a vertex, and the min-oracle takes the best one, the lexicographically first on ties.  Larger
     ones are solved by a dual simplex method in every call, all blocks at once and in float64
-    (:mod:`blocklp.oracles.dual_simplex`); a block where it does not end within 1e-9 is left to HiGHS.
+    (:mod:`blocklp.oracles.lp.dual_simplex`); a block where it does not end within 1e-9 is left to HiGHS.
 
     The value of an LP is the one that its row duals prove, less some rounding; ``value_error`` charges all
     rounding, and what the value of listed vertices exceeds the one that row duals prove.

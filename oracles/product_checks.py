@@ -1,4 +1,4 @@
-"""Bounds and primal points of blocks of :mod:`blocklp.oracles.products`, compiled for the CPU."""
+"""Bounds and primal points of blocks of :mod:`blocklp.oracles.boolean_quadric`, compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from blocklp.bounds import rounding
-from blocklp.compiled import FAST, TILE, TURNS, compile, kernel
-from blocklp.turns import claim, done
+from blocklp.decomposition.rounding import rounding
+from blocklp.kernels.compiled import FAST, TILE, TURNS, compile, kernel
+from blocklp.kernels.turns import claim, done
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -407,7 +407,7 @@ def edge_products(begin: int, stop: int, rows: Any, start: int, blocks: int, fil
 
 
 UNIT, ERROR = rounding(1, torch.float64), rounding(2, torch.float64)
-"""Relative errors of one operation and of the value of an edge (:meth:`blocklp.oracles.products.Edge.value_error`)."""
+"""Relative errors of one operation and of the value of an edge (:meth:`blocklp.oracles.boolean_quadric.Edge.value_error`)."""
 
 
 @kernel()

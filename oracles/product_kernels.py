@@ -1,4 +1,4 @@
-"""Passes of ADMM over blocks of :mod:`blocklp.oracles.products`, compiled for the CPU.
+"""Passes of ADMM over blocks of :mod:`blocklp.oracles.boolean_quadric`, compiled for the CPU.
 
 The start is in ``product_start.py``, checks are in ``product_checks.py``.
 Only the ends of an edge are shared, and of its product a pass needs the cost alone.
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import TILE, compile, kernel
+from blocklp.kernels.compiled import TILE, compile, kernel
+from blocklp.kernels.turns import claim, done, fetch
 from blocklp.oracles.product_checks import add, edge_bounds, edge_certified, edge_completed, edge_products
 from blocklp.oracles.product_start import edge_answers, edge_start
-from blocklp.turns import claim, done, fetch
 
 __all__ = [
     "edge_answers",
@@ -38,7 +38,7 @@ over the place it does not look ahead."""
 
 @compile(inline="always")
 def _ends(u: Any, v: Any, p: Any, zero: Any, one: Any, half: Any) -> Any:
-    """The ends of :meth:`blocklp.oracles.products.Edge.prox` around (u, v); p is the product's cost times the weight."""
+    """The ends of :meth:`blocklp.oracles.boolean_quadric.Edge.prox` around (u, v); p is the product's cost times the weight."""
     gain = min(p, zero)
     side = -one if p < zero else one
     kink = min(max((u + side * v + (-p if p < zero else -one)) * half, zero), abs(p))

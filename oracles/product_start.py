@@ -1,4 +1,4 @@
-"""The start of ADMM over blocks of :mod:`blocklp.oracles.products`, compiled for the CPU."""
+"""The start of ADMM over blocks of :mod:`blocklp.oracles.boolean_quadric`, compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import kernel
+from blocklp.kernels.compiled import kernel
 
 
 @kernel()

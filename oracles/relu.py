@@ -8,12 +8,12 @@ from typing import Literal, Protocol, Self
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
-from blocklp.block_data import as_block_data
-from blocklp.bounds import roundoff
+from blocklp.blocks.block_data import as_block_data
+from blocklp.blocks.contract import BlockType
+from blocklp.blocks.factored import FactoredBlock
+from blocklp.decomposition.rounding import roundoff
+from blocklp.decomposition.valid_bounds import NOISE
 from blocklp.errors import ModelError, ShapeError
-from blocklp.factored import FactoredBlock
-from blocklp.valid_bounds import NOISE
 
 Kind = Literal["value", "relu"]
 

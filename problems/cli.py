@@ -312,7 +312,7 @@ def mrf(
     deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.mrf import read_mrf, relax, solve_mrf
-    from blocklp.tightening import Budget
+    from blocklp.search.tightening import Budget
 
     kind = None if format is None else MRF_FORMATS[format]
     mrfs = [read_mrf(file, kind, log, evidence, max_bytes=max_bytes, time_limit=deadline) for file in files]

@@ -25,7 +25,7 @@ from blocklp.problems.qpbo import QpboSolution
 from blocklp.problems.report import ExactRow, Row, compare, exact_json, show, show_exact, to_json
 from blocklp.problems.together import share
 from blocklp.progress import Progress, SearchProgress
-from blocklp.tightening import Round
+from blocklp.search.tightening import Round
 
 
 def tell_round(round: Round, energy: float) -> None:

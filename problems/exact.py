@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp import compiled
 from blocklp.deadline import Deadline
-from blocklp.search import SearchEvent, relative_gap
+from blocklp.kernels import compiled
+from blocklp.search.best_first import SearchEvent, relative_gap
 from blocklp.status import Status
 
 REASONS = {

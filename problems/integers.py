@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from blocklp.certify.exact_arithmetic import Exact
 from blocklp.errors import ModelError
-from blocklp.exact import Exact
 
 FloatArray = NDArray[np.float64]
 

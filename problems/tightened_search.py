@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.expression import View
+from blocklp.language.expression import View
 from blocklp.problems.exact import Run
 from blocklp.problems.integers import Grid
 from blocklp.problems.tightening import Labelled, Problem, tightened
-from blocklp.search import Expansion, Node, SearchEvent, branch_and_bound
+from blocklp.search.best_first import Expansion, Node, SearchEvent, branch_and_bound
+from blocklp.search.tightening import Budget, Round
 from blocklp.status import Status
-from blocklp.tightening import Budget, Round
 
 Fixings = NDArray[np.int8]
 

@@ -13,9 +13,9 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.problems.together import share, stop
-from blocklp.search import relative_gap
-from blocklp.tightening import Budget, Round, Search, Tightened, tighten
-from blocklp.values import Values
+from blocklp.results.values import Values
+from blocklp.search.best_first import relative_gap
+from blocklp.search.tightening import Budget, Round, Search, Tightened, tighten
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def tightened(
     enough : callable, optional
         Gets the solution of every round and the best labelling; True ends the work too.
     **options
-        Those of :func:`blocklp.tightening.tighten`.
+        Those of :func:`blocklp.search.tightening.tighten`.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """Compile the loops of all backends once on a machine: ``blocklp warm-up``.
 
-Solves choose loops that are ready (:mod:`blocklp.backend`), and compile them themselves only where tensor
+Solves choose loops that are ready (:mod:`blocklp.kernels.backend`), and compile them themselves only where tensor
 operations would take longer than that.  Loops are kept beside the source, or where ``NUMBA_CACHE_DIR`` says.
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 import blocklp as bl
-from blocklp import compiled
-from blocklp.backend import ENGINE
 from blocklp.deadline import Deadline
+from blocklp.engine.settings import EngineSettings
 from blocklp.errors import MissingDependencyError, install
+from blocklp.kernels import compiled
+from blocklp.kernels.backend import ENGINE
+from blocklp.kernels.prox_source import module_of
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
-from blocklp.prox_source import module_of
-from blocklp.settings import EngineSettings
 from blocklp.solver import Solver
 
 SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")

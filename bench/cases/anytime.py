@@ -14,12 +14,12 @@ from bench.families import FAMILIES as OTHERS
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp.backend import VARIABLE
 from blocklp.errors import OptionError
+from blocklp.general_solvers.solvers import reference
+from blocklp.kernels.backend import VARIABLE
 from blocklp.methods import Method
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.reference import reference
 
 PASSES = (10, 30, 100, 300, 600, 1000)
 FAMILIES: dict[str, Callable[[int], Qubo]] = {

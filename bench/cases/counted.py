@@ -15,8 +15,8 @@ from bench.families import FAMILIES
 from bench.instances import ba
 from bench.registry import Record, case
 from bench.rivals import max_flow
+from blocklp.general_solvers.solvers import reference
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.reference import reference
 
 ERRORS = (1e-2, 1e-3, 1e-6)
 MOST = 1000

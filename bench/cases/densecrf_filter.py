@@ -15,8 +15,8 @@ import torch
 from bench.densecrf_data import data, has_pydensecrf, msrc
 from bench.registry import Record, case
 from blocklp.oracles import permutohedral
-from blocklp.oracles.gaussian import Gaussian
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters.gaussian import Gaussian
+from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import DenseCRF, image_crf, image_features, solve_densecrf
 from blocklp.problems.densecrf.mean_field import update
 from blocklp.problems.densecrf.readers import read_image

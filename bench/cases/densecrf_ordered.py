@@ -10,9 +10,9 @@ from torch import Tensor
 
 from bench.densecrf_data import data, msrc
 from bench.registry import Record, case
-from blocklp.oracles.divide_and_conquer import divide_and_conquer
-from blocklp.oracles.ordered import ordered_filter
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters.divide_and_conquer import divide_and_conquer
+from blocklp.oracles.filters.ordered import ordered_filter
+from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import image_features
 from blocklp.problems.densecrf.readers import read_image
 

@@ -16,8 +16,8 @@ import numpy as np
 from bench.contest import Answer, Ours, judged, rival, together, write
 from bench.qpbo_data import Instance, known, read
 from bench.registry import Record, case
-from blocklp import compiled
 from blocklp.deadline import Deadline
+from blocklp.kernels import compiled
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mrf import Mrf, solve_mrf_exactly
 from blocklp.problems.qpbo import Qubo, solve_qpbo_exactly

@@ -14,9 +14,9 @@ import blocklp as bl
 from bench.families import polytopes
 from bench.instances import ba
 from bench.registry import Record, case
-from blocklp.backend import VARIABLE
+from blocklp.general_solvers.solvers import reference
+from blocklp.kernels.backend import VARIABLE
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.reference import reference
 
 SOLVES = 3
 

@@ -16,9 +16,9 @@ from torch import Tensor
 
 import blocklp as bl
 from bench.registry import Record, case
-from blocklp.linear_program import export, loaded_highs
+from blocklp.general_solvers.linear_program import export, loaded_highs
+from blocklp.general_solvers.small_lp import quiet_highs
 from blocklp.oracles import Knapsack, Simplex, Transport
-from blocklp.small_lp import quiet_highs
 
 Array = NDArray[np.float64]
 

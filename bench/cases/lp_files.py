@@ -13,7 +13,7 @@ import torch
 import blocklp as bl
 from bench.registry import Record, case
 from blocklp.errors import FormatError, NonFiniteError
-from blocklp.linear_program import loaded_highs
+from blocklp.general_solvers.linear_program import loaded_highs
 from blocklp.problems.lp import read_linear_program
 
 FOLDER = "BLOCKLP_LP_FILES"

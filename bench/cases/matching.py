@@ -15,8 +15,8 @@ from scipy.sparse import csr_array
 import blocklp as bl
 from bench.registry import Record, case
 from bench.rivals import or_tools_pdlp_on
+from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import AtMostOne
-from blocklp.reference import reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

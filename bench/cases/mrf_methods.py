@@ -13,7 +13,7 @@ from bench.qpbo_data import read
 from bench.registry import Record, case
 from blocklp.problems.mrf import Mrf, expand, solve_mrf
 from blocklp.problems.mrf.nonconvex import METHODS, minimise
-from blocklp.tightening import Budget
+from blocklp.search.tightening import Budget
 
 QUICK = ("tiny/example_1", "Grids_11", "ObjectDetection_11")
 OTHERS = (

@@ -14,7 +14,7 @@ import blocklp as bl
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp.linear_program import export, loaded_highs
+from blocklp.general_solvers.linear_program import export, loaded_highs
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 

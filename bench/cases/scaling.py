@@ -12,11 +12,11 @@ import blocklp as bl
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import highs, max_flow, mpax, or_tools_pdlp
-from blocklp.backend import VARIABLE
 from blocklp.errors import BlocklpError
+from blocklp.general_solvers.solvers import reference
+from blocklp.kernels.backend import VARIABLE
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.reference import reference
 
 
 def reached(solution: bl.Solution, truth: float, error: float) -> tuple[int | None, float | None]:

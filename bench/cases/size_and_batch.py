@@ -14,7 +14,7 @@ import blocklp as bl
 from bench.instances import ba, er
 from bench.registry import Record, case
 from bench.rivals import max_flow
-from blocklp.backend import VARIABLE
+from blocklp.kernels.backend import VARIABLE
 from blocklp.methods import Method
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model

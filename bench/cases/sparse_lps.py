@@ -11,7 +11,7 @@ import blocklp as bl
 from bench.families import polytopes
 from bench.registry import Record, case
 from bench.rivals import or_tools_pdlp_on
-from blocklp.reference import reference
+from blocklp.general_solvers.solvers import reference
 
 OURS = {
     "auto, float64": ("auto", torch.float64),

@@ -13,9 +13,9 @@ import torch
 import blocklp as bl
 from bench.cases.large import preferential
 from bench.registry import Record, case
-from blocklp.backend import Backend
-from blocklp.compiled import loops_only
-from blocklp.plan import Plan
+from blocklp.kernels.backend import Backend
+from blocklp.kernels.compiled import loops_only
+from blocklp.kernels.plan import Plan
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
 PASSES, ANCHORED = 9, 107

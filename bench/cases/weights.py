@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import blocklp as bl
 from bench.cases.anytime import errors, families
 from bench.registry import Record, case
-from blocklp.backend import VARIABLE
+from blocklp.kernels.backend import VARIABLE
 
 PASSES = (30, 100, 300, 1000, 2000)
 METHODS = {

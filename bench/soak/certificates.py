@@ -14,7 +14,7 @@ from bench.soak.trial import Draw, claim, trial
 from bench.soak.users import Charged, Listed
 
 
-def check_certificate(sketch: Sketch, found: bl.certificate.Certificate, how: str) -> None:
+def check_certificate(sketch: Sketch, found: bl.certify.Certificate, how: str) -> None:
     """Raise unless a certificate is valid for a feasible model."""
     for i in range(sketch.batch):
         claim(not bool(found.infeasible[i]), f"infeasible is said of a model with a feasible point: {sketch}; {how}")

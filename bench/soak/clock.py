@@ -15,7 +15,7 @@ from bench.families import grid, polytopes, triangles
 from bench.instances import ba, er
 from bench.soak.trial import Draw, Finding, trial
 from blocklp.errors import TimeLimitError
-from blocklp.oracles.gaussian import Gaussian
+from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.problems.densecrf import DenseCRF, Kernel, solve_densecrf
 from blocklp.problems.mis import WeightedGraph, solve_mis, solve_mis_exactly
 from blocklp.problems.mrf import Mrf, solve_mrf, solve_mrf_exactly

@@ -9,7 +9,7 @@ import torch
 
 from bench.soak.trial import Draw, claim, trial
 from blocklp.errors import BlocklpError
-from blocklp.oracles.gaussian import Gaussian
+from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.problems.densecrf import METHODS, DenseCRF, DenseCRFLayer, Kernel, solve_densecrf
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bench.soak.trial import Skipped
-from blocklp.small_lp import quiet_highs
+from blocklp.general_solvers.small_lp import quiet_highs
 
 Row = dict[int, Fraction]
 

@@ -102,7 +102,7 @@ class Sketch:
         (model.maximize if self.maximize else model.minimize)(objective)
         return model
 
-    def bounds(self, model: bl.Model) -> dict[bl.expression.View, tuple[object, object]] | None:
+    def bounds(self, model: bl.Model) -> dict[bl.language.View, tuple[object, object]] | None:
         """What is given to ``solve`` as ``bounds=``."""
         x = model.variables["x"]
         return {x[j]: sides for j, sides in self.fixed.items()} or None

@@ -7,10 +7,10 @@ import copy
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.valid_bounds import corrected
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import put
-from blocklp.plan import Plan
-from blocklp.valid_bounds import corrected
 
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from blocklp.engine.points import complete, feasible, offer, offer_mean, point
 from blocklp.engine.projection import offer_projected
+from blocklp.engine.records import Limits, Repair, Results
+from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
-from blocklp.plan import Plan
-from blocklp.records import Limits, Repair, Results
 
 SHARE, PART = 4, 2
 """A feasibility projection waits for so many passes of the method for each of the last one, at most for one

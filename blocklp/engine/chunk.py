@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
+from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.best_bound import BestBound
 from blocklp.engine.candidates import Candidates, LoopCandidates
 from blocklp.engine.points import floor
+from blocklp.engine.records import Limits, Repair, Results, Start, picked, zeros
 from blocklp.engine.schedule import Schedule
 from blocklp.engine.stopping import Checked, StopRules
+from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
-from blocklp.plan import Plan
-from blocklp.records import Limits, Repair, Results, Start, picked, zeros
 from blocklp.status import Status
 
 

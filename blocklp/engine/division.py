@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from blocklp.plan import Plan
+from blocklp.kernels.plan import Plan
 
 
 def workers() -> ThreadPoolExecutor:

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from blocklp.decomposition.valid_bounds import block_terms, box_minimum, charged, corrected, safe, summed
 from blocklp.engine.best_bound import NOTICED
 from blocklp.engine.division import workers
+from blocklp.engine.records import Results
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
-from blocklp.plan import Plan
-from blocklp.records import Results
-from blocklp.valid_bounds import block_terms, box_minimum, charged, corrected, safe, summed
 
 
 def certify(parts: list[tuple[Plan, slice]], results: Results) -> None:

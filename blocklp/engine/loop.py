@@ -1,7 +1,7 @@
 """The loop that all methods share: passes and checks, until every instance is done.
 
 The method moves the multipliers; the loop never trusts it.  Every bound it records is evaluated in float64
-and corrected for the residual of the multipliers (:mod:`blocklp.valid_bounds`).
+and corrected for the residual of the multipliers (:mod:`blocklp.decomposition.valid_bounds`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import replace
 
 import torch
 
-from blocklp.compiled import called, loops_only, mark, until
+from blocklp.decomposition.valid_bounds import box_minimum
 from blocklp.engine.chunk import Chunk, FrozenChunk, Task
 from blocklp.engine.division import chunks, workers
 from blocklp.engine.final_bounds import certify
+from blocklp.engine.records import Event, Hooks, Limits, Results, Start
 from blocklp.engine.reductions import SamePattern
+from blocklp.engine.settings import KEPT_BYTES
 from blocklp.errors import TimeLimitError
+from blocklp.kernels.compiled import called, loops_only, mark, until
+from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
-from blocklp.plan import Plan
-from blocklp.records import Event, Hooks, Limits, Results, Start
-from blocklp.settings import KEPT_BYTES
 from blocklp.status import Status
-from blocklp.valid_bounds import box_minimum
 
 
 def run(

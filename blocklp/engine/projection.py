@@ -1,7 +1,7 @@
 r"""Feasibility projection: feasible points near to almost feasible ones, such as the mean of the copies.
 
 The projection on the feasible set, in the metric of the column sums T of the rows A
-(:class:`blocklp.program.Program`),
+(:class:`blocklp.kernels.program.Program`),
 
 .. math:: \min_x \; \tfrac12 |x - x_0|^2_{T^{-1}} \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi,
 
@@ -16,12 +16,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import in_order
+from blocklp.decomposition.problem import in_order
 from blocklp.engine.points import offer
 from blocklp.errors import TimeLimitError
+from blocklp.kernels.plan import Plan
+from blocklp.kernels.program import PROJECTION
 from blocklp.methods.base import where
-from blocklp.plan import Plan
-from blocklp.program import PROJECTION
 
 ALMOST = 3e-2
 """Relative violation of rows above which a point is not worth a feasibility projection."""

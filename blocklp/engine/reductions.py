@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.plan import Plan
-from blocklp.records import Event, Hooks, Record, picked
-from blocklp.valid_bounds import box_minimum
+from blocklp.decomposition.valid_bounds import box_minimum
+from blocklp.engine.records import Event, Hooks, Record, picked
+from blocklp.kernels.plan import Plan
 
 
 @dataclass(frozen=True)

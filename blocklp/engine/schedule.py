@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from blocklp.engine.records import Limits
 from blocklp.methods import Method
-from blocklp.records import Limits
 
 GLANCE = 0.1
 """Seconds between two looks at the clock, about; a pass is not divided."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.valid_bounds import box_maximum, proof
 from blocklp.engine.best_bound import NOTICED
-from blocklp.records import Limits, relative_gap
+from blocklp.engine.records import Limits, relative_gap
 from blocklp.status import Status
-from blocklp.valid_bounds import box_maximum, proof
 
 STILL = 1e-10
 """Relative change of a value up to which it counts as the same."""

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
-    from blocklp.linear_program import LinearProgram as LinearProgram
+    from blocklp.general_solvers.linear_program import LinearProgram as LinearProgram
     from blocklp.lp.solve import LinearSolution as LinearSolution
     from blocklp.lp.solve import solve_linear_program as solve_linear_program
 else:
     publish(
         __name__,
         {
-            "blocklp.linear_program": ["LinearProgram"],
+            "blocklp.general_solvers.linear_program": ["LinearProgram"],
             "blocklp.lp.solve": ["LinearSolution", "solve_linear_program"],
         },
     )

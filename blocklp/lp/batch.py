@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from blocklp.deadline import Deadline
-from blocklp.linear_program import LinearProgram
+from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.lp import passes as passing
 from blocklp.lp.best import Best
 from blocklp.lp.scaling import Scaled

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from blocklp.deadline import Deadline
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.closing import closed
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import EPS, FEASIBLE, of_sides, proved, violation

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.judge import EPS, of_sides, proved, reduced_costs
 from blocklp.lp.newton import symmetric_factor
 

@@ -12,7 +12,7 @@ from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from scipy.sparse import csr_array
 
 from blocklp.errors import OptionError
-from blocklp.linear_program import LinearProgram
+from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.lp.solve import LinearSolution, solve_linear_program
 from blocklp.status import Status
 

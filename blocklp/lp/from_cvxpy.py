@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from blocklp.block import BlockType
-from blocklp.capabilities import constraints_of
+from blocklp.blocks.capabilities import constraints_of
+from blocklp.blocks.contract import BlockType
 from blocklp.errors import MissingDependencyError, ModelError, install
-from blocklp.expression import View
-from blocklp.linear_program import Array, LinearProgram, block_rows
+from blocklp.general_solvers.linear_program import Array, LinearProgram, block_rows
+from blocklp.language.expression import View
 from blocklp.lp.faces import CVXPY
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.model import Model

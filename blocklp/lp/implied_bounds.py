@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blocklp.deadline import Deadline
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.judge import EPS
 
 ROUNDS = 100

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csr_array, issparse, vstack
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.batch import solve_linear_programs
 from blocklp.lp.solve import LinearSolution
 from blocklp.options import flag, of_type, shown, whole

@@ -35,7 +35,7 @@ from scipy.sparse import csc_array, csr_array, diags_array
 from scipy.sparse.linalg import splu
 
 from blocklp.deadline import Deadline
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 
 EXACT, ENDED = 1e-14, 1e-11
 """Residual, relative to activities, at which a step is exact; move over sigma at which the method ends."""

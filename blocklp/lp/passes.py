@@ -7,11 +7,11 @@ import torch
 from scipy.sparse import csr_array
 
 from blocklp.deadline import Deadline
-from blocklp.handles import ROWS
-from blocklp.linear_program import Array
+from blocklp.general_solvers.linear_program import Array
+from blocklp.language.handles import ROWS
 from blocklp.model import Model
-from blocklp.solution import Solution
-from blocklp.state import Saddle, State
+from blocklp.results.solution import Solution
+from blocklp.results.state import Saddle, State
 
 
 def solved(

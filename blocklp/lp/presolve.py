@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.linear_program import Array, LinearProgram, loaded_highs, program_of
+from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs, program_of
 
 
 @dataclass(frozen=True)

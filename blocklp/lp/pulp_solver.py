@@ -13,7 +13,7 @@ import pulp
 from scipy.sparse import csr_array
 
 from blocklp.errors import ModelError, OptionError
-from blocklp.linear_program import LinearProgram
+from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.lp.solve import LinearSolution, solve_linear_program
 from blocklp.status import Status
 

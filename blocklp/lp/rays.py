@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.linear_program import Array, LinearProgram, loaded_highs
+from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.lp.closing import proved_closed
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import FEASIBLE, violation

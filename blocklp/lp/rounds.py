@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from blocklp.deadline import Deadline
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp import passes as passing
 from blocklp.lp.best import Best
 from blocklp.lp.newton import DenseFactorError, Iterate, proximal_points, serves, work
 from blocklp.lp.scaling import Scaled
-from blocklp.state import State
+from blocklp.results.state import State
 from blocklp.status import Status
 
 STEPS, PASSES = 300, 5000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 
 ROUNDS = 10
 """Rounds of Ruiz's scaling, PDLP's number."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError
-from blocklp.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.best import Best
 from blocklp.lp.presolve import PresolvedProgram, presolved
 from blocklp.lp.rays import proves_infeasible, verdict

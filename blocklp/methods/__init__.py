@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from blocklp.capabilities import HasIntervals, HasParts, supports
-from blocklp.decomposition import Decomposition
+from blocklp.blocks.capabilities import HasIntervals, HasParts, supports
+from blocklp.decomposition.problem import Decomposition
 from blocklp.errors import OptionError
 from blocklp.methods.adam import Adam
 from blocklp.methods.admm import Admm
@@ -18,11 +18,11 @@ from blocklp.methods.polyak import Polyak
 from blocklp.methods.prox import Prox
 from blocklp.methods.proxbc import ProxBC
 from blocklp.methods.proxfw import ProxFW
+from blocklp.methods.proximal_weight import Fixed, InexactRule, SeriousStepRule
 from blocklp.methods.race import Race
+from blocklp.methods.restricted_master import available
 from blocklp.methods.smooth import Smooth
 from blocklp.methods.supergradient import Supergradient
-from blocklp.restricted_master import available
-from blocklp.weight import Fixed, InexactRule, SeriousStepRule
 
 METHODS: dict[str, type] = {
     "prox": Prox,

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import OptionError
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method
 from blocklp.methods.supergradient import AscentState
-from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ programming): this closes the gap where plain ADMM circles.
 
 ProxBC and ProxFW minimise one proximal function that couples all blocks; here every block has a function of
 its own. Types that state their proximal points (:class:`HasProx`) are solved exactly; for all others each
-pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.atoms`) from its last point. What is
+pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.methods.active_set`) from its last point. What is
 not shared has its cost for a multiplier, and nothing holds it.
 
 On a CPU large problems run in compiled loops, where types have some (:class:`HasLoops`) or a proximal point
@@ -30,14 +30,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp import atoms as atom
-from blocklp.compiled import tiles
-from blocklp.consensus import has_prox, moves, prox, pull
-from blocklp.decomposition import in_order
+from blocklp.decomposition.problem import in_order
+from blocklp.kernels.compiled import tiles
+from blocklp.kernels.plan import Plan
+from blocklp.methods import active_set as atom
 from blocklp.methods.base import Method, MethodState
-from blocklp.plan import Plan
-from blocklp.sweeps import around, cache_loops, fused_loops, renew
-from blocklp.weight import Fixed, ResidualBalancing, scale_free
+from blocklp.methods.consensus import has_prox, moves, prox, pull
+from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
+from blocklp.methods.sweeps import around, cache_loops, fused_loops, renew
 
 
 @dataclass(frozen=True)

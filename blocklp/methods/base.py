@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from blocklp.plan import Plan
+from blocklp.kernels.plan import Plan
 
 Memory = tuple[Tensor, Tensor, Tensor]
 """Primal-dual warm start: point ``(batch, variables)``, duals of all stated rows ``(batch, rows)``, group by
@@ -54,7 +54,7 @@ class Method:
     Attributes
     ----------
     looped : bool
-        Whether its passes run in the loops that :class:`blocklp.plan.Plan` finds.
+        Whether its passes run in the loops that :class:`blocklp.kernels.plan.Plan` finds.
     usual : int
         Passes of a solve as a rule, from which the backend is chosen.
     proximal : bool

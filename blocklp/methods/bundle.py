@@ -1,6 +1,6 @@
 r"""A proximal bundle method with a model for every block: few oracle calls, much work between them.
 
-Every block keeps the vertices that its oracle returned (:mod:`blocklp.atoms`). They give a model of the dual
+Every block keeps the vertices that its oracle returned (:mod:`blocklp.methods.active_set`). They give a model of the dual
 from above,
 
 .. math:: \hat D(\lambda) = \sum_b \min_k \langle \lambda_b, a_{b,k} \rangle \ge D(\lambda),
@@ -23,12 +23,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp import atoms as atom
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition, dot
 from blocklp.errors import OptionError
+from blocklp.kernels.plan import Plan
+from blocklp.methods import active_set as atom
 from blocklp.methods.base import where
 from blocklp.methods.proximal import Proximal, ProximalState
-from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)

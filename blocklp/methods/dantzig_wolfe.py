@@ -4,7 +4,7 @@ A pass asks every oracle once, at
 
 .. math:: \lambda = \alpha \hat\lambda + (1 - \alpha) \lambda^{*},
 
-between the best multipliers so far and the duals of the restricted master (:mod:`blocklp.restricted_master`;
+between the best multipliers so far and the duals of the restricted master (:mod:`blocklp.methods.restricted_master`;
 smoothing, Wentges 1997). Points that improve the master join it, and it is solved again. If none does, the
 next pass asks at :math:`\lambda^{*}` itself, as passes do while the master pays penalties: what the oracles
 say there is the end, or improves it. :math:`\alpha` falls where the supergradient at :math:`\lambda` points
@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import MissingDependencyError, install
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState, where
-from blocklp.plan import Plan
-from blocklp.restricted_master import MasterSolution, RestrictedMaster, available
+from blocklp.methods.restricted_master import MasterSolution, RestrictedMaster, available
 
 
 @dataclass

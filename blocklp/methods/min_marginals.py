@@ -28,11 +28,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.capabilities import overlap_of
-from blocklp.decomposition import Group
+from blocklp.blocks.capabilities import overlap_of
+from blocklp.decomposition.problem import Group
 from blocklp.errors import OptionError
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
-from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ where one does not, the compiler added a block of type :class:`Box` for the vari
 reduced cost of their variables, and all copies equal parts of the others'.
 
 A warm start evaluates its multipliers first, so that their bound is kept. The method goes on from the x, y
-and weight that it left there itself (:class:`blocklp.state.Saddle`), in a new epoch. Of another method's
+and weight that it left there itself (:class:`blocklp.results.Saddle`), in a new epoch. Of another method's
 state it takes the weight and, by the oracles' answers, x; y cannot be read off multipliers, and starts at
 zero. (Fitting it to them on every block alone, by this same method, shortened some solves and lengthened as
 many.)
@@ -37,13 +37,13 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from blocklp.compiled import TURNS, tiles
-from blocklp.decomposition import Decomposition, in_order
+from blocklp.decomposition.problem import Decomposition, in_order
 from blocklp.errors import TimeLimitError
+from blocklp.kernels.compiled import TURNS, tiles
+from blocklp.kernels.plan import Plan
+from blocklp.kernels.program import PASSES, Program
 from blocklp.methods.base import Memory, Method, MethodState, where
-from blocklp.plan import Plan
-from blocklp.program import PASSES, Program
-from blocklp.shrinking import shrinking
+from blocklp.methods.shrinking import shrinking
 
 
 @dataclass(frozen=True)

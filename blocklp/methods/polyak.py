@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import dot
+from blocklp.decomposition.problem import dot
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState, where
 from blocklp.methods.supergradient import scale
-from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)

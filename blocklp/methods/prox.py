@@ -4,13 +4,13 @@ It minimises the same function as ProxBC and ProxFW,
 :math:`\sum_b \langle \tilde\lambda_b, x_b \rangle + |P x|^2 / (2 \eta)`, and differs in four things:
 
 * each block of each instance takes steps of its own closed-form size (with :math:`\beta` fixed the blocks
-  separate), pairwise between the best and the worst of its atoms (:mod:`blocklp.atoms`) instead of towards
+  separate), pairwise between the best and the worst of its atoms (:mod:`blocklp.methods.active_set`) instead of towards
   one vertex;
 * Nesterov's extrapolation between those steps (:math:`|P| \le 1` makes the separable model a majoriser);
 * the proximal problem is left when its Frank-Wolfe gap falls below the predicted increase
   :math:`|P x|^2 / \eta`, not after a fixed count, and solved more thoroughly once that turns out to be too
   early;
-* :math:`\eta` follows :class:`blocklp.weight.SeriousStepRule`, an instance at a time.
+* :math:`\eta` follows :class:`blocklp.methods.proximal_weight.SeriousStepRule`, an instance at a time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp import atoms as atom
+from blocklp.kernels.plan import Plan
+from blocklp.methods import active_set as atom
 from blocklp.methods.base import where
 from blocklp.methods.proximal import Proximal, ProximalState
-from blocklp.plan import Plan
-from blocklp.sweeps import advance, ask, fused_loops
+from blocklp.methods.sweeps import advance, ask, fused_loops
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition, dot
 from blocklp.errors import OptionError
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
 from blocklp.methods.proximal import Proximal, ProximalState
-from blocklp.plan import Plan
-from blocklp.weight import InexactRule
+from blocklp.methods.proximal_weight import InexactRule
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from blocklp.decomposition import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition, dot
 from blocklp.methods.proxbc import ProxBC
 
 

@@ -8,7 +8,7 @@ and those for which that is enough as a rule; where the work of 100 passes is en
 counted in iterations, not in seconds: what is chosen does not depend on the machine, nor on what is beside an
 instance in its batch.
 
-The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.restricted_master`).
+The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.methods.restricted_master`).
 Its duals are multipliers like any others: the engine evaluates them, and believes nothing.
 
 Where HiGHS does not end in time, it goes on from there at the next turn, and PDHG goes on as well.
@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.kernels.plan import Plan
+from blocklp.kernels.program import Program
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.dantzig_wolfe import Column, Columns
 from blocklp.methods.pdhg import Pdhg, PdhgState
-from blocklp.plan import Plan
-from blocklp.program import Program
-from blocklp.restricted_master import RestrictedMaster
+from blocklp.methods.restricted_master import RestrictedMaster
 
 
 @dataclass(frozen=True)

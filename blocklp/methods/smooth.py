@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.capabilities import overlap_of
-from blocklp.decomposition import Decomposition, Group, dot
+from blocklp.blocks.capabilities import overlap_of
+from blocklp.decomposition.problem import Decomposition, Group, dot
 from blocklp.errors import OptionError
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
-from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition import dot
+from blocklp.decomposition.problem import dot
 from blocklp.errors import OptionError
+from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
-from blocklp.plan import Plan
 
 
 @dataclass(frozen=True)

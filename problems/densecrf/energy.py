@@ -21,9 +21,9 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.oracles.gaussian import Gaussian, all_finite
-from blocklp.oracles.ordered import LEVELS, ordered_filter
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters.gaussian import Gaussian, all_finite
+from blocklp.oracles.filters.ordered import LEVELS, ordered_filter
+from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf.cliques import Cliques
 from blocklp.problems.densecrf.compatibility import Cuts, check_compatibility, metric_cuts, potts_cuts
 

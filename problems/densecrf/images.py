@@ -10,8 +10,8 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ShapeError
-from blocklp.oracles.gaussian import Gaussian
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters.gaussian import Gaussian
+from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf.energy import DenseCRF, Kernel
 from blocklp.problems.densecrf.warm_up import loops_in_time
 

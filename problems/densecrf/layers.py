@@ -19,8 +19,8 @@ from torch.nn import Parameter
 from torch.utils.checkpoint import checkpoint
 
 from blocklp.errors import OptionError, ShapeError
-from blocklp.oracles.gaussian import Gaussian
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters.gaussian import Gaussian
+from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf.compatibility import check_compatibility
 from blocklp.problems.densecrf.energy import DenseCRF, Kernel
 from blocklp.problems.densecrf.images import image_features

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
-from blocklp.oracles.ordered import LEVELS
+from blocklp.oracles.filters.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.run import Run
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, OptionError
-from blocklp.oracles.ordered import LEVELS
+from blocklp.oracles.filters.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import WEIGHT, proximal_problem
 from blocklp.problems.densecrf.run import Run

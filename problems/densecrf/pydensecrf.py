@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import energy
 from blocklp.problems.densecrf.mean_field import update
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from blocklp.records import relative_gap
+from blocklp.engine.records import relative_gap
 from blocklp.status import Status
 
 
@@ -79,10 +79,10 @@ class Result:
 
     @property
     def gap(self) -> Tensor:
-        """Gap of the method's own labelling, ``(images,)``; see :func:`blocklp.records.relative_gap`."""
+        """Gap of the method's own labelling, ``(images,)``; see :func:`blocklp.engine.records.relative_gap`."""
         return relative_gap(self.energy, self.bound)
 
     @property
     def best_gap(self) -> Tensor:
-        """Gap of the best labelling, ``(images,)``; see :func:`blocklp.records.relative_gap`."""
+        """Gap of the best labelling, ``(images,)``; see :func:`blocklp.engine.records.relative_gap`."""
         return relative_gap(self.best_energy, self.bound)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.engine.records import Event, relative_gap
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.result import History, Result
-from blocklp.records import Event, relative_gap
 from blocklp.status import Status
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.engine.records import Event
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.dc_gen import dc_gen
@@ -30,7 +31,6 @@ from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.densecrf.sg_lp import sg_lp
 from blocklp.problems.densecrf.warm_up import loops_in_time
-from blocklp.records import Event
 from blocklp.status import Status
 
 METHODS: dict[str, Callable[..., None]] = {
@@ -95,7 +95,7 @@ def solve_densecrf(
         Seconds after which the best so far is returned, in whatever phase; a phase that cannot be divided is left out if it would
         end too late.
     callback : callable, optional
-        Called with an :class:`~blocklp.records.Event` after every step, such as :class:`~blocklp.progress.Progress`.
+        Called with an :class:`~blocklp.engine.records.Event` after every step, such as :class:`~blocklp.progress.Progress`.
     bound_steps : int
         After methods other than those on the LP, proximal problems that PROX-LP solves for a bound (each takes two filter calls, and
         their time counts); 0 for the simple bound.

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import torch
 
-from blocklp.compiled import in_time, until
 from blocklp.deadline import Deadline
-from blocklp.oracles.lattice_operations import LOOPS
-from blocklp.oracles.ordered import ordered_filter
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.kernels.compiled import in_time, until
+from blocklp.oracles.filters.lattice_operations import LOOPS
+from blocklp.oracles.filters.ordered import ordered_filter
+from blocklp.oracles.filters.permutohedral import Lattice
 
 _called: set[torch.dtype] = set()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, MissingDependencyError, install
-from blocklp.linear_program import LinearProgram, program_of
+from blocklp.general_solvers.linear_program import LinearProgram, program_of
+from blocklp.general_solvers.small_lp import quiet_highs
 from blocklp.problems.files import MAX_BYTES, format_suffix, read_bytes
-from blocklp.small_lp import quiet_highs
 
 SUFFIXES = (".mps", ".lp")
 PER_BYTE = 1e-7

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.exact import rounded_down
 from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
@@ -28,7 +28,7 @@ from blocklp.problems.mis.relaxation import solve_mis
 from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.exact import AFFORDABLE, solve_qpbo_exactly
 from blocklp.problems.qpbo.presolve import Part, presolve
-from blocklp.search import Expansion, Node, branch_and_bound
+from blocklp.search.best_first import Expansion, Node, branch_and_bound
 from blocklp.status import Status
 
 LEAF = 2e5

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import compile
+from blocklp.kernels.compiled import compile
 
 SECONDS = 30.0
 """What it takes to compile all of these loops, on a busy machine."""

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.exact import rounded_down
-from blocklp.expression import View
+from blocklp.language.expression import View
 from blocklp.problems.exact import Callback, ExactResult, Run, in_units
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination

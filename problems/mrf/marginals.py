@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.expression import View
+from blocklp.language.expression import View
 from blocklp.oracles.joint import Joint
 from blocklp.problems.mrf.heuristics import Conditionals, descend
 from blocklp.problems.mrf.instance import Mrf

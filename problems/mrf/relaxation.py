@@ -27,11 +27,11 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import OptionError, ScopeError
-from blocklp.expression import View
+from blocklp.language.expression import View
 from blocklp.oracles.chain import Chain
-from blocklp.oracles.choice import Simplex
 from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
+from blocklp.oracles.simplex import Simplex
 from blocklp.problems.mrf.chains import edge_chains
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.marginals import Marginals, Points, Scope, spread
@@ -169,7 +169,7 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
             costs.setdefault(shape, []).append(np.zeros((1, math.prod(shape))))
     model = bl.Model()
     views = Marginals(mrf, model)
-    objective: bl.expression.Expression | float = mrf.constant
+    objective: bl.language.Expression | float = mrf.constant
     for shape, parts in scopes.items():
         values = np.concatenate(costs[shape])
         allowed = np.isfinite(values)
@@ -177,7 +177,7 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
         array = model.variable(name, values.shape, lower=0, upper=torch.tensor(allowed.astype(np.float64)))
         objective = (torch.tensor(np.where(allowed, values, 0.0)) * array).sum() + objective
         views.append(np.concatenate(parts), array.index[:, 0])
-    assert isinstance(objective, bl.expression.Expression)
+    assert isinstance(objective, bl.language.Expression)
     model.minimize(objective)
     return Relaxation(mrf, model, views)
 

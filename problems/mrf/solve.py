@@ -11,6 +11,7 @@ from typing import Any, overload
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.engine.records import relative_gap
 from blocklp.errors import OptionError
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import Decomposition, Relaxation, relax
@@ -19,9 +20,8 @@ from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.together import before, lenient, share, solve_together, stop
-from blocklp.records import relative_gap
-from blocklp.search import relative_gap as labelling_gap
-from blocklp.tightening import Budget, Round, Tightened
+from blocklp.search.best_first import relative_gap as labelling_gap
+from blocklp.search.tightening import Budget, Round, Tightened
 
 FIRST = 0.2
 """Share of the time left that goes to a first labelling before tightening, at most."""
@@ -105,7 +105,7 @@ def solve_mrf(
         Whether to add clusters that raise the bound, round by round, until it meets the labelling, and how far to go.  Models that
         are stated by roof duality are tightened as in :func:`blocklp.problems.qpbo.solve_qpbo`.
     told : callable, optional
-        Gets every :class:`blocklp.tightening.Round` and the energy of the best labelling so far; True ends the instance.
+        Gets every :class:`blocklp.search.Round` and the energy of the best labelling so far; True ends the instance.
     **options
         Those of :meth:`blocklp.Model.solve`, but for ``warm_start`` and ``bounds``.  Those of passes hold for each instance that is
         tightened, ``time_limit`` for all of them and all that is done.

@@ -32,7 +32,7 @@ from blocklp.problems.mrf.relaxation import Relaxation, cluster_kinds, cluster_n
 from blocklp.problems.mrf.rounding import rounded
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 from blocklp.problems.tightening import Labelled, Problem, tightened
-from blocklp.tightening import Budget, Clusters, Tightened
+from blocklp.search.tightening import Budget, Clusters, Tightened
 
 MOST_CANDIDATES = 200_000
 """Cycles looked at, shorter ones first."""

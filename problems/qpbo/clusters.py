@@ -27,13 +27,13 @@ from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.oracles.products import FourClique, FourCycle, Triangle, pentagonal
+from blocklp.language.statement import Statement
+from blocklp.oracles.boolean_quadric import FourClique, FourCycle, Triangle, pentagonal
 from blocklp.problems.exact import affordable_loops
 from blocklp.problems.qpbo.heuristics import Adjacency
 from blocklp.problems.qpbo.instance import Qubo
-from blocklp.solution import Solution
-from blocklp.statement import Statement
-from blocklp.tightening import Clusters, fresh
+from blocklp.results.solution import Solution
+from blocklp.search.tightening import Clusters, fresh
 
 TRIANGLES, FOUR_CYCLES, FOUR_CLIQUES = "triangles", "four-cycles", "four-cliques"
 

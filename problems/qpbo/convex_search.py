@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from blocklp.deadline import Deadline
 from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
-from blocklp.search import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
+from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 
 SpinArray = NDArray[np.int8]
 

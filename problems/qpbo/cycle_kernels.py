@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import kernel
+from blocklp.kernels.compiled import kernel
 
 SECONDS = 10.0
 """What it takes to compile this loop, on a busy machine."""

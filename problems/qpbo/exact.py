@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.exact import rounded_down
 from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.qpbo.convex_search import search_convex

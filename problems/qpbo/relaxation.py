@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.oracles.products import Edge
+from blocklp.oracles.boolean_quadric import Edge
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.together import before, lenient, solve_together
-from blocklp.search import relative_gap
-from blocklp.tightening import Budget, Round
+from blocklp.search.best_first import relative_gap
+from blocklp.search.tightening import Budget, Round
 
 EDGE = Edge()
 
@@ -111,7 +111,7 @@ def solve_qpbo(
     tighten : bool or Budget
         Whether to add violated triangles, cycles and cliques, round by round, until bound and labelling meet, and how far to go.
     told : callable, optional
-        Gets every :class:`blocklp.tightening.Round` and the energy of the best labelling so far; True ends the instance.
+        Gets every :class:`blocklp.search.Round` and the energy of the best labelling so far; True ends the instance.
     **options
         Those of :meth:`blocklp.Model.solve`.  Those of passes hold for each instance that is tightened, ``time_limit`` for all of
         them and all that is done.

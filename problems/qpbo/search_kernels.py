@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.compiled import compile, kernel
+from blocklp.kernels.compiled import compile, kernel
 
 SECONDS = 20.0
 """What it takes to compile all of these loops, on a busy machine."""

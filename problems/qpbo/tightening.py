@@ -16,7 +16,7 @@ from blocklp.problems.qpbo.clusters import Pairs, violated_cycles
 from blocklp.problems.qpbo.heuristics import Labellings, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.tightening import Labelled, Problem, tightened
-from blocklp.tightening import Budget, Tightened
+from blocklp.search.tightening import Budget, Tightened
 
 STARTS, TABU_NODES = 32, 2000
 """Labellings from which tabu search starts, and the largest instance that it takes."""

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.ascent import ascend
-from blocklp.bounds import rounding
 from blocklp.deadline import Deadline
+from blocklp.decomposition.rounding import rounding
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
+from blocklp.general_solvers.solvers import lp_solver
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
@@ -27,7 +27,7 @@ from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.windows import window_sizes, windowed
-from blocklp.reference import lp_solver
+from blocklp.search.parameter_ascent import ascend
 
 CHUNK, BATCH = 500_000, 1_500_000
 """Activations of all LPs of a chunk together, and of all nodes of a batch: tensors should stay near the cache."""

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError, install
-from blocklp.linear_program import Array, LinearProgram, loaded_highs
+from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
+from blocklp.general_solvers.solvers import Answer, lp_solver
 from blocklp.problems.verification.network import Add, Affine, Conv, Input, Linear, Network, Relu, Reorder, Scale
-from blocklp.reference import Answer, lp_solver
 
 Algorithm = Literal["simplex", "ipm"]
 

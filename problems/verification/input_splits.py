@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.ascent import ascend
 from blocklp.deadline import Deadline
 from blocklp.problems.verification.bounds import BATCH, intervals
 from blocklp.problems.verification.network import Affine, Input, Network
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
-from blocklp.search import Expansion, Node
+from blocklp.search.best_first import Expansion, Node
+from blocklp.search.parameter_ascent import ascend
 
 STEPS = 12
 """Evaluations of the most promising row of a box."""

@@ -17,7 +17,7 @@ import blocklp as bl
 from blocklp.oracles.relu import Kind, ReluAffine, ReluHull
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 from blocklp.problems.verification.relaxation import Pair, Relaxation
-from blocklp.state import State
+from blocklp.results.state import State
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from blocklp.bounds import rounding
 from blocklp.deadline import Deadline
+from blocklp.decomposition.rounding import rounding
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
 
 Pair = tuple[Tensor, Tensor]

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.ascent import ascend
 from blocklp.errors import NonFiniteError
 from blocklp.problems.verification.bounds import BATCH
 from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.relaxation import Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
-from blocklp.search import Expansion, Node
+from blocklp.search.best_first import Expansion, Node
+from blocklp.search.parameter_ascent import ascend
 
 CANDIDATES = 4
 """Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""

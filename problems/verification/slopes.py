@@ -1,4 +1,4 @@
-"""The slopes of a relaxation, and mixes of objectives, as parameters of :func:`blocklp.ascent.ascend`."""
+"""The slopes of a relaxation, and mixes of objectives, as parameters of :func:`blocklp.search.ascend`."""
 
 from __future__ import annotations
 

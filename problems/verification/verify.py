@@ -24,7 +24,7 @@ from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Conv, Network
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.relu_splits import ReluSplits
-from blocklp.search import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
+from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
 FEW_INPUTS = 20

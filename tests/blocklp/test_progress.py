@@ -8,7 +8,7 @@ from rich.console import Console
 
 import blocklp as bl
 from blocklp.progress import Progress, SearchProgress, describe
-from blocklp.search import SearchEvent
+from blocklp.search.best_first import SearchEvent
 
 
 def model():

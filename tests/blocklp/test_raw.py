@@ -9,9 +9,9 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import ModelError, NonFiniteError, OptionError, OracleError, ShapeError
+from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import Edge
 from blocklp.raw import solve_raw
-from blocklp.reference import reference
 from blocklp.structure import bounded, pack, same_form, unpack
 
 ARGUMENTS = ("c", "min_oracle", "to_dual", "to_primal")

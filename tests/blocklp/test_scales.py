@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.block import Constraints
+from blocklp.blocks.contract import Constraints
 from blocklp.oracles import Edge, Knapsack
 
 METHODS = ["admm", "pdhg", "prox", "bundle", "polyak", "adam", "supergradient"]

@@ -12,10 +12,10 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import AtMostOne, Edge, Triangle
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.reference import reference
 
 
 def qubo(n: int, seed: int, degree: int = 4) -> Qubo:
@@ -268,7 +268,7 @@ def test_one_model_of_a_batch_may_have_a_repair_hook() -> None:
         assert solution.primal[i].item() == pytest.approx(reference(m).objective.item(), rel=1e-4)
 
 
-def two(weights=(-1.0, -1.0)) -> tuple[bl.Model, bl.expression.View]:
+def two(weights=(-1.0, -1.0)) -> tuple[bl.Model, bl.language.View]:
     m = bl.Model()
     x = m.variable("x", 2, lower=0, upper=1)
     m.add(AtMostOne(2), x[[[0, 1]]])

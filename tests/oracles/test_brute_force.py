@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocklp.block import BlockType
+from blocklp.blocks.contract import BlockType
 from blocklp.oracles import AtMostOne, Edge, FourClique, FourCycle, Pairwise, Simplex, Triangle
 
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import torch
 
-from blocklp.block import BlockType
-from blocklp.finite import FiniteVertices
+from blocklp.blocks.contract import BlockType
+from blocklp.blocks.finite import FiniteVertices
 from blocklp.oracles import (
     AtMostOne,
     Box,
@@ -24,7 +24,7 @@ from blocklp.oracles import (
     Transport,
     Triangle,
 )
-from blocklp.testing import BlockTypeConformance
+from blocklp.testing.conformance import BlockTypeConformance
 
 
 class TestEdge(BlockTypeConformance):

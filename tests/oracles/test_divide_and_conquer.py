@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles.divide_and_conquer import divide_and_conquer
-from blocklp.oracles.ordered import ordered_filter
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters.divide_and_conquer import divide_and_conquer
+from blocklp.oracles.filters.ordered import ordered_filter
+from blocklp.oracles.filters.permutohedral import Lattice
 
 POINTS = 150
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from blocklp.block import BlockType
+from blocklp.blocks.contract import BlockType
 from blocklp.oracles import AtMostOne, Box, Cut, Edge, FourCycle, Knapsack, Pairwise, Path, Polytope, Simplex, Transport, Triangle
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

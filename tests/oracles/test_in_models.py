@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.block import BlockType
-from blocklp.lp_probes import block_rows
+from blocklp.blocks.contract import BlockType
+from blocklp.general_solvers.small_lp import minimum
 from blocklp.oracles import AtMostOne, Cut, Edge, FourCycle, Knapsack, Pairwise, Path, Polytope, Simplex, Transport, Triangle
-from blocklp.small_lp import minimum
+from blocklp.testing.lp_probes import block_rows
 
 DRAW = np.random.default_rng(0)
 WEIGHTS = DRAW.uniform(0, 2, size=(1, 4, 4)).round(2)

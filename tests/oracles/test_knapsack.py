@@ -12,9 +12,9 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
-from blocklp.lp_probes import block_rows
+from blocklp.general_solvers.small_lp import exact_minimum
 from blocklp.oracles import Knapsack
-from blocklp.small_lp import exact_minimum
+from blocklp.testing.lp_probes import block_rows
 
 
 def exact(cost: list[float], weights: list[float], capacity: float, lower: list[float], upper: list[float]) -> Fraction:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.oracles import lattice_operations
-from blocklp.oracles.gaussian import Gaussian
-from blocklp.oracles.ordered import assign_levels, ordered_error, ordered_filter
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters import lattice_operations
+from blocklp.oracles.filters.gaussian import Gaussian
+from blocklp.oracles.filters.ordered import assign_levels, ordered_error, ordered_filter
+from blocklp.oracles.filters.permutohedral import Lattice
 
 POINTS = 70
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.oracles import lattice_geometry, lattice_operations
-from blocklp.oracles.permutohedral import Lattice
+from blocklp.oracles.filters import lattice_geometry, lattice_operations
+from blocklp.oracles.filters.permutohedral import Lattice
 
 
 def points(count: int, d: int, seed: int = 0, spread: float = 2.0) -> Tensor:

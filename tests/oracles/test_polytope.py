@@ -8,13 +8,14 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.bounds import roundoff
-from blocklp.check import check
+from blocklp.decomposition.rounding import roundoff
 from blocklp.errors import ModelError, OracleError, ShapeError
-from blocklp.oracles import Polytope, dual_simplex
-from blocklp.oracles.dual_simplex import SimplexSettings, System
+from blocklp.general_solvers.small_lp import exact_minimum, minimum
+from blocklp.oracles import Polytope
+from blocklp.oracles.lp import dual_simplex
+from blocklp.oracles.lp.dual_simplex import SimplexSettings, System
 from blocklp.oracles.polytope import dependent
-from blocklp.small_lp import exact_minimum, minimum
+from blocklp.testing.check import check
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])

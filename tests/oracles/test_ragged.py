@@ -8,8 +8,8 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import ModelError, ScopeError, ShapeError
+from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import AtMostOne, Knapsack, Simplex
-from blocklp.reference import reference
 
 
 def skewed(seed: int, destinations: int, edges: int) -> tuple[np.ndarray, np.ndarray]:

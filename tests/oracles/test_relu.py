@@ -10,12 +10,12 @@ import torch
 from scipy.optimize import linprog
 
 import blocklp as bl
-from blocklp.block import BlockType
+from blocklp.blocks.contract import BlockType
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.relu import ReluAffine, ReluHull
 from blocklp.problems.verification import Builder
 from blocklp.problems.verification.planet import Segment
-from blocklp.testing import BlockTypeConformance
+from blocklp.testing.conformance import BlockTypeConformance
 
 
 class TestReluHull(BlockTypeConformance):

@@ -11,8 +11,8 @@ import torch
 pytest.importorskip("numba")
 
 import blocklp as bl
-from blocklp import compiled
 from blocklp.errors import TimeLimitError
+from blocklp.kernels import compiled
 from blocklp.problems import exact
 from blocklp.problems.mis import WeightedGraph, search_kernels, solve_mis, solve_mis_exactly
 from blocklp.problems.mis import exact as mis_exact

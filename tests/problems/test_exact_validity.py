@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp import compiled
 from blocklp.errors import ModelError
+from blocklp.kernels import compiled
 from blocklp.problems import tightened_search
 from blocklp.problems.exact import Run
 from blocklp.problems.integers import LARGEST, Grid, Unit

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from blocklp import compiled
-from blocklp.backend import ENGINE, choose
 from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError
+from blocklp.kernels import compiled
+from blocklp.kernels.backend import ENGINE, choose
 from blocklp.problems import warm_up
 
 COMMAND = str(Path(sys.executable).with_name("blocklp"))
 
 CHECK = """
 import torch
-from blocklp import compiled
-from blocklp.backend import ENGINE
+from blocklp.kernels import compiled
+from blocklp.kernels.backend import ENGINE
 from blocklp.problems.warm_up import EDGES, SEARCHES
 print([compiled.cached(compiled.loops(m), k) for m in (*ENGINE, EDGES) for k in (torch.float64, torch.float32)])
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.oracles.choice import threshold
+from blocklp.oracles.simplex import threshold
 from blocklp.problems.mrf.nonconvex.frank_wolfe import descend_along
 from blocklp.problems.mrf.nonconvex.run import Run, check_positive
 

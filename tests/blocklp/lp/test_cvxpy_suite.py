@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import blocklp as bl
-from blocklp.linear_program import LinearProgram
+from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.lp import cvxpy_solver
 
 cvxpy = pytest.importorskip("cvxpy")

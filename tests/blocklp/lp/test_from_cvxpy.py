@@ -12,7 +12,7 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import FormatError, ModelError
-from blocklp.linear_program import LinearProgram
+from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.oracles import Knapsack, Simplex
 from blocklp.problems.lp import read_linear_program
 

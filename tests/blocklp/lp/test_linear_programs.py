@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.linear_program import LinearProgram, loaded_highs
+from blocklp.general_solvers.linear_program import LinearProgram, loaded_highs
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import proved, violation
 

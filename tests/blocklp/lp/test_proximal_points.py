@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError
-from blocklp.linear_program import LinearProgram
+from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.lp.closing import closed
 from blocklp.lp.judge import of_sides, proved, reduced_costs, violation
 from blocklp.lp.newton import DenseFactorError, proximal_points, serves

@@ -1,0 +1,47 @@
+"""The contract of block types, what they may state beside the min-oracle, and types that others are made of."""
+
+from typing import TYPE_CHECKING
+
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.blocks.capabilities import HasCompletion as HasCompletion
+    from blocklp.blocks.capabilities import HasConstraints as HasConstraints
+    from blocklp.blocks.capabilities import HasIntervals as HasIntervals
+    from blocklp.blocks.capabilities import HasLoops as HasLoops
+    from blocklp.blocks.capabilities import HasMaskedTable as HasMaskedTable
+    from blocklp.blocks.capabilities import HasMinMarginals as HasMinMarginals
+    from blocklp.blocks.capabilities import HasOverlap as HasOverlap
+    from blocklp.blocks.capabilities import HasParts as HasParts
+    from blocklp.blocks.capabilities import HasProx as HasProx
+    from blocklp.blocks.capabilities import HasProxBlock as HasProxBlock
+    from blocklp.blocks.capabilities import HasRestriction as HasRestriction
+    from blocklp.blocks.capabilities import HasSoftMin as HasSoftMin
+    from blocklp.blocks.capabilities import HasValueError as HasValueError
+    from blocklp.blocks.capabilities import HasVertices as HasVertices
+    from blocklp.blocks.capabilities import check_formulas as check_formulas
+    from blocklp.blocks.capabilities import supports as supports
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.blocks.capabilities": [
+                "HasConstraints",
+                "HasValueError",
+                "HasRestriction",
+                "HasProx",
+                "HasProxBlock",
+                "HasLoops",
+                "HasCompletion",
+                "HasMinMarginals",
+                "HasOverlap",
+                "HasSoftMin",
+                "HasVertices",
+                "HasMaskedTable",
+                "HasIntervals",
+                "HasParts",
+                "supports",
+                "check_formulas",
+            ],
+        },
+    )

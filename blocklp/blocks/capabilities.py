@@ -1,0 +1,397 @@
+"""Capabilities of block types beside the min-oracle, one protocol for each.
+
+A type has a capability if its class has the methods of the protocol, whatever it derives from;
+:func:`supports` says so. A method set to None counts as absent; one that returns None has no formula for the
+case it was asked about. All protocols stand together here because most of them serve several methods, the
+self-check and the conformance tests, none of which may import another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+
+from torch import Tensor
+
+from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.errors import ModelError
+
+
+@runtime_checkable
+class HasConstraints(Protocol):
+    """An H-representation: for reference solvers, methods on rows, self-checks and tests of primal points."""
+
+    def constraints(self) -> Constraints | None:
+        """The rows and bounds of the polytope, float64, or None where they are not known or too many."""
+
+
+@runtime_checkable
+class HasValueError(Protocol):
+    """A bound on rounding: for :attr:`blocklp.Solution.safe_bound`."""
+
+    def value_error(self, cost: Tensor) -> Tensor | None:
+        """Bound on the rounding error of the oracle's value in the dtype of its cost.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, blocks, dim)``.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks)``, not negative; None where no bound is known.
+        """
+
+
+@runtime_checkable
+class HasRestriction(Protocol):
+    """Fixings and tighter bounds within the type: no further block is needed for them."""
+
+    def restrict(self, lower: Tensor, upper: Tensor) -> BlockType | None:
+        """The type of the polytope intersected with a box.
+
+        Parameters
+        ----------
+        lower, upper : Tensor
+            ``(batch or 1, blocks, dim)`` float64.
+
+        Returns
+        -------
+        BlockType or None
+            None where the intersection is not of this kind.
+        """
+
+
+@runtime_checkable
+class HasProx(Protocol):
+    """Proximal points: :class:`blocklp.methods.Admm` solves the type in a fraction of the time with them."""
+
+    def prox(self, cost: Tensor, centre: Tensor, step: Tensor, shared: Tensor) -> Tensor | None:
+        r"""Proximal point of a linear cost over every block (Parikh and Boyd 2014, Proximal algorithms).
+
+        .. math:: \arg\min_{x \in X_b} \; \langle c_b, x \rangle + \frac{1}{2 t} \sum_i s_i (x_i - z_{b,i})^2
+
+        Parameters
+        ----------
+        cost, centre : Tensor
+            ``(batch, blocks, dim)``: c and z, in the dtype and on the device of the solver.
+        step : Tensor
+            ``(batch, 1, 1)``: t, positive.
+        shared : Tensor
+            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this
+            block has.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, dim)``; None where there is no formula for these shared coordinates.
+        """
+
+
+@runtime_checkable
+class HasProxBlock(Protocol):
+    """The proximal point of one block, which numba compiles for the passes of ADMM on a CPU."""
+
+    @staticmethod
+    def prox_block(cost: Any, centre: Any, step: float, point: Any, *data: Any) -> None:
+        """Write the proximal point (:meth:`HasProx.prox`, all coordinates shared) of one block.
+
+        It may use ``np`` and ``math`` and nothing else of its module.
+
+        Parameters
+        ----------
+        cost, centre : numpy.ndarray
+            ``(dim,)``.
+        step : float
+            Proximal step length, positive.
+        point : numpy.ndarray
+            ``(dim,)``, written.
+        *data : number, numpy.ndarray or None
+            Parameters named after the ``block_data`` that the function reads; each is that of the block.
+        """
+
+
+@runtime_checkable
+class HasLoops(Protocol):
+    """Compiled loops of its own over whole instances, for a CPU."""
+
+    def loops(self, shared: Tensor) -> str | None:
+        """Name the loops.
+
+        Parameters
+        ----------
+        shared : Tensor
+            ``(dim,)`` float64: 1 for coordinates that other blocks share and 0 for those that only this block
+            has.
+
+        Returns
+        -------
+        str or None
+            ``"module:name"``, where the module has ``name_answers`` and ``name_start``, ``name_pass`` and
+            ``name_passes`` (multipliers and :meth:`HasProx.prox`), ``name_bounds``, ``name_completed`` and
+            ``name_certified`` (with the charges of :meth:`HasValueError.value_error`); see
+            ``blocklp/oracles/product_kernels.py``. None where there are none.
+        """
+
+
+@runtime_checkable
+class HasCompletion(Protocol):
+    """Best values of what no other block shares: for primal points at every check."""
+
+    def complete(self, cost: Tensor, point: Tensor, shared: Tensor) -> Tensor | None:
+        """The cheapest values of the coordinates that only this block has, with the shared ones as they are.
+
+        Where no values fit the shared ones, any will do.
+
+        Parameters
+        ----------
+        cost, point : Tensor
+            ``(batch, blocks, dim)`` float64; costs of the coordinates to choose and values of the shared
+            ones; all else is undefined.
+        shared : Tensor
+            ``(dim,)`` float64: 1 for coordinates that other blocks share, 0 for those to choose.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, k)``: the k coordinates to choose; None without a formula for these.
+        """
+
+
+@runtime_checkable
+class HasMinMarginals(Protocol):
+    """Min-marginals: for ``"min-marginals"``, and to fix variables in :class:`blocklp.Nodes`."""
+
+    def min_marginals(self, cost: Tensor) -> Tensor | None:
+        r"""Min-marginals of the coordinates that are 0 or 1 (Werner, PAMI 2007).
+
+        .. math:: m_{b,i} = \min_{x \in X_b, \, x_i = 1} \langle c_b, x \rangle
+                  - \min_{x \in X_b, \, x_i = 0} \langle c_b, x \rangle
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
+
+        Returns
+        -------
+        Tensor or None
+            ``(batch, blocks, dim)``: positive where every minimiser has 0, negative where every one has 1;
+            infinity where no vertex has 1, minus infinity where none has 0, NaN where some vertex has another
+            value, or there is none. None without a formula.
+        """
+
+
+@runtime_checkable
+class HasOverlap(Protocol):
+    """How far apart vertices are: for steps of ``"min-marginals"`` and ``"smooth"``."""
+
+    def overlap(self, shared: Tensor) -> int:
+        r"""A divisor k: min-marginals over k may all be subtracted at once, and no block's value falls.
+
+        .. math:: \min_{x \in X_b} \langle c_b - s \odot m_b / k, x \rangle
+                  \ge \min_{x \in X_b} \langle c_b, x \rangle + \sum_i s_i \max(0, -m_{b,i}) / k
+
+        The number of shared coordinates is always one, and serves types without this method; the largest
+        number of them in which two vertices differ is another.
+
+        Parameters
+        ----------
+        shared : Tensor
+            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this
+            block has.
+        """
+
+
+@runtime_checkable
+class HasSoftMin(Protocol):
+    """Soft minima: for :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`."""
+
+    def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        r"""Soft minimum of a linear cost over every block's vertices (Jojic, Gould and Koller, ICML 2010).
+
+        .. math:: s(c) = -t \log \sum_k \exp(-\langle c, a_k \rangle / t) \le \min_k \langle c, a_k \rangle
+
+        Differentiable by autograd in all arguments.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
+        temperature : Tensor
+            ``(batch, 1, 1)``: t, positive.
+
+        Returns
+        -------
+        point, value, excess : Tensor or None
+            ``(batch, blocks, dim)``, ``(batch, blocks)``, ``(batch, blocks)``: the gradient of s, a mean of
+            vertices; the minimum; and the minimum less s, not negative. None without a formula.
+        """
+
+
+@runtime_checkable
+class HasVertices(Protocol):
+    """All vertices, where every block has the same: for sweeps of :class:`blocklp.Nodes`."""
+
+    def vertex_table(self) -> Tensor | None:
+        """The vertices ``(vertices, dim)`` float64; None where they are many or differ between blocks."""
+
+
+@runtime_checkable
+class HasMaskedTable(Protocol):
+    """One table of vertices for all blocks, some of which are masked in some blocks.
+
+    Methods with active sets put weights on the rows of a short table, and exact certificates go through all.
+    """
+
+    def masked_table(self, most: float = math.inf) -> tuple[Tensor, Tensor | None] | None:
+        """The table and the mask.
+
+        Parameters
+        ----------
+        most : float
+            Number of vertices up to which the table is wanted; a longer one need not be written out.
+
+        Returns
+        -------
+        tuple or None
+            ``(vertices, dim)`` float64, and ``(batch or 1, blocks, vertices)`` bool, or None where nothing is
+            masked. None where there are more than ``most`` vertices.
+        """
+
+    def vertex_values(self, cost: Tensor) -> Tensor:
+        """Cost of every vertex: ``(batch, blocks, dim) -> (batch, blocks, vertices)``; huge where masked."""
+
+
+@runtime_checkable
+class HasIntervals(Protocol):
+    """A product of intervals, one for each coordinate: nothing but bounds of variables."""
+
+    def intervals(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper ends, ``(batch or 1, blocks or 1, dim)`` in the dtype of the type, finite."""
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    r"""A block :math:`x = A v + b` of independent parts :math:`v_j`, each in the hull of a few vertices.
+
+    :class:`blocklp.methods.Prox` moves every part by a step of its own. ``A`` and ``b`` are shared by all
+    blocks and instances; the vertices are not.
+    """
+
+    def vertices(self) -> Tensor:
+        """Vertices of the parts: ``(batch or 1, blocks or 1, vertices, size, parts)``; some may repeat."""
+
+    def push(self, parts: Tensor) -> Tensor:
+        """Map ``(batch, blocks, size, parts)`` to ``A v + b``, ``(batch, blocks, dim)``."""
+
+    def pull(self, cost: Tensor) -> Tensor:
+        r"""Map a cost ``(batch, blocks, dim)`` to :math:`A^\top c`, ``(batch, blocks, size, parts)``."""
+
+    def shift(self) -> Tensor:
+        """The constant b, ``(dim,)``."""
+
+    def curvature(self, shared: Tensor) -> Tensor:
+        r"""A diagonal ``D``, ``(size, parts)``, with :math:`|C A v|^2 \le \langle v, D v \rangle`.
+
+        C keeps the coordinates that are ``shared`` with other blocks, ``(dim,)``. Too small a D costs speed,
+        never validity.
+        """
+
+
+PROTOCOLS = (
+    HasConstraints,
+    HasValueError,
+    HasRestriction,
+    HasProx,
+    HasProxBlock,
+    HasLoops,
+    HasCompletion,
+    HasMinMarginals,
+    HasOverlap,
+    HasSoftMin,
+    HasVertices,
+    HasMaskedTable,
+    HasIntervals,
+    HasParts,
+)
+
+FORMULAS = frozenset({"min_value"}).union(
+    *({n for n, own in vars(p).items() if n[0] != "_" and callable(own)} for p in PROTOCOLS),
+)
+"""Methods that are about the polytope which :meth:`BlockType.min_oracle` minimises over."""
+
+
+Capability = TypeVar("Capability")
+
+
+def supports(kind: object, capability: Callable[..., Capability]) -> TypeGuard[Capability]:
+    """Whether the class of an object has the methods of a protocol.
+
+    As ``isinstance``, which takes 6 to 20 microseconds to tell in Python 3.11, but for classes, whose answers
+    are kept.
+
+    Parameters
+    ----------
+    kind : object
+        A block type, as a rule.
+    capability : type
+        One of the protocols.
+    """
+    return isinstance(capability, type) and issubclass(type(kind), capability)
+
+
+def constraints_of(kind: BlockType) -> Constraints | None:
+    """The constraints that a type states, or None."""
+    return kind.constraints() if supports(kind, HasConstraints) else None
+
+
+def value_error_of(kind: BlockType, cost: Tensor) -> Tensor | None:
+    """The bound ``(batch, blocks)`` that a type states for the rounding error of its value, or None."""
+    return kind.value_error(cost) if supports(kind, HasValueError) else None
+
+
+def vertices_of(kind: BlockType) -> Tensor | None:
+    """All vertices ``(vertices, dim)`` float64 of a type, where it lists them, or None."""
+    return kind.vertex_table() if supports(kind, HasVertices) else None
+
+
+def overlap_of(kind: BlockType, shared: Tensor) -> int:
+    """The divisor of :meth:`HasOverlap.overlap`; without it the number of shared coordinates."""
+    return kind.overlap(shared) if supports(kind, HasOverlap) else max(1, int(shared.sum()))
+
+
+def check_formulas(kind: type[BlockType]) -> None:
+    """Refuse a class whose min-oracle overrides that of a type whose formulas it inherits.
+
+    They would be formulas for another polytope, and bounds would be wrong. A class without a min-oracle may
+    state what holds for all types that derive from it.
+
+    Parameters
+    ----------
+    kind : type
+        The class.
+
+    Raises
+    ------
+    ModelError
+        With the names of the methods.
+    """
+    order = kind.__mro__[: kind.__mro__.index(BlockType)]
+    asked = next((n for n, c in enumerate(order) if "min_oracle" in vars(c)), len(order))
+    overridden = next((c for c in order[asked + 1 :] if "min_oracle" in vars(c)), None)
+    if overridden is None:
+        return
+    stated, after = order[: asked + 1], order[asked + 1 :]
+    left = FORMULAS.difference(*map(vars, stated)).intersection(name for c in after for name in vars(c))
+    wrong = sorted(name for name in left if callable(getattr(kind, name)))
+    if wrong:
+        what = f"{order[asked].__name__} overrides min_oracle of {overridden.__name__}"
+        raise ModelError(
+            f"{what}, and {kind.__name__} inherits formulas for another polytope: {', '.join(wrong)}; derive "
+            f"from BlockType and ask {overridden.__name__} inside min_oracle, or state each in the class: "
+            f"anew, as `{wrong[0]} = {overridden.__name__}.{wrong[0]}` where it holds, or as None to do "
+            f"without (`min_value = BlockType.min_value`)"
+        )

@@ -1,0 +1,289 @@
+"""The contract of a block type: ``min_oracle``; all else that it may state is in :mod:`blocklp.blocks.capabilities`.
+
+A block type is a polytope shared by many blocks. The engine only ever asks for a minimiser of a linear cost
+over it, for all blocks of all instances at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition.violation import distance_outside, relative_excess
+from blocklp.errors import ShapeError
+from blocklp.options import numbers
+
+Rows = Tensor | slice
+"""Some instances: their numbers ``(k,)`` int64, or a slice."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The H-representation ``lower <= matrix @ x <= upper``, ``below <= x <= above`` of the block's polytope.
+
+    Bounds of single variables belong in ``below`` and ``above``: rows of a matrix hold ``dim`` numbers each.
+
+    Attributes
+    ----------
+    matrix : Tensor
+        ``(batch or 1, blocks or 1, rows, dim)``, float64; there may be no rows.
+    lower, upper : Tensor
+        ``(batch or 1, blocks or 1, rows)``, float64; infinities mark one-sided rows.
+    below, above : Tensor or None
+        ``(batch or 1, blocks or 1, dim)``, float64; both None where the rows say it all.
+    """
+
+    matrix: Tensor
+    lower: Tensor
+    upper: Tensor
+    below: Tensor | None = None
+    above: Tensor | None = None
+
+    @classmethod
+    def rows(cls, matrix: object, lower: object, upper: object, *, nonnegative: bool = False) -> Constraints:
+        """One system of rows shared by all blocks.
+
+        Parameters
+        ----------
+        matrix : array_like
+            ``(rows, dim)``; a copy is kept in float64.
+        lower, upper : array_like
+            ``(rows,)``: sides, which may be infinite.
+        nonnegative : bool
+            Whether all variables have the lower bound zero.
+
+        Returns
+        -------
+        Constraints
+            With data ``(1, 1, ...)`` float64.
+
+        Raises
+        ------
+        ShapeError
+            If the matrix has not two dimensions, or a side not one entry a row.
+        """
+        a, lo, up = (numbers(v, "constraints").clone() for v in (matrix, lower, upper))
+        if a.dim() != 2 or lo.shape != a.shape[:1] or up.shape != a.shape[:1]:
+            need = "needs two dimensions and one lower and one upper entry a row"
+            got = f"got {tuple(lo.shape)} and {tuple(up.shape)}"
+            raise ShapeError(f"constraints: matrix {tuple(a.shape)} {need}, {got}")
+        zero = a.new_zeros(1, 1, a.shape[1])
+        bounds = (zero, torch.full_like(zero, torch.inf)) if nonnegative else (None, None)
+        return cls(a[None, None], lo[None, None], up[None, None], *bounds)
+
+    @classmethod
+    def box(cls, below: Tensor, above: Tensor) -> Constraints:
+        """Bounds ``(batch or 1, blocks or 1, dim)`` alone."""
+        none = below.new_zeros(1, 1, 0)
+        return cls(below.new_zeros(1, 1, 0, below.shape[-1]), none, none, below, above)
+
+    def block(self, instance: int, block: int) -> Constraints:
+        """The system of one block alone."""
+
+        def own(data: Tensor) -> Tensor:
+            return data[instance % data.shape[0], block % data.shape[1]][None, None]
+
+        below, above = (None if side is None else own(side) for side in (self.below, self.above))
+        return Constraints(own(self.matrix), own(self.lower), own(self.upper), below, above)
+
+    def within(self, below: Tensor, above: Tensor) -> Constraints:
+        """The system with further bounds ``(batch or 1, blocks or 1, dim)``."""
+        if self.below is not None and self.above is not None:
+            below, above = torch.maximum(self.below, below), torch.minimum(self.above, above)
+        return Constraints(self.matrix, self.lower, self.upper, below, above)
+
+    def bounds_as_rows(self, some: Tensor | None = None) -> Constraints:
+        """The system with a row of ``dim`` numbers for each bound, or for ``some`` positions ``(k,)``."""
+        if self.below is None or self.above is None:
+            return self
+        dim = self.below.shape[-1]
+        positions = torch.arange(dim) if some is None else some
+        leading = (t.shape[:2] for t in (self.matrix, self.lower, self.below))
+        lead = [max(sizes) for sizes in zip(*leading, strict=True)]
+        unit = torch.zeros(len(positions), dim).to(self.matrix)
+        unit[torch.arange(len(positions)), positions] = 1
+        sides = ((self.lower, self.below), (self.upper, self.above))
+        pairs = ((own, side[..., positions.to(side.device)]) for own, side in sides)
+        lower, upper = (torch.cat([t.expand(*lead, -1) for t in pair], -1) for pair in pairs)
+        matrix = torch.cat([t.expand(*lead, -1, -1) for t in (self.matrix, unit)], -2)
+        return Constraints(matrix, lower, upper)
+
+    def violation(self, point: Tensor, size: Tensor | None = None) -> Tensor:
+        """Largest violation of a row or bound at each point: ``(batch, blocks, dim) -> (batch, blocks)``.
+
+        Zero where the point is feasible.
+        Relative to the side that is violated or to what the row can be at points with entries of some
+        ``size`` ``(batch, blocks)``, by default the point's largest, whichever is more: what oracles err by.
+        Units of rows and variables make no difference.
+        """
+        largest = (point.abs().amax(-1) if size is None else size)[..., None]
+        matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
+        activity, terms = (matrix @ point[..., None])[..., 0], matrix.abs().sum(-1) * largest
+        excess = [distance_outside(activity, lower, upper, terms)]
+        if self.below is not None and self.above is not None:
+            excess.append(distance_outside(point, self.below.to(point), self.above.to(point), largest))
+        worst = torch.cat([torch.broadcast_to(e, (*point.shape[:2], e.shape[-1])) for e in excess], -1)
+        return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
+
+    def relative_violation(self, point: Tensor, size: Tensor) -> Tensor:
+        r"""Largest relative violation of a row or bound: ``(batch, blocks, dim) -> (batch, blocks)``.
+
+        It is relative to the side that is violated or to :math:`\sum_i |a_i x_i|`, whichever is more; to
+        :math:`\sum_i |a_i| size_i` where the side is zero. ``size`` ``(batch, blocks, dim)`` are magnitudes
+        of the entries, of which errors are small parts.
+        """
+        worst = self._rows_violated(point, size)
+        if self.below is not None and self.above is not None:
+            terms = point.abs()
+            for side, excess in ((self.below.to(point), -1.0), (self.above.to(point), 1.0)):
+                outside = relative_excess(excess * (point - side), side.abs(), terms, size)
+                worst = torch.maximum(worst, outside.amax(-1))
+        return worst
+
+    def _rows_violated(self, point: Tensor, size: Tensor) -> Tensor:
+        """Largest relative violation of a row."""
+        if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
+            return self._violated_by_entries(point, size)
+        matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
+        products = (matrix, point), (matrix.abs(), point.abs()), (matrix.abs(), size)
+        activity, terms, reach = ((m @ v[..., None])[..., 0] for m, v in products)
+        below = relative_excess(lower - activity, lower.abs(), terms, reach)
+        worst = torch.maximum(below, relative_excess(activity - upper, upper.abs(), terms, reach))
+        return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
+
+    def _violated_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
+        """One system for all blocks, entry by entry: most entries are zero and many rows one-sided."""
+        worst, x, sizes = point.new_zeros(point.shape[:2]), point.unbind(-1), size.unbind(-1)
+        zero = torch.zeros_like(worst)
+        rows = (t[0, 0].tolist() for t in (self.matrix, self.lower, self.upper))
+        for entries, low, high in zip(*rows, strict=True):
+            used = [(entry, i) for i, entry in enumerate(entries) if entry]
+            activity = sum((x[i] * entry for entry, i in used), start=zero)
+            for side, excess in ((low, low - activity), (high, activity - high)):
+                if math.isinf(side) or not bool((excess > 0).any()):
+                    continue
+                magnitudes = x if side else sizes
+                terms = sum((magnitudes[i].abs() * abs(entry) for entry, i in used), start=zero)
+                relative = relative_excess(excess, torch.full_like(worst, abs(side)), terms, terms)
+                worst = torch.maximum(worst, relative)
+        return worst
+
+
+class BlockType:
+    r"""A polytope :math:`X_b` that is easy to minimise over.
+
+    Subclasses implement :meth:`min_oracle`. Further methods, each a protocol of :mod:`blocklp.blocks.capabilities`,
+    add what the engine can then do: ``constraints`` (reference solvers, self-check, feasibility of primal
+    points), ``value_error`` (rigorous bounds), ``restrict`` (fixings without an extra block), ``prox`` and
+    ``prox_block`` (speed), ``complete`` (primal points), ``min_marginals`` and ``overlap`` (for
+    :class:`blocklp.methods.MinMarginals`), ``soft_min`` (for :class:`blocklp.methods.Smooth` and
+    :func:`blocklp.soft_bound`),
+    ``vertex_table`` (for sweeps of :class:`blocklp.Nodes`). A type that lacks one is dealt with without it. A
+    subclass of another type that overrides :meth:`min_oracle` says of each of them whether it still holds.
+
+    Attributes
+    ----------
+    dim : int or None
+        Number of variables of one block; ``None`` if the scope decides.
+    block_data : tuple of str
+        Names of the tensor attributes that hold data of single blocks.  They have leading dimensions
+        ``(batch or 1, blocks or 1)`` and follow the instances when a batch is selected from or stacked.
+    by_rows : bool
+        Whether its few :meth:`constraints` are the quickest way to deal with it: ``method="auto"`` then works
+        on the rows of all blocks, if all types state them.
+    nonnegative_costs : bool
+        Whether :meth:`min_oracle` takes no negative costs, as shortest paths by Dijkstra's algorithm do. It
+        is then asked with the nonnegative part of costs; what negative ones could gain is charged by the
+        upper bounds of the variables. Bounds stay valid, and lose nothing where multipliers are not negative:
+        with costs and rows that only charge for what blocks use.
+    stateless : bool
+        Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says
+        is asked once for all models that share it, and it must be hashable. Classes state it anew.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class that derives from one without state may add some."""
+        super().__init_subclass__(**options)
+        cls.stateless = vars(cls).get("stateless", False)
+
+    dim: int | None = None
+    block_data: tuple[str, ...] = ()
+    by_rows: bool = False
+    nonnegative_costs: bool = False
+    stateless: bool = False
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.
+
+        Must be pure and break ties by a rule, so that results are reproducible.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
+
+        Returns
+        -------
+        point : Tensor
+            ``(batch, blocks, dim)``: a minimiser in each block.
+        value : Tensor
+            ``(batch, blocks)``: its cost, to a few roundings of the terms :math:`|c_i x_i|`. Bounds charge no
+            more than these: a type that sums larger terms returns less, by what they may be off.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement min_oracle(cost) -> (point, value)")
+
+    def min_value(self, cost: Tensor) -> Tensor:
+        """The value of :meth:`min_oracle` alone: ``(batch, blocks)``; worth stating where it costs less."""
+        return self.min_oracle(cost)[1]
+
+    @property
+    def name(self) -> str:
+        """The name shown in tables."""
+        return type(self).__name__
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors listed in ``block_data``, by name (absent ones left out)."""
+        return {k: v for k in self.block_data if (v := getattr(self, k, None)) is not None}
+
+    def with_data(self, **data: Tensor | None) -> Self:
+        """A copy with some block data replaced."""
+        other = copy.copy(self)
+        for key, value in data.items():
+            setattr(other, key, value)
+        return other
+
+    @classmethod
+    def alike(cls, kinds: Sequence[Self]) -> list[Self]:
+        """Types of several models with block data that can be joined: of one shape, leading dimensions aside.
+
+        All types have the method, for it deals with their data: by default as they are, and data that a type
+        lacks and others have become zeros. Types whose data may differ in shape, or for which zeros are
+        wrong, state it anew.
+        """
+        return list(kinds)
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        """A copy with its block data on a device; floating-point data in ``dtype``."""
+
+        def moved(data: Tensor) -> Tensor:
+            return data.to(device, dtype if data.is_floating_point() else data.dtype)
+
+        return self.with_data(**{key: moved(data) for key, data in self.tensors().items()})
+
+    def select(self, rows: Rows) -> Self:
+        """A copy with the block data of some instances: their numbers ``(k,)`` int64, or a slice of them."""
+        return self.with_data(**{k: pick(v, rows) for k, v in self.tensors().items() if v.shape[0] > 1})
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+
+def pick(values: Tensor, rows: Rows) -> Tensor:
+    """Some rows of a tensor; a slice of them is a view."""
+    return values[rows] if isinstance(rows, slice) else values.index_select(0, rows)

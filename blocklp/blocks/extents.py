@@ -1,0 +1,83 @@
+"""Ranges of the coordinates of blocks: bounds of variables that are no tighter need not be stated again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.capabilities import constraints_of
+from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.decomposition.rounding import rounding
+
+HULL_DIM = 64
+"""Blocks with more variables are not asked for their own extent: their constraints tell what they can."""
+
+AT_ONCE = 1_000_000
+"""Numbers of all costs that an oracle is asked for in one call."""
+
+
+def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Least and largest value of every coordinate over its block, by the oracle itself.
+
+    Blocks with more than :data:`HULL_DIM` variables get the ranges that their constraints imply, which may be
+    wider.
+
+    Parameters
+    ----------
+    kind : BlockType
+        The type; its data are float64.
+    rows, count : int
+        Instances and blocks that differ in their data; 1 where all share them.
+    dim : int
+        Number of variables of a block.
+
+    Returns
+    -------
+    least, most : Tensor
+        ``(rows, count, dim)`` float64, infinite where nothing is known.
+    """
+    if dim > HULL_DIM:
+        below, above = (side.expand(rows, count, dim) for side in implied(constraints_of(kind), dim))
+        return below, above
+    unit = torch.eye(dim, dtype=torch.float64)
+    costs = unit if kind.nonnegative_costs else torch.cat([unit, -unit])
+    # Data of a single instance serve any number of costs at once.
+    step = max(1, AT_ONCE // (count * dim)) if rows == 1 else 1
+    values = torch.cat([_values(kind, some, rows, count) for some in torch.split(costs, step)])
+    least = values[:dim].movedim(0, -1)
+    if kind.nonnegative_costs:
+        return least, torch.full_like(least, torch.inf)
+    return least, -values[dim:].movedim(0, -1)
+
+
+def _values(kind: BlockType, costs: Tensor, rows: int, count: int) -> Tensor:
+    """Values ``(costs, rows, count)`` of blocks at costs ``(costs, dim)``: one instance, or one cost."""
+    full = costs[:, None].expand(-1, count, -1) if rows == 1 else costs.expand(rows, count, -1)
+    return kind.min_oracle(full.contiguous())[1].reshape(len(costs), rows, count)
+
+
+def implied(stated: Constraints | None, dim: int) -> tuple[Tensor, Tensor]:
+    """Bounds stated of single variables, or implied by a row and the bounds of the others, rounded outwards.
+
+    Returns
+    -------
+    below, above : Tensor
+        ``(batch or 1, blocks or 1, dim)`` float64, infinite where nothing is said.
+    """
+    none = torch.full((1, 1, dim), torch.inf, dtype=torch.float64)
+    if stated is None or stated.below is None or stated.above is None:
+        return -none, none
+    below, above, eps = stated.below, stated.above, torch.finfo(torch.float64).eps
+    unit = rounding(dim + 8, torch.float64)
+    sides = (side[..., None].unbind(2) for side in (stated.lower, stated.upper))
+    for matrix, lower, upper in zip(stated.matrix.unbind(2), *sides, strict=True):
+        for entries, side in ((matrix, upper), (-matrix, -lower)):  # entries @ x <= side
+            least = torch.where(entries > 0, stated.below, stated.above)
+            terms = torch.where(entries != 0, entries * least, 0.0)
+            size = terms.abs().sum(-1, keepdim=True) + side.abs()
+            # NaN where another variable has no bound: then the row says nothing.
+            left = (side - terms.sum(-1, keepdim=True) + terms + unit * size) / entries
+            left = left + 8 * eps * left.abs() * entries.sign()
+            above = torch.where((entries > 0) & (left < above), left, above)
+            below = torch.where((entries < 0) & (left > below), left, below)
+    return below, above

@@ -1,0 +1,49 @@
+"""Differences between objects of one block type: whether one can stand for the other."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.blocks.contract import BlockType
+
+
+def difference(one: BlockType, other: BlockType) -> str | None:
+    """Name an attribute in which types differ beside their block data, so that one cannot stand for both.
+
+    ``None`` if there is no such attribute.
+    """
+    if one is other:
+        return None
+    if type(one) is not type(other):
+        return "class"
+    mine, theirs = _stated(one), _stated(other)
+    for key in sorted((mine.keys() | theirs.keys()) - set(one.block_data)):
+        if key not in mine or key not in theirs or not _equal(mine[key], theirs[key]):
+            return key
+    return None
+
+
+def _stated(kind: BlockType) -> dict[str, object]:
+    """Attributes that a type was given: private ones and cached properties follow from the others."""
+    public = {k: v for k, v in vars(kind).items() if k[0] != "_"}
+    return {k: v for k, v in public.items() if not isinstance(getattr(type(kind), k, None), cached_property)}
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two values are known to be equal, entry by entry."""
+    if one is other:
+        return True
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError, RuntimeError):
+        return False

@@ -1,0 +1,1 @@
+"""The Lagrangean decomposition of a batch of models: mathematics only."""

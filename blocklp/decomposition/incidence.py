@@ -1,0 +1,138 @@
+"""Which copies belong to which variable: the adjoint pair ``spread`` and ``collect``.
+
+The copies of all blocks of an instance lie in one row, group after group; inside a group the block index runs
+fastest (``(batch, dim, blocks)``), which makes sums over the few variables of a block contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.contract import Rows, pick
+
+Linear = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """Index maps between variables ``(batch, variables)`` and copies ``(batch, copies)``.
+
+    Attributes
+    ----------
+    variables : int
+        Number of variables of an instance (padding included).
+    index : Tensor
+        ``(batch or 1, copies)`` int64: the variable of each copy.
+    order, lengths : Tensor or None
+        Copies sorted by variable and the number of copies of each, ``(batch or 1, ...)``; used where a
+        scatter would need atomics (CUDA), so that sums are the same in every run.
+    maps : dict
+        Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``, for structured scopes.
+    """
+
+    variables: int
+    index: Tensor
+    order: Tensor | None
+    lengths: Tensor | None
+    maps: dict[tuple[int, int], tuple[Linear, Linear]]
+
+    @property
+    def indexed(self) -> bool:
+        """Whether ``index`` says which variable each copy is of: maps that a caller gives alone do not."""
+        return True
+
+    @cached_property
+    def places(self) -> Tensor:
+        """``index`` in unsigned integers, of half the size where they suffice: loops test no sign."""
+        return self.index.to(torch.uint32 if self.variables <= 2**32 else torch.uint64)
+
+    @classmethod
+    def build(
+        cls,
+        variables: int,
+        index: Tensor,
+        maps: dict[tuple[int, int], tuple[Linear, Linear]] | None = None,
+    ) -> Coupling:
+        """Prepare the maps of an index tensor.
+
+        Parameters
+        ----------
+        variables : int
+            Number of variables of an instance (padding included).
+        index : Tensor
+            ``(batch or 1, copies)`` int64: the variable of each copy.
+        maps : dict, optional
+            Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``.
+
+        Returns
+        -------
+        Coupling
+            The maps from variables to copies, and back.
+        """
+        if index.device.type == "cpu":
+            return cls(variables, index, None, None, maps or {})
+        order = torch.argsort(index, dim=1, stable=True)
+        lengths = torch.zeros(index.shape[0], variables, dtype=torch.long, device=index.device)
+        lengths.scatter_add_(1, index, torch.ones_like(index))
+        return cls(variables, index, order, lengths, maps or {})
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every copy the value of its variable: ``(batch, variables) -> (batch, copies)``."""
+        copies = values.gather(1, self.index.expand(values.shape[0], -1))
+        for (start, stop), (to_dual, _) in self.maps.items():
+            copies[:, start:stop] = to_dual(values)
+        return copies
+
+    def spread_part(self, values: Tensor, start: int, stop: int) -> Tensor:
+        """Give some copies the values of their variables.
+
+        Parameters
+        ----------
+        values : Tensor
+            ``(batch, variables)``.
+        start, stop : int
+            First of these copies, and one past the last.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, stop - start)``.
+        """
+        if self.maps:
+            return self.spread(values)[:, start:stop]
+        return values.gather(1, self.index[:, start:stop].expand(values.shape[0], -1))
+
+    def collect(self, copies: Tensor) -> Tensor:
+        """Sum the copies of every variable, the adjoint of :meth:`spread`, in a fixed order."""
+        batch = copies.shape[0]
+        extra = None
+        if self.maps:
+            copies = copies.clone()
+            for (start, stop), (_, to_primal) in self.maps.items():
+                part = to_primal(copies[:, start:stop].clone())
+                extra = part if extra is None else extra + part
+                copies[:, start:stop] = 0
+        if self.order is None or self.lengths is None:
+            total = copies.new_zeros(batch, self.variables)
+            total.scatter_add_(1, self.index.expand(batch, -1), copies)
+        else:
+            flat = copies.gather(1, self.order.expand(batch, -1)).reshape(-1)
+            lengths = self.lengths.expand(batch, -1).reshape(-1)
+            total = torch.segment_reduce(flat, "sum", lengths=lengths, unsafe=True, initial=0.0)
+            total = total.view(batch, self.variables)
+        return total if extra is None else total + extra
+
+    def select(self, rows: Rows) -> Coupling:
+        """Return the maps of some instances."""
+        if self.index.shape[0] == 1:
+            return self
+        order, lengths = (t if t is None else pick(t, rows) for t in (self.order, self.lengths))
+        part = Coupling(self.variables, pick(self.index, rows), order, lengths, self.maps)
+        if "places" in vars(self):
+            vars(part)["places"] = pick(self.places, rows)
+        return part

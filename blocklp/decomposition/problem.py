@@ -1,0 +1,428 @@
+r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
+
+.. math:: \max_{\sum_b \lambda_b = c} \; D(\lambda), \qquad
+          D(\lambda) = \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
+
+(thesis, eq. 4.1.5.3). Primal tensors are ``(batch, variables)``; multipliers and points of the blocks
+("copies") are ``(batch, copies)``; ``Group.view`` shows the copies of one block type as
+``(batch, blocks, dim)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.capabilities import (
+    HasCompletion,
+    HasMaskedTable,
+    HasMinMarginals,
+    HasProx,
+    HasSoftMin,
+    constraints_of,
+    supports,
+    value_error_of,
+)
+from blocklp.blocks.contract import BlockType, Constraints, Rows, pick
+from blocklp.decomposition.incidence import Coupling
+from blocklp.decomposition.rows import CouplingRows
+
+TABLE_LIMIT = 32
+"""Vertex tables longer than this are treated as general oracles: the work on weights grows with the table."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The blocks of one type.
+
+    Attributes
+    ----------
+    name : str
+        Name of the handle that :meth:`Model.add` returned; identifies the group in states.
+    type : BlockType
+        The type, with its block data on the solver's device.
+    blocks, dim : int
+        Number of blocks of an instance (padding included) and of variables of a block.
+    start : int
+        First copy of the group in a row of copies.
+    curved : Tensor
+        ``(dim,)``, 1 where some block shares this coordinate with another block and 0 where all copies are
+        the only one of their variable: those have fixed multipliers and stay out of norms and steps.
+    alive : Tensor or None
+        ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding of a ragged batch;
+        ``None`` if all are valid.
+    """
+
+    name: str
+    type: BlockType
+    blocks: int
+    dim: int
+    start: int
+    curved: Tensor
+    alive: Tensor | None = None
+
+    @property
+    def stop(self) -> int:
+        """One past the last copy of the group."""
+        return self.start + self.blocks * self.dim
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First copy and one past the last of every coordinate."""
+        return [(self.start + i * self.blocks, self.start + (i + 1) * self.blocks) for i in range(self.dim)]
+
+    @cached_property
+    def filled(self) -> Tensor:
+        """Number of valid blocks, which come before the padding: ``(batch or 1,)`` int64."""
+        return torch.tensor([self.blocks]) if self.alive is None else self.alive.sum(1).long()
+
+    @cached_property
+    def constraints(self) -> Constraints | None:
+        """The constraints that its type states, asked for once; None where it states none."""
+        return constraints_of(self.type)
+
+    @cached_property
+    def few_vertices(self) -> tuple[Tensor, Tensor | None] | None:
+        """:meth:`HasMaskedTable.masked_table` of its type, up to :data:`TABLE_LIMIT` vertices, or None."""
+        return self.type.masked_table(TABLE_LIMIT) if supports(self.type, HasMaskedTable) else None
+
+    @cached_property
+    def prox(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor | None] | None:
+        """:meth:`HasProx.prox` of its type, or None."""
+        return self.type.prox if supports(self.type, HasProx) else None
+
+    @cached_property
+    def min_marginals(self) -> Callable[[Tensor], Tensor | None] | None:
+        """:meth:`HasMinMarginals.min_marginals` of its type, or None."""
+        return self.type.min_marginals if supports(self.type, HasMinMarginals) else None
+
+    @cached_property
+    def soft_min(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor] | None] | None:
+        """:meth:`HasSoftMin.soft_min` of its type, or None."""
+        return self.type.soft_min if supports(self.type, HasSoftMin) else None
+
+    @cached_property
+    def shares(self) -> bool:
+        """Whether its blocks have variables in common with others."""
+        return bool(self.curved.any())
+
+    def rows(self, copies: Tensor) -> Tensor:
+        """Copies as stored: ``(batch, dim, blocks)``, a view."""
+        return copies[:, self.start : self.stop].view(copies.shape[0], self.dim, self.blocks)
+
+    def view(self, copies: Tensor) -> Tensor:
+        """Copies as block types see them: ``(batch, blocks, dim)``, a view."""
+        return self.rows(copies).transpose(1, 2)
+
+    def blockwise(self, own: Tensor) -> Tensor:
+        """Copies of this group alone, ``(batch, dim * blocks)``, as block types see them."""
+        return own.view(own.shape[0], self.dim, self.blocks).transpose(1, 2)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Call the type's oracle; padding gives zero."""
+        point, value = self.type.min_oracle(cost)
+        if self.alive is not None:
+            point, value = point * self.alive[..., None], value * self.alive
+        return point, value
+
+    def block_values(self, cost: Tensor) -> Tensor:
+        """Return the optimal value of every block: ``(batch, blocks)``."""
+        value = self.type.min_value(cost)
+        return value if self.alive is None else value * self.alive
+
+    def value_error(self, cost: Tensor) -> Tensor | None:
+        """Bound on the rounding error of :meth:`block_values`."""
+        error = value_error_of(self.type, cost)
+        return error if error is None or self.alive is None else error * self.alive
+
+    def select(self, rows: Rows) -> Group:
+        """Return the group of some instances."""
+        alive = None if self.alive is None else pick(self.alive, rows)
+        return replace(self, type=self.type.select(rows), alive=alive)
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A batch of decomposed LPs with a common layout.
+
+    Attributes
+    ----------
+    cost : Tensor
+        ``(batch, variables)``.
+    lower, upper : Tensor
+        ``(batch or 1, variables)``, finite.
+    offset : Tensor
+        ``(batch,)``: constant of the objective.
+    groups : tuple of Group
+        The block types.
+    coupling : Coupling
+        Which copy belongs to which variable.
+    counts : Tensor
+        ``(batch or 1, variables)``: number of copies :math:`N_j` (at least 1).
+    grid : Tensor or None
+        ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables
+        that are not.
+    sharing : Tensor or None
+        ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved`
+        would be for each alone.
+    rows : CouplingRows or None
+        Rows beside the blocks; their prices come after the copies of the blocks.
+    beyond : Tensor or None
+        ``(batch or 1, variables)``: largest magnitude of each variable in blocks that do not take in its
+        bounds, or 0.
+    """
+
+    cost: Tensor
+    lower: Tensor
+    upper: Tensor
+    offset: Tensor
+    groups: tuple[Group, ...]
+    coupling: Coupling
+    counts: Tensor
+    grid: Tensor | None = None
+    sharing: Tensor | None = None
+    rows: CouplingRows | None = None
+    beyond: Tensor | None = None
+
+    @property
+    def batch(self) -> int:
+        """Number of instances."""
+        return self.cost.shape[0]
+
+    @property
+    def copies(self) -> int:
+        """Number of copies of an instance, and of prices of rows after them."""
+        return self.in_blocks + (0 if self.rows is None else self.rows.count)
+
+    @property
+    def in_blocks(self) -> int:
+        """Number of copies of an instance that are in blocks."""
+        return self.groups[-1].stop
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """Largest magnitude that each variable can have: ``(batch or 1, variables)``."""
+        return torch.maximum(self.lower.abs(), self.upper.abs())
+
+    @cached_property
+    def extent(self) -> Tensor:
+        """Largest magnitude that each variable or a copy of it can have: ``(batch or 1, variables)``."""
+        return self.reach if self.beyond is None else torch.maximum(self.reach, self.beyond)
+
+    @cached_property
+    def cost_terms(self) -> tuple[Tensor, Tensor]:
+        r"""Return :math:`\sum_j |c_j| reach_j` and :math:`\sum_j |c_j|`, both ``(batch,)``.
+
+        Variables reach no further than rows ask for.
+        """
+        cost, reach = self.cost.abs(), self.reach
+        if self.rows is not None:  # bounds of variables may be far beyond what rows ask for
+            asked = self.rows.asked(cost.shape[1])
+            most = asked.amax(1, keepdim=True)
+            reach = torch.where(most > 0, torch.minimum(reach, torch.where(asked > 0, asked, most)), reach)
+        return (cost * reach).sum(1), cost.sum(1)
+
+    def sizes(self, x: Tensor) -> Tensor:
+        """Magnitudes of the entries of points, both ``(batch, variables)``, of which errors are small parts.
+
+        The largest entry, or the reach of the variable if that is less: bounds may be far from any point, and
+        a point may hold numbers of different units.
+        """
+        return torch.minimum(self.reach, torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True))
+
+    def magnitude(self, copies: Tensor) -> Tensor:
+        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i`, with prices: ``(batch,)``."""
+        size = (self.total_size(copies) * self.extent).sum(1)
+        if self.rows is None:
+            return size
+        return size + (copies[:, self.in_blocks :].abs() * self.rows.reach()).sum(1)
+
+    def total_size(self, copies: Tensor) -> Tensor:
+        """Sum of the magnitudes that :meth:`collect` adds up: ``(batch, variables)``."""
+        total = self.coupling.collect(copies[:, : self.in_blocks].abs())
+        if self.rows is None:
+            return total
+        return total + self.rows.absolute().pull(copies[:, self.in_blocks :].abs(), total.shape[1])
+
+    @cached_property
+    def terms(self) -> Tensor:
+        """How many numbers :meth:`collect` adds up, a product as two: ``(batch or 1, variables)``."""
+        if self.rows is None:
+            return self.counts
+        entries = torch.bincount(self.rows.column, minlength=self.counts.shape[1]).to(self.counts)
+        return self.counts + 2 * entries
+
+    @cached_property
+    def testable(self) -> bool:
+        """Whether all types state their constraints, so that a point can be tested."""
+        return all(group.constraints is not None for group in self.groups)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Every copy gets the value of its variable, and every row its activity."""
+        copies = self.coupling.spread(values)
+        return copies if self.rows is None else torch.cat([copies, self.rows.activity(values)], 1)
+
+    def collect(self, copies: Tensor) -> Tensor:
+        r"""Sum of the copies of each variable and of priced rows: :math:`\sum_b \lambda_b + A^\top y`."""
+        total = self.coupling.collect(copies[:, : self.in_blocks])
+        if self.rows is None:
+            return total
+        return total + self.rows.pull(copies[:, self.in_blocks :], total.shape[1])
+
+    def to_dual(self, primal: Tensor) -> Tensor:
+        r"""Share a primal vector equally among its copies: :math:`x_b = n \odot x` (thesis, 4.1.7.1).
+
+        Rows get nothing.
+        """
+        shared = self.coupling.spread(primal / self.counts)
+        return shared if self.rows is None else torch.nn.functional.pad(shared, (0, self.rows.count))
+
+    def to_primal(self, copies: Tensor) -> Tensor:
+        r"""Sum copies to a primal vector: :math:`x = \sum_b x_b` (thesis, 4.1.7.1)."""
+        return self.collect(copies)
+
+    def mean(self, copies: Tensor) -> Tensor:
+        """Mean of the copies of every variable: ``(batch, variables)``."""
+        return self.coupling.collect(copies[:, : self.in_blocks]) / self.counts
+
+    def disagreement(self, copies: Tensor) -> Tensor:
+        r""":math:`P x = x - \mathrm{mean}(x)`, the orthogonal projector with kernel agreement."""
+        means = self.spread(self.mean(copies))
+        return torch.sub(copies, means, out=means)
+
+    def recentred(self, duals: Tensor) -> Tensor:
+        r"""Restore :math:`\sum_b \lambda_b = c` by sharing the residual equally among the copies."""
+        return duals + self.to_dual(self.cost - self.collect(duals))
+
+    def min_oracle(self, duals: Tensor) -> tuple[Tensor, Tensor]:
+        """One pass: a minimiser of every block ``(batch, copies)`` and the sum of the values ``(batch,)``."""
+        points = torch.empty_like(duals)
+        total = torch.zeros_like(duals[:, 0])
+        for group in self.groups:
+            point, value = group.min_oracle(group.view(duals))
+            group.view(points).copy_(point)
+            total += value.sum(-1)
+        if self.rows is not None:
+            prices = duals[:, self.in_blocks :]
+            points[:, self.in_blocks :] = self.rows.point(prices)
+            total += self.rows.value(prices).sum(1)
+        return points, total
+
+    def primal_value(self, x: Tensor) -> Tensor:
+        """The objective at points ``(batch, variables)``: ``(batch,)``."""
+        return (self.cost * x).sum(1) + self.offset
+
+    def completed(self, x: Tensor) -> Tensor | None:
+        """Points ``(batch, variables)`` with variables of a single block at their best for the rest.
+
+        None if a type cannot tell, does not state its constraints, so that the points could not be tested, or
+        if rows may say more of what is in one block only.
+        """
+        if not self.testable or self.rows is not None:
+            return None
+        found = x.clone()
+        for group in self.groups:
+            private = [i for i, shared in enumerate(group.curved.tolist()) if not shared]
+            if private:
+                if not supports(group.type, HasCompletion):  # spares the costs
+                    return None
+                own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
+                for i, (first, last) in enumerate(group.spans):
+                    into, values = (cost, self.cost) if i in private else (own, x)
+                    into[:, i] = self.coupling.spread_part(values, first, last)
+                best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.curved)
+                if best is None:
+                    return None
+                best = best if group.alive is None else best * group.alive[..., None]
+                for values, i in zip(best.unbind(-1), private, strict=True):
+                    index = self.coupling.index[:, slice(*group.spans[i])]
+                    found.scatter_(1, index.expand(len(found), -1), values)
+        return found
+
+    def value(self, duals: Tensor) -> Tensor:
+        """The dual value of multipliers ``(batch, copies)``: one pass, ``(batch,)``."""
+        values = [group.block_values(group.view(duals)).sum(-1) for group in self.groups]
+        if self.rows is not None:
+            values.append(self.rows.value(duals[:, self.in_blocks :]).sum(1))
+        return torch.stack(values).sum(0)
+
+    def select(self, rows: Rows) -> Decomposition:
+        """Return the decomposition of some instances: ``(k,)`` int64, or a slice, which copies nothing."""
+
+        def own(t: Tensor) -> Tensor:
+            return t if t.shape[0] == 1 and self.batch > 1 else pick(t, rows)
+
+        return Decomposition(
+            pick(self.cost, rows),
+            own(self.lower),
+            own(self.upper),
+            pick(self.offset, rows),
+            tuple(g.select(rows) for g in self.groups),
+            self.coupling.select(rows),
+            own(self.counts),
+            None if self.grid is None else own(self.grid),
+            None if self.sharing is None else pick(self.sharing, rows),
+            rows=None if self.rows is None else self.rows.select(rows),
+            beyond=None if self.beyond is None else own(self.beyond),
+        )
+
+    def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
+        """Put instances with the same coupled coordinates side by side: each is solved as it is alone.
+
+        Returns
+        -------
+        order : Tensor
+            ``(batch,)`` int64: where they were.
+        parts : list
+            Which of them, in this order, and their decomposition.
+        """
+        if self.sharing is None:
+            return torch.arange(self.batch, device=self.cost.device), [(slice(0, self.batch), self)]
+        patterns, numbers, counts = torch.unique(self.sharing, dim=0, return_inverse=True, return_counts=True)
+        order, parts, first = numbers.argsort(stable=True), [], 0
+        for pattern, count in zip(patterns.to(torch.float64), counts.tolist(), strict=True):
+            own = self.select(order[first : first + count])
+            split = pattern.split([group.dim for group in self.groups])
+            groups = tuple(replace(g, curved=coupled) for g, coupled in zip(own.groups, split, strict=True))
+            parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None)))
+            first += count
+        return order, parts
+
+    def to(self, dtype: torch.dtype) -> Decomposition:
+        """Return the same problem in another precision."""
+        if dtype == self.cost.dtype:
+            return self
+        device = self.cost.device
+
+        def group(g: Group) -> Group:
+            valid = None if g.alive is None else g.alive.to(dtype)
+            return replace(g, type=g.type.to(dtype, device), alive=valid)
+
+        return replace(
+            self,
+            cost=self.cost.to(dtype),
+            lower=self.lower.to(dtype),
+            upper=self.upper.to(dtype),
+            offset=self.offset.to(dtype),
+            counts=self.counts.to(dtype),
+            rows=None if self.rows is None else self.rows.to(dtype),
+            beyond=None if self.beyond is None else self.beyond.to(dtype),
+            groups=tuple(map(group, self.groups)),
+        )
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner product of each instance: ``(batch, ...) -> (batch,)``."""
+    return (a * b).flatten(1).sum(1)
+
+
+def in_order(terms: Tensor) -> Tensor:
+    """Sum of ``(batch, ...)`` from first to last, in double precision, as loops add: ``(batch,)``."""
+    terms = terms.flatten(1)
+    if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
+        return terms.sum(1)
+    return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))

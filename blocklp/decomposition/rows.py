@@ -1,0 +1,158 @@
+r"""Coupling rows: constraints :math:`l \le A x \le u` beside the blocks, with one multiplier a row.
+
+Their part of the dual is that of Dantzig and Wolfe's decomposition.  With a price :math:`y_i` for every row
+
+.. math:: \min_{x \in X} \langle c, x \rangle \; \ge \;
+          \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
+          + \sum_i \min_{l_i \le s_i \le u_i} y_i s_i, \qquad \sum_b \lambda_b + A^\top y = c
+
+(weak duality, with the activity :math:`s = A x` of the rows).  A side that a row does not have is the
+furthest that the bounds of its variables let the activity go, so that prices of the wrong sign are valid, and
+cost what they must.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.contract import pick
+from blocklp.decomposition.rounding import rounding
+from blocklp.decomposition.violation import relative_excess
+
+
+@dataclass(frozen=True)
+class CouplingRows:
+    """The rows of a batch of instances that share the matrix.
+
+    Attributes
+    ----------
+    row, column, entry : Tensor
+        ``(entries,)`` int64, int64 and float: the matrix, row after row.
+    lower, upper : Tensor
+        ``(batch, rows)``; infinite where there is no such side.
+    least, most : Tensor
+        ``(batch, rows)``, finite: the sides, and where there is none what the activity can be by the bounds
+        of the variables, rounded outwards.
+    """
+
+    row: Tensor
+    column: Tensor
+    entry: Tensor
+    lower: Tensor
+    upper: Tensor
+    least: Tensor
+    most: Tensor
+
+    @classmethod
+    def build(
+        cls,
+        row: Tensor,
+        column: Tensor,
+        entry: Tensor,
+        lower: Tensor,
+        upper: Tensor,
+        low: Tensor,
+        high: Tensor,
+    ) -> CouplingRows:
+        """Complete the sides of rows by the bounds of their variables.
+
+        Parameters
+        ----------
+        row, column, entry : Tensor
+            ``(entries,)`` int64, int64 and float64: the matrix, row after row.
+        lower, upper : Tensor
+            ``(batch, rows)`` float64: sides, infinite for none.
+        low, high : Tensor
+            ``(batch, variables)`` float64: finite bounds of the variables.
+
+        Returns
+        -------
+        CouplingRows
+            The rows with their sides ``(batch, rows)``, and the least and most that they can be.
+        """
+        ends = entry * low[:, column], entry * high[:, column]
+        room = torch.zeros_like(lower)
+        index = row.expand(len(lower), -1)
+        sizes = torch.maximum(ends[0].abs(), ends[1].abs())
+        parts = torch.minimum(*ends), torch.maximum(*ends), sizes
+        least, most, size = (room.scatter_add(1, index, part) for part in parts)
+        terms = torch.bincount(row, minlength=lower.shape[1]).max().item() if len(row) else 0
+        error = rounding(int(terms) + 2, torch.float64) * size
+        least = torch.where(torch.isfinite(lower), lower, torch.minimum(least - error, upper))
+        most = torch.where(torch.isfinite(upper), upper, torch.maximum(most + error, lower))
+        return cls(row, column, entry, lower, upper, least, most)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.lower.shape[1]
+
+    @property
+    def starts(self) -> Tensor:
+        """Where the entries of every row begin: ``(rows + 1,)`` int64."""
+        return torch.searchsorted(self.row, torch.arange(self.count + 1, device=self.row.device))
+
+    def asked(self, variables: int) -> Tensor:
+        """Magnitudes that rows require of each variable, the largest of all rows, for the steps of PDHG.
+
+        The variable with the largest entry of a row meets its side alone; others take part in proportion to
+        their entries.  The result is ``(batch, variables)``, 0 where no row requires any.
+        """
+        size = self.entry.abs()
+        largest = size.new_zeros(self.count).scatter_reduce(0, self.row, size, "amax")
+        finite = (torch.where(torch.isfinite(s), s.abs(), 0.0) for s in (self.lower, self.upper))
+        sides = torch.maximum(*finite)
+        own = sides[:, self.row] * size / torch.where(largest > 0, largest, 1.0)[self.row] ** 2
+        none = own.new_zeros(len(own), variables)
+        return none.scatter_reduce(1, self.column.expand(len(own), -1), own, "amax")
+
+    def activity(self, x: Tensor) -> Tensor:
+        """A x: ``(batch, variables) -> (batch, rows)``, added up in the order of a row's entries."""
+        return _products(self.entry, self.column, self.row, x, self.count)
+
+    def pull(self, y: Tensor, variables: int) -> Tensor:
+        """A^T y: ``(batch, rows) -> (batch, variables)``, added up from the first row to the last."""
+        return _products(self.entry, self.row, self.column, y, variables)
+
+    def value(self, y: Tensor) -> Tensor:
+        """Every row's part of the dual value at prices ``(batch, rows)``: ``(batch, rows)``."""
+        return torch.where(y > 0, y * self.least, y * self.most)
+
+    def point(self, y: Tensor) -> Tensor:
+        """The activities ``(batch, rows)`` at which prices ``(batch, rows)`` have their :meth:`value`."""
+        return torch.where(y > 0, self.least, self.most)
+
+    def reach(self) -> Tensor:
+        """The largest magnitude of every row's activity: ``(batch, rows)``."""
+        return torch.maximum(self.least.abs(), self.most.abs())
+
+    def violation(self, x: Tensor, size: Tensor) -> Tensor:
+        """Largest violation ``(batch,)``, relative as in :meth:`Constraints.relative_violation`."""
+        activity, sizes = self.activity(x), self.absolute()
+        terms, reach = sizes.activity(x.abs()), sizes.activity(size)
+        below = relative_excess(self.lower - activity, self.lower.abs(), terms, reach)
+        above = relative_excess(activity - self.upper, self.upper.abs(), terms, reach)
+        return torch.maximum(below, above).amax(1)
+
+    def absolute(self) -> CouplingRows:
+        """The matrix of absolute values."""
+        return replace(self, entry=self.entry.abs())
+
+    def select(self, rows: Tensor | slice) -> CouplingRows:
+        """Return the rows of some instances."""
+        sides = (pick(t, rows) for t in (self.lower, self.upper, self.least, self.most))
+        return CouplingRows(self.row, self.column, self.entry, *sides)
+
+    def to(self, dtype: torch.dtype) -> CouplingRows:
+        """Return the rows in another precision."""
+        numbers = (t.to(dtype) for t in (self.entry, self.lower, self.upper, self.least, self.most))
+        return CouplingRows(self.row, self.column, *numbers)
+
+
+def _products(entry: Tensor, source: Tensor, target: Tensor, values: Tensor, size: int) -> Tensor:
+    """Sums by ``target`` of entries times values at ``source``: ``(batch, size)``, in order of entries."""
+    terms = entry * values[:, source]
+    return terms.new_zeros(len(values), size).scatter_add_(1, target.expand(len(values), -1), terms)

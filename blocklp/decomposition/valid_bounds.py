@@ -1,0 +1,195 @@
+r"""Lower bounds that hold in floating point.
+
+For any multipliers :math:`\lambda` (consistent or not) and finite variable bounds ``lo, hi``
+
+.. math:: \sum_b \min_{X_b} \langle \lambda_b, x_b \rangle + \sum_j \min(r_j lo_j, r_j hi_j),
+          \qquad r = c - \sum_b \lambda_b,
+
+is a lower bound in exact arithmetic (Neumaier and Shcherbina 2004, Jansson 2004).  :func:`corrected`
+evaluates it in the working precision; :func:`safe` also charges an a-priori bound for every rounding error.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.rounding import rounding, roundoff
+
+NOISE = 16 * torch.finfo(torch.float64).eps
+"""Relative rounding error of all that is added up, as :func:`corrected` subtracts it."""
+
+
+def charges(residual: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    r"""The terms :math:`\min(r_j lo_j, r_j hi_j)` of a residual in a bound.
+
+    Parameters
+    ----------
+    residual, lower, upper : Tensor
+        ``(batch, variables)``: r, and bounds of the variables.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, variables)``.
+    """
+    return torch.minimum(residual * lower, residual * upper)
+
+
+def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
+    """Residual-corrected bound.
+
+    A few units of roundoff of all that was added up are subtracted too, so that multipliers that have grown
+    beyond all measure (a tiny proximal weight) are not taken for a better bound.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem.
+    duals : Tensor
+        ``(batch, copies)`` float64: multipliers.
+    value : Tensor
+        ``(batch,)`` float64: the sum of their block values.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``.
+    """
+    residual = problem.cost - problem.collect(duals)
+    return summed(problem, duals, value, charges(residual, problem.lower, problem.upper))
+
+
+def summed(problem: Decomposition, duals: Tensor, value: Tensor, paid: Tensor) -> Tensor:
+    """Residual-corrected bound (:func:`corrected`) by known terms of the residual.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem.
+    duals : Tensor
+        ``(batch, copies)`` float64: multipliers.
+    value : Tensor
+        ``(batch,)`` float64: the sum of their block values.
+    paid : Tensor
+        ``(batch, variables)``: terms of the residual (:func:`charges`).
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``.
+    """
+    return with_offset(value + paid.sum(-1) - problem.magnitude(duals).mul_(NOISE), problem.offset)
+
+
+def with_offset(bound: Tensor, offset: Tensor) -> Tensor:
+    """Bounds ``(batch,)`` plus the constants of the objective, rounded down."""
+    total = bound + offset
+    return total - torch.finfo(total.dtype).eps * total.abs()
+
+
+def safe(problem: Decomposition, duals: Tensor) -> Tensor:
+    """Bound ``(batch,)`` less every rounding error; ``-inf`` if a block type states no ``value_error``.
+
+    Takes one oracle call.  ``duals`` must be float64.
+    """
+    blocks: list[tuple[Tensor, Tensor]] = []
+    for group in problem.groups:
+        found = block_terms(group, duals)
+        if found is None:
+            return torch.full_like(problem.offset, -torch.inf)
+        blocks.append(found[1:])
+    if problem.rows is not None:
+        value = problem.rows.value(duals[:, problem.in_blocks :])
+        error = roundoff(1, value.abs())
+        blocks.append((value - error, value.abs() + error))
+    residual = problem.cost - problem.collect(duals)
+    size = problem.cost.abs() + problem.total_size(duals)
+    error = rounding(1, duals.dtype) * (problem.terms + 2) * size
+    largest = problem.reach
+    paid = charges(residual, problem.lower, problem.upper)
+    return charged(problem.offset, blocks, paid, error * largest, (residual.abs() + error) * largest)
+
+
+def block_terms(group: Group, duals: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Values ``(batch, blocks)`` of a group, values less rounding errors, and magnitudes plus errors."""
+    cost = group.view(duals)
+    error = group.value_error(cost)
+    if error is None:
+        return None
+    value = group.block_values(cost)
+    return value, value - error, value.abs() + error
+
+
+def charged(
+    offset: Tensor,
+    blocks: list[tuple[Tensor, Tensor]],
+    paid: Tensor,
+    error: Tensor,
+    reach: Tensor,
+) -> Tensor:
+    """Sum of lower bounds on all terms, less the rounding error of that sum: ``(batch,)``.
+
+    Parameters
+    ----------
+    offset : Tensor
+        ``(batch,)``.
+    blocks : list
+        ``(batch, blocks)`` of each group: values less their errors, and magnitudes with them.
+    paid, error, reach : Tensor
+        ``(batch, variables)``: terms of the residual, their errors, and magnitudes with them.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``, in the units of the cost.
+    """
+    total, size, terms = offset, offset.abs(), 1
+    for least, most in blocks:
+        total = total + least.sum(-1)
+        size = size + most.sum(-1)
+        terms += least.shape[-1]
+    total = total + paid.sum(-1) - error.sum(-1)
+    size = size + reach.sum(-1)
+    return total - rounding(terms + 3 * reach.shape[-1] + 8, total.dtype) * size
+
+
+def proof(problem: Decomposition, duals: Tensor, bound: Tensor) -> Tensor:
+    """Bound to prove infeasibility with.
+
+    It is the rigorous one (:func:`safe`), or ``bound`` less an allowance for oracles of unknown error: 1e-6
+    of the largest value that the multipliers could give.  Multipliers of an infeasible instance grow until
+    their bound exceeds any allowance.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The problem.
+    duals : Tensor
+        ``(batch, copies)`` float64: multipliers.
+    bound : Tensor
+        ``(batch,)`` float64: their bound.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``.
+    """
+    rigorous = safe(problem, duals)
+    cautious = bound - 1e-6 * problem.magnitude(duals)
+    return torch.where(torch.isfinite(rigorous), rigorous, cautious)
+
+
+def box_minimum(problem: Decomposition) -> Tensor:
+    r"""Lower bound :math:`\sum_j \min(c_j lo_j, c_j hi_j)` on feasible values, rounded down: ``(batch,)``."""
+    low = charges(problem.cost, problem.lower, problem.upper)
+    error = rounding(low.shape[-1] + 3, low.dtype) * (low.abs().sum(-1) + problem.offset.abs())
+    return low.sum(-1) + problem.offset - error
+
+
+def box_maximum(problem: Decomposition) -> Tensor:
+    r"""Upper bound :math:`\sum_j \max(c_j lo_j, c_j hi_j)` on feasible values, rounded up: ``(batch,)``."""
+    high = torch.maximum(problem.cost * problem.lower, problem.cost * problem.upper)
+    error = rounding(high.shape[-1] + 3, high.dtype) * (high.abs().sum(-1) + problem.offset.abs())
+    return high.sum(-1) + problem.offset + error

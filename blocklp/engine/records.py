@@ -1,0 +1,231 @@
+"""Records of a solve: limits, start, hooks, events at checks, and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.deadline import Deadline
+from blocklp.decomposition.problem import Decomposition
+from blocklp.errors import OptionError
+from blocklp.methods.base import Memory
+from blocklp.options import per_instance, real, whole
+from blocklp.status import Status
+
+Record = TypeVar("Record", "Event", "Limits", "Start", "Results")
+
+Repair = Callable[[Tensor, Tensor], Tensor]
+"""Takes points ``(k, variables)`` and numbers of their instances ``(k,)`` to points that may be feasible."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """The state of a solve at a check; tensors have one entry an instance, finished ones included.
+
+    Attributes
+    ----------
+    passes : int
+        Oracle passes so far, bound evaluations included.
+    seconds : float
+        Time since the start.
+    bound, primal, gap : Tensor
+        ``(batch,)`` float64: best bound, best primal value (in the sense of the model), relative gap.
+    status : Tensor
+        ``(batch,)`` int64: :class:`Status`.
+    """
+
+    passes: int
+    seconds: float
+    bound: Tensor
+    primal: Tensor
+    gap: Tensor
+    status: Tensor
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Settings of the stop rules; ``tol`` and ``cutoff`` are ``(batch,)`` float64 on the problem's device."""
+
+    tol: Tensor
+    cutoff: Tensor
+    passes: int
+    deadline: Deadline
+    check_every: int | None
+    feasibility_tol: float
+    patience: int
+    mend: bool = True
+
+    @classmethod
+    def of(cls, like: Tensor, *, tol: object, cutoff: object, **others: Any) -> Limits:
+        """Check options and lay ``tol`` and ``cutoff`` out.
+
+        Parameters
+        ----------
+        like : Tensor
+            ``(batch,)``: their shape and device.
+        tol, cutoff : object
+            A number, or ``(batch,)`` numbers.
+        **others : object
+            The other attributes.
+
+        Returns
+        -------
+        Limits
+            ``tol`` and ``cutoff`` are ``(batch,)`` float64.
+
+        Raises
+        ------
+        OptionError
+            If one is out of range.
+        """
+        for name in ("passes", "check_every", "patience"):
+            if name != "check_every" or others[name] is not None:
+                whole(others[name], name)
+        real(others["feasibility_tol"], "feasibility_tol")
+        limit, goal = per_instance(tol, "tol", like, 0.0), per_instance(cutoff, "cutoff", like)
+        if bool(limit.isinf().any()):
+            need = "it must be a finite gap, at which an instance counts as optimal"
+            raise OptionError(f"tol is infinite; {need}")
+        return cls(limit, goal, **others)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a solve starts; None where the method decides.
+
+    Attributes
+    ----------
+    duals : Tensor or None
+        ``(batch, copies)``: the first multipliers, zero by default.
+    eta : Tensor or None
+        ``(batch,)``: proximal weights or step lengths.
+    warm : tuple of Tensor or None
+        Primal-dual warm start (:data:`Memory`).
+    """
+
+    duals: Tensor | None = None
+    eta: Tensor | None = None
+    warm: Memory | None = None
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions of the caller that a solve calls at its checks.
+
+    Attributes
+    ----------
+    repair : callable or None
+        Makes points feasible (:data:`Repair`).
+    callback : callable or None
+        Takes an :class:`Event`; returns True or a mask ``(batch,)`` of instances to stop, else None or False.
+    record : callable or None
+        Takes an :class:`Event`, before ``callback`` does.
+    """
+
+    repair: Repair | None = None
+    callback: Callable[[Event], Any] | None = None
+    record: Callable[[Event], None] | None = None
+
+
+@dataclass
+class Results:
+    """The best so far of every instance, ``(batch, ...)``, in the sense of minimisation.
+
+    ``floor`` is that of :func:`relative_gap`.
+    """
+
+    bound: Tensor
+    safe_bound: Tensor
+    primal: Tensor
+    x: Tensor
+    duals: Tensor
+    eta: Tensor
+    status: Tensor
+    passes: Tensor
+    seconds: Tensor
+    floor: Tensor
+    repaired: Tensor
+    history: list[Event] = field(default_factory=list)
+    memory: Memory | None = None
+    backend: str = "torch"
+
+    @classmethod
+    def unsolved(cls, problem: Decomposition, least: Tensor, status: Status = Status.RUNNING) -> Results:
+        """Return results before the first pass.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            Any with as many variables and copies.
+        least : Tensor
+            ``(batch,)`` float64: what the bounds of the variables alone prove.
+        status : Status
+            Of all instances.
+        """
+        number = torch.zeros(len(least), dtype=torch.long, device=least.device)
+        return cls(
+            bound=least.clone(),
+            safe_bound=least.clone(),
+            primal=torch.full_like(least, torch.inf),
+            x=zeros(least, problem.cost.shape[1]),
+            duals=zeros(least, problem.copies),
+            eta=torch.full_like(least, torch.nan),
+            status=torch.full_like(number, int(status)),
+            passes=number,
+            seconds=torch.zeros_like(least),
+            floor=torch.zeros_like(least),
+            repaired=torch.zeros_like(number, dtype=torch.bool),
+        )
+
+    def gap(self) -> Tensor:
+        """Relative gap, see :func:`relative_gap`."""
+        return relative_gap(self.primal, self.bound, self.floor)
+
+
+def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> Tensor:
+    r"""Return :math:`|primal - bound| / \max(|primal|, |bound|, floor)`.
+
+    Parameters
+    ----------
+    primal, bound : Tensor
+        ``(batch,)`` float64.
+    floor : Tensor or float
+        In the units of the costs (:func:`blocklp.engine.points.floor`), so that no scale of a model is
+        better than another.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``: zero where both agree, infinite where one of them is.
+    """
+    scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=torch.as_tensor(floor).to(bound))
+    gap = torch.where(primal == bound, 0.0, (primal - bound).abs() / scale)
+    return torch.where(torch.isfinite(primal) & torch.isfinite(bound), gap, torch.inf)
+
+
+def picked(record: Record, rows: Tensor | slice) -> Record:
+    """A record of some instances, or of all in another order: ``rows`` ``(k,)`` int64, or a slice."""
+    return replace(record, **{f.name: reordered(getattr(record, f.name), rows) for f in fields(record)})
+
+
+def reordered(value: Any, rows: Tensor | slice) -> Any:
+    """Pick instances ``rows`` ``(k,)`` of a tensor or of a tuple of tensors; keep other values."""
+    if isinstance(value, tuple):
+        return tuple(reordered(v, rows) for v in value)
+    return value[rows] if isinstance(value, Tensor) else value
+
+
+def zeros(like: Tensor, columns: int, kind: torch.dtype = torch.float64) -> Tensor:
+    """Zeros ``(batch, columns)`` on the device of a tensor ``(batch, ...)``.
+
+    On a CPU memory is taken where threads write to it, not before.
+    """
+    shape = (len(like), columns)
+    if like.device.type != "cpu":
+        return like.new_zeros(shape, dtype=kind)
+    return torch.from_numpy(np.zeros(shape, np.float32 if kind == torch.float32 else np.float64))

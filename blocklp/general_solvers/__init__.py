@@ -1,0 +1,1 @@
+"""Linear programs written out, and the general solvers that answer them."""

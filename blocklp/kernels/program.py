@@ -1,0 +1,419 @@
+r"""The rows of all blocks, for methods that need no oracles.
+
+.. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi
+
+A holds what the block types state (:class:`HasConstraints`), without rows that the bounds of the
+variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.
+Products and passes are tensor operations, or compiled loops (:mod:`blocklp.kernels.row_kernels`,
+:mod:`blocklp.kernels.program_kernels`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.capabilities import HasIntervals, supports
+from blocklp.blocks.contract import Rows, pick
+from blocklp.deadline import Deadline
+from blocklp.decomposition.block_products import by_groups, stated_rows, times, transposed
+from blocklp.decomposition.group_rows import GroupRows
+from blocklp.decomposition.lanczos import largest_singular_value
+from blocklp.decomposition.problem import Decomposition, Group, in_order
+from blocklp.decomposition.rows import CouplingRows
+from blocklp.decomposition.variable_box import VariableBox
+from blocklp.engine.settings import DEFAULT, EngineSettings
+from blocklp.kernels.backend import AUTO, Backend
+from blocklp.kernels.row_layout import Layout
+
+PRODUCTS, PROJECTION = "blocklp.kernels.row_kernels", "blocklp.kernels.projection_kernels"
+PASSES, BATCH_PASSES = "blocklp.kernels.program_kernels", "blocklp.kernels.batch_kernels"
+"""Modules of compiled loops: products with the rows, feasibility projection, and passes of PDHG."""
+
+MOST_PARTS = 8
+"""The most parts with partial sums of their own that an instance is divided into."""
+
+CHUNK, WIDEST, CACHED = 16, 256, 100_000
+"""Instances that loops for batches take at once, at least and at most, and the numbers that caches hold."""
+
+
+@dataclass(frozen=True)
+class Program:
+    r"""The rows of all blocks, one group after the other and each as ``(rows, blocks)``, and the step sizes.
+
+    The diagonals T and :math:`\Sigma` are the inverse absolute column and row sums of A (Pock and Chambolle
+    2011, eq. 10 with alpha = 1), both over the norm of :math:`\Sigma^{1/2} A T^{1/2}`, which is at most 1
+    then and, where entries have either sign, often a half.
+    """
+
+    box: VariableBox
+    entries: Tensor  # (batch or 1, entries): those of all matrices, one after the other
+    matrices: tuple[Tensor, ...]  # one a group: (batch or 1, rows, dim, blocks or 1), views of them
+    lower: Tensor  # (batch, rows)
+    upper: Tensor  # (batch, rows)
+    unit: Tensor  # (batch, rows): what the rows that types state are multiplied by
+    row: Tensor  # (batch, rows): the diagonal of Sigma
+    length: Tensor  # (batch, rows): its inverse
+    column: Tensor  # (batch, variables): the diagonal of T
+    share: Tensor  # (batch, copies): of the reduced cost of the variable
+    norm: Tensor  # (batch,)
+    reach: Tensor  # (batch, variables): magnitudes that bounds allow and rows ask for
+    size: Tensor  # (batch,) float64: squared length of the point that they are, over inverse column sums
+    coupling: CouplingRows | None  # rows beside the blocks, which come after theirs, in units of their own
+    nonzeros: int  # entries of all rows of an instance, those that blocks share counted for each
+    kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
+    layout: Layout | None  # on a CPU, without structured scopes
+    backend: Backend = AUTO
+
+    @classmethod
+    def build(
+        cls,
+        problem: Decomposition,
+        deadline: Deadline,
+        backend: Backend = AUTO,
+        settings: EngineSettings = DEFAULT,
+    ) -> Program:
+        """Write the LP out, for a backend.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem, in the precision of the iterates.
+        deadline : Deadline
+            Checked before the rows of each group are written, and while their norm is estimated.
+        backend : Backend
+            What runs products and passes.
+        settings : EngineSettings
+            When instances are divided.
+
+        Returns
+        -------
+        Program
+            The rows of all instances, ``(batch, rows)``, and the steps.
+
+        Raises
+        ------
+        OptionError
+            If a block type states no constraints.
+        TimeLimitError
+            If the deadline is over.
+        """
+        box = VariableBox.of(problem)
+        low, high = problem.spread(box.lower), problem.spread(box.upper)
+        reach = torch.maximum(box.lower.abs(), box.upper.abs())
+        far = reach.max()
+        columns, boxes, needed = (torch.zeros_like(low) for _ in range(3))
+        groups = []
+        for group in problem.groups:
+            own = GroupRows.written(group, box.as_rows.get(group.name), low, high, far, deadline)
+            groups.append(own)
+            group.rows(columns).copy_(own.columns)
+            group.rows(boxes).fill_(float(supports(group.type, HasIntervals)))
+            group.rows(needed).copy_(own.needed)
+        matrices = [own.matrix for own in groups]
+        names = "lower", "upper", "unit", "sums", "used"
+        parts = ([getattr(own, name).flatten(1) for own in groups] for name in names)
+        lower, upper, units, rows, uses = parts
+        takers = problem.spread(problem.collect(boxes))
+        share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
+        met, coupling = problem.coupling.collect(columns[:, : problem.in_blocks]), None
+        index = problem.coupling.index.expand(len(needed), -1)
+        need = torch.zeros_like(problem.cost).scatter_reduce(1, index, needed[:, : problem.in_blocks], "amax")
+        if problem.rows is not None:
+            coupling, unit = _in_own_units(problem.rows)
+            sums = coupling.absolute()
+            met = met + sums.pull(torch.ones_like(coupling.lower), met.shape[1])
+            lower.append(coupling.lower)
+            upper.append(coupling.upper)
+            units.append(unit.expand_as(coupling.lower))
+            rows.append(sums.activity(torch.ones_like(problem.cost)))
+            uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
+            need = torch.maximum(need, coupling.asked(need.shape[1]).nan_to_num(0.0, 0.0))
+        # Without entries any step is as good.
+        row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
+        need = torch.where(need > 0, need, need.amax(1, keepdim=True))
+        reach = torch.where(need > 0, torch.minimum(reach, need), reach)
+        # Squares may be beyond single precision.
+        size = in_order(reach.double() / column.double() * reach.double())
+        many = max(len(m) for m in matrices)
+        beside = [low.new_zeros(many, 0) if coupling is None else coupling.entry.expand(many, -1)]
+        entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
+        kept_entries, layout = _views(entries, matrices), None
+        if low.device.type == "cpu" and not problem.coupling.maps:
+            several = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
+            several = several if _work(entries, row, share) >= settings.divided_numbers else 1
+            layout = Layout.of(problem, kept_entries, coupling, several)
+        ends = torch.cat(lower, 1), torch.cat(upper, 1)
+        pairs = zip(matrices, problem.groups, strict=True)
+        nonzeros = sum(m[0, :, :, 0].numel() * g.blocks for m, g in pairs)
+        one = torch.ones_like(low[:, 0])
+        program = cls(
+            box,
+            entries,
+            kept_entries,
+            *ends,
+            torch.cat(units, 1),
+            row,
+            1 / row,
+            column,
+            share,
+            one,
+            reach,
+            size,
+            coupling,
+            nonzeros + beside[0].shape[1],
+            tuple(own.kept for own in groups),
+            layout,
+            backend,
+        )
+        used, met = torch.cat(uses, 1), met > 0
+        steps = row, column, used, met
+        if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in steps):  # one norm for all
+            first = slice(0, 1)
+            alone, alike = program.select(first), problem.select(first)
+            norm = alone._estimated(alike, used[first], met[first], deadline).expand(len(low))
+        else:
+            norm = program._estimated(problem, used, met, deadline)
+        row, column = row / norm[:, None], column / norm[:, None]
+        return replace(program, row=row, length=1 / row, column=column, norm=norm)
+
+    def weight(self, cost: Tensor) -> Tensor:
+        """Primal weight ``(batch,)``: the size of the points over that of the cost ``(batch, variables)``."""
+        own = in_order(cost.double() * self.column.double() * cost.double()) * self.norm.double()
+        weight = (self.size / own).sqrt().to(self.row)
+        return torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
+
+    @property
+    def parts(self) -> int:
+        """Partial sums of every variable that add up to A^T y."""
+        return 1 if self.layout is None else self.layout.parts
+
+    @property
+    def work(self) -> int:
+        """Numbers that a pass over an instance reads, about."""
+        return _work(self.entries, self.row, self.share)
+
+    def loops(self, module: str) -> ModuleType | None:
+        """A module of compiled loops over the rows, where the backend has it."""
+        return None if self.layout is None else self.backend.loops(module)
+
+    def batch_loops(self, batch: int) -> tuple[ModuleType, int] | None:
+        """The loops for batches of small instances with places in common, and how many these take at once."""
+        own_entries = self.entries.shape[1] * (len(self.entries) > 1)
+        numbers = own_entries + 10 * self.row.shape[1] + 9 * self.column.shape[1]
+        width = min(WIDEST, CACHED // max(1, numbers))
+        if self.layout is None or self.layout.targets is None:
+            return None
+        if self.parts > 1 or min(width, batch) < CHUNK:
+            return None
+        found = self.backend.loops(BATCH_PASSES)
+        return None if found is None else (found, width)
+
+    def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """A x: ``(batch, variables) -> (batch, rows)``."""
+        return self._times(problem, self.entries, self.coupling, x)
+
+    def _times(
+        self,
+        problem: Decomposition,
+        entries: Tensor,
+        coupling: CouplingRows | None,
+        x: Tensor,
+    ) -> Tensor:
+        """Rows with these entries times points ``(batch, variables)``: ``(batch, rows)``."""
+        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
+            out = torch.zeros_like(self.row)
+            units = len(x) * len(layout.tiles)
+            places = problem.coupling.places
+            loops.activity(units, layout.groups, layout.tiles, layout.sparse, places, entries, x, out)
+            return out
+        copies, matrices = problem.coupling.spread(x), _views(entries, self.matrices)
+        parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, matrices, strict=True)]
+        return torch.cat(parts if coupling is None else [*parts, coupling.activity(x)], 1)
+
+    def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
+        """A^T y by copies, before these are summed by variable: ``(batch, rows) -> (batch, copies)``."""
+        copies = y.new_empty(len(y), problem.copies)
+        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
+            copies.zero_()
+            loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, copies)
+        else:
+            for (group, own), matrix in zip(self._by_groups(problem, y), self.matrices, strict=True):
+                group.rows(copies).copy_(transposed(matrix, own))
+        if self.coupling is not None:
+            first = y.shape[1] - self.coupling.count
+            copies[:, problem.in_blocks :] = y[:, first:] * self.unit[:, first:]
+        return copies
+
+    def _by_groups(self, problem: Decomposition, y: Tensor) -> list[tuple[Group, Tensor]]:
+        """All groups with the part of ``y`` for their kept rows; rows beside the blocks are left out."""
+        counts = list(map(len, self.kept))
+        end = sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True))
+        return by_groups(problem, y[:, :end], counts)
+
+    def sums(self, problem: Decomposition, y: Tensor) -> Tensor:
+        """Partial sums of A^T y, all in the first part: ``(batch, rows) -> (batch, parts, variables)``."""
+        out = y.new_zeros(len(y), self.parts, problem.coupling.variables)
+        out[:, 0] = problem.collect(self.pull(problem, y))
+        return out
+
+    def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """Scales of the rows at points ``(batch, variables)``, for relative violations: ``(batch, rows)``."""
+        terms, reach = (self._magnitudes(problem, values) for values in (x.abs(), problem.sizes(x)))
+        magnitudes = (side.abs() for side in (self.lower, self.upper))
+        sides = [torch.where(size > 0, torch.maximum(size, terms), reach) for size in magnitudes]
+        # A row has one tolerance: the tighter one.
+        return torch.minimum(*sides)
+
+    def _magnitudes(self, problem: Decomposition, values: Tensor) -> Tensor:
+        """Absolute values of the rows times values of the variables: ``(batch, rows)``."""
+        coupling = None if self.coupling is None else self.coupling.absolute()
+        return self._times(problem, self.entries.abs(), coupling, values.contiguous())
+
+    def violation(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """Largest relative violation ``(batch,)`` of a row at points ``(batch, variables)``."""
+        reached, size = self.activity(problem, x), self.sizes(problem, x)
+        excess = torch.maximum(self.lower - reached, reached - self.upper)
+        return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
+
+    def scaled(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """Scale points, from the lower bounds, until no row with entries of one sign is violated.
+
+        Variables of packing rows that are exceeded shrink by what the worst of these rows asks for; all
+        others grow by what the worst covering row asks for.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem of this program.
+        x : Tensor
+            ``(batch, variables)``.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, variables)``, within bounds; feasible for packing and for covering, elsewhere
+            perhaps not.
+        """
+        lowest = self.box.lower.expand_as(x).contiguous()
+        reached, base = self.activity(problem, x), self.activity(problem, lowest)
+        side = torch.where(reached > self.upper, self.upper, torch.maximum(reached, self.lower))
+        factor = ((side - base) / (reached - base)).nan_to_num(1.0, 1.0, 1.0)
+        less, more = (self._extreme(problem, factor, how) for how in ("amin", "amax"))
+        scale = torch.where(less < 1, less.clamp(min=0), more)
+        return self.box.clip(self.box.lower + scale * (x - self.box.lower))
+
+    def _extreme(self, problem: Decomposition, values: Tensor, how: str) -> Tensor:
+        """The least (``amin``) or largest (``amax``) of 1 and of the values of the rows of each variable.
+
+        ``(batch, rows) -> (batch, variables)``.
+        """
+        copies = values.new_ones(len(values), problem.in_blocks)
+        for (group, own), matrix in zip(self._by_groups(problem, values), self.matrices, strict=True):
+            for entry, value in zip(matrix.unbind(1), own[:, :, None].unbind(1), strict=True):
+                mine = torch.where(entry != 0, value, 1.0)
+                group.rows(copies).copy_(getattr(torch, how)(torch.stack([group.rows(copies), mine]), 0))
+        index = problem.coupling.index.expand(len(values), -1)
+        found = values.new_ones(len(values), problem.coupling.variables).scatter_reduce(1, index, copies, how)
+        if (rows := self.coupling) is not None:
+            own = values[:, values.shape[1] - rows.count :][:, rows.row]
+            found = found.scatter_reduce(1, rows.column.expand(len(values), -1), own, how)
+        return found
+
+    def select(self, rows: Rows) -> Program:
+        """Return the program of some instances."""
+        entries = self.entries if len(self.entries) == 1 else pick(self.entries, rows)
+        return replace(
+            self,
+            box=self.box.select(rows),
+            entries=entries,
+            matrices=_views(entries, self.matrices),
+            lower=pick(self.lower, rows),
+            upper=pick(self.upper, rows),
+            unit=pick(self.unit, rows),
+            row=pick(self.row, rows),
+            length=pick(self.length, rows),
+            column=pick(self.column, rows),
+            share=pick(self.share, rows),
+            norm=pick(self.norm, rows),
+            coupling=None if self.coupling is None else self.coupling.select(rows),
+            reach=pick(self.reach, rows),
+            size=pick(self.size, rows),
+        )
+
+    def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
+        """Duals ``(batch, rows)`` of all stated rows from those of the kept ones, zero for the others."""
+        parts = []
+        y = y * self.unit
+        for (group, own), kept in zip(self._by_groups(problem, y), self.kept, strict=True):
+            count = stated_rows(group)
+            full = y.new_zeros(len(y), max([count, *(kept + 1).tolist()]), group.blocks)
+            full.index_copy_(1, kept, own)
+            parts.append(full[:, :count].flatten(1))
+        beside = 0 if self.coupling is None else self.coupling.count
+        return torch.cat([*parts, y[:, y.shape[1] - beside :]], 1)
+
+    def part(self, problem: Decomposition, whole: Tensor) -> Tensor:
+        """Duals ``(batch, rows)`` of the kept rows from those of all stated rows.
+
+        Duals that would be paid by an infinite side become zero.
+        """
+        parts = []
+        beside = 0 if self.coupling is None else self.coupling.count
+        first = whole.shape[1] - beside
+        stated = by_groups(problem, whole[:, :first], list(map(stated_rows, problem.groups)))
+        for (_, own), kept in zip(stated, self.kept, strict=True):
+            full = torch.nn.functional.pad(own, (0, 0, 0, max([0, *(kept + 1 - own.shape[1]).tolist()])))
+            parts.append(full.index_select(1, kept).flatten(1))
+        y = torch.cat([*parts, whole[:, first:]], 1).to(self.row) / self.unit
+        return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
+
+    def proved(self, problem: Decomposition, y: Tensor) -> Tensor:
+        """The rows' part of the dual value at duals y: ``(batch, rows) -> (batch,)``."""
+        side = torch.where(y > 0, self.lower, self.upper)
+        return in_order((y * torch.where(torch.isfinite(side), side, 0.0)).double())
+
+    def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
+        """Reduced costs that multipliers ``(batch, copies)`` leave, divided among copies, in that shape."""
+        reduced = problem.spread(problem.cost - problem.collect(duals))
+        if self.box.holds_lower is None or self.box.holds_upper is None:
+            return self.share * reduced
+        holders = self.box.holds_lower, self.box.holds_upper
+        low, high = (torch.where(holds < 0, self.share, holds) for holds in holders)
+        return torch.where(reduced > 0, low, high) * reduced
+
+    def _estimated(self, problem: Decomposition, used: Tensor, met: Tensor, deadline: Deadline) -> Tensor:
+        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows ``used``: ``(batch,)``.
+
+        ``met`` ``(batch, variables)`` are those with entries.
+        """
+        root, across = self.column.sqrt(), self.row * used
+
+        def gram(v: Tensor) -> Tensor:
+            return root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
+
+        return largest_singular_value(gram, met.to(root), deadline).clamp(max=1)
+
+
+def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:
+    """Rows whose largest entry is 1, and what they were multiplied by ``(1, rows)``."""
+    zero = rows.entry.new_zeros(rows.count)
+    largest = zero.scatter_reduce(0, rows.row, rows.entry.abs(), "amax")
+    unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
+    sides = (side * unit for side in (rows.lower, rows.upper, rows.least, rows.most))
+    return CouplingRows(rows.row, rows.column, rows.entry * unit[rows.row], *sides), unit[None]
+
+
+def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
+    """The matrices of all groups ``(n, rows, dim, blocks or 1)`` in their entries ``(n, entries)``."""
+    sizes = [m[0].numel() for m in shapes]
+    parts: list[Tensor] = list(torch.split(entries[:, : sum(sizes)], sizes, 1))
+    return tuple(part.view(len(part), *m.shape[1:]) for part, m in zip(parts, shapes, strict=True))
+
+
+def _work(entries: Tensor, row: Tensor, share: Tensor) -> int:
+    """Numbers that a pass over an instance reads, about."""
+    return 2 * entries.shape[1] + 8 * row.shape[1] + 4 * share.shape[1]

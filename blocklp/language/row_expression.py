@@ -1,0 +1,239 @@
+"""Linear forms, one a row, and constraints that couple blocks, as their comparisons state them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, issparse
+from torch import Tensor
+
+from blocklp.errors import ModelError, NonFiniteError, ShapeError
+from blocklp.language.coefficients import coefficients, of_instances
+from blocklp.language.row_constraint import Compared, RowConstraint
+from blocklp.language.space import Space
+from blocklp.options import numbers, shown
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+class RowExpression(Compared):
+    r"""Rows :math:`A x + d`, such as ``matrix @ x``.
+
+    Attributes
+    ----------
+    matrix : coo_array
+        ``(rows, variables of the model)`` float64.
+    constant : Tensor
+        ``(batch or 1, rows)`` float64.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, model: Space, matrix: coo_array, constant: Tensor) -> None:
+        self.model, self.matrix, self.constant = model, matrix, constant
+
+    @classmethod
+    def product(
+        cls,
+        matrix: object,
+        model: Space,
+        index: Tensor,
+        variables: str,
+        what: str = "rows",
+    ) -> RowExpression:
+        """Multiply a matrix with variables.
+
+        Parameters
+        ----------
+        matrix : array_like or sparse matrix
+            ``(rows, n)``.
+        model : Space
+            The model of the variables.
+        index : Tensor
+            ``(n,)`` int64: their columns.
+        variables, what : str
+            The names of these and of the rows in messages.
+
+        Returns
+        -------
+        RowExpression
+            A row for each row of the matrix.
+
+        Raises
+        ------
+        ModelError, ShapeError, NonFiniteError
+            If it is no finite matrix of real numbers, or of another width.
+        """
+        sparse = _sparse(matrix, what)
+        if index.dim() != 1 or sparse.shape[1] != len(index):
+            need = f"it takes {sparse.shape[1]} variables in a row"
+            raise ShapeError(f"a matrix {sparse.shape} times {variables}: {need}")
+        columns = index.numpy()[sparse.coords[1]]
+        bad: NDArray[np.int64] = np.flatnonzero(~np.isfinite(sparse.data))
+        if len(bad):
+            row, entry = int(sparse.coords[0][bad[0]]), model.entry(int(columns[bad[0]]))
+            where = f"holds {sparse.data[bad[0]]} in row {row} at {entry}"
+            raise NonFiniteError(f"the matrix of {what} {where}; every entry must be finite")
+        none = torch.zeros(1, sparse.shape[0], dtype=torch.float64)
+        return cls.of(model, sparse.data, sparse.coords[0], columns, none)
+
+    @classmethod
+    def of(cls, model: Space, entry: Array, row: Numbers, column: Numbers, constant: Tensor) -> RowExpression:
+        """Make rows of entries.
+
+        Parameters
+        ----------
+        model : Space
+            The model of the variables.
+        entry, row, column : ndarray
+            ``(entries,)`` float64, int64 and int64: the matrix.
+        constant : Tensor
+            ``(batch or 1, rows)`` float64.
+
+        Returns
+        -------
+        RowExpression
+            The rows, in the variables of the model.
+        """
+        return cls(model, coo_array((entry, (row, column)), shape=(constant.shape[1], model.size)), constant)
+
+    def rows(self) -> RowExpression:
+        """Return the rows themselves."""
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One entry a row."""
+        return (self.matrix.shape[0],)
+
+    def _other(self, other: object) -> RowExpression:
+        if isinstance(other, Compared):
+            other = other.rows()
+            assert isinstance(other, RowExpression)
+            if other.model is not self.model:
+                raise ModelError("the rows mix variables of two models; build both parts from one model")
+            if other.shape != self.shape:
+                count = f"{self.shape[0]} rows with {other.shape[0]}"
+                raise ShapeError(f"cannot combine {count}; give one for each")
+            return other
+        empty = coo_array((self.shape[0], self.model.size))
+        constant = _sides(other, self.shape[0], self.model.batch, "the constant of rows")
+        return RowExpression(self.model, empty, constant)
+
+    def __add__(self, other: object) -> RowExpression:
+        added, shape = self._other(other), (self.shape[0], self.model.size)
+        first, second = (coo_array((m.data, m.coords), shape=shape) for m in (self.matrix, added.matrix))
+        return RowExpression(self.model, coo_array(first + second), self.constant + added.constant)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> RowExpression:
+        return RowExpression(self.model, coo_array(-self.matrix), -self.constant)
+
+    def __sub__(self, other: object) -> RowExpression:
+        return self + -self._other(other)
+
+    def __rsub__(self, other: object) -> RowExpression:
+        return -self + other
+
+    def __mul__(self, other: object) -> RowExpression:
+        factor = _sides(other, self.shape[0], 1, "the factor of rows")
+        entries = self.matrix.data * factor[0].numpy()[self.matrix.coords[0]]
+        scaled = coo_array((entries, self.matrix.coords), shape=self.matrix.shape)
+        return RowExpression(self.model, scaled, self.constant * factor)
+
+    __rmul__ = __mul__
+
+    @property
+    def width(self) -> int:
+        """One past the last variable that the rows hold."""
+        return int(self.matrix.coords[1].max(initial=-1)) + 1
+
+    def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
+        """Values at points ``(k, variables)`` of some instances of the model: ``(k, rows)``."""
+        return activities(self.matrix, x) + of_instances(self.constant, instances).to(x)
+
+    def _compared(self, other: object, below: bool, above: bool) -> RowConstraint:
+        """State the comparison with numbers or rows: sides below, above or both."""
+        difference = self - other
+        side, none = -difference.constant, torch.full_like(difference.constant, torch.inf)
+        return RowConstraint(self.model, difference.matrix, side if below else -none, side if above else none)
+
+    def __repr__(self) -> str:
+        return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
+
+
+def activities(matrix: coo_array, x: Tensor) -> Tensor:
+    """A x at points ``(k, variables)``, which may have more variables than the matrix: ``(k, rows)``."""
+    points = x[:, : matrix.shape[1]].cpu().numpy()
+    return torch.from_numpy(np.ascontiguousarray((matrix @ points.T).T)).to(x.device)
+
+
+def constraint(rows: RowExpression, lower: object, upper: object, what: str) -> RowConstraint:
+    """State two sides of rows, either of which may be infinite or None.
+
+    Parameters
+    ----------
+    rows : RowExpression
+        Rows without constants.
+    lower, upper : array_like or None
+        A number, ``(rows,)`` or ``(batch, rows)``.
+    what : str
+        The name of the rows in messages.
+
+    Returns
+    -------
+    RowConstraint
+        The rows with sides ``(batch or 1, rows)`` float64.
+
+    Raises
+    ------
+    ModelError, ShapeError, NonFiniteError
+        If the parts do not fit together, or hold NaN.
+    """
+    count, batch = rows.shape[0], rows.model.batch
+    lower, upper = -torch.inf if lower is None else lower, torch.inf if upper is None else upper
+    low = _sides(lower, count, batch, f"the lower sides of {what}", infinite=True)
+    high = _sides(upper, count, batch, f"the upper sides of {what}", infinite=True)
+    return RowConstraint(rows.model, rows.matrix, low, high)
+
+
+def _sides(value: object, count: int, batch: int, what: str, infinite: bool = False) -> Tensor:
+    """One number a row, ``(batch or 1, rows)`` float64."""
+    data = numbers(value, what)
+    if not infinite:
+        data = data.reshape(1) if data.dim() == 0 and count == 1 else data
+        return coefficients(data, (count,), batch, what)
+    if bool(data.isnan().any()):
+        where = f" at row {int(data.isnan().nonzero()[0][-1])}" if data.dim() else ""
+        raise NonFiniteError(f"{what} hold NaN{where}; give numbers, and infinities for none")
+    wide = data.dim() and data.shape[-1] not in (1, count)
+    if data.dim() > 2 or wide or (data.dim() == 2 and data.shape[0] not in (1, batch)):
+        shape = tuple(data.shape)
+        raise ShapeError(f"{what} have shape {shape}; give ({count},) or (batch={batch}, {count})")
+    return data.expand(data.shape[0] if data.dim() == 2 else 1, count).clone()
+
+
+def _sparse(matrix: Any, what: str) -> coo_array:
+    """A matrix of anything."""
+    if issparse(matrix):
+        found = coo_array(matrix)
+    elif isinstance(matrix, Tensor) and matrix.layout is not torch.strided:
+        entries = matrix.to_sparse_coo().coalesce().cpu()  # type: ignore[no-untyped-call]
+        row, column = entries.indices().numpy()
+        values = numbers(entries.values(), f"the matrix of {what}").numpy()
+        found = coo_array((values, (row, column)), shape=tuple(matrix.shape))
+    else:
+        found = coo_array(numbers(matrix, f"the matrix of {what}").numpy())
+    if found.ndim != 2:
+        raise ShapeError(f"the matrix of {what} has shape {found.shape}; give (rows, variables)")
+    if np.iscomplexobj(found.data):
+        raise ModelError(f"the matrix of {what} holds complex numbers: {shown(matrix)}")
+    found = coo_array(found.astype(np.float64))
+    found.sum_duplicates()
+    return found

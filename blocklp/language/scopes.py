@@ -1,0 +1,72 @@
+"""Scopes: the variables of every block, as users state them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blocklp.blocks.contract import BlockType
+from blocklp.errors import ScopeError
+from blocklp.language.expression import View
+from blocklp.language.space import Space
+from blocklp.options import shown
+
+
+def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
+    """Read the variables of blocks.
+
+    Parameters
+    ----------
+    model : Space
+        The model of the variables.
+    scope : View or sequence of View
+        A view ``(blocks, dim)``, or one view ``(blocks,)`` or ``(blocks, k)`` after the other.
+    block_type : BlockType
+        The type of the blocks.
+
+    Returns
+    -------
+    Tensor
+        ``(blocks, dim)`` int64: columns of an instance's row.
+
+    Raises
+    ------
+    ScopeError
+        If it is no view or list of views of the model, of one length, as wide as the type, without a variable
+        twice in a block.
+    """
+    views = [scope] if isinstance(scope, View) else list(scope) if isinstance(scope, Iterable) else []
+    if not views or not all(isinstance(v, View) for v in views):
+        need = "it must be a variable, an indexed variable or a list of them"
+        raise ScopeError(f"the scope is {shown(scope)}; {need}")
+    if any(v.model is not model for v in views):
+        need = "build the blocks from this model's variables"
+        raise ScopeError(f"the scope holds variables of another model; {need}")
+    if isinstance(scope, View):
+        index = scope.index.clone()  # the handle's own
+        index = index[None] if index.dim() == 1 and block_type.dim != 1 else index
+        index = index[:, None] if index.dim() == 1 else index
+    else:
+        columns = [v.index[:, None] if v.index.dim() == 1 else v.index for v in views]
+        lengths = {len(c) for c in columns if c.dim() == 2}
+        if len(lengths) != 1 or any(c.dim() != 2 for c in columns):
+            shapes = [v.shape for v in views]
+            need = "index scalars as x[[i]]"
+            raise ScopeError(f"the views of a scope need one entry a block, got shapes {shapes}; {need}")
+        index = torch.cat(columns, 1)
+    if index.dim() != 2 or 0 in index.shape:
+        raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
+    if block_type.dim is not None and index.shape[1] != block_type.dim:
+        width = index.shape[1]
+        raise ScopeError(f"{block_type.name} has {block_type.dim} variables a block, the scope gives {width}")
+    ordered = np.sort(index.numpy(), axis=1)  # rows are short, and numpy quicker at them than torch
+    repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+    if repeated.any():
+        block = ordered[repeated.argmax()]
+        twice = model.entry(int(block[1:][block[1:] == block[:-1]][0]))
+        where = f"block {repeated.argmax()} of {block_type.name}"
+        raise ScopeError(f"{where} names {twice} twice; every position needs its own variable")
+    return index

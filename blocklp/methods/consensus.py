@@ -1,0 +1,75 @@
+"""Steps of :class:`blocklp.methods.Admm` on the consensus form: proximal points, anchors, dual residuals."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition.problem import Group, in_order
+
+
+def has_prox(group: Group, duals: Tensor) -> bool:
+    """Whether the type has a formula for proximal points, asked about one instance."""
+    costs = group.view(duals)
+    return prox(group.select(slice(0, 1)), costs, costs, torch.ones_like(duals[:, 0])) is not None
+
+
+def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | None:
+    """Proximal points of a group, if its type has a formula; padding gives zero.
+
+    Parameters
+    ----------
+    group : Group
+        The blocks.
+    cost, centre : Tensor
+        ``(batch, blocks, dim)``.
+    eta : Tensor
+        ``(batch,)``: the proximal weight.
+
+    Returns
+    -------
+    Tensor or None
+        ``(batch, blocks, dim)``.
+    """
+    if group.prox is None:
+        return None
+    point = group.prox(cost, centre, eta[:, None, None], group.curved)
+    return point if point is None or group.alive is None else point * group.alive[..., None]
+
+
+def pull(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
+    """Halpern step: draw values towards an anchor, if there is one, ever less with its age.
+
+    Parameters
+    ----------
+    anchor : Tensor
+        ``(batch, n)``, or ``(batch, 0)`` for none.
+    age : Tensor
+        ``(batch,)`` int64: passes since the anchor was set.
+    ready : Tensor
+        ``(batch,)`` bool: instances whose values stay.
+    value : Tensor
+        ``(batch, n)``, written.
+    """
+    if anchor.shape[1]:
+        share = age.to(value) / (age + 1).to(value)
+        value.copy_(torch.where(ready[:, None], value, (value - anchor).mul_(share[:, None]).add_(anchor)))
+
+
+def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
+    """Squared dual residual of some variables: ``(batch,)`` float64.
+
+    Parameters
+    ----------
+    counts : Tensor
+        ``(batch or 1, k)``: numbers of copies.
+    mean, target : Tensor
+        ``(batch, k)``: means of the copies, and reflected consensus.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` float64, in squared units of the variables.
+    """
+    step = torch.where(counts > 1, mean - (mean + mean - target), 0)
+    return in_order(step.double().square() * counts)

@@ -1,0 +1,327 @@
+r"""The restricted master: the LP over the points that the oracles have returned (Dantzig and Wolfe 1960).
+
+Every block is a convex combination of its points :math:`a_{b,k}`, and all copies of a variable agree:
+
+.. math:: \min_{x, w \ge 0} \; \langle c, x \rangle \quad \text{s.t.} \quad
+          x_{C_b} = \sum_k w_{b,k} a_{b,k}, \quad \sum_k w_{b,k} = 1, \quad
+          l \le A x \le u, \quad lo \le x \le hi
+
+Its solution is a primal point of the whole problem, for any oracle, and its duals are multipliers: those of
+the equations belong to the copies, those of :math:`l \le A x \le u` are the prices of the rows.  Both forms
+of the dual come from it: the thesis's Lagrangean decomposition where blocks share variables, Dantzig and
+Wolfe's where rows couple them.
+
+Blocks of types that state their constraints are in the master by these, not by points; where all are, the
+master is the LP itself.  Else the copy of a variable in its first block stands for the variable, so that
+nothing is added where blocks share none.  Bounds of such variables become rows once a point leaves them.
+Rows between blocks known by points may be violated at a penalty, which grows while the solution pays it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csc_array, csr_array, vstack
+
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.rows import CouplingRows
+from blocklp.general_solvers.small_lp import PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
+from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection
+from blocklp.methods.shrinking import shrinking
+
+FIRST_PENALTY, GROWTH = 1.0, 10.0
+"""The first penalty on violations, over the largest cost in scaled units, and its factor where it is paid."""
+
+HELD, ELASTIC = -2, -1
+"""Marks of columns that are no points: variables, and violations of rows."""
+
+
+@dataclass(frozen=True)
+class MasterSolution:
+    """A solution of the restricted master.
+
+    Attributes
+    ----------
+    value : float
+        Its value, penalties included.
+    points : ndarray
+        ``(copies in blocks,)``: the combination of the points of every block.
+    duals : ndarray
+        ``(copies and prices of rows,)``: multipliers that sum to the cost.
+    convexity : ndarray
+        ``(blocks,)``: duals of the convexity rows, the values that blocks have in the master.
+    violation : float
+        Largest violation of a row, in its unit.
+    """
+
+    value: float
+    points: Array
+    duals: Array
+    convexity: Array
+    violation: float
+
+
+class RestrictedMaster:
+    """The master of one instance, solved by HiGHS's simplex method, warm from one set of points to the next.
+
+    Parameters
+    ----------
+    problem : Decomposition
+        The batch that the instance is in.
+    instance : int
+        Its number there.
+    """
+
+    def __init__(self, problem: Decomposition, instance: int) -> None:
+        self.layout = layout = MasterLayout.of(problem, instance)
+        self.cost = of_instance(problem.cost, instance)
+        self.lower, self.upper = of_instance(problem.lower, instance), of_instance(problem.upper, instance)
+        self.in_blocks, self.copies, width = problem.in_blocks, problem.copies, len(self.cost)
+        rows, sides = csr_array((0, width)), (np.zeros(0), np.zeros(0))
+        if problem.rows is not None:
+            coords = tuple(t.cpu().numpy() for t in (problem.rows.row, problem.rows.column))
+            entries = problem.rows.entry.double().cpu().numpy()
+            rows = csr_array((entries, coords), shape=(problem.rows.count, width))
+            sides = of_instance(problem.rows.lower, instance), of_instance(problem.rows.upper, instance)
+        linked, self.priced = layout.linked, rows.shape[0]
+        # Coupling rows, then a row for each linked copy, the variable less the copy, then rows of blocks.
+        matrix, *own = layout.stated
+        zero, pairs = np.zeros(len(linked)), zip(sides, own, strict=True)
+        self.row_lower, self.row_upper = (np.concatenate([s, zero, t]) for s, t in pairs)
+        links = selection(layout.variable[linked], width)
+        stated = matrix @ selection(layout.variable, width)
+        self.by_variable = csr_array(vstack([rows, links, stated], format="csr"))
+        above, below = (csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0])))
+        self.by_copy = csr_array(vstack([above, -selection(linked, self.in_blocks), below], format="csr"))
+        self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
+        self.bounded = np.zeros(0, np.int64)  # variables whose bounds are rows
+        # Entries of the points: their copies, numbers, and numbers of the points.
+        self.copy, self.entry, self.point = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)
+        self.count = 0
+        self.owner = np.zeros(0, np.int64)  # block of each column, or what it is
+        self.penalty = FIRST_PENALTY
+        self.highs: Any = None
+
+    def add(self, points: Array, blocks: Numbers) -> None:
+        """Add points of ``blocks`` in rising order: their entries of ``points`` ``(copies in blocks,)``."""
+        self.begin(points)
+        if not len(blocks):
+            return
+        number = np.full(self.layout.blocks + 1, -1)
+        number[blocks] = np.arange(len(blocks))
+        column = number[self.layout.block]  # copies that are in no such block read the last one
+        copies = np.flatnonzero((column >= 0) & (points != 0))
+        entry, column = points[copies], column[copies]
+        self._bound(copies, entry)
+        columns = csc_array((entry, (copies, column)), shape=(self.in_blocks, len(blocks)))
+        rows = csc_array(self.table @ columns)
+        # The row of convexity comes before the others of each column.
+        starts = rows.indptr + np.arange(len(blocks) + 1)
+        first, others = starts[:-1], np.ones(starts[-1], dtype=bool)
+        others[first] = False
+        index, data = np.empty(starts[-1], dtype=np.int32), np.ones(starts[-1])
+        index[first], index[others], data[others] = blocks, rows.indices + self.layout.blocks, rows.data
+        cost = np.bincount(column, self.copy_cost[copies] * entry, len(blocks)) / self.scale
+        columns = csc_array((data, index, starts), shape=(self.highs.getNumRow(), len(blocks)))
+        self._columns(columns, cost, 0.0, np.inf, owner=blocks)
+        self.copy, self.entry = np.append(self.copy, copies), np.append(self.entry, entry)
+        self.point = np.append(self.point, column + self.count)
+        self.count += len(blocks)
+
+    def solve(self, seconds: float, iterations: int = 2**31 - 1) -> MasterSolution | None:
+        """Solve the master within limits; None where these do not suffice, or it is infeasible."""
+        import highspy
+
+        self.highs.setOptionValue("simplex_iteration_limit", iterations)
+        # The clock of HiGHS runs on from one call to the next.
+        self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(0.0, min(seconds, 1e9)))
+        self.highs.run()
+        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        found = self.highs.getSolution()
+        x, dual = np.array(found.col_value), np.array(found.row_dual)
+        owner = self.owner[self.owner >= 0]
+        weights = np.maximum(x[self.owner >= 0], 0)
+        weights /= np.bincount(owner, weights, self.layout.blocks)[owner]
+        sums = np.bincount(self.copy, self.entry * weights[self.point], self.in_blocks)
+        points: Array = sums.astype(np.float64)
+        values, held = np.where(self.layout.first >= 0, points[self.layout.first], 0.0), self.layout.held
+        values[held] = np.clip(x[self.owner == HELD] * self.unit[held], self.lower[held], self.upper[held])
+        points = np.where(self.layout.block < 0, values[self.layout.variable], points)
+        value = self.highs.getInfo().objective_function_value * self.scale
+        violation = float(x[self.owner == ELASTIC].max(initial=0.0))
+        return MasterSolution(value, points, *self._multipliers(dual * self.scale), violation)
+
+    def raise_penalty(self) -> None:
+        """Make violations of rows cost more."""
+        self.penalty *= GROWTH
+        columns = np.flatnonzero(self.owner == ELASTIC).astype(np.int32)
+        self.highs.changeColsCost(len(columns), columns, np.full(len(columns), self.penalty))
+
+    def reduced_costs(self, solution: MasterSolution, points: Array) -> Array:
+        """Reduced cost of a point of every block, negative where it improves the master.
+
+        ``points`` are ``(copies in blocks,)``, the result is ``(blocks,)``.
+        """
+        mine = np.flatnonzero(self.layout.block >= 0)
+        value = np.bincount(self.layout.block[mine], solution.duals[mine] * points[mine], self.layout.blocks)
+        return np.asarray(value - solution.convexity)
+
+    def begin(self, points: Array | None = None) -> None:
+        """State the rows and the variables that the master holds, once, in units by the first points."""
+        if self.highs is not None:
+            return
+        self.highs = quiet_highs()
+        tight = {f"{kind}_feasibility_tolerance": TOLERANCE for kind in ("primal", "dual")}
+        strategy = {"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else {}
+        options = {"presolve": "off", "solver": "simplex", **tight, **strategy}
+        for name, value in options.items():
+            self.highs.setOptionValue(name, value)
+        mine, width = self.layout.block >= 0, len(self.cost)
+        seen = np.zeros(width)
+        if points is not None:
+            np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
+        reach = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        reach = np.minimum(reach, self._required(seen.max(initial=0.0)))
+        self.unit = _power_of_two(np.where(seen > 0, seen, reach))
+        self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
+        sizes = abs(self.by_variable).multiply(self.unit[None]).tocsr().max(axis=1)
+        self.row_unit = _power_of_two(sizes.toarray().reshape(-1))
+        places = self.stands, self.layout.first[self.stands]
+        values = csr_array((np.ones(len(self.stands)), places), shape=(width, self.in_blocks))
+        # The activity of a point in the rows.
+        self.table = _scaled(self.by_variable @ values + self.by_copy, self.row_unit)
+        self.copy_cost = values.T @ self.cost
+        one = np.ones(self.layout.blocks)
+        self._rows(one, one)
+        first = self.highs.getNumRow()
+        lower, upper = self.row_lower / self.row_unit, self.row_upper / self.row_unit
+        self._rows(lower, upper)
+        held = self.layout.held
+        own = _scaled(self.by_variable[:, held].multiply(self.unit[held][None]), self.row_unit)
+        columns = csc_array(vstack([csr_array((first, len(held))), own], format="csc"))
+        unit, mark = self.unit[held], np.full(len(held), HELD)
+        cost = self.cost[held] * unit / self.scale
+        self._columns(columns, cost, self.lower[held] / unit, self.upper[held] / unit, owner=mark)
+        if self.layout.blocks:
+            among = self.priced + len(self.layout.linked)  # rows of blocks are kept
+            self._elastic(first, lower[:among], upper[:among])
+
+    def _required(self, most: float) -> Array:
+        """Magnitudes that rows require of each variable (:meth:`CouplingRows.asked`).
+
+        ``most`` where no row requires any; where that is zero, the largest of the others.
+        """
+        entries = self.by_variable.tocoo()
+        row, column = (torch.from_numpy(t.astype(np.int64)) for t in (entries.row, entries.col))
+        sides = (torch.from_numpy(side)[None] for side in (self.row_lower, self.row_upper) * 2)
+        rows = CouplingRows(row, column, torch.from_numpy(entries.data), *sides)
+        required = rows.asked(len(self.cost))[0].numpy()
+        return np.where(required > 0, required, most or required.max(initial=0.0) or np.inf)
+
+    def _bound(self, copies: Numbers, entry: Array) -> None:
+        """State the bounds of variables that new points leave, of those that zero is outside of too."""
+        stands, outside = self.layout.first >= 0, np.zeros(len(self.cost), dtype=bool)
+        variable = self.layout.variable[copies]
+        low, high = self.lower[variable], self.upper[variable]
+        slack = 1e-9 * self.unit[variable]
+        outside[variable[(entry < low - slack) | (entry > high + slack)]] = True
+        outside |= (self.lower > 0) | (self.upper < 0)
+        outside[self.bounded] = False
+        new = np.flatnonzero(outside & stands)
+        if not len(new):
+            return
+        first, unit = self.highs.getNumRow(), self.unit[new]
+        pick = _scaled(selection(self.layout.first[new], self.in_blocks), unit)
+        points = csc_array((self.entry, (self.copy, self.point)), shape=(self.in_blocks, self.count))
+        before = csr_array(pick @ points)
+        lower, upper = self.lower[new] / unit, self.upper[new] / unit
+        self._rows(lower, upper, before, np.flatnonzero(self.owner >= 0))
+        self._elastic(first, lower, upper)
+        self.bounded = np.append(self.bounded, new)
+        self.table = csr_array(vstack([self.table, pick], format="csr"))
+
+    def _elastic(self, first: int, lower: Array, upper: Array) -> None:
+        """Let the rows from ``first`` on be violated, for a penalty."""
+        below, above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
+        row, entry = np.append(below, above) + first, np.repeat([1.0, -1.0], [len(below), len(above)])
+        columns = csc_array((entry, (row, np.arange(len(row)))), shape=(self.highs.getNumRow(), len(row)))
+        self._columns(columns, self.penalty, 0.0, np.inf, owner=np.full(len(row), ELASTIC))
+
+    def _rows(
+        self,
+        lower: Array,
+        upper: Array,
+        entries: csr_array | None = None,
+        columns: Numbers | None = None,
+    ) -> None:
+        """Add rows, with entries in some columns."""
+        count = len(lower)
+        entries = csr_array((count, 0)) if entries is None else entries
+        index = entries.indices if columns is None else columns[entries.indices]
+        starts, index = entries.indptr[:-1].astype(np.int32), index.astype(np.int32)
+        self.highs.addRows(count, lower, upper, entries.nnz, starts, index, entries.data)
+
+    def _columns(
+        self,
+        entries: csc_array,
+        cost: Array | float,
+        lower: Array | float,
+        upper: Array | float,
+        owner: Numbers,
+    ) -> None:
+        """Add columns, ``owner`` being the block of each, or a mark."""
+        count = len(owner)
+        sides = (np.broadcast_to(np.asarray(t, dtype=np.float64), count).copy() for t in (cost, lower, upper))
+        starts, index = entries.indptr[:-1].astype(np.int32), entries.indices.astype(np.int32)
+        self.highs.addCols(count, *sides, entries.nnz, starts, index, entries.data)
+        self.owner = np.append(self.owner, owner)
+
+    def _multipliers(self, dual: Array) -> tuple[Array, Array]:
+        """Multipliers with prices of rows, and values of blocks, from the duals of the master's rows."""
+        layout, first = self.layout, self.layout.blocks
+        price = dual[first : first + len(self.row_unit)] / self.row_unit
+        bound = np.zeros(len(self.cost))
+        price = np.where(np.isfinite(np.where(price > 0, self.row_lower, self.row_upper)), price, 0.0)
+        bound[self.bounded] = dual[first + len(self.row_unit) :] / self.unit[self.bounded]
+        if not layout.blocks:
+            price = price * self._shrinking(price)
+        left = self.cost - self.by_variable.T @ price
+        links = self.priced + len(layout.linked)
+        duals = np.zeros(self.copies)
+        duals[: self.in_blocks] = layout.stated[0].T @ price[links:]
+        duals[layout.first[self.stands]] = (left - bound)[self.stands]
+        duals[layout.linked] = price[self.priced : links]
+        stands = layout.boxed[layout.first[layout.variable[layout.boxed]] >= 0]
+        duals[stands] = bound[layout.variable[stands]]
+        duals[layout.payer] += left[layout.held]
+        duals[self.in_blocks :] = price[: self.priced]
+        return duals, dual[:first]
+
+    def _shrinking(self, price: Array) -> float:
+        """The best factor of the prices of rows (:func:`shrinking`) in a master without points."""
+        side = np.where(price > 0, self.row_lower, self.row_upper)
+        value = float(price @ np.where(price != 0, side, 0.0))
+        tables = (self.by_variable.T @ price, self.cost, self.lower, self.upper)
+        tensors = (torch.from_numpy(np.asarray(t))[None] for t in tables)
+        return float(shrinking(torch.tensor([value]).double(), *tensors))
+
+
+def available() -> bool:
+    """Whether highspy is installed, which solves the master."""
+    return find_spec("highspy") is not None
+
+
+def _scaled(matrix: Any, unit: Array) -> csr_array:
+    """Rows divided by their units."""
+    return csr_array(csr_array(matrix).multiply(1 / unit[:, None]))
+
+
+def _power_of_two(size: Array) -> Array:
+    """The powers of two next to sizes; 1 for zero and infinity."""
+    sound = (size > 0) & np.isfinite(size)
+    return np.asarray(np.exp2(np.round(np.log2(np.where(sound, size, 1.0)))))

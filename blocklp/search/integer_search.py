@@ -1,0 +1,420 @@
+r"""Exact minima of models with integer variables: branch and bound over relaxations, many nodes a solve.
+
+A node narrows the bounds of the integer variables. Its relaxation is the model itself under these bounds, an
+instance of a batch for each node, so that blocks of any type, rows and oracles of users are bounded as they
+are anywhere else. What is proved rests on bounds with all rounding charged, where the block types state their
+errors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.box import BOX
+from blocklp.blocks.capabilities import constraints_of
+from blocklp.deadline import Deadline
+from blocklp.decomposition.valid_bounds import box_minimum
+from blocklp.engine.points import feasible
+from blocklp.kernels.plan import Plan
+from blocklp.language.expression import Expression, Term
+from blocklp.language.handles import Blocks, Rows
+from blocklp.language.row_constraint import RowConstraint
+from blocklp.methods import Method
+from blocklp.model import Model
+from blocklp.results.solution import Solution
+from blocklp.results.state import State
+from blocklp.search.best_first import Expansion, Node
+from blocklp.status import Status
+
+INTEGRAL = 1e-6
+"""Distance to an integer up to which a value counts as one, and relative violation up to which a point counts
+as feasible."""
+
+COARSE, FINE = 1e-4, 1e-8
+"""Relative gaps of relaxations, of nodes to split and of nodes whose integers are all fixed."""
+
+NODE_PASSES, LEAF_PASSES = 300, 20_000
+"""Most passes of the relaxations of nodes to split, and of nodes whose integers are all fixed."""
+
+DIVES = 4
+"""Dives side by side, with roundings of their own."""
+
+DIVED = 0.2
+"""Least part of the free integers that a round of a dive fixes."""
+
+BACK = 20
+"""Steps back after which a dive ends."""
+
+WAIT = 8
+"""Solves between two dives as long as no point is known; afterwards dives follow 2, 4, 8 and so on solves."""
+
+CANCELLED = 1e-3
+"""Part of the terms of a value below which it counts as zero."""
+
+ROUNDED_UP = 1e-9
+"""Part of a value by which bounds are lowered before they are rounded up to what a value can be."""
+
+
+@dataclass
+class Subproblem:
+    """The bounds of a node: ``(variables,)`` each, the state of its parent, and the split that made it."""
+
+    low: Tensor
+    high: Tensor
+    state: State | None = None
+    split: tuple[int, int, float] | None = None  # column, 0 for down and 1 for up, distance moved
+
+
+@dataclass
+class IntegerProgram:
+    """One instance of a model, in the sense of minimisation.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    instance : int
+        Which of its instances.
+    method : str or Method
+        For the relaxations.
+    deadline : Deadline
+        When to stop.
+    tol : float
+        Relative gap at which the best point is optimal.
+    best, point : float, Tensor
+        The best value known, and its point ``(variables,)``; infinity and None without one.
+    expanded : int
+        Batches of nodes that were expanded.
+    stopped : bool
+        Whether a callback has stopped the search.
+    gains, asked : Tensor
+        ``(2, variables)``: what splits downwards and upwards gained for each unit in all, and how many there
+        were.
+    """
+
+    model: Model
+    instance: int
+    method: str | Method
+    deadline: Deadline
+    tol: float
+    best: float = math.inf
+    point: Tensor | None = None
+    expanded: int = 0
+    stopped: bool = False
+    gains: Tensor = field(init=False)
+    asked: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read bounds, costs and what values the objective can have."""
+        model, n = self.model, self.model.size
+        assert model.objective is not None
+        self.sign = -1.0 if model.maximizing else 1.0
+        cost, constant = model.objective.evaluate()
+        self.cost, self.constant = self.sign * cost[self.instance], self.sign * float(constant[self.instance])
+        self.integer = torch.zeros(n, dtype=torch.bool)
+        self.low, self.high = torch.empty(2, n, dtype=torch.float64)
+        for v in model.variables.values():
+            self.integer[v.columns] = v.integer
+            for side, own in ((self.low, v.lower), (self.high, v.upper)):
+                side[v.columns] = own[self.instance % len(own)].reshape(-1)
+        self.low = torch.where(self.integer, (self.low - INTEGRAL).ceil(), self.low)
+        self.high = torch.where(self.integer, (self.high + INTEGRAL).floor(), self.high)
+        whole = bool((self.cost[~self.integer] == 0).all()) and bool((self.cost == self.cost.round()).all())
+        whole = whole and float(self.cost.abs().sum()) < 2**50
+        divisor = reduce(math.gcd, map(int, self.cost.abs().tolist())) if whole else 0
+        self.unit = float(divisor)  # every value is a multiple of it plus the constant; 0 where none is known
+        relaxed = self.relaxation(self.low[None], self.high[None].maximum(self.low))
+        self.exact = relaxed.compile().decomposition()
+        binary = self.integer & (self.low >= 0) & (self.high <= 1)
+        scopes = [b.scope for b in model.blocks if constraints_of(b.type) is None]
+        self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
+        self.gains, self.asked = torch.zeros(2, 2, n, dtype=torch.float64)
+
+    def root(self) -> list[Node]:
+        """Return the node of all points, with the bound of the box; none where bounds leave no integer."""
+        if bool((self.low > self.high).any()):
+            return []
+        return [Node(self.raised(float(box_minimum(self.exact)[0])), state=Subproblem(self.low, self.high))]
+
+    def holds(self, x: Tensor) -> bool:
+        """Whether a point ``(variables,)`` is feasible, for all that can be told of it.
+
+        A type that states no constraints is asked for the minimiser of 1 - 2 x: where x is a corner of the
+        unit cube, it is the only one of the cube, and so the oracle's answer if and only if the block, within
+        the cube, has it.
+        """
+        if not bool(feasible(Plan(self.exact), x[None], INTEGRAL)):
+            return False
+        copies = self.exact.coupling.spread(x[None])
+        silent = [(g, g.view(copies)) for g in self.exact.groups if g.constraints is None]
+        answers = ((g.type.min_oracle(1 - 2 * own)[0], own) for g, own in silent if self.tells)
+        return all(bool(((answer - own).abs() <= INTEGRAL).all()) for answer, own in answers)
+
+    def goal(self) -> float:
+        """Return the bound from which on a node holds no better point."""
+        if math.isinf(self.best):
+            return math.inf
+        return self.best - (0.5 * self.unit if self.unit else self.allowed())
+
+    def allowed(self) -> float:
+        """Return how far below the best value the bound may stay."""
+        if self.point is None:
+            return 0.0
+        return self.tol * max(abs(self.best), CANCELLED * float(self.cost.abs() @ self.point.abs()))
+
+    def raised(self, bound: float) -> float:
+        """Return the least value that the objective can have from a bound on."""
+        if not self.unit or math.isinf(bound):
+            return bound
+        steps = (bound - self.constant) / self.unit
+        return max(bound, self.unit * math.ceil(steps - ROUNDED_UP * max(1.0, abs(steps))) + self.constant)
+
+    def relaxation(self, low: Tensor, high: Tensor) -> Model:
+        """The instance under bounds of its variables ``(nodes, variables)``, a batch of as many instances."""
+        model, number = self.model, torch.tensor([self.instance])
+        made = Model(len(low))
+        for v in model.variables.values():
+            lower, upper = (_shaped(side, v.columns, v.shape) for side in (low, high))
+            made.variable(v.name, v.shape, lower=lower, upper=upper)
+        made.blocks = [Blocks(b.name, b.type.select(number), b.scope, b.maps) for b in model.blocks]
+        for handle in model.rows:
+            stated = handle.constraint
+            sides = (side[self.instance % len(side)][None] for side in (stated.lower, stated.upper))
+            made.rows.append(Rows(handle.name, RowConstraint(made, stated.matrix, *sides)))
+        terms = (Term(torch.arange(model.size), self.sign * self.cost[None], None),)
+        constant = torch.full((1,), self.sign * self.constant, dtype=torch.float64)
+        made.objective, made.maximizing = Expression(made, (), terms, constant), model.maximizing
+        return made
+
+    def solve(self, low: Tensor, high: Tensor, state: State | None, tol: float, passes: int) -> Solution:
+        """Solve the relaxations of nodes; those that cannot be better than the best point stop.
+
+        Parameters
+        ----------
+        low, high : Tensor
+            ``(nodes, variables)`` float64: bounds of the variables.
+        state : State or None
+            Where to start, one instance for each node.
+        tol : float
+            Relative gap at which a node is solved.
+        passes : int
+            Most passes.
+
+        Returns
+        -------
+        Solution
+            Of the relaxations, a node an instance.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If the solve was interrupted.
+        """
+        goal = self.goal()
+        found = self.relaxation(low, high).solve(
+            method=self.method,
+            tol=tol,
+            cutoff=None if math.isinf(goal) else self.sign * goal,
+            passes=passes,
+            time_limit=self.deadline,
+            warm_start=state,
+            feasibility_tol=INTEGRAL / 2,
+        )
+        if Status.INTERRUPTED in found.status:  # the search ends as its solves do
+            raise KeyboardInterrupt
+        return found
+
+    def bounds(self, found: Solution) -> Tensor:
+        """Lower bounds of the nodes, ``(nodes,)``; infinite where there is no feasible point."""
+        bound = self.sign * torch.where(torch.isfinite(found.safe_bound), found.safe_bound, found.bound)
+        empty = torch.tensor([status is Status.INFEASIBLE for status in found.status])
+        return bound.masked_fill(empty, math.inf)
+
+    def offer(self, points: Tensor) -> None:
+        """Keep the best of those points ``(k, variables)``, integers rounded, that are feasible."""
+        near = torch.where(self.integer, points.round(), points)
+        value = near @ self.cost + self.constant
+        for i in value.argsort().tolist():
+            if float(value[i]) >= self.best:
+                return
+            if self.tells and self.holds(near[i]):
+                self.best, self.point = float(value[i]), near[i]
+
+    def complete(self, points: Tensor, state: State | None) -> Tensor:
+        """Fix the integers as in points ``(k, variables)``, find the others, and return bounds ``(k,)``."""
+        near = torch.minimum(torch.maximum(points.round(), self.low), self.high)
+        if bool(self.integer.all()) and self.tells:  # a point is a point
+            self.offer(near)
+            return torch.full((len(near),), math.inf, dtype=torch.float64)
+        low, high = torch.where(self.integer, near, self.low), torch.where(self.integer, near, self.high)
+        found = self.solve(low, high, state, FINE, LEAF_PASSES)
+        bounds = self.bounds(found)
+        # Where the types state no constraints, the engine alone can tell that a point is feasible.
+        for i in torch.isfinite(found.primal).nonzero()[:, 0].tolist():
+            x = torch.where(self.integer, near[i], found.raw_x[i])
+            value = float(x @ self.cost) + self.constant
+            if value < self.best and (not self.tells or self.holds(x)):
+                self.best, self.point = value, x
+        return bounds
+
+    def dive(self, low: Tensor, high: Tensor, state: State | None) -> None:
+        """Look for points below a node, in several ways side by side.
+
+        Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it
+        goes a step back, once in a row, and keeps the one that was least sure from that value.
+
+        Parameters
+        ----------
+        low, high : Tensor
+            ``(variables,)`` float64: bounds of the variables at the node.
+        state : State or None
+            Where to start, a single instance.
+        """
+        seeded = torch.Generator().manual_seed(self.expanded)
+        low, high = low.repeat(DIVES, 1), high.repeat(DIVES, 1)
+        before, fails = (low, high), torch.zeros(DIVES, dtype=torch.long)
+        returned = torch.ones(DIVES, dtype=torch.bool)
+        shake = torch.linspace(0, 0.5, DIVES, dtype=torch.float64)[:, None]
+        state = None if state is None else state.repeat(DIVES)
+        while len(low) and not self.deadline.over():
+            found = self.solve(low, high, state, 10 * COARSE, NODE_PASSES)
+            self.offer(found.raw_x)
+            bounds, free = self.bounds(found), self.integer & (low < high)
+            known = torch.isfinite(found.primal) | (not self.exact.testable)
+            going = torch.isfinite(bounds) & (bounds < self.goal()) & known
+            done = going & ~free.any(1)
+            if bool(done.any()):
+                self.complete(low[done], found.state.select(done))
+            fails = torch.where(going, fails, fails + 1)
+            kept = ((going & free.any(1)) | (~going & ~returned & (fails <= BACK))).nonzero()[:, 0]
+            if not len(kept):
+                return
+            low, high, free, shake = (t[kept] for t in (low, high, free, shake))
+            fails, going = fails[kept], going[kept, None]
+            returned = ~going[:, 0]
+            before, state, x = (before[0][kept], before[1][kept]), found.state.select(kept), found.raw_x[kept]
+            noise = shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64)
+            fixed, to, last = self._surest(x, low, high, free, noise)
+            back = torch.where(last & (to == low), to + 1, low), torch.where(last & (to > low), to - 1, high)
+            low = torch.where(going, torch.where(fixed, to, low), before[0])
+            high = torch.where(going, torch.where(fixed, to, high), before[1])
+            before = torch.where(going, back[0], before[0]), torch.where(going, back[1], before[1])
+
+    def _surest(
+        self,
+        x: Tensor,
+        low: Tensor,
+        high: Tensor,
+        free: Tensor,
+        noise: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Integers that a dive fixes next, their values, and the last one: ``(dives, variables)`` each."""
+        to = torch.minimum(torch.maximum(x.round(), low), high)
+        # What is at its lower end stays free as long as something is not: a choice that was not made may be
+        # needed yet.
+        chosen = free & (to > self.low)
+        free = torch.where(chosen.any(1, keepdim=True), chosen, free)
+        distance = ((x - to).abs() + noise).masked_fill(~free, math.inf)
+        count = (DIVED * free.sum(1)).ceil().long().clamp(min=1)
+        ordered = distance.sort(1)
+        fixed = free & (distance <= ordered.values.gather(1, count[:, None] - 1))
+        last = torch.zeros_like(free).scatter_(1, ordered.indices.gather(1, count[:, None] - 1), True)
+        return fixed, to, last
+
+    def expand(self, nodes: list[Node]) -> Expansion:
+        """Bound nodes and split those that may hold a better point."""
+        waiting = [node for node in nodes if node.bound >= self.goal()]  # until nothing else is open
+        nodes = [node for node in nodes if node.bound < self.goal()]
+        if not nodes or self.deadline.over():
+            return Expansion([*waiting, *nodes], self.best, self.point)
+        subs: list[Subproblem] = [node.state for node in nodes]
+        low, high = torch.stack([s.low for s in subs]), torch.stack([s.high for s in subs])
+        states = [s.state for s in subs if s.state is not None]
+        state = State.concatenate(states) if len(states) == len(subs) else None
+        found = self.solve(low, high, state, COARSE, NODE_PASSES)
+        kept = _with_box(found.state, self.model.size)
+        self.offer(found.raw_x)
+        self.expanded += 1
+        if self.expanded.bit_count() == 1 or (math.isinf(self.best) and self.expanded % WAIT == 0):
+            self.dive(low[0], high[0], kept.select([0]))
+        bounds = self.bounds(found)
+        low, high = self._tightened(kept, bounds, low, high)
+        children, unresolved = waiting, list[Node]()
+        for i, (node, sub) in enumerate(zip(nodes, subs, strict=True)):
+            bound = self.raised(max(node.bound, float(bounds[i])))
+            self._learn(sub, bound - node.bound)
+            if bool((low[i] > high[i]).any()) or bound == math.inf:
+                continue  # nothing better than the best point, or nothing at all
+            if bound >= self.goal():
+                children.append(Node(bound, node.depth))  # never expanded, but part of the final bound
+                continue
+            free, own = self.integer & (low[i] < high[i]), kept.select([i])
+            if bool(free.any()):
+                children += self._halves(low[i], high[i], found.raw_x[i], free, own, bound, node.depth + 1)
+                continue
+            leaf = Node(self.raised(max(bound, float(self.complete(low[i][None], own)[0]))), node.depth)
+            (children if leaf.bound >= self.goal() else unresolved).append(leaf)
+        return Expansion(children, self.best, self.point, unresolved)
+
+    def _learn(self, sub: Subproblem, gain: float) -> None:
+        """Note the gain of a split for each unit of its variable (pseudo-costs; Benichou et al. 1971)."""
+        if sub.split is not None and math.isfinite(gain):
+            column, side, moved = sub.split
+            self.gains[side, column] += max(gain, 0.0) / max(moved, INTEGRAL)
+            self.asked[side, column] += 1
+
+    def _halves(
+        self,
+        low: Tensor,
+        high: Tensor,
+        x: Tensor,
+        free: Tensor,
+        state: State,
+        bound: float,
+        depth: int,
+    ) -> list[Node]:
+        """Split a node on the variable whose two sides promise most."""
+        x = torch.minimum(torch.maximum(x, low), high)
+        down = x - x.floor()
+        usual = self.gains.sum() / self.asked.sum().clamp(min=1)
+        mean = torch.where(self.asked > 0, self.gains / self.asked.clamp(min=1), usual.clamp(min=1e-9))
+        score = (mean[0] * down).clamp(min=1e-9) * (mean[1] * (1 - down)).clamp(min=1e-9)
+        broken = free & (torch.minimum(down, 1 - down) > INTEGRAL)
+        column = int(score.masked_fill(~(broken if bool(broken.any()) else free), -1.0).argmax())
+        below = float(x[column].floor().clamp(max=float(high[column]) - 1))
+        left, right = high.clone(), low.clone()
+        left[column], right[column] = below, below + 1
+        moved = float(x[column]) - below
+        size = sum(t.nbytes for t in state.duals.values())
+        return [
+            Node(bound, depth, Subproblem(low, left, state, (column, 0, moved)), size),
+            Node(bound, depth, Subproblem(right, high, state, (column, 1, 1 - moved)), size),
+        ]
+
+    def _tightened(self, state: State, bounds: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Narrow integers by reduced costs: each unit away from where its box has it costs its multiplier."""
+        if math.isinf(self.best):
+            return low, high
+        price = self.sign * state.duals[BOX][..., 0]
+        least = self.goal() if self.unit else self.best
+        room = (least - bounds).clamp(min=0)[:, None] + 1e-9 * abs(self.best)
+        steps = (room / price.abs()).nan_to_num(posinf=math.inf).floor()
+        rising, falling = self.integer & (price < 0), self.integer & (price > 0)
+        low = torch.where(rising, torch.maximum(low, high - steps), low)
+        return low, torch.where(falling, torch.minimum(high, low + steps), high)
+
+
+def _with_box(state: State, variables: int) -> State:
+    """A state that has multipliers of boxes, zero where there were none: nodes differ in what is boxed."""
+    none = torch.zeros(state.batch, variables, 1, dtype=torch.float64)
+    return replace(state, duals={BOX: none, **state.duals})
+
+
+def _shaped(values: Tensor, columns: slice, shape: tuple[int, ...]) -> Tensor:
+    """The columns of a variable, in its shape."""
+    return values[:, columns].reshape(-1, *shape)

@@ -1,0 +1,256 @@
+"""Exact optima of models with integer variables: the front door to :mod:`blocklp.search.integer_search`."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.deadline import Deadline
+from blocklp.errors import ModelError
+from blocklp.language.expression import Expression, View
+from blocklp.language.row_expression import RowExpression
+from blocklp.methods import Method
+from blocklp.model import Model
+from blocklp.options import flag, hook, of_type, real, whole
+from blocklp.results.values import Values, evaluated
+from blocklp.search.best_first import SearchEvent, SearchResult, branch_and_bound, relative_gap
+from blocklp.search.integer_search import IntegerProgram
+from blocklp.status import Status
+from blocklp.tables import SHOWN, Table, as_html, as_text, plural
+
+MEMORY = 2e9
+"""Bytes of multipliers of open nodes from which on the search goes deep first."""
+
+
+UNTOUCHED = SearchResult(0, 0, -math.inf, math.inf, 0.0, None, Status.INTERRUPTED, 0, ())
+"""The result of instances that an interrupt kept from being searched."""
+
+
+@dataclass(frozen=True)
+class ExactSolution:
+    """The best integer points that were found, and bounds on better ones; tensors have the instance first.
+
+    Attributes
+    ----------
+    primal : Tensor
+        ``(batch,)`` float64: value of ``x``, infinite (minus infinity when maximising) where no point was
+        found.
+    bound : Tensor
+        ``(batch,)`` float64: no feasible point is better; as infinite as ``primal`` where there is none.
+    gap : Tensor
+        ``(batch,)`` float64: ``|primal - bound| / max(|primal|, |bound|)``.
+    status : tuple of Status
+        ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``PASS_LIMIT`` (of nodes), ``INTERRUPTED`` or ``STALLED``
+        (some relaxation could not be solved accurately enough).
+    x : Values
+        The points, a mapping by variable, view or name; NaN where none was found.
+    nodes : Tensor
+        ``(batch,)`` int64: nodes that were bounded.
+    seconds : Tensor
+        ``(batch,)`` float64.
+    """
+
+    primal: Tensor
+    bound: Tensor
+    gap: Tensor
+    status: tuple[Status, ...]
+    x: Values
+    nodes: Tensor
+    seconds: Tensor
+    raw_x: Tensor
+
+    def value(self, of: View | Expression | RowExpression | str) -> Tensor:
+        """Return the value at ``x`` of variables, an expression or rows, ``(batch, *shape)`` float64."""
+        return evaluated(of, self.x, self.raw_x, list(range(len(self.status))))
+
+    __getitem__ = value
+
+    def _summary(self) -> tuple[str, list[Table]]:
+        count = len(self.status)
+        rows = [
+            (
+                str(i),
+                str(self.status[i]),
+                f"{float(self.bound[i]):.9g}",
+                f"{float(self.primal[i]):.9g}",
+                f"{float(self.gap[i]):.2g}",
+                str(int(self.nodes[i])),
+                f"{float(self.seconds[i]):.3g}",
+            )
+            for i in range(min(count, SHOWN))
+        ]
+        columns = ("instance", "status", "bound", "primal", "gap", "nodes", "seconds")
+        return f"ExactSolution of {plural(count, 'instance')}", [Table(columns, rows, count)]
+
+    def __repr__(self) -> str:
+        return as_text(*self._summary())
+
+    def _repr_html_(self) -> str:
+        return as_html(*self._summary())
+
+
+def solve_exact(
+    model: Model,
+    *,
+    tol: float = 1e-6,
+    time_limit: float | Deadline = math.inf,
+    max_nodes: int | None = None,
+    batch: int = 32,
+    method: str | Method = "auto",
+    callback: Callable[[SearchEvent], Any] | None = None,
+    verbose: bool = False,
+) -> ExactSolution:
+    """Optimise over the points of a model whose variables declared with ``integer=True`` are integers.
+
+    Branch and bound (:func:`blocklp.search.branch_and_bound`) over relaxations of the model, a batch of nodes
+    a solve.  Any blocks and rows will do; types that state no constraints need a method that finds primal
+    points of theirs.  Instances are solved one after the other, each with an equal part of the time that is
+    left.
+
+    Parameters
+    ----------
+    model : Model
+        The model; at least one variable is integer.
+    tol : float
+        Relative gap at which a point is optimal.  Where all costs are integers of integer variables, it is
+        optimal in fact.
+    time_limit : float or Deadline
+        Seconds for everything.
+    max_nodes : int, optional
+        Most nodes of an instance.
+    batch : int
+        Most nodes a solve.
+    method : str or Method
+        For the relaxations, as in :meth:`Solver.solve`.
+    callback : callable, optional
+        Gets a :class:`blocklp.search.SearchEvent` in the sense of the model after every solve; True stops the
+        instance.
+    verbose : bool
+        Whether a line on standard error follows the search where that is a terminal or a notebook, and the
+        solution is printed there in the end.
+
+    Returns
+    -------
+    ExactSolution
+        The best so far at a limit or an interrupt, with a bound that is valid at any time.
+
+    Raises
+    ------
+    ModelError
+        If the model has no objective, or no integer variable.
+    OptionError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import blocklp as bl
+    >>> m = bl.Model()
+    >>> x = m.variable("x", 4, lower=0, upper=1, integer=True)
+    >>> room = m.add(torch.tensor([5.0, 4, 3, 2]) @ x <= 8)
+    >>> m.maximize(torch.tensor([8.0, 5, 4, 3]) @ x)
+    >>> found = bl.solve_exact(m)
+    >>> found.primal.item(), found.bound.item(), found[x].tolist()
+    (12.0, 12.0, [[1.0, 0.0, 1.0, 0.0]])
+    """
+    of_type(model, Model, "model", "a model", ModelError)
+    if model.objective is None:
+        raise ModelError("the model has no objective; call minimize() or maximize() first")
+    if not any(v.integer for v in model.variables.values()):
+        need = "declare some by m.variable(..., integer=True), or use m.solve()"
+        raise ModelError(f"no variable is integer; {need}")
+    real(tol, "tol", positive=False)
+    whole(batch, "batch")
+    hook(callback, "callback")
+    deadline, sign = Deadline.of(time_limit), -1.0 if model.maximizing else 1.0
+    results, points, seconds = [], torch.full((model.batch, model.size), torch.nan, dtype=torch.float64), []
+    interrupted = False
+    for i in range(model.batch):
+        began = time.perf_counter()
+        own = deadline if i == model.batch - 1 else deadline.within(deadline.left() / (model.batch - i))
+        program = IntegerProgram(model, i, method, own, tol)
+        with _shown(flag(verbose, "verbose")) as line:
+            listener = _listener(callback, line, sign)
+            found = _searched(program, max_nodes, batch, listener) if not interrupted else UNTOUCHED
+        # By Ctrl-C, not by the callback.
+        interrupted |= found.status is Status.INTERRUPTED and not program.stopped
+        results.append(found)
+        seconds.append(time.perf_counter() - began)
+        if found.point is not None:
+            points[i] = found.point
+    primal = sign * torch.tensor([r.incumbent for r in results], dtype=torch.float64)
+    bound = sign * torch.tensor([r.bound for r in results], dtype=torch.float64)
+    made = ExactSolution(
+        primal=primal,
+        bound=bound,
+        gap=torch.tensor([relative_gap(r.incumbent, r.bound) for r in results], dtype=torch.float64),
+        status=tuple(r.status for r in results),
+        x=Values(points, [model]),
+        nodes=torch.tensor([r.nodes for r in results]),
+        seconds=torch.tensor(seconds, dtype=torch.float64),
+        raw_x=points,
+    )
+    if verbose:
+        print(made, file=sys.stderr)
+    return made
+
+
+def _searched(
+    program: IntegerProgram,
+    max_nodes: int | None,
+    batch: int,
+    listener: Callable[[SearchEvent], Any],
+) -> SearchResult:
+    """Search one instance, until bound and value are as near as asked."""
+
+    def stops(event: SearchEvent) -> bool:
+        program.stopped = bool(listener(event))
+        return program.stopped or event.bound >= program.goal()
+
+    found = branch_and_bound(
+        program.root(),
+        program.expand,
+        batch=batch,
+        tol=0.5 * program.unit,
+        max_nodes=max_nodes,
+        time_limit=program.deadline,
+        memory=MEMORY,
+        callback=stops,
+    )
+    if found.incumbent < math.inf and found.bound >= program.goal():
+        # Values are multiples of the unit: none lies between.
+        return replace(found, status=Status.OPTIMAL, bound=found.incumbent if program.unit else found.bound)
+    return found
+
+
+def _shown(verbose: bool) -> Any:
+    """A progress line, or none."""
+    if not verbose:
+        return nullcontext()
+    from blocklp.progress import SearchProgress  # draws with rich, which takes long to import
+
+    return SearchProgress()
+
+
+def _listener(
+    callback: Callable[[SearchEvent], Any] | None,
+    line: Any,
+    sign: float,
+) -> Callable[[SearchEvent], Any]:
+    """A callback that gives events in the sense of the model to ``callback`` and to the progress line."""
+
+    def listener(event: SearchEvent) -> Any:
+        own = replace(event, bound=sign * event.bound, incumbent=sign * event.incumbent)
+        if line is not None:
+            line(own)
+        return None if callback is None else callback(own)
+
+    return listener

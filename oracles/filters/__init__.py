@@ -1,0 +1,1 @@
+"""Gaussian filters on the permutohedral lattice, their ordered form, and exact references."""

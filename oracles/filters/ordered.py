@@ -1,0 +1,347 @@
+r"""The ordered filter: the points below each point less the points above it (thesis, 2.2.5 and A.2.3).
+
+.. math:: g_{a:i} = \sum_b k(f_a, f_b) \, \mathrm{sign}(y_{a:i} - y_{b:i}) \, v_{b:i}
+
+This is the subgradient of the dense CRF's LP and the conditional gradient of its dual.  There are two ways to
+it:
+
+- **Levels**: every point splats to the two levels next to its score, in proportion; one blur of all levels
+  and a prefix sum over them give both sides at once (the thesis splats to all levels above, then to all
+  levels below), and the point slices those two levels.
+- **The sweep**, exact: points join in the order of their scores; each reads the blurred vertices before and
+  after it joins.
+
+The error of levels averages out over the neighbours of a point: where these are few, there are more levels,
+and where the sweep is less work than those, as for labels with most scores at 0 or 1, the sweep.
+
+On levels, g stands for weights :math:`\alpha_{ab} = K_{ab} \sum_{pq} h_p(a) \, h_q(b) \, \mathrm{sign}(p -
+q)`, the h of a point not negative and of sum 1: for :math:`v = 1` antisymmetric and within :math:`\pm K_{ab}`
+whatever the levels.  So bounds that are built on g hold, and lose only tightness by coarse levels.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from blocklp.deadline import Deadline
+from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.oracles.filters import lattice_operations
+from blocklp.oracles.filters.permutohedral import Lattice
+
+LEVELS = 64
+RESOLUTION = 23_000
+"""Levels times neighbours of a point at which the error is 1 % for scores spread evenly.
+
+The square of the relative error is 2.2 over that product.
+"""
+CHUNK = 64
+"""Levels that the tensor operations hold at a time."""
+STEP, STENCIL = 3e-9, 5e-6
+"""Estimated seconds for an entry of the work on a label, and for a vertex and axis of the stencil."""
+SORTING = 200
+"""Entries that take as long as to sort a point's score."""
+PIECE = 0.1
+"""Seconds of work between two looks at a deadline."""
+
+
+@torch.no_grad()
+def ordered_filter(
+    lattice: Lattice,
+    scores: Tensor,
+    values: Tensor | None = None,
+    levels: int | None = LEVELS,
+    deadline: Deadline | None = None,
+    resolution: int = RESOLUTION,
+) -> Tensor:
+    """Points below less points above, for every label.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        The kernel.
+    scores : Tensor
+        ``(points, labels)`` floating point.
+    values : Tensor, optional
+        ``(points, labels)``; 1 by default.
+    levels : int or None
+        Levels of a label in an image where points have many neighbours, at least 2 (there are more where they
+        have few, for an error of 1 %); None for the exact order.  Exact for labels with at most so many
+        distinct scores.
+    deadline : Deadline, optional
+        When to give up; it is asked before every few labels, with the time that the last ones took.
+    resolution : int
+        Levels times neighbours of a point up to which there are more levels than said; 0 for none.
+
+    Returns
+    -------
+    Tensor
+        ``(points, labels)``.
+
+    Raises
+    ------
+    ShapeError, OptionError, ModelError
+        If scores do not fit, levels are fewer than 2, or the lattice is not symmetric.
+    TimeLimitError
+        If the deadline would pass.
+
+    Notes
+    -----
+    Of N points and M vertices a label costs, besides sorting, :math:`O(N d + H M d)` on H levels and
+    :math:`O(N d s)` in the sweep, where the blur of a vertex reaches s others: 19 for many points in two
+    dimensions, some hundreds in five.
+    """
+    check_scores(lattice, scores, values)
+    if levels is not None and levels < 2:
+        raise OptionError(f"levels is {levels}; an order needs at least 2")
+    values = torch.ones_like(scores) if values is None else values
+    sizes = [part.points for part in lattice.images]
+
+    def most_levels(part: Lattice) -> int:
+        return part.points if levels is None else max(levels, math.ceil(resolution / part.seen))
+
+    parts = zip(lattice.images, torch.split(scores, sizes), torch.split(values, sizes), strict=True)
+    return torch.cat([_of_image(part, s, v, most_levels(part), deadline) for part, s, v in parts])
+
+
+def check_scores(lattice: Lattice, scores: Tensor, values: Tensor | None) -> None:
+    """Check the arguments of an ordered filter.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        The kernel.
+    scores : Tensor
+        ``(points, labels)``.
+    values : Tensor or None
+        ``(points, labels)``.
+
+    Raises
+    ------
+    ShapeError, ModelError
+        If scores or values have other shapes, or the lattice is not symmetric.
+    """
+    fits = scores.dim() == 2 and scores.shape[0] == lattice.points
+    if not fits or (values is not None and values.shape != scores.shape):
+        raise ShapeError(
+            f"scores have shape {tuple(scores.shape)}; the lattice has {lattice.points} points, "
+            f"give (points, labels), and values of the same shape"
+        )
+    if not lattice.symmetric:
+        raise ModelError("an ordered filter needs a symmetric kernel; build the lattice with symmetric=True")
+
+
+def ordered_error(
+    lattice: Lattice,
+    scores: Tensor,
+    levels: int = LEVELS,
+    resolution: int = RESOLUTION,
+) -> Tensor:
+    """Relative error of the ordered filter on levels, for every label.
+
+    It takes the exact filter, so measure some labels of some iterates.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        The kernel.
+    scores : Tensor
+        ``(points, labels)`` floating point.
+    levels, resolution : int
+        As in :func:`ordered_filter`.
+
+    Returns
+    -------
+    Tensor
+        ``(labels,)`` float64: length of the error over that of the exact answer, zero for equal scores.
+
+    Raises
+    ------
+    ShapeError, OptionError, ModelError
+        If scores do not fit, levels are fewer than 2, or the lattice is not symmetric.
+    """
+    exact = ordered_filter(lattice, scores.double(), levels=None)
+    error = ordered_filter(lattice, scores.double(), levels=levels, resolution=resolution) - exact
+    relative: Tensor = error.norm(dim=0) / exact.norm(dim=0).clamp(min=torch.finfo(torch.float64).tiny)
+    return relative
+
+
+def _of_image(
+    lattice: Lattice,
+    scores: Tensor,
+    values: Tensor,
+    most: int,
+    deadline: Deadline | None,
+) -> Tensor:
+    """The ordered filter of the points of one image, on so many levels at most."""
+    loops = lattice_operations.kernels(values, "ordered")
+    if not loops:
+        return _on_levels(lattice, scores, values, most, deadline)
+    weights, vertices = lattice.weights.to(values), lattice.vertices.int()
+    by_label = values.T.contiguous()
+    out, threads = torch.empty_like(by_label), torch.get_num_threads()
+
+    def sweep(labels: Tensor) -> None:
+        if deadline is not None and "stencil" not in vars(lattice):
+            deadline.check("finding the blur of every vertex", STENCIL * lattice.size * lattice.features)
+        starts = lattice.stencil[0]
+        rows = starts.diff().double()
+        reached = float(rows[lattice.vertices[:: max(1, lattice.points // 1000)]].sum(1).mean())
+        bits = _bits(scores)
+        rest = (by_label, weights, vertices, *lattice.stencil, lattice.scale, threads, out)
+        _in_groups(
+            lambda part: loops.swept(threads, bits, part, *rest),
+            labels,
+            threads,
+            STEP * lattice.points * (reached + SORTING),
+            deadline,
+        )
+
+    if most >= lattice.points:
+        sweep(torch.arange(scores.shape[1]))
+        return out.T.contiguous()
+    at, counts, light = assign_levels(scores, most)
+    order = counts.argsort(descending=True)  # labels of one size to every thread
+    # A point joins at about as many vertices as are among its neighbours; on levels the work is in proportion
+    # to their number.
+    quick = (light > 0) & (light * lattice.seen < lattice.points * (most / 4 + lattice.points / lattice.size))
+    if bool(quick.any()):
+        sweep(order[quick[order]])
+    if not bool(quick.all()):
+        rest = (by_label, weights, vertices, lattice.neighbours, lattice.scale, threads, out)
+        corners = lattice.features + 1
+        _in_groups(
+            lambda part: loops.ordered(threads, at.T, counts, part, *rest),
+            order[~quick[order]],
+            threads,
+            STEP * corners * (2 * lattice.points + lattice.size * float(counts.max())),
+            deadline,
+        )
+    return out.T.contiguous()
+
+
+def _in_groups(
+    work: Callable[[Tensor], object],
+    labels: Tensor,
+    threads: int,
+    seconds: float,
+    deadline: Deadline | None,
+) -> None:
+    """Do the work of labels; with a deadline, of a few at a time, as long as they end in time.
+
+    Parameters
+    ----------
+    work : callable
+        Does the work of labels ``(count,)``.
+    labels : Tensor
+        ``(labels,)`` int64.
+    threads : int
+        Labels that are worked on at the same time.
+    seconds : float
+        About how long one takes; after the first group it is measured.
+    deadline : Deadline or None
+        When to give up.
+    """
+    if deadline is None:
+        work(labels)
+        return
+    while len(labels):
+        rounds = max(1, int(PIECE / seconds)) if seconds > 0 else len(labels)
+        part, labels = labels[: rounds * threads], labels[rounds * threads :]
+        rounds = -(-len(part) // threads)
+        deadline.check("ordering scores", seconds * rounds)
+        began = time.perf_counter()
+        work(part)
+        seconds = (time.perf_counter() - began) / rounds
+
+
+def _on_levels(
+    lattice: Lattice,
+    scores: Tensor,
+    values: Tensor,
+    most: int,
+    deadline: Deadline | None,
+) -> Tensor:
+    """The ordered filter on levels by tensor operations, on any device."""
+    at, counts, _ = assign_levels(scores, most)
+    columns = []
+    for place, value, count in zip(at.T, values.T, counts.tolist(), strict=True):
+        whole = lattice.blur(lattice.splat(value[:, None]))
+        below, column = torch.zeros_like(whole), torch.zeros_like(value)
+        for first in range(0, count, CHUNK):
+            if deadline is not None:
+                deadline.check("ordering scores")
+            level = torch.arange(first, min(first + CHUNK, count), device=place.device)
+            share = (1 - (place[:, None] - level).abs()).clamp(min=0).to(values)
+            tile = lattice.blur(lattice.splat(share * value[:, None]))
+            upto = below + tile.cumsum(1)
+            column += (lattice.slice(2 * upto - tile - whole) * share).sum(1)
+            below = upto[:, -1:]
+        columns.append(column * lattice.scale)
+    return torch.stack(columns, 1)
+
+
+def assign_levels(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Place the scores of every label on at most ``most`` levels.
+
+    Where there are more distinct scores than levels, a score that many points have gets a level to itself,
+    and each run of others between those shares its levels evenly among its points: a score that lies between
+    two levels counts on both.
+
+    Parameters
+    ----------
+    scores : Tensor
+        ``(points, labels)`` floating point.
+    most : int
+        Most levels of a label, at least 2.
+
+    Returns
+    -------
+    at : Tensor
+        ``(points, labels)`` float32: positions from 0 to the number of levels - 1, equal for equal scores.
+    counts : Tensor
+        ``(labels,)`` int64: numbers of levels.
+    light : Tensor
+        ``(labels,)`` int64: numbers of points whose scores may share a level with others; 0 if every score
+        has a level to itself.
+    """
+    if loops := lattice_operations.kernels(scores, "ordered"):
+        at = torch.empty(scores.shape[::-1], dtype=torch.float32)
+        counts, light = torch.empty(2, scores.shape[1], dtype=torch.int64)
+        loops.levels(len(counts), _bits(scores), most, at, counts, light)
+        return at.T, counts, light
+    places, numbers, light_points = zip(*(_place(column, most) for column in scores.T), strict=True)
+    return torch.stack(places, 1), torch.tensor(numbers), torch.tensor(light_points)
+
+
+def _bits(scores: Tensor) -> Tensor:
+    """The bits of the scores as unsigned integers, label by label: ``(labels, points)``."""
+    by_label = scores.T.to(torch.promote_types(scores.dtype, torch.float32)).contiguous()
+    return by_label.view(torch.uint32 if by_label.dtype == torch.float32 else torch.uint64)
+
+
+def _place(scores: Tensor, most: int) -> tuple[Tensor, int, int]:
+    """Positions of one label's scores, number of levels, and of light points; see :func:`assign_levels`."""
+    distinct, inverse, count = torch.unique(scores, return_inverse=True, return_counts=True)
+    if len(distinct) <= most:
+        return inverse.float(), len(distinct), 0
+    heavy = count > 4 * len(scores) // most
+    light = int(count[~heavy].sum())
+    # Runs of light scores, and each heavy one.
+    run = torch.nn.functional.pad(heavy[1:] | heavy[:-1], (1, 0)).cumsum(0)
+    members = torch.bincount(run)
+    points = torch.zeros_like(members).index_add(0, run, count)
+    alone = torch.zeros_like(members, dtype=torch.bool).index_fill(0, run[heavy], True)
+    levels = torch.where(alone, 1, 1 + points * (most - len(members)) // light)
+    first = (points.cumsum(0) - points)[run]
+    rate = ((levels - 1).double() / (2 * points))[run]
+    index = torch.arange(len(distinct), device=scores.device) - (members.cumsum(0) - members)[run]
+    middle = rate * (2 * count.cumsum(0) - count - 2 * first)
+    place = torch.where(members[run] > levels[run], middle, index.double())
+    used = torch.minimum(members, levels)
+    base = (used.cumsum(0) - used)[run]
+    return (base + place).float()[inverse], int(used.sum()), light

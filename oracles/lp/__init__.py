@@ -1,0 +1,1 @@
+"""The dual simplex method on many small LPs at once."""

@@ -1,0 +1,105 @@
+"""Data of block types are copies, and what is no finite array of numbers is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.blocks.capabilities import constraints_of
+from blocklp.blocks.contract import BlockType
+from blocklp.errors import ModelError, OracleError
+from blocklp.oracles import Box, Knapsack, Polytope
+from blocklp.oracles.relu import ReluHull
+
+LOW, HIGH = np.zeros(3), np.ones(3)
+
+MADE: dict[str, tuple[Callable[[Tensor], BlockType], Tensor]] = {
+    "Box lower": (lambda t: Box(t, [2.0, 2, 2]), torch.tensor([0.0, 1, 1])),
+    "Box upper": (lambda t: Box([0.0, 0, 0], t), torch.tensor([2.0, 1, 1])),
+    "Knapsack weights": (lambda t: Knapsack(t, 2.0), torch.tensor([1.0, 2, 1])),
+    "Knapsack capacity": (lambda t: Knapsack([1.0, 2, 1], t), torch.tensor(2.0)),
+    "Knapsack least": (lambda t: Knapsack([1.0, 2, 1], least=t), torch.tensor(2.0)),
+    "Knapsack lower": (lambda t: Knapsack([1.0, 2, 1], 2.0, lower=t), torch.tensor([0.5, 0, 0])),
+    "Knapsack upper": (lambda t: Knapsack([1.0, 2, 1], 2.0, upper=t), torch.tensor([0.5, 1, 1])),
+    "Polytope matrix": (lambda t: Polytope(t, [0.0], [2.0], LOW, HIGH), torch.tensor([[1.0, 2, 1]])),
+    "Polytope lower": (lambda t: Polytope([[1.0, 2, 1]], t, [2.0], LOW, HIGH), torch.tensor([1.0])),
+    "Polytope upper": (lambda t: Polytope([[1.0, 2, 1]], [0.0], t, LOW, HIGH), torch.tensor([2.0])),
+    "Polytope x_lower": (lambda t: Polytope([[1.0, 2, 1]], [0.0], [2.0], t, HIGH), torch.tensor([0.5, 0, 0])),
+    "Polytope x_upper": (lambda t: Polytope([[1.0, 2, 1]], [0.0], [2.0], LOW, t), torch.tensor([0.5, 1, 1])),
+    "FiniteVertices vertices": (lambda t: bl.FiniteVertices(t), torch.tensor([[1.0, 2, 1], [0, 0, 0]])),
+    "ReluHull lower": (lambda t: ReluHull(t, 2.0), torch.tensor(-1.0)),
+    "ReluHull upper": (lambda t: ReluHull(-1.0, t), torch.tensor(1.0)),
+}
+
+
+@pytest.mark.parametrize("what", MADE)
+def test_later_changes_of_tensors_change_nothing(what: str) -> None:
+    make, data = MADE[what]
+    given = data.double()
+    kind = make(given)
+    cost = -torch.ones(1, 1, kind.dim or 3, dtype=torch.float64)
+    before = [t.clone() for t in kind.min_oracle(cost)]
+    rows = constraints_of(kind)
+    kept = None if rows is None else [t.clone() for t in (rows.matrix, rows.lower, rows.upper)]
+    given.add_(17.0)
+    assert all(torch.equal(a, b) for a, b in zip(kind.min_oracle(cost), before, strict=True))
+    rows = constraints_of(kind)
+    assert kept is None or rows is not None
+    assert kept is None or all(torch.equal(a, b) for a, b in zip((rows.matrix, rows.lower, rows.upper), kept, strict=True))
+    array = data.double().numpy().copy()
+    kind = make(array)  # type: ignore[arg-type]
+    array += 17.0
+    assert all(torch.equal(a, b) for a, b in zip(kind.min_oracle(cost), before, strict=True))
+
+
+@pytest.mark.parametrize("what", MADE)
+def test_data_that_are_no_numbers_are_refused_by_name(what: str) -> None:
+    make, data = MADE[what]
+    bad: list[object] = [None, "one", [[1.0, 2.0], [1.0]], [None, 1.0], {"a": 1}, object()]
+    for value in bad:
+        # The vertices of a class may be None: then it has them as an attribute; a knapsack may lack a side.
+        if not (value is None and what in ("FiniteVertices vertices", "Knapsack capacity", "Knapsack least")):
+            with pytest.raises(ModelError, match=f"{what}: cannot read .* as numbers"):
+                make(value)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=f"{what} holds complex numbers"):
+        make(data * 1j)
+    with pytest.raises(ModelError, match="NaN"):
+        make(data * torch.nan)
+
+
+@pytest.mark.parametrize("what", MADE)
+def test_data_that_require_gradients_are_refused_by_name(what: str) -> None:
+    """Bounds have no gradients in them: what autograd would find on the way is wrong."""
+    make, data = MADE[what]
+    with pytest.raises(ModelError, match=f"{what} requires gradients"):
+        make(data.double().requires_grad_())
+
+
+class Own(BlockType):
+    """A type of a user's with data of blocks, or with other tensors."""
+
+    block_data = ("price",)
+    dim = 2
+
+    def __init__(self, price: Tensor | None, secret: Tensor) -> None:
+        self.price, self.secret = price, secret
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        point = self.secret * (cost < 0)
+        return point, (cost * point).sum(-1)
+
+
+def test_data_of_other_types_that_require_gradients_are_refused() -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=1)
+    one = torch.ones(1, 1, 2, dtype=torch.float64)
+    with pytest.raises(ModelError, match="Own: price requires gradients"):
+        m.add(Own(one.clone().requires_grad_(), one), x)
+    with pytest.raises(OracleError, match="returned tensors that require gradients"):
+        m.add(Own(None, one.clone().requires_grad_()), x)
+    m.add(Own(one, one), x)

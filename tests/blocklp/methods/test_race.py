@@ -1,0 +1,76 @@
+"""PDHG and the simplex method in turns: what one of them is slow on, the other one ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import diags_array, eye_array, kron
+
+import blocklp as bl
+from blocklp.general_solvers.solvers import reference
+from blocklp.methods import as_method
+
+from ..random_models import random_model
+
+
+def unit_commitment(units: int, hours: int, seed: int) -> bl.Model:
+    """Power plants with start costs, minimal loads and ramps, which first-order methods are slow on."""
+    draw = np.random.default_rng(seed)
+    most, price, fixed, start = (draw.uniform(low, high, units) for low, high in ((50, 200), (10, 40), (100, 500), (200, 1000)))
+    demand = 0.6 * most.sum() * (1 + 0.3 * np.sin(np.arange(hours) / hours * 4 * np.pi))
+    m, shape = bl.Model(), (units, hours)
+    p = m.variable("p", shape, lower=0, upper=np.repeat(most[:, None], hours, 1))
+    on, started = (m.variable(name, shape, lower=0, upper=1) for name in ("on", "started"))
+    every = eye_array(units * hours, format="csr")
+    power, running, begun = (v.reshape(units * hours) for v in (p, on, started))
+    m.add(every @ power - diags_array(np.repeat(most, hours)) @ running <= 0)
+    m.add(every @ power - diags_array(np.repeat(0.3 * most, hours)) @ running >= 0)
+    step = kron(eye_array(units), diags_array([-np.ones(hours - 1), np.ones(hours - 1)], offsets=[0, 1], shape=(hours - 1, hours)))
+    m.add_rows(step, power, -np.repeat(0.4 * most, hours - 1), np.repeat(0.4 * most, hours - 1), name="ramps")
+    m.add(step @ running - kron(eye_array(units), eye_array(hours).tocsr()[1:]) @ begun <= 0)
+    m.add(p.sum(0) >= demand)
+    m.minimize((price[:, None] * p).sum() + (fixed[:, None] * on).sum() + (start[:, None] * started).sum())
+    return m
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_pdhg_does_not_end_the_simplex_method_does(dtype: torch.dtype) -> None:
+    m = unit_commitment(20, 12, 0)
+    truth = float(reference(m).objective[0])
+    assert m.solve(method="pdhg", tol=1e-4, passes=2000).status[0] is bl.Status.PASS_LIMIT
+    found = bl.compile(m, dtype=dtype).solve(tol=1e-4, passes=2000)
+    assert found.status[0] is bl.Status.OPTIMAL
+    assert truth * (1 - 1e-4) <= float(found.bound[0]) <= truth * (1 + 1e-12)
+    assert float(found.primal[0]) == pytest.approx(truth, rel=1e-4)
+
+
+@pytest.mark.parametrize("upper", [1e1, 1e3, 1e6, 1e9])
+def test_bounds_of_variables_that_no_row_needs_cost_nothing(upper: float) -> None:
+    draw = np.random.default_rng(0)
+    matrix = draw.uniform(size=(60, 90)) * (draw.uniform(size=(60, 90)) < 0.1)
+    m = bl.Model()
+    x = m.variable("x", 90, lower=0, upper=upper)
+    m.add(matrix @ x >= draw.uniform(1, 5, 60) * (matrix.sum(1) > 0))
+    m.minimize((draw.uniform(1, 3, 90) * x).sum())
+    truth = float(reference(m).objective[0])
+    found = m.solve(tol=1e-4)
+    assert found.status[0] is bl.Status.OPTIMAL and int(found.passes[0]) <= 3000
+    assert truth * (1 - 1.01e-4) <= float(found.bound[0]) <= truth * (1 + 1e-9)
+
+
+def test_the_master_of_stated_blocks_is_the_lp_itself() -> None:
+    """Blocks, rows, boxes and bounds of all kinds: one solution of the master is the optimum, with multipliers that prove it."""
+    for seed in range(80):
+        m = random_model(np.random.default_rng(seed))
+        truth = reference(m).objective
+        found = m.solve(method="dantzig-wolfe", tol=1e-6, passes=50)
+        sign = -1.0 if m.maximizing else 1.0
+        for i in torch.isfinite(truth).nonzero()[:, 0].tolist():
+            size = max(float(found.floor[i]), abs(float(truth[i])))
+            assert sign * (float(found.bound[i]) - float(truth[i])) <= 1e-9 * size, seed
+            assert found.status[i] is bl.Status.OPTIMAL, (seed, found)
+
+
+def test_auto_races() -> None:
+    assert type(as_method("auto", unit_commitment(3, 4, 0).compile().decomposition())) is bl.methods.Race

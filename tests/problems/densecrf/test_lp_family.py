@@ -1,0 +1,333 @@
+"""Subgradients, restricted PROX-LP and roundings against explicit LPs, enumeration and the laws of the draws."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.optimize import linprog
+from torch import Tensor
+
+from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.oracles.filters.divide_and_conquer import divide_and_conquer
+from blocklp.oracles.filters.gaussian import Gaussian
+from blocklp.oracles.filters.permutohedral import Lattice
+from blocklp.problems.densecrf import Cliques, DenseCRF, Kernel, Result, image_features, solve_densecrf
+from blocklp.problems.densecrf.prox_lp_variants import absent_labels, fix_others, prox_lp_acc, prox_lp_l, unsure_points
+from blocklp.problems.densecrf.rounding import draw_labelling, kleinberg_tardos
+from blocklp.problems.densecrf.run import Run
+from blocklp.problems.densecrf.sg_lp import sg_lp
+
+LINE = (torch.arange(3.0)[:, None] - torch.arange(3.0)).abs().double()
+
+
+def picture(height: int, width: int, seed: int) -> Tensor:
+    stripes = 100.0 * (torch.arange(width) * 2 // width).expand(height, width)
+    return (stripes[:, :, None] + 20 * torch.rand(height, width, 3, generator=torch.Generator().manual_seed(seed))).double()
+
+
+def crf(
+    height: int,
+    width: int,
+    labels: int = 3,
+    seed: int = 0,
+    kind: type = Lattice.build,
+    metric: Tensor | None = None,
+    cliques: Cliques | None = None,
+) -> DenseCRF:
+    unary = 2 * torch.rand(height * width, labels, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
+    smooth = Kernel(kind(image_features(height, width, 2.0)), 0.6)
+    bilateral = Kernel(kind(image_features(height, width, 4.0, picture(height, width, seed), 30.0)), 1.2, compatibility=metric)
+    return DenseCRF(unary, (smooth, bilateral), cliques=cliques)
+
+
+def go(method: object, field: DenseCRF, start: Tensor | None = None, **options: object) -> Result:
+    run = Run(field, "here")
+    run.start = (-field.unary).softmax(1) if start is None else start
+    method(run, **options)  # type: ignore[operator]
+    return run.result()
+
+
+def dense(kernel: Kernel) -> np.ndarray:
+    return kernel(torch.eye(kernel.filter.points, dtype=torch.float64)).numpy()
+
+
+def explicit_lp(field: DenseCRF, fixed: Tensor | None = None) -> float:
+    """The LP with a column for every pair and cut, every clique and label; some y ``(points, labels)`` fixed where not NaN."""
+    n, m = field.unary.shape
+    cost, rows, cols, data = [field.unary.double().numpy().reshape(-1)], [], [], []
+    columns, row = n * m, 0
+
+    def add(entries: list[tuple[int, float]]) -> None:
+        nonlocal row
+        for col, value in entries:
+            rows.append(row)
+            cols.append(col)
+            data.append(value)
+        row += 1
+
+    for kernel in field.kernels:
+        matrix, (members, lengths) = dense(kernel), kernel.cuts(m)
+        for (a, b), s in itertools.product(itertools.combinations(range(n), 2), range(len(lengths))):
+            inside = members[:, s].nonzero()[:, 0].tolist()
+            for sign in (1, -1):
+                add([(a * m + i, sign) for i in inside] + [(b * m + i, -sign) for i in inside] + [(columns, -1)])
+            cost.append(np.array([matrix[a, b] * float(lengths[s])]))
+            columns += 1
+    constant = 0.0
+    if field.cliques is not None:
+        for c, price in enumerate(field.cliques.cost.tolist()):
+            constant += price
+            for i in range(m):
+                for a in (field.cliques.member == c).nonzero()[:, 0].tolist():
+                    add([(columns, 1), (a * m + i, -1)])
+                cost.append(np.array([-price]))
+                columns += 1
+    above = sp.csr_array((data, (rows, cols)), (row, columns))
+    sums = sp.csr_array((np.ones(n * m), (np.repeat(np.arange(n), m), np.arange(n * m))), (n, columns))
+    bounds = np.tile([0.0, np.inf], (columns, 1))
+    if fixed is not None:
+        known = ~torch.isnan(fixed).reshape(-1).numpy()
+        bounds[: n * m][known] = fixed.reshape(-1).numpy()[known, None]
+    answer = linprog(np.concatenate(cost), above, np.zeros(row), sums, np.ones(n), bounds=bounds, method="highs")
+    return float(answer.fun) + constant
+
+
+def some_cliques(points: int) -> Cliques:
+    return Cliques(torch.arange(points) * 2 // points - (torch.arange(points) % 5 == 0).long(), torch.tensor([0.7, 0.4]))
+
+
+def test_subgradients_in_the_exact_order() -> None:
+    one, two = crf(12, 14, seed=1, metric=LINE), crf(9, 10, seed=2, metric=LINE)
+    y = torch.rand(12 * 14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(1)
+    total = torch.zeros_like(y)
+    for kernel in one.kernels:
+        members, lengths = kernel.cuts(3)
+        values = kernel.scale.expand(-1, len(lengths))
+        total += (kernel.scale * divide_and_conquer(kernel.filter, y @ members, values) * lengths) @ members.T
+    torch.testing.assert_close(one.subgradient(y, None), total, rtol=1e-10, atol=1e-10)
+    both = batch([(12, 14, 1), (9, 10, 2)], LINE)
+    z = torch.rand(90, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).softmax(1)
+    assert torch.equal(both.subgradient(torch.cat([y, z]), None), torch.cat([one.subgradient(y, None), two.subgradient(z, None)]))
+
+
+@pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
+def test_subgradient_descent_reaches_the_lp(kind: type) -> None:
+    field = crf(4, 5, 3, 3, kind, cliques=some_cliques(20))
+    truth = explicit_lp(field)
+    found = go(sg_lp, field, steps=300)
+    assert found.bound.item() <= truth + 1e-9
+    assert found.bound.item() == pytest.approx(truth, rel=5e-3)
+    assert truth - 1e-9 <= field.linear(found.y).item() <= 1.03 * truth
+
+
+@pytest.mark.parametrize("metric", [None, LINE])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_hold_for_the_whole_problem(seed: int, metric: Tensor | None) -> None:
+    field = crf(2, 4, 3, seed, metric=metric)
+    both = DenseCRF(field.unary, field.kernels, cliques=some_cliques(8))
+    truth, truth_both = explicit_lp(field), explicit_lp(both)
+    labellings = torch.tensor(list(itertools.product(range(3), repeat=8)))
+    best = min(field.energy(x).item() for x in labellings[::7])
+    # Thresholds that leave out labels and fix points that the LP's solution needs.
+    for weight in (1e-4, 0.3, 100.0):
+        options = {"weight": weight, "levels": 8, "least": 0.7}
+        assert go(sg_lp, field, steps=5).bound.item() <= truth + 1e-9
+        assert go(prox_lp_l, both, stages=(1, 4), **options).bound.item() <= truth_both + 1e-9
+        for found in (
+            go(prox_lp_l, field, stages=(1, 4), **options),
+            go(prox_lp_l, field, stages=(0, 4), **options),
+            go(prox_lp_acc, field, stages=(1, 1, 4), sure=1.1, share=0.5, **options),
+            go(prox_lp_acc, field, stages=(0, 0, 4), sure=0.5, share=1.0, **options),
+        ):
+            assert found.bound.item() <= truth + 1e-9
+            assert found.bound.item() <= best + 1e-9
+
+
+@pytest.mark.parametrize("metric", [None, LINE])
+def test_labels_without_use_are_left_out_at_no_loss(metric: Tensor | None) -> None:
+    field = crf(4, 5, 3, 3, metric=metric)
+    dear = DenseCRF(field.unary + torch.tensor([0.0, 5.0, 0.0]), field.kernels)
+    truth = explicit_lp(dear)
+    found = go(prox_lp_l, dear, weight=1.0, stages=(5, 60), inner=20)
+    assert bool((found.y[:, 1] == 0).all())
+    assert found.bound.item() <= truth + 1e-9
+    assert found.bound.item() == pytest.approx(truth, rel=5e-3)
+    assert dear.linear(found.y).item() == pytest.approx(truth, rel=5e-3)
+
+
+def test_labels_that_are_left_out_stay_out() -> None:
+    field = crf(4, 5, 3, 1)
+    start = torch.tensor([0.5, 0.005, 0.495], dtype=torch.float64).expand(20, 3)
+    fixed = torch.full((20, 3), torch.nan, dtype=torch.float64)
+    fixed[:, 1] = 0
+    truth, whole = explicit_lp(field, fixed), explicit_lp(field)
+    assert truth > whole + 0.1
+    found = go(prox_lp_l, field, start, stages=(0, 80), inner=20, weight=1.0)
+    assert bool((found.y[:, 1] == 0).all())
+    assert field.linear(found.y).item() == pytest.approx(truth, rel=5e-3)
+    # The bound is that of the whole LP, not of the one without the label.
+    assert found.bound.item() <= whole + 1e-9
+
+
+def test_labels_that_share_cuts_are_not_held() -> None:
+    # Labels 2 and 1 cost 1.1, the labels 2 and 0 of the two points alone 2.
+    pair = Kernel(Gaussian(torch.zeros(2, 1)), normalise=False, compatibility=LINE)
+    field = DenseCRF(torch.tensor([[10.0, 10.0, 0.0], [0.0, 0.1, 10.0]], dtype=torch.float64), (pair,))
+    assert explicit_lp(field) == pytest.approx(1.1)
+    found = go(prox_lp_l, field, torch.eye(3, dtype=torch.float64)[[2, 0]], stages=(0, 50), weight=1.0)
+    assert field.linear(found.y).item() == pytest.approx(2.0)
+    assert found.bound.item() <= 1.1 + 1e-9
+
+
+@pytest.mark.parametrize("metric", [None, LINE])
+@pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
+def test_fixed_points_are_unaries(kind: type, metric: Tensor | None) -> None:
+    field = crf(4, 6, 3, 4, kind, metric)
+    points = torch.tensor([2, 3, 8, 9, 15, 20])
+    draw = torch.Generator().manual_seed(0)
+    y = torch.rand(24, 3, generator=draw, dtype=torch.float64).softmax(1)
+    part, g, now = fix_others(field, y, points)
+    others = torch.ones(24, dtype=torch.bool).index_fill(0, points, False)
+    assert torch.equal(now[others], torch.nn.functional.one_hot(y.argmax(1), 3).double()[others])
+    assert torch.equal(now[points], y[points])
+    # As functions of the free points' y the two energies differ by a constant.
+    differences = []
+    for sharp in (0.1, 1.0, 5.0, 50.0):
+        free = (sharp * torch.rand(6, 3, generator=draw, dtype=torch.float64)).softmax(1)
+        differences.append((field.linear(now.index_copy(0, points, free)) - part.linear(free)).item())
+    np.testing.assert_allclose(differences, differences[0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("metric", [None, LINE])
+def test_free_points_reach_their_lp(metric: Tensor | None) -> None:
+    field = crf(4, 6, 3, 4, metric=metric)
+    start = (-2 * field.unary).softmax(1)
+    points = unsure_points(field, start, 0.8, 0.5)
+    _, _, fixed = fix_others(field, start, points)
+    truth = explicit_lp(field, fixed.index_fill(0, points, torch.nan))
+    found = go(prox_lp_acc, field, start, weight=1.0, stages=(0, 0, 80), inner=20, least=0.0, sure=0.8, share=0.5)
+    changed = (found.y != fixed).any(1).nonzero()[:, 0]
+    assert set(changed.tolist()) <= set(points.tolist())
+    assert field.linear(found.y).item() == pytest.approx(truth, rel=3e-3)
+    assert field.linear(found.y).item() >= truth - 1e-9
+
+
+def test_the_least_sure_points_stay_free() -> None:
+    field = batch([(4, 5, 1), (6, 3, 2)])
+    y = torch.eye(3, dtype=torch.float64)[torch.arange(38) % 3]
+    y[[3, 7, 11]] = torch.tensor([0.9, 0.1, 0.0], dtype=torch.float64)
+    y[[7]] = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    assert unsure_points(field, y, 0.95, 0.5).tolist() == [3, 7, 11, 20]
+    assert unsure_points(field, y, 0.95, 0.1).tolist() == [3, 7, 20]
+    assert unsure_points(field, y, 0.8, 0.5).tolist() == [7, 20]
+    absent = absent_labels(field, y.index_fill(0, torch.arange(20, 38), 0) + 0.1, 0.3)
+    assert not bool(absent[:20].any())
+    assert bool((absent[20:] == absent[20]).all())
+
+
+def batch(sizes: list[tuple[int, int, int]], metric: Tensor | None = None) -> DenseCRF:
+    parts = [crf(h, w, 3, seed) for h, w, seed in sizes]
+    image = torch.cat([torch.full((p.points,), k) for k, p in enumerate(parts)])
+    smooth = torch.cat([image_features(h, w, 2.0) for h, w, _ in sizes])
+    bilateral = torch.cat([image_features(h, w, 4.0, picture(h, w, seed), 30.0) for h, w, seed in sizes])
+    kernels = (Kernel(Lattice.build(smooth, image), 0.6), Kernel(Lattice.build(bilateral, image), 1.2, compatibility=metric))
+    return DenseCRF(torch.cat([p.unary for p in parts]), kernels, image)
+
+
+def test_images_of_one_batch_are_alone() -> None:
+    sizes = [(4, 5, 1), (6, 3, 2)]
+    together, parts = batch(sizes), [crf(h, w, 3, seed) for h, w, seed in sizes]
+    for method, options in (
+        (sg_lp, {"steps": 6}),
+        (prox_lp_l, {"least": 0.5}),
+        (prox_lp_acc, {"least": 0.4, "sure": 0.9, "share": 0.3}),
+    ):
+        whole, single = go(method, together, **options), [go(method, p, **options) for p in parts]
+        assert torch.equal(whole.y, torch.cat([s.y for s in single]))
+        assert torch.equal(whole.bound, torch.cat([s.bound for s in single]))
+        assert torch.equal(whole.energy, torch.cat([s.energy for s in single]))
+    y = (-together.unary).softmax(1)
+    alone = [kleinberg_tardos(p, z, 5, 3) for p, z in zip(parts, y.split(together.sizes), strict=True)]
+    assert torch.equal(kleinberg_tardos(together, y, 5, 3), torch.cat(alone))
+
+
+def test_draws_follow_their_law() -> None:
+    # The first label and threshold that one of two points takes: it parts them or not, and then the other draws alone.
+    y = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.5, 0.5, 0.0]], dtype=torch.float64)
+    count = 40_000
+    stacked = torch.cat([draw_labelling(y, torch.Generator().manual_seed(s))[None] for s in range(count // 10)])
+    for a, i in itertools.product(range(3), range(3)):
+        assert float((stacked[:, a] == i).double().mean()) == pytest.approx(y[a, i].item(), abs=4 * (0.25 / len(stacked)) ** 0.5)
+    for a, b in itertools.combinations(range(3), 2):
+        low = torch.minimum(y[a], y[b])
+        alike = (low + (y[a] - low) * y[b] + (y[b] - low) * y[a]).sum() / torch.maximum(y[a], y[b]).sum()
+        found = float((stacked[:, a] == stacked[:, b]).double().mean())
+        assert found == pytest.approx(alike.item(), abs=4 * (0.25 / len(stacked)) ** 0.5)
+
+
+def test_mean_energy_is_within_twice_the_lp() -> None:
+    field = crf(3, 4, 3, 5)
+    y = go(prox_lp_l, field, weight=1.0, stages=(30, 0), inner=10).y
+    y = (y + (-field.unary).softmax(1)) / 2
+    draws = [draw_labelling(y, torch.Generator().manual_seed(s)) for s in range(1000)]
+    energies = torch.tensor([field.energy(x).item() for x in draws])
+    unary = (field.unary * y).sum()
+    error = 4 * energies.std() / len(draws) ** 0.5
+    assert float(energies.mean() - error) <= float(unary + 2 * (field.linear(y).item() - unary))
+    assert float(energies.mean() + error) >= field.linear(y).item()
+
+
+def test_best_of_the_draws() -> None:
+    # All points have the same scores, so every draw is constant, and the best of many is the best constant.
+    field = crf(3, 4, 3, 5)
+    totals = field.unary.sum(0)
+    order = totals.argsort(descending=True)
+    y = torch.tensor([0.4, 0.35, 0.25])[order.argsort()].expand(12, 3)
+    found = [field.energy(kleinberg_tardos(field, y, n, 7)).item() for n in (0, 3, 30)]
+    assert found[0] == pytest.approx(totals.max().item())
+    assert found[2] == pytest.approx(totals.min().item())
+    assert found == sorted(found, reverse=True)
+    x = torch.arange(12) % 3
+    assert torch.equal(kleinberg_tardos(field, torch.eye(3)[x], 3), x)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    field = crf(2, 3)
+    y = torch.full((6, 3), 1 / 3)
+    with pytest.raises(OptionError, match="steps is 0"):
+        go(sg_lp, field, steps=0)
+    with pytest.raises(OptionError, match="weight is -1"):
+        go(prox_lp_l, field, weight=-1.0)
+    with pytest.raises(OptionError, match="problems and steps"):
+        go(prox_lp_l, field, stages=(0, 0))
+    with pytest.raises(OptionError, match="share 0"):
+        go(prox_lp_acc, field, share=0)
+    with pytest.raises(ModelError, match="prox-lp-l"):
+        go(prox_lp_acc, DenseCRF(field.unary, field.kernels, cliques=some_cliques(6)))
+    with pytest.raises(ShapeError, match="one row a point"):
+        kleinberg_tardos(field, y[:3])
+    with pytest.raises(OptionError, match="add up to 1"):
+        kleinberg_tardos(field, 2 * y)
+    with pytest.raises(OptionError, match="draws is -1"):
+        kleinberg_tardos(field, y, -1)
+
+
+@pytest.mark.parametrize("method", ["prox-lp", "prox-lp-l", "sg-lp", "mean-field", "hst"])
+def test_bounds_charge_what_cliques_are_rounded_by(method: str) -> None:
+    """A seventh of a million is no single-precision number; the optimum is 0."""
+    cliques = Cliques(torch.zeros(7, dtype=torch.int64), torch.tensor([1e6], dtype=torch.float64))
+    found = solve_densecrf(DenseCRF(torch.zeros(7, 2), (), cliques=cliques), method)
+    assert found.bound.item() <= 0 <= found.energy.item()
+
+
+@pytest.mark.parametrize("method", ["prox-lp", "mean-field", "dc-neg"])
+def test_a_kernel_without_weight_counts_nothing(method: str) -> None:
+    unary = torch.rand(40, 3, generator=torch.Generator().manual_seed(0))
+    field = DenseCRF(unary, (Kernel(Lattice.build(image_features(5, 8, 2.0)), 0.0),))
+    found = solve_densecrf(field, method)
+    least = float(unary.double().amin(1).sum())
+    assert found.energy.item() == pytest.approx(least) and least - 1e-2 <= found.bound.item() <= least

@@ -1,0 +1,249 @@
+"""Verdicts against the exact minimum by enumeration of all sign patterns, and on the shared instances."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from blocklp.errors import OptionError, ShapeError
+from blocklp.problems.verification import Network, Property, Runtime, read_onnx, read_property, verify
+from blocklp.problems.verification.bounds import network_bounds
+from blocklp.problems.verification.exact import planet_lp, solve_leaf
+from blocklp.problems.verification.network import Relu
+from blocklp.search.best_first import Expansion
+
+from ..verification_networks import dense, residual, unit_box
+
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "verification"
+needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared verification data is not beside the project")
+
+
+def patterns(network: Network, lower: torch.Tensor, upper: torch.Tensor) -> Iterator[dict[int, tuple[torch.Tensor, torch.Tensor]]]:
+    """Bounds of all ReLUs for every sign pattern of the unstable neurons."""
+    bounds = network_bounds(network, lower, upper).relaxation.bounds
+    unstable = [(r, int(i)) for r, (low, high) in bounds.items() for i in ((low < 0) & (high > 0)).flatten().nonzero()[:, 0]]
+    for signs in itertools.product((-1, 1), repeat=len(unstable)):
+        fixed = {r: (low[0].clone(), high[0].clone()) for r, (low, high) in bounds.items()}
+        for (r, i), sign in zip(unstable, signs, strict=True):
+            fixed[r][0 if sign > 0 else 1].view(-1)[i] = 0.0
+        yield fixed
+
+
+def minimum(network: Network, lower: torch.Tensor, upper: torch.Tensor, row: torch.Tensor) -> float:
+    """Exact minimum of a linear output: an LP for every sign pattern."""
+    node = len(network.ops) - 1
+    return min(planet_lp(network, lower, upper, b, node, boxes=True).minimise(row).value for b in patterns(network, lower, upper))
+
+
+def least_greatest(network: Network, lower: torch.Tensor, upper: torch.Tensor, rows: torch.Tensor, right: torch.Tensor) -> float:
+    """Exact minimum of the greatest of ``rows @ output - right``."""
+    more = network.followed_by(rows, -right)
+    every, node = torch.ones(len(rows), dtype=torch.bool), len(more.ops) - 1
+    leaves = ({r: low >= 0 for r, (low, _) in bounds.items()} for bounds in patterns(network, lower, upper))
+    return min(solve_leaf(more, lower, upper, on, node, every).optimum.value for on in leaves)
+
+
+def cases() -> list[tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    found = []
+    for seed in range(6):
+        for network in (dense(seed, (3, 5, 4, 2)), residual(seed)):
+            lower, upper = unit_box(network, seed, 0.5 if len(network.relus) == 2 and network.inputs == 3 else 0.3)
+            found.append((network, lower, upper, torch.tensor([1.0, -1.0], dtype=torch.float64)))
+    return found
+
+
+@pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
+@pytest.mark.parametrize("case", cases(), ids=lambda c: c[0].name)
+def test_verdicts_agree_with_enumeration(
+    case: tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor], few_inputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, lower, upper, row = case
+    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+    truth = minimum(network, lower, upper, row)
+    for shift, expected in ((-1e-3, "unsat"), (1e-3, "sat")):
+        prop = Property.of(lower.numpy().ravel(), upper.numpy().ravel(), row[None].numpy(), np.array([truth + shift]))
+        verdict = verify(network, prop, timeout=60)
+        assert verdict.status == expected, (verdict, truth)
+        if expected == "sat":
+            assert verdict.x is not None
+            assert prop.violated(verdict.x, network.to(torch.float32)(torch.tensor(verdict.x)[None])[0].numpy()) == 0
+        else:
+            assert verdict.bound > 0
+        # Without the attack a counterexample must never be argued away.
+        assert verify(network, prop, timeout=1 if expected == "sat" else 60, attack=False).status in (
+            {"unsat"} if expected == "unsat" else {"unknown", "timed-out"}
+        )
+
+
+def test_halving_regions_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches that give up at once leave everything to regions with bounds of their own."""
+    module = importlib.import_module("blocklp.problems.verification.verify")
+    network = dense(11, (6, 8, 6, 5, 2))
+    lower, upper = unit_box(network, 4, 0.35)
+    low = float(network_bounds(network, lower, upper).output.lower[0])
+    reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 0].min())
+    row = np.array([[1.0, 0.0]])
+    monkeypatch.setattr(module, "FEW_INPUTS", 0)
+    answers = []
+    for patience in (1e9, 1e-9):
+        monkeypatch.setattr(module, "LEAST_PATIENCE", patience)
+        props = [Property.of(lower.numpy(), upper.numpy(), row, np.array([low + t * (reached - low)])) for t in (0.2, 1.1)]
+        answers.append([verify(network, prop, timeout=30).status for prop in props])
+    assert answers[0] == answers[1] == ["unsat", "sat"]
+
+
+@pytest.mark.parametrize("trouble", ["no halves", "unresolved"])
+def test_no_part_of_a_region_is_forgotten(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clause that cannot be halved, or a node that is given up, must not vanish while the other clause is proved."""
+    module = importlib.import_module("blocklp.problems.verification.verify")
+    network = dense(11, (6, 8, 6, 5, 2))
+    lower, upper = unit_box(network, 4, 0.35)
+    monkeypatch.setattr(module, "FEW_INPUTS", 0)
+    monkeypatch.setattr(module, "LEAST_PATIENCE", 1e-9)
+    splits = module.ReluSplits
+    bounds = network_bounds(network, lower, upper).output
+    reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 1].min())
+    row = np.eye(2)
+    false = Property.of(lower.numpy(), upper.numpy(), row[:1], np.array([float(bounds.lower[0]) - 1])).clauses[0]
+    true = Property.of(lower.numpy(), upper.numpy(), row[1:], np.array([reached + 1e-3])).clauses[0]
+    prop = Property((false, true))
+    if trouble == "no halves":
+        monkeypatch.setattr(splits, "halves", lambda *_: [])
+    else:
+        expand = splits.expand
+
+        def give_up(self: object, nodes: list[Any]) -> Expansion:
+            found = expand(self, nodes)
+            return Expansion(found.children[1:], unresolved=found.children[:1])
+
+        monkeypatch.setattr(splits, "expand", give_up)
+    assert verify(network, prop, timeout=3, attack=False).status in ("unknown", "timed-out")
+
+
+@pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
+def test_a_clause_needs_all_its_rows(few_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row alone can be satisfied, both together cannot: half of each proves it without a split."""
+    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+    network = dense(3, (2, 4, 3, 1))
+    lower, upper = unit_box(network, 3, 0.5)
+    low = minimum(network, lower, upper, torch.ones(1, dtype=torch.float64))
+    high = -minimum(network, lower, upper, -torch.ones(1, dtype=torch.float64))
+    middle = (low + high) / 2
+    rows = np.array([[1.0], [-1.0]])
+    box = lower.numpy().ravel(), upper.numpy().ravel()
+    apart = Property.of(*box, rows, np.array([middle - 0.1 * (high - low), -middle - 0.1 * (high - low)]))
+    verdict = verify(network, apart, timeout=20)
+    assert (verdict.status, verdict.nodes) == ("unsat", 0)
+    assert 0 < verdict.bound <= 0.1 * (high - low)
+    together = Property.of(*box, rows, np.array([middle + 0.1 * (high - low), -middle + 0.1 * (high - low)]))
+    assert verify(network, together, timeout=20).status == "sat"
+    # Rows of different clauses are not mixed.
+    both = Property(apart.clauses + together.clauses)
+    assert verify(network, both, timeout=20).status == "sat"
+    assert verify(network, both, timeout=1, attack=False).status in ("unknown", "timed-out")
+
+
+@pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
+@pytest.mark.parametrize("network", [make(seed) for seed in range(4) for make in (dense, residual)], ids=lambda n: n.name)
+def test_conjunctions_agree_with_enumeration(network: Network, few_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+    lower, upper = unit_box(network, 7, 0.25)
+    g = torch.Generator().manual_seed(len(network.name))
+    rows = torch.randn(3, network.outputs, generator=g, dtype=torch.float64)
+    inside = network(lower + (upper - lower) * torch.rand(500, *lower.shape, generator=g, dtype=torch.float64)) @ rows.T
+    right = inside.mean(0)  # so that the rows compete
+    truth = least_greatest(network, lower, upper, rows, right)
+    assert truth <= float((inside - right).amax(1).min())
+    for margin, expected in ((-1e-3, "unsat"), (1e-3, "sat")):
+        prop = Property.of(lower.numpy().ravel(), upper.numpy().ravel(), rows.numpy(), (right + truth + margin).numpy())
+        verdict = verify(network, prop, timeout=60)
+        assert verdict.status == expected, (verdict, truth)
+        assert verdict.bound <= 1e-3
+        # Without the attack a counterexample must never be argued away.
+        if expected == "sat":
+            assert verify(network, prop, timeout=1, attack=False).status in ("unknown", "timed-out")
+
+
+@pytest.mark.parametrize("inputs", [3, 40])
+def test_a_network_without_relus(inputs: int) -> None:
+    network = dense(0, (inputs, 1))
+    lower, upper = unit_box(network, 0)
+    low = float(network_bounds(network, lower, upper).output.lower)
+    for right, expected in ((low - 1e-6, "unsat"), (low + 1e-3, "sat")):
+        prop = Property.of(lower.numpy(), upper.numpy(), np.ones((1, 1)), np.array([right]))
+        assert verify(network, prop, timeout=20).status == expected
+
+
+def test_wrong_use_is_refused() -> None:
+    network = dense(0)
+    prop = Property.of(np.zeros(4), np.ones(4), np.ones((1, 2)), np.zeros(1))
+    with pytest.raises(ShapeError, match="another network"):
+        verify(network, prop)
+    with pytest.raises(OptionError, match="timeout"):
+        verify(network, Property.of(np.zeros(3), np.ones(3), np.ones((1, 2)), np.zeros(1)), timeout=0)
+
+
+def test_an_interrupt_is_unknown() -> None:
+    network = dense(0)
+    lower, upper = unit_box(network, 0)
+    prop = Property.of(lower.numpy(), upper.numpy(), np.array([[1.0, 0.0]]), np.array([-1e3]))
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    assert verify(network, prop, callback=interrupt).status == "unknown"
+
+
+def test_mutated_networks_are_told_apart() -> None:
+    """A network whose bias is dropped gets another verdict for a property between the two minima."""
+    network = dense(5, (3, 5, 4, 2))
+    lower, upper = unit_box(network, 5, 0.3)
+    ops = list(network.ops)
+    ops[1] = type(ops[1])(**{**ops[1].__dict__, "bias": torch.zeros_like(ops[1].bias)})  # type: ignore[attr-defined]
+    other = Network(tuple(ops))
+    row = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    a, b = minimum(network, lower, upper, row), minimum(other, lower, upper, row)
+    assert abs(a - b) > 1e-3 and isinstance(ops[2], Relu)
+    prop = Property.of(lower.numpy(), upper.numpy(), row[None].numpy(), np.array([(a + b) / 2]))
+    assert verify(network, prop, timeout=20).status != verify(other, prop, timeout=20).status
+
+
+def shared(names: tuple[str, ...]) -> list[dict[str, str]]:
+    if not SHARED.is_dir():
+        return []
+    with (SHARED / "expected.csv").open() as file:
+        return [row for row in csv.DictReader(file) if any(n in row["onnx"] + row["vnnlib"] for n in names)]
+
+
+QUICK = (
+    "smoke/",
+    "prop_1.vnnlib",
+    "prop_3.vnnlib",
+    "prop_4.vnnlib",
+    "img2908",
+    "img4549",
+    "img1697",
+    "img4386",
+    "img4720",
+    "img8406",
+    "256x2",
+)
+
+
+@needs_data
+@pytest.mark.parametrize("row", shared(QUICK), ids=lambda r: f"{Path(r['onnx']).stem}-{Path(r['vnnlib']).stem}")
+def test_shared_instances(row: dict[str, str]) -> None:
+    network = read_onnx(SHARED / row["onnx"])
+    prop = read_property(SHARED / row["vnnlib"], network.inputs, network.outputs)
+    verdict = verify(network, prop, timeout=100, runtime=Runtime(SHARED / row["onnx"]))
+    assert verdict.status == row["expected"]
+    if row["expected"] == "sat":
+        assert verify(network, prop, timeout=2, attack=False).status in ("unknown", "timed-out")
