@@ -17,10 +17,10 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.loop import run
 from blocklp.engine.records import Event, Hooks, Limits, Repair, Start
-from blocklp.engine.settings import EngineSettings
 from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
+from blocklp.kernels.settings import EngineSettings
 from blocklp.language.expression import Expression, Values
 from blocklp.language.handles import ROWS, Blocks, name_of_size
 from blocklp.language.lowering import assemble, costs, unblocked
@@ -94,7 +94,7 @@ class Solver:
     :meth:`solve` refuses.
 
     ``backend`` is the one that was asked for, and after a solve the one that ran it. ``settings`` say how
-    work is divided on the machine at hand (:class:`blocklp.engine.settings.EngineSettings`).
+    work is divided on the machine at hand (:class:`blocklp.kernels.settings.EngineSettings`).
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blocklp.blocks.contract import Constraints
 from blocklp.blocks.finite import FiniteVertices, binary_vertices
-from blocklp.decomposition.rounding import rounding
+from blocklp.rounding import rounding
 
 Pairs = Sequence[tuple[int, int]]
 

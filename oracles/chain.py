@@ -10,9 +10,9 @@ from torch.nn.functional import one_hot
 
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.finite import struck_out
-from blocklp.decomposition.rounding import rounding
 from blocklp.errors import ModelError
 from blocklp.oracles.simplex import against_others, fixings_only, masked_choices, merge_masks, positive
+from blocklp.rounding import rounding
 
 LARGEST_SYSTEM = 4_000_000
 """Entries of a dense system of constraints beyond which none is stated."""

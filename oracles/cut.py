@@ -7,10 +7,10 @@ from torch import Tensor
 
 from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
-from blocklp.decomposition.rounding import rounding, roundoff
 from blocklp.errors import ModelError
 from blocklp.oracles import cut_search
 from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
+from blocklp.rounding import rounding, roundoff
 
 
 class Cut(BlockType):

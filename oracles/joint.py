@@ -12,7 +12,6 @@ from torch.nn.functional import one_hot
 
 from blocklp.blocks.contract import Constraints
 from blocklp.blocks.finite import FiniteVertices, soft
-from blocklp.decomposition.rounding import rounding
 from blocklp.errors import ModelError
 from blocklp.oracles.chain import LARGEST_SYSTEM
 from blocklp.oracles.simplex import (
@@ -23,6 +22,7 @@ from blocklp.oracles.simplex import (
     merge_masks,
     positive,
 )
+from blocklp.rounding import rounding
 
 
 class Joint(FiniteVertices):

@@ -11,10 +11,10 @@ from torch import Tensor
 from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.ragged import Ragged, of_blocks, of_entries
-from blocklp.decomposition.rounding import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import numbers
 from blocklp.oracles.knapsack_loads import in_range, loads
+from blocklp.rounding import roundoff
 
 
 class Knapsack(BlockType):

@@ -10,7 +10,6 @@ from torch.nn.functional import one_hot
 
 from blocklp.blocks.contract import Constraints
 from blocklp.blocks.finite import FiniteVertices
-from blocklp.decomposition.rounding import rounding
 from blocklp.oracles.simplex import (
     against_others,
     fixings_only,
@@ -19,6 +18,7 @@ from blocklp.oracles.simplex import (
     merge_masks,
     positive,
 )
+from blocklp.rounding import rounding
 
 
 class Pairwise(FiniteVertices):

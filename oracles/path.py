@@ -10,11 +10,11 @@ from torch import Tensor
 from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.finite import struck_out
-from blocklp.decomposition.rounding import rounding, roundoff
 from blocklp.errors import ModelError
 from blocklp.oracles import path_search
 from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
 from blocklp.oracles.simplex import merge_masks
+from blocklp.rounding import rounding, roundoff
 
 KERNELS = "blocklp.oracles.path_kernels"
 

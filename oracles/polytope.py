@@ -15,12 +15,12 @@ from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.finite import soft, struck_out
 from blocklp.certify.exact_arithmetic import Exact, sums_of_products
-from blocklp.decomposition.rounding import rounding, roundoff
 from blocklp.decomposition.valid_bounds import NOISE
 from blocklp.errors import ModelError, ShapeError
 from blocklp.general_solvers.small_lp import minimum, optimum
 from blocklp.oracles.lp import dual_simplex
 from blocklp.oracles.lp.dual_simplex import SimplexSettings, System
+from blocklp.rounding import rounding, roundoff
 
 ENUMERATED_DIM = 6
 """Blocks with more variables are solved as LPs too."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from blocklp.decomposition.rounding import rounding
 from blocklp.kernels.compiled import FAST, TILE, TURNS, compile, kernel
 from blocklp.kernels.turns import claim, done
+from blocklp.rounding import rounding
 
 EPS = float(np.finfo(np.float64).eps)
 

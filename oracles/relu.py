@@ -11,9 +11,9 @@ from torch import Tensor
 from blocklp.blocks.block_data import as_block_data
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.factored import FactoredBlock
-from blocklp.decomposition.rounding import roundoff
 from blocklp.decomposition.valid_bounds import NOISE
 from blocklp.errors import ModelError, ShapeError
+from blocklp.rounding import roundoff
 
 Kind = Literal["value", "relu"]
 

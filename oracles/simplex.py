@@ -13,8 +13,8 @@ from blocklp.blocks.block_data import as_block_data
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.finite import soft, struck_out
 from blocklp.blocks.ragged import Ragged, of_blocks
-from blocklp.decomposition.rounding import roundoff
 from blocklp.errors import ModelError
+from blocklp.rounding import roundoff
 
 
 class Choice(BlockType):

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
-from blocklp.decomposition.rounding import rounding, roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import transport_flow
 from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, search
 from blocklp.oracles.simplex import mask_costs, merge_masks
+from blocklp.rounding import rounding, roundoff
 
 DIGITS = 50
 """Binary digits of the total that supplies and demands are kept to."""

@@ -14,11 +14,11 @@ import torch
 
 import blocklp as bl
 from blocklp.deadline import Deadline
-from blocklp.engine.settings import EngineSettings
 from blocklp.errors import MissingDependencyError, install
 from blocklp.kernels import compiled
 from blocklp.kernels.backend import ENGINE
 from blocklp.kernels.prox_source import module_of
+from blocklp.kernels.settings import EngineSettings
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 from blocklp.solver import Solver
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
-from blocklp.decomposition.rounding import roundoff
 from blocklp.errors import ModelError
+from blocklp.rounding import roundoff
 
 BOX = "box"
 """Name of the blocks that the compiler adds for variables whose bounds no block implies."""

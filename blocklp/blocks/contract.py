@@ -15,9 +15,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.violation import distance_outside, relative_excess
 from blocklp.errors import ShapeError
 from blocklp.options import numbers
+from blocklp.violation import distance_outside, relative_excess
 
 Rows = Tensor | slice
 """Some instances: their numbers ``(k,)`` int64, or a slice."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import constraints_of
 from blocklp.blocks.contract import BlockType, Constraints
-from blocklp.decomposition.rounding import rounding
+from blocklp.rounding import rounding
 
 HULL_DIM = 64
 """Blocks with more variables are not asked for their own extent: their constraints tell what they can."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import BlockType, Constraints
-from blocklp.decomposition.rounding import roundoff
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import numbers
+from blocklp.rounding import roundoff
 
 QHULL_DIM = 8
 """Largest dimension of a hull whose facets are listed."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import constraints_of, value_error_of
 from blocklp.blocks.contract import BlockType, Constraints, Rows, pick
-from blocklp.decomposition.rounding import roundoff
+from blocklp.rounding import roundoff
 
 
 class NonnegativeCosts(BlockType):

@@ -32,7 +32,6 @@ from blocklp.blocks.capabilities import (
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.nonnegative_costs import NonnegativeCosts
 from blocklp.certify.exact_arithmetic import Exact, rounded_down
-from blocklp.decomposition.rounding import roundoff
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.general_solvers.linear_program import Array, LinearProgram, block_rows
 from blocklp.language.handles import ROWS, Blocks
@@ -42,6 +41,7 @@ from blocklp.model import Model
 from blocklp.options import named_row, numbers, of_type
 from blocklp.results.state import State
 from blocklp.results.warm_start import fitted
+from blocklp.rounding import roundoff
 
 ALLOWANCE = 1e-6
 """Part of the largest value that the multipliers of a block could give by which an oracle might err that is

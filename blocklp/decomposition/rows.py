@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import pick
-from blocklp.decomposition.rounding import rounding
-from blocklp.decomposition.violation import relative_excess
+from blocklp.rounding import rounding
+from blocklp.violation import relative_excess
 
 
 @dataclass(frozen=True)

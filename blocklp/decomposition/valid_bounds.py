@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition, Group
-from blocklp.decomposition.rounding import rounding, roundoff
+from blocklp.rounding import rounding, roundoff
 
 NOISE = 16 * torch.finfo(torch.float64).eps
 """Relative rounding error of all that is added up, as :func:`corrected` subtracts it."""

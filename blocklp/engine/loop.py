@@ -18,10 +18,10 @@ from blocklp.engine.division import chunks, workers
 from blocklp.engine.final_bounds import certify
 from blocklp.engine.records import Event, Hooks, Limits, Results, Start
 from blocklp.engine.reductions import SamePattern
-from blocklp.engine.settings import KEPT_BYTES
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.compiled import called, loops_only, mark, until
 from blocklp.kernels.plan import Plan
+from blocklp.kernels.settings import KEPT_BYTES
 from blocklp.methods import Method
 from blocklp.status import Status
 

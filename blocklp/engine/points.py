@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
-from blocklp.decomposition.violation import relative_excess
 from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.compiled import tiles
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
+from blocklp.violation import relative_excess
 
 CANCELLED, ROUNDED = 1e-3, 1e-9
 """Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value

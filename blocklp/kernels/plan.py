@@ -19,12 +19,12 @@ from blocklp.blocks.contract import Rows, pick
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.decomposition.valid_bounds import NOISE, with_offset
-from blocklp.engine.settings import EngineSettings
 from blocklp.kernels import compiled
 from blocklp.kernels.backend import AUTO, Backend, choose
 from blocklp.kernels.compiled import TURNS, tiles
 from blocklp.kernels.program import MOST_PARTS, Program
 from blocklp.kernels.prox_source import block_data, module_of
+from blocklp.kernels.settings import EngineSettings
 
 _NO_TURNS = torch.zeros(0, dtype=torch.long)
 _NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)

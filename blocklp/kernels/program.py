@@ -25,9 +25,9 @@ from blocklp.decomposition.lanczos import largest_singular_value
 from blocklp.decomposition.problem import Decomposition, Group, in_order
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.decomposition.variable_box import VariableBox
-from blocklp.engine.settings import DEFAULT, EngineSettings
 from blocklp.kernels.backend import AUTO, Backend
 from blocklp.kernels.row_layout import Layout
+from blocklp.kernels.settings import DEFAULT, EngineSettings
 
 PRODUCTS, PROJECTION = "blocklp.kernels.row_kernels", "blocklp.kernels.projection_kernels"
 PASSES, BATCH_PASSES = "blocklp.kernels.program_kernels", "blocklp.kernels.batch_kernels"

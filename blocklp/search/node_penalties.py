@@ -10,8 +10,8 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import value_error_of
 from blocklp.decomposition.problem import Decomposition
-from blocklp.decomposition.rounding import rounding
 from blocklp.kernels.node_layout import ENOUGH
+from blocklp.rounding import rounding
 
 
 def penalised(problem: Decomposition, fixed: Tensor, duals: Tensor) -> tuple[Decomposition, Tensor]:

@@ -29,7 +29,7 @@ def divide_and_conquer(
     values: Tensor | None = None,
     leaf: int = LEAF,
 ) -> Tensor:
-    """Points below less points above: the exact :func:`~blocklp.oracles.filters.ordered.ordered_filter`.
+    """Points below less points above: the exact :func:`~blocklp.oracles.filters.ordered_filter`.
 
     Parameters
     ----------

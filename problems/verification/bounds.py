@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.decomposition.rounding import rounding
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.general_solvers.solvers import lp_solver
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
@@ -27,6 +26,7 @@ from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.windows import window_sizes, windowed
+from blocklp.rounding import rounding
 from blocklp.search.parameter_ascent import ascend
 
 CHUNK, BATCH = 500_000, 1_500_000

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.decomposition.rounding import rounding
 from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.rounding import rounding
 
 Pair = tuple[Tensor, Tensor]
 

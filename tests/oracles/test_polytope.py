@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.decomposition.rounding import roundoff
 from blocklp.errors import ModelError, OracleError, ShapeError
 from blocklp.general_solvers.small_lp import exact_minimum, minimum
 from blocklp.oracles import Polytope
 from blocklp.oracles.lp import dual_simplex
 from blocklp.oracles.lp.dual_simplex import SimplexSettings, System
 from blocklp.oracles.polytope import dependent
+from blocklp.rounding import roundoff
 from blocklp.testing.check import check
 
 

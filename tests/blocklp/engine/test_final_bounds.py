@@ -13,9 +13,9 @@ from blocklp.decomposition.valid_bounds import box_minimum
 from blocklp.engine.best_bound import improve
 from blocklp.engine.final_bounds import certified, certify
 from blocklp.engine.records import Results
-from blocklp.engine.settings import EngineSettings
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan
+from blocklp.kernels.settings import EngineSettings
 from blocklp.oracles import Edge
 from blocklp.solver import Solver
 

@@ -13,9 +13,9 @@ from blocklp.deadline import Deadline
 from blocklp.engine.loop import run
 from blocklp.engine.records import Event, Hooks, Limits, Start
 from blocklp.engine.reductions import SamePattern
-from blocklp.engine.settings import EngineSettings
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan
+from blocklp.kernels.settings import EngineSettings
 from blocklp.methods import as_method
 from blocklp.oracles import AtMostOne
 from blocklp.status import Status

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.engine.settings import EngineSettings
 from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan
+from blocklp.kernels.settings import EngineSettings
 from blocklp.methods import as_method
 from blocklp.methods.consensus import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle

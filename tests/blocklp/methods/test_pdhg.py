@@ -14,11 +14,11 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.decomposition.problem import Decomposition, dot
 from blocklp.engine.points import feasible
-from blocklp.engine.settings import EngineSettings
 from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import Program
+from blocklp.kernels.settings import EngineSettings
 from blocklp.methods.pdhg import PdhgState
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Polytope, Simplex
 from blocklp.problems.qpbo import Qubo
