@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,18 @@ import torch
 
 from blocklp.engine.records import Event
 from blocklp.errors import OptionError
+from blocklp.language.sense import Sense
 from blocklp.options import as_tensor, flag, hook, shown
+
+MINIMIZE = Sense(maximizing=False)
 
 Listener = Callable[[Event], Any]
 
 
-def signed(event: Event, sign: float) -> Event:
+def _own(event: Event, sense: Sense) -> Event:
     """A copy of an event in the sense of the model, whose tensors a callback may write to."""
-    own = event.gap.clone(), event.status.clone()
-    return Event(event.passes, event.seconds, sign * event.bound, sign * event.primal, *own)
+    tensors = {name: getattr(event, name).clone() for name in ("bound", "primal", "gap", "status")}
+    return sense.turned(replace(event, **tensors), "bound", "primal")
 
 
 @contextmanager
@@ -27,7 +31,7 @@ def listening(
     callback: Callable[[Event], Any] | None,
     verbose: bool,
     batch: int,
-    sign: float = 1.0,
+    sense: Sense = MINIMIZE,
 ) -> Iterator[Listener | None]:
     """Provide the function that the engine calls at every check, or None, and draw progress meanwhile.
 
@@ -39,8 +43,8 @@ def listening(
         Whether a line of progress is shown.
     batch : int
         Number of instances.
-    sign : float
-        -1 where the model maximises: bounds and values of events are multiplied by it.
+    sense : Sense
+        That of the model, in which bounds and values of events are told.
 
     Yields
     ------
@@ -55,15 +59,15 @@ def listening(
     """
     hook(callback, "callback")
     if not flag(verbose, "verbose"):
-        yield None if callback is None else lambda event: _stops(callback(signed(event, sign)), batch)
+        yield None if callback is None else lambda event: _stops(callback(_own(event, sense)), batch)
         return
     from blocklp.progress import Progress  # draws with rich, which takes long to import
 
     with Progress() as progress:
 
         def listener(event: Event) -> Any:
-            progress(signed(event, sign))
-            return None if callback is None else _stops(callback(signed(event, sign)), batch)
+            progress(_own(event, sense))
+            return None if callback is None else _stops(callback(_own(event, sense)), batch)
 
         yield listener
 

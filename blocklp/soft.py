@@ -87,10 +87,9 @@ def soft_bound(
         raise OptionError(need) from None
     if t.shape not in ((), (problem.batch,)) or not bool(((t > 0) & t.isfinite()).all()):
         raise OptionError(need)
-    sign = -1.0 if solver.maximizing else 1.0
     state = state if len(solver.models) > 1 else starts.fitted(state, solver.models[0])
-    given = State({k: sign * v.to(problem.cost) for k, v in state.duals.items()}, state.eta)
-    duals, total = problem.recentred(starts.fill(problem, given)), problem.offset
+    duals = problem.recentred(starts.fill(problem, state.turned(solver.sense)))
+    total = problem.offset
     if problem.rows is not None:
         total = total + problem.rows.value(duals[:, problem.in_blocks :]).sum(1)
     for group in problem.groups:
@@ -100,4 +99,4 @@ def soft_bound(
             raise OptionError(f"{group.type.name} has no soft minimum; state soft_min(cost, temperature)")
         value = found[1] - found[2]
         total = total + (value if group.alive is None else value * group.alive).sum(-1)
-    return sign * total
+    return solver.sense.turn(total)

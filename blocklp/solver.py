@@ -24,6 +24,7 @@ from blocklp.kernels.settings import EngineSettings
 from blocklp.language.expression import Expression, Values
 from blocklp.language.handles import ROWS, Blocks, name_of_size
 from blocklp.language.lowering import assemble, costs, unblocked
+from blocklp.language.sense import Sense
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds
 from blocklp.listening import listening
@@ -127,7 +128,7 @@ class Solver:
         self.models, self.device, self.dtype = models, device, dtype
         self.backend, self._asked = backend, Backend(backend)
         self._settings = settings or EngineSettings()
-        self.maximizing = first.maximizing
+        self.sense = Sense(first.maximizing)
         self.batch = sum(m.batch for m in models)
         self._structure: Plan | None = None
         self._fixed: tuple[list[Expression], Tensor, Tensor] | None = None
@@ -135,13 +136,13 @@ class Solver:
         self._width = max(m.size for m in models) + (len(models) > 1)
 
     def __repr__(self) -> str:
-        first, sense = self.models[0], "maximize" if self.maximizing else "minimize"
+        first = self.models[0]
         several = f" of {len(self.models)} models" if len(self.models) > 1 else ""
         count, size = plural(self.batch, "instance"), plural(max(m.size for m in self.models), "variable")
         blocks = f"blocks {listed(b.name for b in first.blocks) or 'none'}"
         rows = f", rows {listed(r.name for r in first.rows)}" if first.rows else ""
         where = f"{self.dtype} on {self.device}, backend {self.backend}"
-        return f"Solver of {count}{several}, {sense}, {size}, {blocks}{rows}, {where}"
+        return f"Solver of {count}{several}, {self.sense}, {size}, {blocks}{rows}, {where}"
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), [])
@@ -254,11 +255,10 @@ class Solver:
             plan = self._priced(Plan(problem, backend=self._asked, settings=self._settings), None)
         problem = plan.problem
         ascent = as_method(method, problem)
-        sign = -1.0 if self.maximizing else 1.0
         limits = Limits.of(
             problem.offset,
             tol=tol,
-            cutoff=math.inf if cutoff is None else sign * per_instance(cutoff, "cutoff", problem.offset),
+            cutoff=math.inf if cutoff is None else self.sense.turn(per_instance(cutoff, "cutoff", problem.offset)),
             passes=passes,
             deadline=deadline,
             check_every=check_every,
@@ -272,22 +272,20 @@ class Solver:
             start = start if len(self.models) > 1 else starts.fitted(start, self.models[0])
             for name, own in start.duals.items():
                 without_gradients(own, f"the warm start of {name!r}")
-            signed = {k: sign * v.to(problem.cost) for k, v in start.duals.items()}
-            duals = starts.fill(problem, State(signed, start.eta))
+            start = start.turned(self.sense)
+            duals, memory = starts.fill(problem, start), starts.memory_of(problem, start)
             eta = starts.weights_of(start, self.device, self.dtype)
-            memory = starts.memory_of(problem, start, sign)
         log: list[Event] = []
         record = log.append if flag(history, "history") else None
         repair = self._repair()
-        with listening(callback, verbose, self.batch, sign) as listener:
+        with listening(callback, verbose, self.batch, self.sense) as listener:
             begin, hooks = Start(duals, eta, memory), Hooks(repair, listener, record)
             results = run(plan, ascent, self.dtype, limits, begin, hooks)
         results.history, self.backend = log, results.backend
-        duals = results.duals if sign > 0 else results.duals.neg_()
         names = {r.name: r.count for r in self.models[0].rows}
-        state = starts.take(problem, duals, results.eta, names, results.memory, sign)
+        state = starts.take(problem, results.duals, results.eta, names, results.memory).turned(self.sense)
         if not built and names:  # the bound is that of the box, which prices of zero prove
-            state.duals[ROWS] = duals.new_zeros(self.batch, sum(names.values()), 1)
+            state.duals[ROWS] = results.duals.new_zeros(self.batch, sum(names.values()), 1)
         found = solution(results, state, self, problem.cost, problem.offset)
         if verbose:
             print(found, file=sys.stderr)
@@ -360,8 +358,7 @@ class Solver:
             before, cost, offset = self._fixed
             if all(a is b for a, b in zip(expressions, before, strict=True)):
                 return cost.clone(), offset.clone()
-        sign = -1.0 if self.maximizing else 1.0
-        cost, offset = ((sign * part).to(self.device) for part in costs(expressions, width, values))
+        cost, offset = (self.sense.turn(part).to(self.device) for part in costs(expressions, width, values))
         if all(t.parameter is None for e in expressions for t in e.terms):
             self._fixed = expressions, cost.clone(), offset.clone()
         return cost, offset

@@ -107,7 +107,7 @@ def errors(
     solvers: list[bl.Solver], optima: list[float], method: Method, marks: tuple[int, ...], passes: int
 ) -> tuple[dict[int, float], float]:
     """Mean relative error in percent after those numbers of passes that were made, and seconds of all."""
-    truth, sign = torch.tensor(optima, dtype=torch.float64), -1 if solvers[0].maximizing else 1
+    truth, sign = torch.tensor(optima, dtype=torch.float64), -1 if solvers[0].sense.maximizing else 1
     options = {"tol": 0, "history": True, "check_every": 10, "patience": 10**6}
     found = [s.solve(method=method, passes=passes, **options) for s in solvers]
     after = {}

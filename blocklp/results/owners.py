@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from blocklp.language.sense import Sense
 from blocklp.language.statement import Statement
 from blocklp.results.state import State
 
@@ -17,7 +18,7 @@ class Compiled(Protocol):
 
     models: list[Statement]
     device: torch.device
-    maximizing: bool
+    sense: Sense
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""

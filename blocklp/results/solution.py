@@ -17,7 +17,6 @@ from blocklp.language.coefficients import of_instances
 from blocklp.language.expression import Expression, View
 from blocklp.language.handles import ROWS, Rows
 from blocklp.language.row_expression import RowExpression, activities
-from blocklp.listening import signed
 from blocklp.options import instance_number, of_type, shown
 from blocklp.results import saved
 from blocklp.results.owners import Compilable, Compiled
@@ -301,7 +300,7 @@ class Solution:
         header, tensors = packed(self.state)
         shapes = {name: list(self.x.variables[name].shape) for name in self.x}
         numbers = [self.numbers.start, self.numbers.stop]
-        header |= {"numbers": numbers, "variables": shapes, "maximizing": self.solver.maximizing}
+        header |= {"numbers": numbers, "variables": shapes, "maximizing": self.solver.sense.maximizing}
         tensors |= {name: getattr(self, name) for name in (*SAVED, *MARKS)}
         tensors["status"] = torch.tensor(self.status)
         saved.write(path, "solution", header, tensors)
@@ -345,7 +344,7 @@ class Solution:
             raise FormatError(f"{path} is damaged: {what}; write it again by save()")
         models = list(dict.fromkeys(solver.owner(i)[0] for i in numbers))
         mine = {name: v.shape for name, v in models[0].variables.items()}
-        if maximizing != solver.maximizing or mine != shapes or parts["raw_x"].shape[1] < models[0].size:
+        if maximizing != solver.sense.maximizing or mine != shapes or parts["raw_x"].shape[1] < models[0].size:
             what = f"holds a solution in the variables {shapes}"
             raise ModelError(f"{path} {what}; the model has {mine}, or another sense")
         known = {r.name: r for r in models[0].rows}
@@ -396,12 +395,11 @@ def solution(results: Results, state: State, solver: Compiled, cost: Tensor, off
     Solution
         Bounds, values and costs in the sense of the model, in its units.
     """
-    sign = -1.0 if solver.maximizing else 1.0
-
+    turn = solver.sense.turn
     return Solution(
-        bound=sign * results.bound,
-        safe_bound=sign * results.safe_bound,
-        primal=sign * results.primal,
+        bound=turn(results.bound),
+        safe_bound=turn(results.safe_bound),
+        primal=turn(results.primal),
         gap=results.gap(),
         floor=results.floor,
         status=tuple(map(Status, results.status.tolist())),
@@ -409,11 +407,11 @@ def solution(results: Results, state: State, solver: Compiled, cost: Tensor, off
         state=state,
         passes=results.passes,
         seconds=results.seconds,
-        history=tuple(signed(e, sign) for e in results.history),
+        history=tuple(solver.sense.turned(e, "bound", "primal") for e in results.history),
         solver=solver,
         raw_x=results.x,
-        cost=cost if sign > 0 else -cost,
-        offset=sign * offset,
+        cost=turn(cost),
+        offset=turn(offset),
         rows=tuple(solver.models[0].rows),
         hook_failed=solver.hooked() & ~results.repaired & (results.passes > 1),
         numbers=range(len(results.bound)),

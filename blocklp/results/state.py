@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from blocklp.errors import (
     ShapeError,
 )
 from blocklp.language.handles import ROWS
+from blocklp.language.sense import Sense
 from blocklp.options import shown, whole
 from blocklp.results import saved
 from blocklp.tables import listed, plural
@@ -152,6 +153,22 @@ class State:
         saddle = None if self.saddle is None else self.saddle.select(rows)
         duals = {k: v.index_select(0, rows) for k, v in self.duals.items()}
         return State(duals, self.eta.index_select(0, rows), saddle, self.rows)
+
+    def turned(self, sense: Sense) -> State:
+        """The state of the minimisation that a model is solved as, or of the model from that of the minimisation.
+
+        Parameters
+        ----------
+        sense : Sense
+            The model's.
+
+        Returns
+        -------
+        State
+            With multipliers, prices and the saddle's duals negated where the model maximises.
+        """
+        saddle = None if self.saddle is None else sense.turned(self.saddle, "rows")
+        return replace(sense.turned(self, "duals"), saddle=saddle)
 
     def repeat(self, times: int) -> State:
         """Return every instance ``times`` times in a row, from 0 on."""

@@ -92,7 +92,6 @@ def take(
     eta: Tensor,
     names: dict[str, int],
     memory: Memory | None,
-    sign: float,
 ) -> State:
     """Make the state of a solve, by groups.
 
@@ -101,20 +100,18 @@ def take(
     problem : Decomposition
         The problem that was solved.
     duals : Tensor
-        ``(batch, copies)`` float64: multipliers and prices of rows, in the sense of the model.
+        ``(batch, copies)`` float64: multipliers and prices of rows.
     eta : Tensor
         ``(batch,)`` float64: proximal weights.
     names : dict of str to int
         Names of rows to their numbers.
     memory : Memory, optional
-        Of a primal-dual method, in the sense of minimisation.
-    sign : float
-        1 when minimising, -1 when maximising.
+        Of a primal-dual method.
 
     Returns
     -------
     State
-        Multipliers, weights and, of a primal-dual method, its saddle, in the sense of the model.
+        Multipliers, weights and, of a primal-dual method, its saddle, in the sense of minimisation.
     """
     parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
@@ -131,16 +128,16 @@ def take(
     x, y, weight = memory
     in_blocks = y.shape[1] - (problem.copies - problem.in_blocks)
     rows = {
-        g.name: sign * own.transpose(1, 2)
+        g.name: own.transpose(1, 2)
         for g, own in by_groups(problem, y[:, :in_blocks], list(map(stated_rows, problem.groups)))
         if g.name != BOX
     }
     if problem.rows is not None:
-        rows[ROWS] = sign * y[:, in_blocks:, None]
+        rows[ROWS] = y[:, in_blocks:, None]
     return State(parts, eta, Saddle(x, rows, weight), names)
 
 
-def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory | None:
+def memory_of(problem: Decomposition, state: State) -> Memory | None:
     """Lay out a primal-dual warm start.
 
     Parameters
@@ -148,9 +145,7 @@ def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory
     problem : Decomposition
         The problem to solve.
     state : State
-        In the sense of the model.
-    sign : float
-        1 when minimising, -1 when maximising.
+        In the sense of minimisation.
 
     Returns
     -------
@@ -175,14 +170,14 @@ def memory_of(problem: Decomposition, state: State, sign: float = 1.0) -> Memory
     if beside is not None and problem.rows is not None and beside.shape[1] <= problem.rows.count:
         if not all_finite(beside):
             raise NonFiniteError("the saddle of the warm start holds NaN or infinite duals of rows")
-        y[:, in_blocks : in_blocks + beside.shape[1]] = sign * beside[..., 0].to(y)
+        y[:, in_blocks : in_blocks + beside.shape[1]] = beside[..., 0].to(y)
     for group, own in by_groups(problem, y[:, :in_blocks], counts):
         known = saddle.rows.get(group.name)
         if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= group.blocks:
             if not all_finite(known):
                 what = "the saddle of the warm start holds NaN or infinite duals of rows"
                 raise NonFiniteError(f"{what} for {group.name!r}")
-            own[:, :, : known.shape[1]] = sign * known.transpose(1, 2).to(y)
+            own[:, :, : known.shape[1]] = known.transpose(1, 2).to(y)
     return x, y, saddle.weight.to(x, copy=True)
 
 
@@ -237,6 +232,7 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         known = state.duals.get(group.name)
         if known is None:
             continue
+        known = known.to(problem.cost)
         if not all_finite(known):
             what = f"NaN or infinite multipliers for {group.name!r}"
             raise NonFiniteError(f"the warm start holds {what}; they prove no bound")

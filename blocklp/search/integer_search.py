@@ -24,6 +24,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.language.expression import Expression, Term
 from blocklp.language.handles import Blocks, Rows
 from blocklp.language.row_constraint import RowConstraint
+from blocklp.language.sense import Sense
 from blocklp.methods import Method
 from blocklp.model import Model
 from blocklp.results.solution import Solution
@@ -106,6 +107,7 @@ class IntegerProgram:
     point: Tensor | None = None
     expanded: int = 0
     stopped: bool = False
+    sense: Sense = field(init=False)
     gains: Tensor = field(init=False)
     asked: Tensor = field(init=False)
 
@@ -113,9 +115,10 @@ class IntegerProgram:
         """Read bounds, costs and what values the objective can have."""
         model, n = self.model, self.model.size
         assert model.objective is not None
-        self.sign = -1.0 if model.maximizing else 1.0
+        self.sense = Sense(model.maximizing)
         cost, constant = model.objective.evaluate()
-        self.cost, self.constant = self.sign * cost[self.instance], self.sign * float(constant[self.instance])
+        self.cost = self.sense.turn(cost[self.instance])
+        self.constant = self.sense.turn(float(constant[self.instance]))
         self.integer = torch.zeros(n, dtype=torch.bool)
         self.low, self.high = torch.empty(2, n, dtype=torch.float64)
         for v in model.variables.values():
@@ -186,8 +189,8 @@ class IntegerProgram:
             stated = handle.constraint
             sides = (side[self.instance % len(side)][None] for side in (stated.lower, stated.upper))
             made.rows.append(Rows(handle.name, RowConstraint(made, stated.matrix, *sides)))
-        terms = (Term(torch.arange(model.size), self.sign * self.cost[None], None),)
-        constant = torch.full((1,), self.sign * self.constant, dtype=torch.float64)
+        terms = (Term(torch.arange(model.size), self.sense.turn(self.cost[None]), None),)
+        constant = torch.full((1,), self.sense.turn(self.constant), dtype=torch.float64)
         made.objective, made.maximizing = Expression(made, (), terms, constant), model.maximizing
         return made
 
@@ -219,7 +222,7 @@ class IntegerProgram:
         found = self.relaxation(low, high).solve(
             method=self.method,
             tol=tol,
-            cutoff=None if math.isinf(goal) else self.sign * goal,
+            cutoff=None if math.isinf(goal) else self.sense.turn(goal),
             passes=passes,
             time_limit=self.deadline,
             warm_start=state,
@@ -231,7 +234,7 @@ class IntegerProgram:
 
     def bounds(self, found: Solution) -> Tensor:
         """Lower bounds of the nodes, ``(nodes,)``; infinite where there is no feasible point."""
-        bound = self.sign * torch.where(torch.isfinite(found.safe_bound), found.safe_bound, found.bound)
+        bound = self.sense.turn(torch.where(torch.isfinite(found.safe_bound), found.safe_bound, found.bound))
         empty = torch.tensor([status is Status.INFEASIBLE for status in found.status])
         return bound.masked_fill(empty, math.inf)
 
@@ -400,7 +403,7 @@ class IntegerProgram:
         """Narrow integers by reduced costs: each unit away from where its box has it costs its multiplier."""
         if math.isinf(self.best):
             return low, high
-        price = self.sign * state.duals[BOX][..., 0]
+        price = self.sense.turn(state.duals[BOX][..., 0])
         least = self.goal() if self.unit else self.best
         room = (least - bounds).clamp(min=0)[:, None] + 1e-9 * abs(self.best)
         steps = (room / price.abs()).nan_to_num(posinf=math.inf).floor()

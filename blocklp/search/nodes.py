@@ -33,6 +33,7 @@ from blocklp.kernels import compiled
 from blocklp.kernels.node_layout import ENOUGH, KERNELS, Layout
 from blocklp.kernels.plan import Plan
 from blocklp.language.expression import View
+from blocklp.language.sense import Sense
 from blocklp.methods import Method, as_method
 from blocklp.model import Model
 from blocklp.options import numbers, of_type, per_instance, real, whole
@@ -103,11 +104,11 @@ class NodeBounds:
         Every point that is better than the cutoff has them: a variable is not 1 where the bound with it at 1
         reaches the cutoff.
         """
-        sign = -1.0 if self.maximizing else 1.0
-        goal = sign * self.cutoff[:, None]
+        turn = Sense(self.maximizing).turn
+        goal = turn(self.cutoff)[:, None]
         may = (self.given < 0) & self.open[:, None]
-        found = self.given.masked_fill(may & (sign * self.if_one >= goal), 0)
-        return found.masked_fill(may & (sign * self.if_zero >= goal), 1)
+        found = self.given.masked_fill(may & (turn(self.if_one) >= goal), 0)
+        return found.masked_fill(may & (turn(self.if_zero) >= goal), 1)
 
     @property
     def scores(self) -> Tensor:
@@ -173,7 +174,6 @@ class Nodes:
         if bool(((low > 0) | (high < 1)).any()):
             need = "name those that can with variables="
             raise ModelError(f"a variable to branch on cannot be 0 and 1 by its bounds; {need}")
-        self.sign = -1.0 if self.solver.maximizing else 1.0
         self.layout = Layout.of(self.problem)
         self._weight: Tensor | None = None
 
@@ -239,11 +239,14 @@ class Nodes:
         whole(most, "passes", 0)
         real(stall, "stall", positive=False)
         as_method(method, self.problem)
-        given = math.inf * self.sign if cutoff is None else cutoff
+        sense = self.solver.sense
+        given = sense.turn(math.inf) if cutoff is None else cutoff
         goal = per_instance(given, "cutoff", self.problem.cost.new_empty(count))
-        out = self._unbounded(fixed, self.sign * goal)
+        out = self._unbounded(fixed, sense.turn(goal))
         with compiled.until(deadline):
-            return self._signed(self._bounded(out, start, sweeps, stall, most, method, deadline))
+            found = self._bounded(out, start, sweeps, stall, most, method, deadline)
+        found = sense.turned(found, "bound", "multipliers", "if_zero", "if_one", "cutoff")
+        return replace(found, maximizing=sense.maximizing)
 
     def _bounded(
         self,
@@ -317,7 +320,7 @@ class Nodes:
             raise ShapeError(f"multipliers have shape {tuple(rows.shape)}; {need}")
         if not bool(torch.isfinite(rows.sum())):  # a single pass over what may be large
             raise ShapeError("multipliers hold NaN or infinite entries")
-        return (rows if self.sign > 0 else -rows).contiguous()
+        return self.solver.sense.turn(rows).contiguous()
 
     def _unbounded(self, fixed: Tensor, goal: Tensor) -> NodeBounds:
         """Nodes ``(nodes, k)`` without bounds, as if time had run out, with cutoffs ``(nodes,)``."""
@@ -347,13 +350,6 @@ class Nodes:
         work = (out.given[rows], given, model, out.cutoff[rows], sweeps, stall, self.columns)
         written = tuple(values[rows] for values in own)
         kernels.bounds(rows.stop - rows.start, *work, layout.arguments(), written)
-
-    def _signed(self, out: NodeBounds) -> NodeBounds:
-        """Bounds of the minimisation in the sense of the model."""
-        if self.sign > 0:
-            return out
-        names = ("bound", "multipliers", "if_zero", "if_one", "cutoff")
-        return replace(out, maximizing=True, **{name: getattr(out, name).neg_() for name in names})
 
     def _passes(
         self,

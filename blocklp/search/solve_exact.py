@@ -17,6 +17,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.language.expression import Expression, View
 from blocklp.language.row_expression import RowExpression
+from blocklp.language.sense import Sense
 from blocklp.methods import Method
 from blocklp.model import Model
 from blocklp.options import flag, hook, of_type, real, whole
@@ -170,7 +171,7 @@ def solve_exact(
     real(tol, "tol", positive=False)
     whole(batch, "batch")
     hook(callback, "callback")
-    deadline, sign = Deadline.of(time_limit), -1.0 if model.maximizing else 1.0
+    deadline, sense = Deadline.of(time_limit), Sense(model.maximizing)
     results, points, seconds = [], torch.full((model.batch, model.size), torch.nan, dtype=torch.float64), []
     interrupted = False
     for i in range(model.batch):
@@ -178,7 +179,7 @@ def solve_exact(
         own = deadline if i == model.batch - 1 else deadline.within(deadline.left() / (model.batch - i))
         program = IntegerProgram(model, i, method, own, tol)
         with _shown(flag(verbose, "verbose")) as line:
-            listener = _listener(callback, line, sign)
+            listener = _listener(callback, line, sense)
             found = _searched(program, max_nodes, batch, listener) if not interrupted else UNTOUCHED
         # By Ctrl-C, not by the callback.
         interrupted |= found.status is Status.INTERRUPTED and not program.stopped
@@ -186,8 +187,8 @@ def solve_exact(
         seconds.append(time.perf_counter() - began)
         if found.point is not None:
             points[i] = found.point
-    primal = sign * torch.tensor([r.incumbent for r in results], dtype=torch.float64)
-    bound = sign * torch.tensor([r.bound for r in results], dtype=torch.float64)
+    primal = sense.turn(torch.tensor([r.incumbent for r in results], dtype=torch.float64))
+    bound = sense.turn(torch.tensor([r.bound for r in results], dtype=torch.float64))
     made = ExactSolution(
         primal=primal,
         bound=bound,
@@ -243,12 +244,12 @@ def _shown(verbose: bool) -> Any:
 def _listener(
     callback: Callable[[SearchEvent], Any] | None,
     line: Any,
-    sign: float,
+    sense: Sense,
 ) -> Callable[[SearchEvent], Any]:
     """A callback that gives events in the sense of the model to ``callback`` and to the progress line."""
 
     def listener(event: SearchEvent) -> Any:
-        own = replace(event, bound=sign * event.bound, incumbent=sign * event.incumbent)
+        own = sense.turned(event, "bound", "incumbent")
         if line is not None:
             line(own)
         return None if callback is None else callback(own)

@@ -351,8 +351,8 @@ def _extended(earlier: Tensor | None, own: Tensor) -> Tensor:
 
 def _no_worse(solution: Solution, before: Solution) -> Solution:
     """A solution with bound and multipliers of an earlier round where these are better by rounding."""
-    sign = -1.0 if solution.solver.maximizing else 1.0
-    worse = sign * solution.bound < sign * before.bound
+    sense = solution.solver.sense
+    worse = sense.turn(solution.bound) < sense.turn(before.bound)
     if not bool(worse.any()):
         return solution
     bound = torch.where(worse, before.bound, solution.bound)

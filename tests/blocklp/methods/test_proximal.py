@@ -45,7 +45,7 @@ def errors(models: list[bl.Model], method: Any, marks: tuple[int, ...]) -> list[
     """Mean relative errors in percent of the best bound after some passes, from what HiGHS says."""
     solver = bl.compile(models)
     truth = torch.cat([reference(m).objective for m in models])
-    sign = -1 if solver.maximizing else 1
+    sign = -1 if solver.sense.maximizing else 1
     history = solver.solve(method=method, passes=marks[-1], tol=0, patience=10**6, check_every=10, history=True).history
     bounds = [[e.bound for e in history if e.passes <= k][-1] for k in marks]
     return [float((sign * (truth - b) / truth.abs()).mean()) * 100 for b in bounds]

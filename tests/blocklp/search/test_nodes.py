@@ -154,7 +154,7 @@ def test_children_start_no_lower_than_their_parents_multipliers(kind: str) -> No
     for seed in range(5):
         m, _ = random_packing(9, seed) if kind == "packing" else random_qubo(8, seed, kind == "clusters")
         nodes = bl.Nodes(m, "y")
-        sign = -1.0 if nodes.solver.maximizing else 1.0
+        sign = -1.0 if nodes.solver.sense.maximizing else 1.0
         n = len(nodes.columns)
         fixings = random_fixings(n, 200, seed)
         parent = nodes.solve(fixings)
@@ -204,9 +204,9 @@ def test_reduced_costs_keep_all_better_points(kind: str) -> None:
         m, values = random_packing(9, seed) if kind == "packing" else random_qubo(8, seed, kind == "clusters")
         n = int(math.log2(len(values)))
         nodes, fixings = bl.Nodes(m, "y"), random_fixings(n, 150, seed)
-        best = values.max() if nodes.solver.maximizing else values.min()
+        best = values.max() if nodes.solver.sense.maximizing else values.min()
         cutoff = (
-            float(best) + (0.5 if seed % 2 else 0.0) * float(values[torch.isfinite(values)].std()) * (-1) ** nodes.solver.maximizing
+            float(best) + (0.5 if seed % 2 else 0.0) * float(values[torch.isfinite(values)].std()) * (-1) ** nodes.solver.sense.maximizing
         )
         found = nodes.solve(fixings, cutoff=cutoff)
         sign = -1.0 if found.maximizing else 1.0
