@@ -7,23 +7,22 @@ not.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import BlockType, Rows, pick
 from blocklp.blocks.oracle_answers import check_answer
-from blocklp.deadline import Deadline
 from blocklp.decomposition.incidence import Coupling
 from blocklp.decomposition.problem import Decomposition, Group, dot
+from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
-from blocklp.engine.records import Event, Hooks, Limits
-from blocklp.errors import ModelError, NonFiniteError, OptionError, OracleError, ShapeError
+from blocklp.engine.records import Event, Hooks
+from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
 from blocklp.kernels.plan import Plan
 from blocklp.listening import listening
 from blocklp.methods import Method, as_method
@@ -35,29 +34,6 @@ from blocklp.tables import as_text
 
 TOLERANCE = 1e-9
 """Relative error up to which ``to_dual`` and ``to_primal`` must fit together."""
-
-
-class StopRules(TypedDict, total=False):
-    """When :func:`solve_raw` stops, and what counts as feasible; as in :meth:`blocklp.Solver.solve`."""
-
-    tol: float | Tensor
-    cutoff: float | Tensor
-    passes: int
-    time_limit: float | Deadline
-    check_every: int | None
-    feasibility_tol: float
-    patience: int
-
-
-DEFAULTS: StopRules = {
-    "tol": 1e-4,
-    "cutoff": math.inf,
-    "passes": 5000,
-    "check_every": None,
-    "feasibility_tol": 1e-6,
-    "patience": 1000,
-}
-"""The rules where none are given."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +80,7 @@ def solve_raw(
     method: str | Method = "auto",
     callback: Callable[[Event], Any] | None = None,
     verbose: bool = False,
-    **rules: Unpack[StopRules],
+    **rules: Unpack[LimitOptions],
 ) -> RawSolution:
     r"""Minimise :math:`\langle c, x \rangle` over the points all of whose copies lie in their blocks.
 
@@ -130,8 +106,8 @@ def solve_raw(
     method, callback, verbose
         As in :meth:`blocklp.Solver.solve`.
     **rules
-        ``tol``, ``cutoff``, ``passes``, ``time_limit``, ``check_every``, ``feasibility_tol`` and
-        ``patience``, as there.
+        ``tol``, ``cutoff``, ``passes``, ``time_limit``, ``check_every``, ``feasibility_tol``,
+        ``patience`` and ``project``, as there.
 
     Returns
     -------
@@ -149,15 +125,12 @@ def solve_raw(
     OptionError
         If an option is of another type, out of range or unknown, or a function is none.
     """
-    if unknown := rules.keys() - StopRules.__annotations__.keys():
-        known = ", ".join(StopRules.__annotations__)
-        raise OptionError(f"unknown options {', '.join(map(repr, sorted(unknown)))}; there are {known}")
-    deadline = Deadline.of(rules.pop("time_limit", math.inf))
+    options = with_defaults(rules)
     for function, name in ((min_oracle, "min_oracle"), (to_dual, "to_dual"), (to_primal, "to_primal")):
         required_hook(function, name)
     functions = _Functions.build(c, min_oracle, to_dual, to_primal)
     problem = _decomposition(functions, c, lower, upper)
-    limits = Limits.of(problem.offset, **{**DEFAULTS, **rules}, deadline=deadline)
+    limits = Limits.of(problem.offset, options)
     ascent = as_method(method, problem)
     with listening(callback, verbose, problem.batch) as callback:
         results = run(Plan.of(problem), ascent, torch.float64, limits, hooks=Hooks(callback=callback))

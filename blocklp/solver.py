@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -15,8 +14,9 @@ from blocklp.blocks.box import BOX
 from blocklp.blocks.type_difference import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
+from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
-from blocklp.engine.records import Event, Hooks, Limits, Repair, Start
+from blocklp.engine.records import Event, Hooks, Repair, Start
 from blocklp.errors import InstanceError, ModelError, TimeLimitError
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
@@ -35,7 +35,6 @@ from blocklp.options import (
     known_device,
     numbers,
     of_type,
-    per_instance,
     shown,
     without_gradients,
     working_precision,
@@ -179,19 +178,12 @@ class Solver:
         self,
         *,
         method: str | Method = "auto",
-        tol: float | Tensor = 1e-4,
-        cutoff: float | Tensor | None = None,
-        passes: int = 5000,
-        time_limit: float | Deadline = math.inf,
         bounds: Bounds | None = None,
         warm_start: State | Solution | None = None,
         callback: Callable[[Event], Any] | None = None,
         verbose: bool = False,
         history: bool = False,
-        check_every: int | None = None,
-        feasibility_tol: float = 1e-6,
-        patience: int = 1000,
-        mend: bool = True,
+        **limits: Unpack[LimitOptions],
     ) -> Solution:
         """Solve all instances; return the best so far at a limit or an interrupt.
 
@@ -200,15 +192,6 @@ class Solver:
         method : str or Method
             ``"auto"`` (default) chooses by what the block types can do; or a name in
             :data:`blocklp.methods.METHODS`, or an instance with settings.
-        tol : float or Tensor
-            Relative gap at which an instance is optimal, not negative; ``(batch,)`` for one each.
-        cutoff : float or Tensor, optional
-            Stop an instance once its bound reaches this value (from below; from above when maximising).
-        passes : int
-            Most oracle passes, bound evaluations included.
-        time_limit : float or Deadline
-            Seconds for everything that this call does, or what is left of a deadline.  Where they do not
-            suffice to build the problem, the bound is that of the variables' bounds alone.
         bounds : mapping, optional
             To tighten for this solve: ``{variable, view or name: (lower, upper)}``, each ``shape`` or
             ``(batch, *shape)``; a number or tensor in the place of the tuple fixes at this value.
@@ -221,16 +204,26 @@ class Solver:
             :class:`blocklp.Progress`, and the solution is printed there in the end.
         history : bool
             Keep the events in ``solution.history``.
+        tol : float or Tensor
+            Relative gap at which an instance is optimal, 1e-4 by default, not negative; ``(batch,)`` for one each.
+        cutoff : float or Tensor, optional
+            Stop an instance once its bound reaches this value (from below; from above when maximising).
+        passes : int
+            Most oracle passes, bound evaluations included; 5000 by default.
+        time_limit : float or Deadline
+            Seconds (none by default) for everything that this call does, or what is left of a deadline.  Where they do not
+            suffice to build the problem, the bound is that of the variables' bounds alone.
         check_every : int, optional
             Passes between checks of status, primal point and time; by default the method's cadence (ten, with
             ``pdhg`` fifty), later a tenth of those made.
         feasibility_tol : float
-            Largest violation of a block, relative to the magnitude of the point, in a primal point.
+            Largest violation of a block, relative to the magnitude of the point, in a primal point; 1e-6 by
+            default.
         patience : int
-            Passes without progress after which an instance is stalled.
-        mend : bool
-            Whether a point that is almost feasible is projected; without, primal points come later, and
-            checks are cheaper.
+            Passes without progress after which an instance is stalled; 1000 by default.
+        project : bool
+            Whether (the default) a point that is almost feasible is projected; without, primal points come
+            later, and checks are cheaper.
 
         Returns
         -------
@@ -245,8 +238,8 @@ class Solver:
             If bounds or the warm start do not fit, hold NaN, or require gradients; if the model was changed
             since it was compiled, but for its costs; if a repair hook does not return what it must.
         """
-        deadline = Deadline.of(time_limit)
-        built = True
+        options = with_defaults(limits)
+        deadline, built = Deadline.of(options["time_limit"]), True
         try:
             plan = self._planned(bounds, None, deadline)
         except TimeLimitError:
@@ -255,17 +248,9 @@ class Solver:
             plan = self._priced(Plan(problem, backend=self._asked, settings=self._settings), None)
         problem = plan.problem
         ascent = as_method(method, problem)
-        limits = Limits.of(
-            problem.offset,
-            tol=tol,
-            cutoff=math.inf if cutoff is None else self.sense.turn(per_instance(cutoff, "cutoff", problem.offset)),
-            passes=passes,
-            deadline=deadline,
-            check_every=check_every,
-            feasibility_tol=feasibility_tol,
-            patience=patience,
-            mend=flag(mend, "mend"),
-        )
+        checked = Limits.of(problem.offset, options)
+        if options["cutoff"] is not None:
+            checked = self.sense.turned(checked, "cutoff")
         duals, eta, memory = None, None, None
         start = None if warm_start is None else starts.state_of(warm_start, "warm_start")
         if start is not None and built:
@@ -280,7 +265,7 @@ class Solver:
         repair = self._repair()
         with listening(callback, verbose, self.batch, self.sense) as listener:
             begin, hooks = Start(duals, eta, memory), Hooks(repair, listener, record)
-            results = run(plan, ascent, self.dtype, limits, begin, hooks)
+            results = run(plan, ascent, self.dtype, checked, begin, hooks)
         results.history, self.backend = log, results.backend
         names = {r.name: r.count for r in self.models[0].rows}
         state = starts.take(problem, results.duals, results.eta, names, results.memory).turned(self.sense)

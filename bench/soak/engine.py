@@ -56,7 +56,7 @@ def settings(draw: Draw) -> Settings:
     if draw.chance(0.2):
         options["check_every"] = draw.count(1, 30)
     if draw.chance(0.2):
-        options["mend"] = False
+        options["project"] = False
     return Settings(draw.pick(*methods), dtype, options)
 
 

@@ -33,7 +33,7 @@ def small() -> tuple[bl.Model, bl.Variable]:
 @trial("options", "A wrong option of solve raises an error of ours, or the answer is right.", weight=3)
 def options_of_solve(draw: Draw) -> None:
     names = ("method", "tol", "cutoff", "passes", "time_limit", "bounds", "warm_start", "callback", "history", "check_every")
-    names += ("feasibility_tol", "patience", "mend", "verbose", "device", "dtype")
+    names += ("feasibility_tol", "patience", "project", "verbose", "device", "dtype")
     for _ in range(10):
         name, value = draw.pick(*names), draw.pick(*JUNK)
         if name == "passes" and isinstance(value, float) and value > 1e6:

@@ -42,7 +42,7 @@ def proximal_methods_move(draw: Draw) -> None:
     solver = model.compile()
 
     def error(name: str, passes: int) -> float:
-        bound = float(solver.solve(method=name, passes=passes, tol=1e-9, mend=False).bound)
+        bound = float(solver.solve(method=name, passes=passes, tol=1e-9, project=False).bound)
         return (truth - bound) / max(abs(truth), 1e-9)
 
     middle, late, polyak = error(method, SHORT), error(method, LONG), error("polyak", SHORT)

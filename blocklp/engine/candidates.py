@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.engine.limits import Limits
 from blocklp.engine.points import complete, feasible, offer, offer_mean, point
 from blocklp.engine.projection import offer_projected
-from blocklp.engine.records import Limits, Repair, Results
+from blocklp.engine.records import Repair, Results
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
 
@@ -36,7 +37,7 @@ class Candidates:
 
     def __init__(self, results: Results, limits: Limits, repair: Repair | None, part: slice) -> None:
         self.results, self.repair, self.part = results, repair, part
-        self.tolerance, self.projects = limits.feasibility_tol, limits.mend
+        self.tolerance, self.projects = limits.feasibility_tol, limits.project
         self.project_from = torch.zeros_like(results.passes[part])
 
     def update(

@@ -11,8 +11,9 @@ from torch import Tensor
 from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.best_bound import BestBound
 from blocklp.engine.candidates import Candidates, LoopCandidates
+from blocklp.engine.limits import Limits
 from blocklp.engine.points import floor
-from blocklp.engine.records import Limits, Repair, Results, Start, picked, zeros
+from blocklp.engine.records import Repair, Results, Start, picked, zeros
 from blocklp.engine.schedule import Schedule
 from blocklp.engine.stopping import Checked, StopRules
 from blocklp.kernels.plan import Plan

@@ -16,7 +16,8 @@ from blocklp.decomposition.valid_bounds import box_minimum
 from blocklp.engine.chunk import Chunk, FrozenChunk, Task
 from blocklp.engine.division import chunks, workers
 from blocklp.engine.final_bounds import certify
-from blocklp.engine.records import Event, Hooks, Limits, Results, Start
+from blocklp.engine.limits import Limits
+from blocklp.engine.records import Event, Hooks, Results, Start
 from blocklp.engine.reductions import SamePattern
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.compiled import called, loops_only, mark, until

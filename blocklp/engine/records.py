@@ -1,4 +1,4 @@
-"""Records of a solve: limits, start, hooks, events at checks, and results."""
+"""Records of a solve: start, hooks, events at checks, and results."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
-from blocklp.errors import OptionError
+from blocklp.engine.limits import Limits
 from blocklp.methods.base import Memory
-from blocklp.options import per_instance, real, whole
 from blocklp.status import Status
 
-Record = TypeVar("Record", "Event", "Limits", "Start", "Results")
+Record = TypeVar("Record", "Event", Limits, "Start", "Results")
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 """Takes points ``(k, variables)`` and numbers of their instances ``(k,)`` to points that may be feasible."""
@@ -45,53 +43,6 @@ class Event:
     primal: Tensor
     gap: Tensor
     status: Tensor
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Settings of the stop rules; ``tol`` and ``cutoff`` are ``(batch,)`` float64 on the problem's device."""
-
-    tol: Tensor
-    cutoff: Tensor
-    passes: int
-    deadline: Deadline
-    check_every: int | None
-    feasibility_tol: float
-    patience: int
-    mend: bool = True
-
-    @classmethod
-    def of(cls, like: Tensor, *, tol: object, cutoff: object, **others: Any) -> Limits:
-        """Check options and lay ``tol`` and ``cutoff`` out.
-
-        Parameters
-        ----------
-        like : Tensor
-            ``(batch,)``: their shape and device.
-        tol, cutoff : object
-            A number, or ``(batch,)`` numbers.
-        **others : object
-            The other attributes.
-
-        Returns
-        -------
-        Limits
-            ``tol`` and ``cutoff`` are ``(batch,)`` float64.
-
-        Raises
-        ------
-        OptionError
-            If one is out of range.
-        """
-        for name in ("passes", "check_every", "patience"):
-            if name != "check_every" or others[name] is not None:
-                whole(others[name], name)
-        real(others["feasibility_tol"], "feasibility_tol")
-        limit, goal = per_instance(tol, "tol", like, 0.0), per_instance(cutoff, "cutoff", like)
-        if bool(limit.isinf().any()):
-            need = "it must be a finite gap, at which an instance counts as optimal"
-            raise OptionError(f"tol is infinite; {need}")
-        return cls(limit, goal, **others)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blocklp.engine.records import Limits
+from blocklp.engine.limits import Limits
 from blocklp.methods import Method
 
 GLANCE = 0.1

@@ -11,7 +11,8 @@ from torch import Tensor
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import box_maximum, proof
 from blocklp.engine.best_bound import NOTICED
-from blocklp.engine.records import Limits, relative_gap
+from blocklp.engine.limits import Limits
+from blocklp.engine.records import relative_gap
 from blocklp.status import Status
 
 STILL = 1e-10

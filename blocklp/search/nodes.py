@@ -26,8 +26,9 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
+from blocklp.engine.limits import Limits
 from blocklp.engine.loop import run
-from blocklp.engine.records import Limits, Results, Start
+from blocklp.engine.records import Results, Start
 from blocklp.errors import ModelError, ShapeError
 from blocklp.kernels import compiled
 from blocklp.kernels.node_layout import ENOUGH, KERNELS, Layout
@@ -376,7 +377,7 @@ class Nodes:
             check_every=10,
             feasibility_tol=1e-6,
             patience=max(passes, 1),
-            mend=False,  # nor are points asked for
+            project=False,  # nor are points asked for
         )
         weight = self._first_weight(ascent).expand(len(rows)) if ascent.proximal else None
         found = run(Plan.of(problem), ascent, self.solver.dtype, limits, Start(duals, weight))

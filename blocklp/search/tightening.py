@@ -225,7 +225,7 @@ def tighten(
             passes=max(1, min(left, most) if growing else left),
             time_limit=deadline,
             warm_start=start,
-            mend=not growing,  # between rounds a bound is wanted, and a point that violates something
+            project=not growing,  # between rounds a bound is wanted, and a point that violates something
             **options,
         )
 

@@ -107,7 +107,7 @@ def test_auto_takes_rows_where_all_types_state_them() -> None:
 def test_without_mending_bounds_are_the_same_and_points_come_later() -> None:
     given = model(3)
     truth = reference(given).objective.item()
-    mended, left = (given.solve(method="admm", tol=1e-9, passes=200, mend=mend) for mend in (True, False))
+    mended, left = (given.solve(method="admm", tol=1e-9, passes=200, project=mend) for mend in (True, False))
     assert torch.equal(mended.bound, left.bound) and left.bound.item() <= truth + 1e-7
     assert truth - 1e-5 <= mended.primal.item() < left.primal.item()
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 import blocklp as bl
 from blocklp.deadline import Deadline
+from blocklp.engine.limits import Limits, with_defaults
 from blocklp.engine.loop import run
-from blocklp.engine.records import Event, Hooks, Limits, Start
+from blocklp.engine.records import Event, Hooks, Start
 from blocklp.engine.reductions import SamePattern
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan
@@ -40,16 +39,7 @@ def graphs(seed: int, count: int = 6) -> list[bl.Model]:
 
 
 def limits(problem: bl.Decomposition, deadline: Deadline, tol: object = 1e-6, passes: int = 200) -> Limits:
-    return Limits.of(
-        problem.offset,
-        tol=tol,
-        cutoff=math.inf,
-        passes=passes,
-        deadline=deadline,
-        check_every=5,
-        feasibility_tol=1e-6,
-        patience=1000,
-    )
+    return Limits.of(problem.offset, with_defaults({"tol": tol, "passes": passes, "time_limit": deadline, "check_every": 5}))
 
 
 @pytest.mark.parametrize("seed", range(8))

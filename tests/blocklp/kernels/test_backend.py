@@ -92,7 +92,7 @@ m = bl.Model()
 x = m.variable("x", 30, lower=0, upper=1)
 m.add(Simplex(3), x[np.arange(30).reshape(10, 3)])
 m.minimize(np.arange(30.0) @ x)
-m.solve(method="pdhg", passes=20, tol=0, mend=False, backend=sys.argv[1])
+m.solve(method="pdhg", passes=20, tol=0, project=False, backend=sys.argv[1])
 found = compiled.loops(PASSES)
 print(compiled.cached(found, torch.float64), compiled.cached(found, torch.float32))
 """

@@ -98,7 +98,7 @@ def test_loops_pass_as_tensor_operations_do(kind: str, dtype: torch.dtype, use_b
     truth = reference(m).objective
     for backend in ("torch", "numba"):
         use_backend(backend)
-        short = m.compile(dtype=dtype).solve(method="admm", tol=0, passes=30, check_every=30, mend=False)
+        short = m.compile(dtype=dtype).solve(method="admm", tol=0, passes=30, check_every=30, project=False)
         found.append(short.bound)
         long = m.compile(dtype=dtype).solve(method="admm", tol=1e-6, passes=3000)
         scale = truth.abs().clamp(min=1)

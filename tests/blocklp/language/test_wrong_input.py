@@ -87,7 +87,7 @@ def nothing(solution: bl.Solution) -> list[Clusters]:
 ENTRIES: dict[str, Callable[[Any], Any]] = {
     **{f"solve {k}": lambda v, k=k: solve(**{k: v}) for k in (
         "method", "tol", "cutoff", "passes", "time_limit", "bounds", "warm_start", "callback", "history", "check_every",
-        "feasibility_tol", "patience", "mend", "verbose", "device", "dtype",
+        "feasibility_tol", "patience", "project", "verbose", "device", "dtype",
     )},
     **{f"raw {k}": lambda v, k=k: raw(**{k: v}) for k in (
         "c", "min_oracle", "to_dual", "to_primal", "lower", "upper", "method", "tol", "cutoff", "passes", "time_limit",

@@ -418,7 +418,7 @@ def test_means_of_thousands_of_points_agree_with_them() -> None:
     hub, x = m.variable("hub", 1, lower=0, upper=1), m.variable("x", n, lower=0, upper=1)
     m.add(Segment(), [hub[np.zeros(n, int)], x])
     m.minimize(np.full(1, 2.0 * n) @ hub + np.random.default_rng(0).uniform(1, 2, n) @ x)
-    found = m.compile(dtype=torch.float32).solve(method="admm", tol=1e-4, passes=100, mend=False)
+    found = m.compile(dtype=torch.float32).solve(method="admm", tol=1e-4, passes=100, project=False)
     assert found.status == (bl.Status.OPTIMAL,)
 
 

@@ -204,10 +204,10 @@ def test_reduced_costs_keep_all_better_points(kind: str) -> None:
         m, values = random_packing(9, seed) if kind == "packing" else random_qubo(8, seed, kind == "clusters")
         n = int(math.log2(len(values)))
         nodes, fixings = bl.Nodes(m, "y"), random_fixings(n, 150, seed)
-        best = values.max() if nodes.solver.sense.maximizing else values.min()
-        cutoff = (
-            float(best) + (0.5 if seed % 2 else 0.0) * float(values[torch.isfinite(values)].std()) * (-1) ** nodes.solver.sense.maximizing
-        )
+        sense = nodes.solver.sense
+        best = values.max() if sense.maximizing else values.min()
+        slack = (0.5 if seed % 2 else 0.0) * float(values[torch.isfinite(values)].std())
+        cutoff = float(best) + sense.turn(slack)
         found = nodes.solve(fixings, cutoff=cutoff)
         sign = -1.0 if found.maximizing else 1.0
         before, after = optima(values, fixings, found.maximizing), optima(values, found.fixings, found.maximizing)
