@@ -17,13 +17,13 @@ from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, install
 from blocklp.kernels import compiled
 from blocklp.kernels.backend import ENGINE
-from blocklp.kernels.prox_source import module_of
+from blocklp.kernels.block_source import module_of
 from blocklp.kernels.settings import EngineSettings
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 from blocklp.solver import Solver
 
+FUSED = "blocklp.kernels.fused_kernels"
 SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")
-EDGES = "blocklp.oracles.product_kernels"
 
 
 def warm_up() -> Iterator[tuple[str, float]]:
@@ -42,17 +42,17 @@ def warm_up() -> Iterator[tuple[str, float]]:
     if compiled.loops(ENGINE[0]) is None:
         raise MissingDependencyError(f"there are no loops to compile without numba: {install('fast')}")
     parts: list[tuple[str, Callable[[torch.dtype], None], tuple[str, ...]]] = [
-        ("passes over edges", _edges, (EDGES,)),
-        ("passes over rows", _rows, ("row_kernels", "projection_kernels", "program_kernels", "batch_kernels")),
-        ("blocks with vertices", _vertices, ("fused_kernels",)),
-        ("proximal points of blocks", _proximal, tuple(m for k in _kinds() if (m := module_of(k)) is not None)),
+        ("passes over edges", _edges, _modules(Edge())),
+        ("passes over rows", _rows, tuple(m for m in ENGINE if m != FUSED)),
+        ("blocks with vertices", _vertices, (FUSED,)),
+        ("proximal points of blocks", _proximal, _modules(*_kinds())),
     ]
     for name, run, modules in parts:
         for kind in (torch.float64, torch.float32):
             began = time.perf_counter()
             run(kind)
             for module in modules:
-                found = compiled.loops(module if "." in module else f"blocklp.{module}")
+                found = compiled.loops(module)
                 assert found is not None
                 compiled.mark(found, kind)
             yield f"{name}, {str(kind).removeprefix('torch.')}", time.perf_counter() - began
@@ -62,6 +62,11 @@ def warm_up() -> Iterator[tuple[str, float]]:
         found.rehearse()
         compiled.mark(found, torch.float64)
         yield f"searches of {module.split('.')[2]}", time.perf_counter() - began
+
+
+def _modules(*kinds: bl.BlockType) -> tuple[str, ...]:
+    """The modules of loops that are written for some types."""
+    return tuple(m for kind in kinds if (m := module_of(kind, int(kind.dim or 0))) is not None)
 
 
 def _edges(kind: torch.dtype) -> None:

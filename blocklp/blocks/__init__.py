@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
+    from blocklp.blocks.capabilities import HasCompleteBlock as HasCompleteBlock
     from blocklp.blocks.capabilities import HasCompletion as HasCompletion
     from blocklp.blocks.capabilities import HasConstraints as HasConstraints
     from blocklp.blocks.capabilities import HasIntervals as HasIntervals
-    from blocklp.blocks.capabilities import HasLoops as HasLoops
     from blocklp.blocks.capabilities import HasMaskedTable as HasMaskedTable
+    from blocklp.blocks.capabilities import HasMinBlock as HasMinBlock
     from blocklp.blocks.capabilities import HasMinMarginals as HasMinMarginals
     from blocklp.blocks.capabilities import HasOverlap as HasOverlap
     from blocklp.blocks.capabilities import HasParts as HasParts
@@ -31,7 +32,8 @@ else:
                 "HasRestriction",
                 "HasProx",
                 "HasProxBlock",
-                "HasLoops",
+                "HasMinBlock",
+                "HasCompleteBlock",
                 "HasCompletion",
                 "HasMinMarginals",
                 "HasOverlap",

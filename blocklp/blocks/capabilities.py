@@ -92,13 +92,15 @@ class HasProx(Protocol):
 
 @runtime_checkable
 class HasProxBlock(Protocol):
-    """The proximal point of one block, which numba compiles for the passes of ADMM on a CPU."""
+    """The proximal point of one block, which numba compiles for the passes of ADMM on a CPU.
+
+    The functions of one block, this and the next two, may use ``np`` and ``math`` and nothing else of their module. They
+    serve where all coordinates are coupled but the last :attr:`BlockType.private_coordinates`.
+    """
 
     @staticmethod
     def prox_block(cost: Any, centre: Any, step: float, point: Any, *data: Any) -> None:
-        """Write the proximal point (:meth:`HasProx.prox`, all coordinates shared) of one block.
-
-        It may use ``np`` and ``math`` and nothing else of its module.
+        """Write the proximal point (:meth:`HasProx.prox`) of one block.
 
         Parameters
         ----------
@@ -114,25 +116,45 @@ class HasProxBlock(Protocol):
 
 
 @runtime_checkable
-class HasLoops(Protocol):
-    """Compiled loops of its own over whole instances, for a CPU."""
+class HasMinBlock(Protocol):
+    """The least value of one block, compiled for checks of whole instances."""
 
-    def loops(self, shared: Tensor) -> str | None:
-        """Name the loops.
+    @staticmethod
+    def min_block(cost: Any, *data: Any) -> float:
+        """Return the least value (:meth:`BlockType.min_value`) of one block, with the same rounding error.
 
         Parameters
         ----------
-        shared : Tensor
-            ``(dim,)`` float64: 1 for coordinates that other blocks share and 0 for those that only this block
-            has.
+        cost : numpy.ndarray
+            ``(dim,)`` float64.
+        *data : number, numpy.ndarray or None
+            As in :meth:`HasProxBlock.prox_block`.
+        """
+
+
+@runtime_checkable
+class HasCompleteBlock(Protocol):
+    """The best values of what no other block shares, of one block, compiled for checks of whole instances."""
+
+    @staticmethod
+    def complete_block(cost: Any, point: Any, *data: Any) -> float:
+        """Complete a point (:meth:`HasCompletion.complete`) and return how far it leaves the block.
+
+        A type should have it where points are often feasible as they are: they are not projected then.
+
+        Parameters
+        ----------
+        cost : numpy.ndarray
+            ``(dim,)`` float64, read where no other block shares the coordinate.
+        point : numpy.ndarray
+            ``(dim,)`` float64: shared coordinates are read, the others written.
+        *data : number, numpy.ndarray or None
+            As in :meth:`HasProxBlock.prox_block`.
 
         Returns
         -------
-        str or None
-            ``"module:name"``, where the module has ``name_answers`` and ``name_start``, ``name_pass`` and
-            ``name_passes`` (multipliers and :meth:`HasProx.prox`), ``name_bounds``, ``name_completed`` and
-            ``name_certified`` (with the charges of :meth:`HasValueError.value_error`); see
-            ``blocklp/oracles/product_kernels.py``. None where there are none.
+        float
+            Largest relative violation of a constraint, not negative: see :meth:`Constraints.violation`.
         """
 
 
@@ -307,7 +329,8 @@ PROTOCOLS = (
     HasRestriction,
     HasProx,
     HasProxBlock,
-    HasLoops,
+    HasMinBlock,
+    HasCompleteBlock,
     HasCompletion,
     HasMinMarginals,
     HasOverlap,

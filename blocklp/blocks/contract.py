@@ -205,6 +205,9 @@ class BlockType:
     stateless : bool
         Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says
         is asked once for all models that share it, and it must be hashable. Classes state it anew.
+    private_coordinates : int
+        How many coordinates, the last ones, no other block may share where functions of one block serve
+        (:class:`HasProxBlock`); all others must be shared.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -217,6 +220,7 @@ class BlockType:
     by_rows: bool = False
     nonnegative_costs: bool = False
     stateless: bool = False
+    private_coordinates: int = 0
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.

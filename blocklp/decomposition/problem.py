@@ -234,9 +234,12 @@ class Decomposition:
         """
         return torch.minimum(self.reach, torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True))
 
-    def magnitude(self, copies: Tensor) -> Tensor:
-        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i`, with prices: ``(batch,)``."""
-        size = (self.total_size(copies) * self.extent).sum(1)
+    def magnitude(self, copies: Tensor, total: Tensor | None = None) -> Tensor:
+        r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i`, with prices: ``(batch,)``.
+
+        ``total`` is :meth:`total_size` where it is known.
+        """
+        size = ((self.total_size(copies) if total is None else total) * self.extent).sum(1)
         if self.rows is None:
             return size
         return size + (copies[:, self.in_blocks :].abs() * self.rows.reach()).sum(1)

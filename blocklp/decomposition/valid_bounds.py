@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.problem import Decomposition
 from blocklp.rounding import rounding, roundoff
 
 NOISE = 16 * torch.finfo(torch.float64).eps
@@ -57,30 +57,10 @@ def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
     Tensor
         ``(batch,)``.
     """
-    residual = problem.cost - problem.collect(duals)
-    return summed(problem, duals, value, charges(residual, problem.lower, problem.upper))
-
-
-def summed(problem: Decomposition, duals: Tensor, value: Tensor, paid: Tensor) -> Tensor:
-    """Residual-corrected bound (:func:`corrected`) by known terms of the residual.
-
-    Parameters
-    ----------
-    problem : Decomposition
-        The problem.
-    duals : Tensor
-        ``(batch, copies)`` float64: multipliers.
-    value : Tensor
-        ``(batch,)`` float64: the sum of their block values.
-    paid : Tensor
-        ``(batch, variables)``: terms of the residual (:func:`charges`).
-
-    Returns
-    -------
-    Tensor
-        ``(batch,)``.
-    """
-    return with_offset(value + paid.sum(-1) - problem.magnitude(duals).mul_(NOISE), problem.offset)
+    residual, total = problem.cost - problem.collect(duals), problem.total_size(duals)
+    paid = charges(residual, problem.lower, problem.upper)
+    noise = NOISE * problem.magnitude(duals, total)
+    return with_offset(value + paid.sum(-1) - noise, problem.offset)
 
 
 def with_offset(bound: Tensor, offset: Tensor) -> Tensor:
@@ -94,32 +74,39 @@ def safe(problem: Decomposition, duals: Tensor) -> Tensor:
 
     Takes one oracle call.  ``duals`` must be float64.
     """
-    blocks: list[tuple[Tensor, Tensor]] = []
+    return evaluated(problem, duals)[1]
+
+
+def evaluated(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
+    """Evaluate multipliers ``(batch, copies)`` float64 by one oracle call.
+
+    Returns
+    -------
+    bound, safe : Tensor
+        ``(batch,)``: the bounds of :func:`corrected` and :func:`safe`.
+    """
+    values, blocks, known = [], [], True
     for group in problem.groups:
-        found = block_terms(group, duals)
-        if found is None:
-            return torch.full_like(problem.offset, -torch.inf)
-        blocks.append(found[1:])
+        cost = group.view(duals)
+        value, error = group.block_values(cost), group.value_error(cost)
+        values.append(value.sum(-1))
+        known = known and error is not None
+        if error is not None:
+            blocks.append((value - error, value.abs() + error))
     if problem.rows is not None:
         value = problem.rows.value(duals[:, problem.in_blocks :])
         error = roundoff(1, value.abs())
+        values.append(value.sum(-1))
         blocks.append((value - error, value.abs() + error))
-    residual = problem.cost - problem.collect(duals)
-    size = problem.cost.abs() + problem.total_size(duals)
-    error = rounding(1, duals.dtype) * (problem.terms + 2) * size
-    largest = problem.reach
+    residual, total = problem.cost - problem.collect(duals), problem.total_size(duals)
     paid = charges(residual, problem.lower, problem.upper)
-    return charged(problem.offset, blocks, paid, error * largest, (residual.abs() + error) * largest)
-
-
-def block_terms(group: Group, duals: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Values ``(batch, blocks)`` of a group, values less rounding errors, and magnitudes plus errors."""
-    cost = group.view(duals)
-    error = group.value_error(cost)
-    if error is None:
-        return None
-    value = group.block_values(cost)
-    return value, value - error, value.abs() + error
+    noise = NOISE * problem.magnitude(duals, total)
+    bound = with_offset(torch.stack(values).sum(0) + paid.sum(-1) - noise, problem.offset)
+    if not known:
+        return bound, torch.full_like(problem.offset, -torch.inf)
+    error = rounding(1, duals.dtype) * (problem.terms + 2) * (problem.cost.abs() + total)
+    largest = problem.reach
+    return bound, charged(problem.offset, blocks, paid, error * largest, (residual.abs() + error) * largest)
 
 
 def charged(

@@ -41,14 +41,36 @@ class BestBound:
         self.duals = duals
 
     def update(self, plan: Plan, duals: Tensor, value: Tensor) -> None:
-        """Keep multipliers ``(batch, copies)`` of known value ``(batch,)`` where their bound is better."""
+        """Keep multipliers where their bound is better.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in float64.
+        duals : Tensor
+            ``(batch, copies)`` float64: multipliers.
+        value : Tensor
+            ``(batch,)``: the sums of their block values.
+        """
         bound = corrected(plan.problem, duals, value)
         self.value = keep(bound, duals, self.value, self.duals)
 
     def evaluate(self, plan: Plan, duals: Tensor, primal: Tensor) -> Tensor:
-        """Evaluate multipliers ``(batch, copies)``, keep better ones, and return their bounds ``(batch,)``.
+        """Evaluate multipliers, and keep better ones (:func:`improve`).
 
-        ``primal`` ``(batch,)`` float64 are the values of the best primal points, see :func:`improve`.
+        Parameters
+        ----------
+        plan : Plan
+            The problem in float64, and its compiled loops.
+        duals : Tensor
+            ``(batch, copies)``: multipliers, of any precision.
+        primal : Tensor
+            ``(batch,)`` float64: values of the best primal points.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)`` float64: the bounds of these multipliers.
         """
         bound, self.value = improve(plan, duals, primal, self.value, self.duals)
         return bound
@@ -89,15 +111,9 @@ def improve(
         ``(batch,)`` float64: the corrected bound, and the best one.
     """
     problem = plan.problem
-    if (loops := plan.loops) is not None and loops.only is not None:
-        only, group, bound = loops.only, problem.groups[loops.only.group], best.clone()
-        bounds = problem.lower, problem.upper, only.largest, only.rest
-        table = problem.coupling.places, problem.cost, problem.counts, *bounds
-        layout = (group.start, group.blocks, only.filled, loops.used, only.met)
-        units, *parts = only.dealt(best.dtype)
-        state = duals, NOTICED, NEGLIGIBLE, primal, bound, best, best_duals
-        only.find("bounds")(units, *parts, only.live, *layout, *table, *state)
-        return bound, best
+    if plan.freezes and plan.instances is not None:
+        best = best.clone()
+        return plan.instances.bounds(problem, duals, (NOTICED, NEGLIGIBLE), primal, best, best_duals), best
     duals = doubled(problem, duals)
     residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
     shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)

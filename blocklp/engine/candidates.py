@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocklp.engine.limits import Limits
-from blocklp.engine.points import complete, feasible, offer, offer_mean, point
+from blocklp.engine.points import feasible, offer, offer_mean, point
 from blocklp.engine.projection import offer_projected
 from blocklp.engine.records import Repair, Results
 from blocklp.kernels.plan import Plan
@@ -132,10 +132,19 @@ class LoopCandidates(Candidates):
         rows: Tensor,
         passes: int,
     ) -> None:
-        """Offer the means of a state, which is of all instances, as ``bound`` ``(batch,)`` is."""
+        """Offer the means of a finished state.
+
+        Parameters
+        ----------
+        plan, method, state, rows, passes
+            As in :meth:`Candidates.update`; the state is of all instances, active or not.
+        bound : Tensor
+            ``(batch,)`` float64: the best bounds of all instances.
+        """
         primal, x = self.results.primal[self.part], self.results.x[self.part]
         offer_mean(plan, state.mean, self.tolerance, bound, primal, x)
 
     def finish(self, plan: Plan, positions: Tensor) -> None:
-        """Write the products of instances at some positions ``(k,)`` int64, which are done."""
-        complete(plan, positions, self.results.x[self.part])
+        """Write what no other block shares of instances at some positions ``(k,)`` int64, which are done."""
+        assert plan.instances is not None
+        plan.instances.finished(plan.problem, positions, self.results.x[self.part])

@@ -7,7 +7,8 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.valid_bounds import block_terms, box_minimum, charged, corrected, safe, summed
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.valid_bounds import box_minimum, corrected, evaluated, safe
 from blocklp.engine.best_bound import NOTICED
 from blocklp.engine.division import workers
 from blocklp.engine.records import Results
@@ -40,7 +41,7 @@ def _certify(plan: Plan, rows: slice, results: Results) -> None:
     sound = torch.isfinite(before.sum(1))
     if not bool(sound.all()):  # a warm start beyond single precision, whose passes led nowhere
         before = torch.where(sound[:, None], before, part.to_dual(part.cost))
-    duals, bound, rigorous = certified(plan, before)
+    duals, bound, rigorous = certified(part, before)
     better = bound > results.bound[rows] - NOTICED * bound.abs()
     if not bool(better.all()):  # what the method said is not the last word
         known = corrected(part, before, part.value(before))
@@ -59,7 +60,7 @@ def _certify(plan: Plan, rows: slice, results: Results) -> None:
     results.primal[rows] = torch.where(torch.isfinite(results.primal[rows]), value, results.primal[rows])
 
 
-def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def certified(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share the residual of multipliers ``(batch, copies)`` float64 among the copies, and evaluate them.
 
     Returns
@@ -68,18 +69,5 @@ def certified(plan: Plan, duals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ``(batch, copies)``, ``(batch,)``, ``(batch,)`` float64: the multipliers, their corrected and their
         rigorous bound.
     """
-    problem = plan.problem
-    if (loops := plan.loops) is None or loops.alone is None:
-        shared = problem.recentred(duals)
-        return shared, corrected(problem, shared, problem.value(shared)), safe(problem, shared)
-    number, find = loops.alone
-    group, shared = problem.groups[number], torch.empty_like(duals)
-    edges, variables = duals.new_empty(3, len(duals), group.blocks), duals.new_empty(3, *problem.cost.shape)
-    table = (problem.coupling.places, problem.cost, problem.counts, problem.lower, problem.upper)
-    layout, found = (group.start, group.blocks, group.filled), (duals, shared, *edges, *variables)
-    find("certified")(len(duals), *layout, *table, *found)
-    every = [tuple(edges) if g is group else block_terms(g, shared) for g in problem.groups]
-    blocks = [terms for terms in every if terms]
-    value = torch.stack([values.sum(-1) for values, *_ in blocks]).sum(0)
-    bound = summed(problem, shared, value, variables[0])
-    return shared, bound, charged(problem.offset, [(least, most) for _, least, most in blocks], *variables)
+    shared = problem.recentred(duals)
+    return shared, *evaluated(problem, shared)

@@ -93,7 +93,7 @@ def _solve(
     pieces: list[tuple[type[Chunk], Plan, slice]] = []
     settings = parts[0][1].settings
     for rows, part in parts:
-        in_place = part.loops is not None and part.loops.alone is not None
+        in_place = part.freezes
         if in_place:
             _ = part.problem.coupling.places  # once for all chunks, and for solves to come
         most = settings.looped_copies if in_place else settings.cached_copies

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.best_bound import NOTICED
-from blocklp.kernels.compiled import tiles
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
 from blocklp.violation import relative_excess
@@ -68,7 +67,8 @@ def offer(
 def offer_mean(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
     """Keep the primal points that the means of copies give where they are better, in compiled loops.
 
-    Products are not those of the points before :func:`complete` is called.
+    Coordinates that no other block shares are not those of the points before
+    :meth:`blocklp.kernels.instances.Instances.finished` is called.
 
     Parameters
     ----------
@@ -83,36 +83,8 @@ def offer_mean(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal
     primal, x : Tensor
         ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
     """
-    problem = plan.problem
-    assert plan.loops is not None and plan.loops.only is not None
-    only, grid = plan.loops.only, problem.grid
-    group, steps = problem.groups[only.group], torch.zeros_like(problem.counts) if grid is None else grid
-    table = (problem.coupling.places, problem.cost, problem.offset, problem.lower, problem.upper, steps)
-    layout = (group.start, group.blocks, only.filled, only.ends, only.met, only.private, only.narrow)
-    units, turns, parts, _, totals = only.dealt(x.dtype)
-    state = (NOTICED, tolerance, mean, bound, only.size, primal, x)
-    found = x.new_empty(2, only.ends if len(totals) else 0)  # otherwise each thread has its own
-    only.find("completed")(units, turns, parts, totals, found, only.live, *layout, *table, *state)
-
-
-def complete(plan: Plan, rows: Tensor, x: Tensor) -> None:
-    """Write the products into primal points that :func:`offer_mean` kept.
-
-    Parameters
-    ----------
-    plan : Plan
-        The problem in float64, with loops of a single group.
-    rows : Tensor
-        ``(k,)`` int64: the instances.
-    x : Tensor
-        ``(batch, variables)`` float64: points of all instances, written.
-    """
-    problem = plan.problem
-    assert plan.loops is not None and plan.loops.only is not None
-    only = plan.loops.only
-    group = problem.groups[only.group]
-    layout = (group.start, group.blocks, only.filled, problem.coupling.places, problem.cost)
-    only.find("products")(len(rows) * tiles(group.blocks), rows, *layout, x)
+    assert plan.instances is not None
+    plan.instances.completed(plan.problem, (NOTICED, tolerance), mean, bound, primal, x)
 
 
 def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:

@@ -172,9 +172,21 @@ def reordered(value: Any, rows: Tensor | slice) -> Any:
 
 
 def zeros(like: Tensor, columns: int, kind: torch.dtype = torch.float64) -> Tensor:
-    """Zeros ``(batch, columns)`` on the device of a tensor ``(batch, ...)``.
+    """Zeros; on a CPU memory is taken where threads write to it, not before.
 
-    On a CPU memory is taken where threads write to it, not before.
+    Parameters
+    ----------
+    like : Tensor
+        ``(batch, ...)``: length and device of the result.
+    columns : int
+        Columns of the result.
+    kind : torch.dtype
+        Its precision, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, columns)``.
     """
     shape = (len(like), columns)
     if like.device.type != "cpu":

@@ -1,6 +1,6 @@
-"""Modules that :mod:`blocklp.kernels.prox_source` writes, one for each proximal point of a block.
+"""Modules that :mod:`blocklp.kernels.block_source` writes, one for each block type with functions of one block.
 
-They hold the source of the function and a loop over blocks, so that numba can keep what it compiles from one
+They hold the source of these functions and loops over blocks, so that numba can keep what it compiles from one
 process to the next.  ``BLOCKLP_CACHE_DIR`` says where; the default is ``blocklp`` in the user's cache folder.
 """
 

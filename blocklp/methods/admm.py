@@ -18,9 +18,9 @@ its own. Types that state their proximal points (:class:`HasProx`) are solved ex
 pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.methods.active_set`) from its last point. What is
 not shared has its cost for a multiplier, and nothing holds it.
 
-On a CPU large problems run in compiled loops, where types have some (:class:`HasLoops`) or a proximal point
-of one block (:class:`HasProxBlock`). They agree with the tensor operations up to rounding. There large
-instances are summed in parts, which threads take side by side.
+On a CPU large problems run in compiled loops, where types have a proximal point of one block
+(:class:`HasProxBlock`). They agree with the tensor operations up to rounding. There large instances are summed
+in parts, which threads take side by side.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import in_order
-from blocklp.kernels.compiled import tiles
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.consensus import has_prox, moves, prox, pull
-from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
+from blocklp.methods.proximal_weight import Fixed, ResidualBalancing
 from blocklp.methods.sweeps import around, cache_loops, fused_loops, renew
 
 
@@ -120,14 +119,11 @@ class Admm(Method):
             The state at the first multipliers.
         """
         problem = plan.problem
-        only = None if plan.loops is None else plan.loops.only
         points, none = torch.zeros_like(duals), torch.zeros_like(duals[:, 0])
         atoms: list[atom.Atoms | None] = [None] * len(problem.groups)
         weights = [duals.new_empty(len(duals), 0)] * len(problem.groups)
         values = [none] * len(problem.groups)
         for n, group in enumerate(problem.groups):
-            if only is not None and n == only.group:
-                continue
             for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
                 if not coupled:  # nothing moves these: they are the cost, also after a warm start
                     duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
@@ -142,15 +138,12 @@ class Admm(Method):
         held = self.eta is not None or (self.hold and eta is not None)
         if eta is None and self.eta is not None:
             eta = Fixed(self.eta).start(problem, duals, points)
-        if only is None:
-            mean = problem.mean(points)
-            near = problem.spread(mean)
-            residual = points - near
-            if eta is None:
-                eta = self.balance.start(problem, duals, residual)
-            governing = near.sub_(eta[:, None] * duals).sub_(residual.mul_(self.relaxation))
-        else:
-            values[only.group], mean, eta, governing = self._start_in_loops(plan, duals, points, eta)
+        mean = problem.mean(points)
+        near = problem.spread(mean)
+        residual = points - near
+        if eta is None:
+            eta = self.balance.start(problem, duals, residual)
+        governing = near.sub_(eta[:, None] * duals).sub_(residual.mul_(self.relaxation))
         age = torch.zeros_like(none, dtype=torch.long)
         nothing = torch.zeros_like(none, dtype=torch.float64)
         ready = torch.ones_like(none, dtype=torch.bool)
@@ -158,28 +151,6 @@ class Admm(Method):
         known = governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, *residuals
         rest = 1, True, held, tuple(atoms), tuple(weights)
         return AdmmState(duals, sum(values, none), points, eta, *known, *rest)
-
-    def _start_in_loops(
-        self,
-        plan: Plan,
-        duals: Tensor,
-        points: Tensor,
-        eta: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Start the only coupled group in compiled loops: its values, means of all points, weight and t."""
-        problem = plan.problem
-        loops = plan.loops
-        assert loops is not None and loops.only is not None
-        only, group = loops.only, problem.groups[loops.only.group]
-        mean = problem.mean(points) if len(problem.groups) > 1 else torch.zeros_like(problem.cost)
-        value, squares = torch.zeros_like(duals[:, 0]), duals.new_zeros(2, len(duals)).double()
-        governing = torch.zeros_like(duals)
-        layout = (problem.coupling.places, group.start, group.blocks, only.filled)
-        variables, found = (problem.cost, problem.counts), (duals, points, mean, value, *squares)
-        only.find("answers")(problem.batch, *layout, loops.used, *variables, *found)
-        eta = scale_free(squares[0], squares[1], duals.dtype) if eta is None else eta
-        only.find("start")(problem.batch, *layout, eta, mean, self.relaxation, duals, points, governing)
-        return value, mean, eta, governing
 
     def in_loops(self, plan: Plan) -> bool:
         """Whether sweeps over blocks with vertex tables run in compiled loops."""
@@ -206,8 +177,7 @@ class Admm(Method):
         state, passes : AdmmState, int
             The state, which :meth:`finish` completes, and the number of passes made.
         """
-        loops = plan.loops
-        if loops is not None and loops.only is not None:
+        if plan.instances is not None:
             passes = min(most, self.every - (state.passes + 1) % self.every)
             state = self._loops(plan, state, passes)
         else:
@@ -239,7 +209,7 @@ class Admm(Method):
         """Mean of the points; of coupled variables the one that loops keep, where these may run."""
         problem = plan.problem
         mean = super().mean(plan, state)
-        return torch.where(problem.counts > 1, state.mean.double(), mean) if plan.loopable else mean
+        return mean if plan.instances is None else torch.where(problem.counts > 1, state.mean.double(), mean)
 
     def _relaxed(self, state: AdmmState) -> float:
         """The relaxation of a pass."""
@@ -247,22 +217,11 @@ class Admm(Method):
 
     def _loops(self, plan: Plan, state: AdmmState, passes: int) -> AdmmState:
         """Passes in compiled loops, all that is in the state included."""
-        problem = plan.problem
-        loops = plan.loops
-        assert loops is not None and loops.only is not None
-        only, group, places = loops.only, problem.groups[loops.only.group], problem.coupling.places
-        primal, dual = torch.ones_like(state.apart), torch.ones_like(state.moved)
-        relaxation, eta, target, mean = self._relaxed(state), state.eta, state.target, state.mean
-        layout = (passes, places, group.start, group.blocks, only.filled, loops.used)
-        anchor = relaxation, state.anchor, state.age, state.ready
-        variables = (problem.cost, problem.counts, eta, target, mean, *anchor)
-        copies = (state.governing, state.duals)
-        units, turns, parts, sums, totals = only.dealt(eta.dtype)
-        if len(sums):
-            only.find("divided")(units, turns, parts, sums, totals, *layout, *variables, *copies)
-            primal, dual = totals[:, :2].cumsum(0)[-1, :, None]  # in order, as a batch adds them
-        else:
-            only.find("passes")(units, parts, only.live, *layout, *variables, *copies, primal, dual)
+        assert plan.instances is not None
+        anchors, consensus = (state.anchor, state.age, state.ready), (state.target, state.mean)
+        iterates, relaxation = (state.governing, state.duals), self._relaxed(state)
+        given = (passes, state.eta, consensus, relaxation, anchors, iterates)
+        primal, dual = plan.instances.passes(plan.problem, *given)
         return replace(state, apart=primal, moved=dual, finished=True)
 
     def _pass(self, plan: Plan, state: AdmmState) -> AdmmState:
@@ -276,8 +235,9 @@ class Admm(Method):
             if not group.shares:
                 continue  # the oracle's answer stays
             if loops is not None and (run := loops.passes[n]) is not None:
-                steps = (eta, state.target, relaxation, state.anchor, state.age, state.ready)
-                run(group, problem.coupling.places, *steps, governing, duals, points)
+                anchors = (state.anchor, state.age, state.ready)
+                steps = (eta, state.target, relaxation, anchors, governing, duals, points)
+                run(group, problem.coupling.places, *steps)
                 continue
             t, point = governing[:, group.start : group.stop], points[:, group.start : group.stop]
             near = problem.coupling.spread_part(state.target, group.start, group.stop)
@@ -355,12 +315,10 @@ def restart(
         ``(batch, copies)``, written, or ``(batch, 0)`` for none.
     """
     problem = plan.problem
-    loops, points, governing = plan.loops, state.points, state.governing
-    if loops is not None and loops.only is not None:
-        group, rows = problem.groups[loops.only.group], loops.only.live[due[loops.only.live]]
-        layout = (problem.coupling.places, group.start, group.blocks)
-        near = (state.target, state.mean, relaxation, anchor, governing, state.duals)
-        loops.only.find("restart")(len(rows) * tiles(group.blocks), rows, *layout, state.eta, ratio, *near)
+    points, governing, consensus = state.points, state.governing, (state.target, state.mean)
+    if plan.instances is not None:
+        iterates, weights = (governing, state.duals), (state.eta, ratio)
+        plan.instances.restart(problem, due, weights, consensus, relaxation, anchor, iterates)
         return
     centre = state.mean + state.mean - state.target
     centre = problem.spread((state.mean - centre).mul_(relaxation).add_(centre))
@@ -377,7 +335,7 @@ def distances(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
     They are the distances of the points from their mean, and of the mean from the consensus, copy by copy.
     """
     problem = plan.problem
-    if plan.loops is not None and plan.loops.only is not None:
+    if plan.instances is not None:
         return state.apart, state.moved
     primal = torch.zeros_like(state.apart)
     for group in problem.groups:

@@ -367,8 +367,14 @@ class ResidualBalancing:
         Tensor
             ``(batch,)``.
         """
-        coupled = problem.spread((problem.counts > 1).to(duals).expand(len(duals), -1)).mul_(duals)
-        first, second = (in_order(part.double().square()) for part in (residual, coupled))
+        shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
+        first, second = torch.zeros(2, len(duals), dtype=torch.float64, device=duals.device)
+        for group in problem.groups:
+            for (start, stop), coupled in zip(group.spans, group.curved.tolist(), strict=True):
+                if coupled:
+                    own = problem.coupling.spread_part(shared, start, stop).mul_(duals[:, start:stop])
+                    first = first + in_order(residual[:, start:stop].double().square())
+                    second = second + in_order(own.double().square())
         return scale_free(first, second, duals.dtype)
 
     def update(self, eta: Tensor, origin: Tensor, passes: int, primal: Tensor, dual: Tensor) -> Tensor:

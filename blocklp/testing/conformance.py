@@ -20,6 +20,7 @@ from blocklp.blocks.capabilities import vertices_of
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import OracleError
 from blocklp.testing import lp_probes, probes
+from blocklp.testing.refusals import refuse, size
 
 
 class BlockTypeConformance:
@@ -201,9 +202,9 @@ class BlockTypeConformance:
         for cost in self.costs(4 * self.trials):
             point, value = kind.min_oracle(cost)
             best = (torch.as_tensor(vertices, dtype=torch.float64) @ cost[..., None])[..., 0].amin(-1)
-            bad = (best - value).abs() > 1e-8 * (1e-3 + probes.size(cost, point))
+            bad = (best - value).abs() > 1e-8 * (1e-3 + size(cost, point))
             remedy = "correct min_oracle() or vertices()"
-            probes.refuse(kind, bad, f"has another value than its best vertex; {remedy}")
+            refuse(kind, bad, f"has another value than its best vertex; {remedy}")
 
     def test_value_error(self) -> None:
         """Stated rounding errors cover the true ones."""

@@ -7,14 +7,15 @@ Costs are ``(batch, blocks, dim)`` float64.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from blocklp.blocks.capabilities import (
+    HasCompleteBlock,
     HasCompletion,
+    HasMinBlock,
     HasMinMarginals,
     HasProx,
     HasProxBlock,
@@ -28,15 +29,13 @@ from blocklp.blocks.capabilities import (
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.oracle_answers import check_answer
 from blocklp.errors import OracleError
-from blocklp.kernels.prox_source import point_of
+from blocklp.testing.refusals import refuse, size
+from blocklp.testing.single_blocks import completed_alone, proximal_of_one, served, value_of_one
 
 Picks = Iterable[tuple[int, int]]
 """Pairs (instance, block)."""
 
 CPU = torch.device("cpu")
-
-FEW = 40
-"""Blocks whose proximal points are found one by one, in Python."""
 
 
 def answer(kind: BlockType, cost: Tensor) -> None:
@@ -60,10 +59,13 @@ def answer(kind: BlockType, cost: Tensor) -> None:
 
 
 def value_alone(kind: BlockType, cost: Tensor) -> None:
-    """Check that ``min_value`` is the value of ``min_oracle``."""
+    """Check that ``min_value`` is the value of ``min_oracle``, and ``min_block`` too."""
+    single = supports(kind, HasMinBlock)
     point, value = kind.min_oracle(cost)
     bad = (kind.min_value(cost) - value).abs() > 1e-10 * size(cost, point)
     refuse(kind, bad, "has another min_value than min_oracle gives; both must minimise over the same block")
+    if single:
+        value_of_one(kind, cost, point, value)
 
 
 def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int:
@@ -109,22 +111,13 @@ def proximal(kind: BlockType, cost: Tensor, centre: Tensor, step: Tensor) -> int
             outside = rows.violation(point, largest) > 1e-9
             refuse(kind, outside, "has a proximal point that is not in the block")
     if scalar:
-        points = prox(cost, centre, step, shared_masks(cost)[0])
+        shared = served(kind, cost)
+        points = prox(cost, centre, step, shared)
         if points is None:
-            need = "prox_block() and no prox() where all coordinates are shared, which it stands for"
+            need = f"prox_block() and no prox() where {shared.tolist()} are shared, which it stands for"
             raise OracleError(f"{kind.name} has {need}; add it")
-        _proximal_of_one(kind, points, cost, centre, step)
+        proximal_of_one(kind, points, cost, centre, step)
     return found
-
-
-def _proximal_of_one(kind: BlockType, points: Tensor, cost: Tensor, centre: Tensor, step: Tensor) -> None:
-    """Check that the proximal points of some blocks alone are those of all blocks together."""
-    bad = torch.zeros(cost.shape[:2], dtype=torch.bool)
-    scale = points.abs() + centre.abs() + (step * cost).abs()
-    for b, k in itertools.islice(itertools.product(*map(range, cost.shape[:2])), FEW):
-        found = point_of(kind, (b, k), cost[b, k], centre[b, k], float(step[b]))
-        bad[b, k] = not bool(((found - points[b, k]).abs() <= 1e-8 * scale[b, k].max()).all())
-    refuse(kind, bad, "has another proximal point in prox_block() than in prox()")
 
 
 def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
@@ -149,6 +142,7 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
     OracleError
         If a completed point is wrong.
     """
+    one = supports(kind, HasCompleteBlock)
     complete = kind.complete if supports(kind, HasCompletion) else None
     if complete is None:
         return 0
@@ -167,6 +161,8 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
         if rows is not None:
             largest = inside.abs().amax(-1)
             refuse(kind, rows.violation(point, largest) > 1e-9, "completes a point outside the block")
+    if one:
+        completed_alone(kind, cost, inside, complete(cost, inside, served(kind, cost)))
     return found
 
 
@@ -411,30 +407,3 @@ def one_block(kind: BlockType, instance: int, block: int) -> BlockType:
             if v.shape[0] > 1 or v.shape[1] > 1
         }
     )
-
-
-def size(cost: Tensor, point: Tensor) -> Tensor:
-    """Magnitude against which differences of values are judged: ``(batch, blocks)``."""
-    return (cost.abs() * (1 + point.abs())).sum(-1).double()
-
-
-def refuse(kind: BlockType, bad: Tensor, complaint: str) -> None:
-    """Raise if any block is bad, naming the first.
-
-    Parameters
-    ----------
-    kind : BlockType
-        The type.
-    bad : Tensor
-        ``(batch, blocks)`` bool.
-    complaint : str
-        Continues the name of the block in the message.
-
-    Raises
-    ------
-    OracleError
-        If any block is bad.
-    """
-    if bool(bad.any()):
-        i, b = bad.nonzero()[0].tolist()
-        raise OracleError(f"{kind.name}: block {b} of instance {i} {complaint}")

@@ -15,6 +15,8 @@ from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError
 from blocklp.kernels import compiled
 from blocklp.kernels.backend import ENGINE, choose
+from blocklp.kernels.block_source import module_of
+from blocklp.oracles import Edge
 from blocklp.problems import warm_up
 
 COMMAND = str(Path(sys.executable).with_name("blocklp"))
@@ -23,8 +25,9 @@ CHECK = """
 import torch
 from blocklp.kernels import compiled
 from blocklp.kernels.backend import ENGINE
-from blocklp.problems.warm_up import EDGES, SEARCHES
-print([compiled.cached(compiled.loops(m), k) for m in (*ENGINE, EDGES) for k in (torch.float64, torch.float32)])
+from blocklp.kernels.block_source import module_of
+from blocklp.oracles import Edge
+print([compiled.cached(compiled.loops(m), k) for m in (*ENGINE, module_of(Edge(), 3)) for k in (torch.float64, torch.float32)])
 """
 
 
@@ -38,8 +41,9 @@ def test_every_loop_of_the_engine_is_ready_afterwards() -> None:
     ready = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=True)
     assert json.loads(ready.stdout.lower()) == [True] * 2 * (len(ENGINE) + 1)
     compiled.cached.cache_clear()
-    chosen = choose("numba", torch.device("cpu"), 1, 1, frozenset({warm_up.EDGES}), torch.float32, Deadline(compiled.COMPILING))
-    assert chosen.modules == {*ENGINE, warm_up.EDGES}
+    edges = str(module_of(Edge(), 3))
+    chosen = choose("numba", torch.device("cpu"), 1, 1, frozenset({edges}), torch.float32, Deadline(compiled.COMPILING))
+    assert chosen.modules == {*ENGINE, edges}
 
 
 def test_without_numba_there_is_nothing_to_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is certified at the end, in compiled loops and by tensor operations: the same bits, and never above the exact value."""
+"""What is certified at the end, which is never above the exact value, and bounds of compiled loops."""
 
 from __future__ import annotations
 
@@ -69,27 +69,12 @@ def exact_value(problem: Decomposition, duals: torch.Tensor, row: int) -> Fracti
     return total
 
 
-@pytest.mark.usefixtures("looped")
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e-9, 1e6, 1e15, 1e200])
-@pytest.mark.parametrize("seed", range(3))
-def test_loops_certify_the_bits_of_tensor_operations(seed: int, scale: float) -> None:
-    for models in (ragged(seed), [qpbo(seed)], [qpbo(k, 25, 70) for k in range(37)]):
-        problem = bl.compile(models).decomposition()
-        swept = Plan(problem).settled(torch.float64, 1).loaded(whole=True)
-        assert swept.loops is not None and swept.loops.alone is not None
-        duals = multipliers(problem, seed, scale)
-        for one, other in zip(certified(Plan(problem), duals), certified(swept, duals), strict=True):
-            assert torch.equal(one, other)
-
-
-@pytest.mark.usefixtures("looped")
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e6, 1e15])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e-9, 1e6, 1e15])
 @pytest.mark.parametrize("seed", range(3))
 def test_rigorous_bounds_are_below_the_exact_value(seed: int, scale: float) -> None:
     """Of the very multipliers that are returned; and not far below, in units of what is added up."""
     problem = bl.compile(ragged(seed)).decomposition()
-    loaded = Plan(problem).settled(torch.float64, 1).loaded(whole=True)
-    duals, bound, rigorous = certified(loaded, multipliers(problem, seed, scale))
+    duals, bound, rigorous = certified(problem, multipliers(problem, seed, scale))
     for row in range(problem.batch):
         exact = exact_value(problem, duals, row)
         size = 1 + float(duals[row].abs().sum())
@@ -136,22 +121,15 @@ def test_bounds_in_loops_stay_below_highs(seed: int, dtype: torch.dtype) -> None
             assert bool((found.primal >= truth - 1e-5 * truth.abs().clamp(min=1)).all())
 
 
-@pytest.mark.usefixtures("looped")
 def test_what_a_method_claims_is_not_the_last_word() -> None:
-    """With claims above what the multipliers prove, the better of them and of the shared ones stay, without loops too."""
+    """With claims above what the multipliers prove, the better of them and of the shared ones stay."""
     problem = bl.compile(ragged(0)).decomposition()
-    found = []
-    for known in (Plan(problem), Plan(problem).settled(torch.float64, 1).loaded(whole=True)):
-        results = Results.unsolved(problem, box_minimum(problem))
-        results.passes += 1
-        results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
-        certify([(known, slice(0, known.problem.batch))], results)
-        found.append(results)
-    one, other = found
-    for name in ("bound", "safe_bound", "duals"):
-        assert torch.equal(getattr(one, name), getattr(other, name))
-    for row, (bound, rigorous) in enumerate(zip(other.bound.tolist(), other.safe_bound.tolist(), strict=True)):
-        exact = exact_value(problem, other.duals, row)
+    results = Results.unsolved(problem, box_minimum(problem))
+    results.passes += 1
+    results.duals, results.bound[::2] = multipliers(problem, 3, 1.0), torch.inf
+    certify([(Plan(problem), slice(0, problem.batch))], results)
+    for row, (bound, rigorous) in enumerate(zip(results.bound.tolist(), results.safe_bound.tolist(), strict=True)):
+        exact = exact_value(problem, results.duals, row)
         assert Fraction(rigorous) <= exact and abs(float(exact - Fraction(bound))) <= 1e-12 * (1 + abs(bound))
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import OracleError
 from blocklp.general_solvers.solvers import reference
+from blocklp.kernels.block_source import module_of
 from blocklp.kernels.plan import Plan
-from blocklp.kernels.prox_source import module_of
 from blocklp.oracles import AtMostOne, Knapsack, Simplex
 from blocklp.testing.probes import proximal
 
@@ -140,7 +140,7 @@ def test_an_edited_function_is_another_module(tmp_path: Path, monkeypatch: pytes
         def prox_block(cost: Any, centre: Any, step: float, point: Any, mass: Any) -> None:
             point[:] = 1.0 / len(point)
 
-    names = [module_of(kind) for kind in (Other(4), Other(5), Other(4, 2.0))]
+    names = [module_of(kind, 4) for kind in (Other(4), Other(4), Other(4, 2.0))]
     assert names[0] == names[1] != names[2]
     assert sorted(p.name for p in tmp_path.glob("*.py")) == sorted(f"{n.rpartition('.')[2]}.py" for n in names[1:] if n)
 

@@ -1,0 +1,138 @@
+"""A pass of :class:`blocklp.methods.Admm` over one group among others, and restarts, for the CPU: a template.
+
+:mod:`blocklp.kernels.block_source` puts the functions of a type in the place of those of
+:mod:`blocklp.kernels.block_tiles`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blocklp.kernels.block_tiles import COUPLED, DIM, RUN, points
+from blocklp.kernels.compiled import TILE, compile, kernel
+from blocklp.kernels.instance_passes import gather, update
+
+
+@kernel(grain=8)
+def pass_over_blocks(
+    begin: int,
+    stop: int,
+    layout: Any,
+    eta: Any,
+    target: Any,
+    rate: float,
+    anchors: Any,
+    iterates: Any,
+    duals: Any,
+    found: Any,
+    data: Any,
+) -> None:
+    """Update t of every copy, and find the proximal point of every block; the targets are the caller's.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with; a unit is a tile of blocks of one instance.
+    layout : tuple
+        ``(batch or 1, copies)``, the variable of each copy; first copy of the group; its blocks; and
+        ``(batch or 1,)``, blocks that are no padding.
+    eta : array
+        ``(batch,)``: proximal weights.
+    target : array
+        ``(batch, variables)``: the reflected consensus.
+    rate : float
+        Relaxation of the pass.
+    anchors : tuple of array
+        ``(batch, copies)``, anchors of Halpern steps, or ``(batch, 0)`` for none; ``(batch,)`` int64, passes
+        since they were set; ``(batch,)`` bool, instances whose iterate is up to date.
+    iterates, duals, found : array
+        ``(batch, copies)``: t, written; costs, where no other block shares them; and points, written.
+    data : tuple of array
+        Block data.
+    """
+    places, start, blocks, filled = layout
+    anchor, age, ready = anchors
+    kind, tiles = found.dtype.type, (blocks + TILE - 1) // TILE
+    near, x, speed = np.empty(TILE, found.dtype), np.empty((DIM, TILE), found.dtype), kind(rate)
+    for unit in range(begin, stop):
+        row, at = unit // tiles, unit % tiles * TILE
+        count = min(at + TILE, filled[row % len(filled)]) - at
+        place, t, out, still = places[row % len(places)], iterates[row], found[row], anchor.shape[1] > 0
+        if count <= 0:
+            continue
+        if not ready[row]:
+            for i in range(COUPLED):
+                a = start + i * blocks + at
+                own, fixed = slice(a, a + count), slice(a, a + count * still)
+                for q in range(a, a + count):
+                    t[q] -= speed * out[q]
+                update(place[own], target[row], speed, anchor[row, fixed], age[row], t[own], near)
+        points(eta[row], duals[row], t, (start, blocks, at, count), x, (data, row))
+        for i in range(DIM):
+            a = start + i * blocks + at
+            out[a : a + count] = x[i, :count]
+
+
+@kernel(grain=64)
+def restart(
+    begin: int,
+    stop: int,
+    rows: Any,
+    layout: Any,
+    eta: Any,
+    ratio: Any,
+    target: Any,
+    mean: Any,
+    rate: float,
+    anchor: Any,
+    iterates: Any,
+    duals: Any,
+    data: Any,
+) -> None:
+    """Update t of some instances for other weights, and set anchors there: :func:`blocklp.methods.admm.restart`.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with; a unit is a run of blocks of one instance.
+    rows : array
+        ``(k,)`` int64: the instances.
+    layout, eta, target, rate, iterates, duals, data
+        As in :func:`pass_over_blocks`.
+    ratio : array
+        ``(batch,)``: new weights over present ones.
+    mean : array
+        ``(batch, variables)``: means of the points.
+    anchor : array
+        ``(batch, copies)``, written, or ``(batch, 0)`` for none.
+    """
+    places, start, blocks, filled = layout
+    runs, kind = (blocks + RUN - 1) // RUN, duals.dtype
+    near, x, speed = np.empty((2, RUN), kind), np.empty((DIM, RUN), kind), kind.type(rate)
+    for unit in range(begin, stop):
+        row, at = rows[unit // runs], unit % runs * RUN
+        count = min(at + RUN, filled[row % len(filled)]) - at
+        if count <= 0:
+            continue
+        points(eta[row], duals[row], iterates[row], (start, blocks, at, count), x, (data, row))
+        for i in range(COUPLED):
+            a = start + i * blocks + at
+            place, t = places[row % len(places), a : a + count], iterates[row, a : a + count]
+            gather(place, mean[row], near[0])
+            gather(place, target[row], near[1])
+            _restarted(near[0], near[1], speed, ratio[row], x[i], t)
+            if anchor.shape[1]:
+                anchor[row, a : a + count] = t
+
+
+@compile(nogil=True, error_model="numpy")
+def _restarted(mean: Any, target: Any, speed: Any, ratio: Any, x: Any, t: Any) -> None:
+    """The next t of some copies, for a weight that is ``ratio`` times as large."""
+    for k in range(len(t)):
+        m, w = mean[k], target[k]
+        z = m + m - w
+        z = (m - z) * speed + z
+        u = (t[k] - speed * x[k]) + speed * w
+        t[k] = (u - z) * ratio + z

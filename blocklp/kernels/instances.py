@@ -1,0 +1,377 @@
+"""Compiled loops over whole instances in which only blocks of one type share variables; all others are bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.capabilities import HasCompleteBlock, HasIntervals, HasMinBlock, supports
+from blocklp.blocks.contract import Rows, pick
+from blocklp.blocks.extents import extent
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.valid_bounds import NOISE, with_offset
+from blocklp.kernels.block_source import block_data, module_of
+from blocklp.kernels.compiled import TURNS, tiles
+
+_NO_TURNS = torch.zeros(0, dtype=torch.long)
+_NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
+_NO_SUMS = {kind: torch.zeros(0, 3, 0, dtype=kind) for kind in (torch.float32, torch.float64)}
+
+Anchors = tuple[Tensor, Tensor, Tensor]
+"""Anchors ``(batch, copies)`` or ``(batch, 0)``, their ages ``(batch,)`` int64, and instances whose iterate is
+up to date ``(batch,)`` bool."""
+
+
+@dataclass(frozen=True)
+class Instances:
+    """Loops over whole instances, and tables of these.
+
+    Attributes
+    ----------
+    module : ModuleType
+        The loops (:mod:`blocklp.kernels.block_source`).
+    group : int
+        Number of the only group that shares variables.
+    parts : int
+        Parts of an instance with sums of their own, whatever the number of threads.
+    used : int
+        One past the last variable that blocks of the group share.
+    filled : Tensor
+        :attr:`Group.filled`.
+    active : Tensor
+        ``(k,)`` int64: the active instances; frozen ones keep their place, which spares copying the others.
+    met : Tensor
+        ``(batch or 1, variables)`` bool: variables that blocks of the group share.
+    private : Tensor
+        ``(batch or 1, variables)`` bool: variables in blocks of other groups.
+    narrow : Tensor
+        ``(batch,)`` bool: whether bounds may be tighter than the blocks for variables that only one has.
+    ends : int
+        One past the last variable that is met or private.
+    rest, largest, size : Tensor
+        ``(batch,)``: value of all other groups and the constant less their rounding, largest magnitude of a
+        variable of the group, sum of the sizes of the costs.
+    """
+
+    module: ModuleType
+    group: int
+    parts: int
+    used: int
+    filled: Tensor
+    active: Tensor
+    met: Tensor
+    private: Tensor
+    narrow: Tensor
+    ends: int
+    rest: Tensor
+    largest: Tensor
+    size: Tensor
+
+    @classmethod
+    def of(cls, problem: Decomposition, group: int, module: ModuleType, divided: tuple[int, int] | None) -> Instances:
+        """Lay out the tables of a problem's instances.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem, in float64.
+        group : int
+            Number of the only group that shares variables.
+        module : ModuleType
+            Its loops.
+        divided : tuple or None
+            Parts of an instance, and one past the last variable that these share, of all instances.
+        """
+        own, index, rest = problem.groups[group], problem.coupling.index, torch.zeros_like(problem.offset)
+        met = shared_variables(problem, own)
+        private = torch.zeros_like(met)
+        for other in problem.groups:
+            if other is own:
+                continue
+            for first, last in other.spans:
+                places = index[:, first:last]
+                private.scatter_(1, places, _valid(other).expand(places.shape))
+            cost = problem.coupling.spread_part(problem.cost, other.start, other.stop)
+            extent = problem.extent.expand_as(problem.cost)
+            extent = problem.coupling.spread_part(extent, other.start, other.stop)
+            rounding_error = NOISE * (cost.abs() * extent).sum(1)
+            rest = rest + (other.block_values(other.blockwise(cost)).sum(-1) - rounding_error)
+        parts, used = divided or (1, last_of(met))
+        largest = problem.extent.masked_fill(private & ~met, 0.0).amax(1).expand(problem.batch)
+        narrow = _narrow(problem, own).expand(problem.batch)
+        tables = met, private, narrow, max(used, last_of(private)), with_offset(rest, problem.offset), largest
+        active = torch.arange(problem.batch)
+        return cls(module, group, parts, used, own.filled, active, *tables, problem.cost.abs().sum(1))
+
+    def select(self, rows: Rows) -> Instances:
+        """Return the loops over some instances, all of them active."""
+        shared = self.filled, self.met, self.private
+        filled, met, private = (pick(v, rows) if len(v) > 1 else v for v in shared)
+        tables = self.rest, self.largest, self.size, self.narrow
+        rest, largest, size, narrow = (pick(v, rows) for v in tables)
+        own = replace(self, rest=rest, largest=largest, size=size, active=torch.arange(len(rest)))
+        return replace(own, filled=filled, met=met, private=private, narrow=narrow)
+
+    def passes(
+        self,
+        problem: Decomposition,
+        count: int,
+        eta: Tensor,
+        consensus: tuple[Tensor, Tensor],
+        relaxation: float,
+        anchors: Anchors,
+        iterates: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """Make several passes of ADMM over active instances.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in the working precision.
+        count : int
+            How many.
+        eta : Tensor
+            ``(batch,)``: proximal weights.
+        consensus : tuple of Tensor
+            ``(batch, variables)``: reflected consensus, and means of the points, written.
+        relaxation : float
+            Relaxation of the passes.
+        anchors : tuple of Tensor
+            See :data:`Anchors`.
+        iterates : tuple of Tensor
+            ``(batch, copies)``: Douglas-Rachford iterates and multipliers, written.
+
+        Returns
+        -------
+        primal, dual : Tensor
+            ``(batch,)`` float64: squared residuals; of frozen instances 1.
+        """
+        layout, data = self._layout(problem), block_data(problem.groups[self.group].type)
+        variables, one = (problem.cost, problem.counts, *consensus), torch.ones_like(self.rest)
+        rest = (count, layout, self.used, variables, eta, relaxation, anchors, *iterates)
+        if len(self.rest) > 1 or self.parts == 1:
+            residuals = one, one.clone()
+            self.module.passes(len(self.active), self.parts, self.active, *rest, residuals, data)
+            return residuals
+        chains = min(2, problem.groups[self.group].dim - problem.groups[self.group].type.private_coordinates)
+        sums, totals = eta.new_empty(self.parts, 2 * chains, self.used), one.new_empty(self.parts, 8)
+        self.module.divided(self.parts, (_new_turns(), sums, totals), *rest, data)
+        primal, dual = totals[:, :2].cumsum(0)[-1, :, None]  # in order, as a batch adds them
+        return primal, dual
+
+    def restart(
+        self,
+        problem: Decomposition,
+        due: Tensor,
+        eta: tuple[Tensor, Tensor],
+        consensus: tuple[Tensor, Tensor],
+        relaxation: float,
+        anchor: Tensor,
+        iterates: tuple[Tensor, Tensor],
+    ) -> None:
+        """Update iterates for other weights (:func:`blocklp.methods.admm.restart`).
+
+        Parameters
+        ----------
+        problem, consensus, relaxation, iterates
+            As in :meth:`passes`; the Douglas-Rachford iterates are written.
+        due : Tensor
+            ``(batch,)`` bool: the instances.
+        eta : tuple of Tensor
+            ``(batch,)``: proximal weights, and new weights over these.
+        anchor : Tensor
+            ``(batch, copies)``, written, or ``(batch, 0)``.
+        """
+        rows, group = self.active[due[self.active]], problem.groups[self.group]
+        runs = -(-group.blocks // int(self.module.RUN))
+        rest = (*eta, *consensus, relaxation, anchor, *iterates, block_data(group.type))
+        self.module.restart(len(rows) * runs, rows, self._layout(problem), *rest)
+
+    def bounds(
+        self,
+        problem: Decomposition,
+        duals: Tensor,
+        limits: tuple[float, float],
+        primal: Tensor,
+        best: Tensor,
+        best_duals: Tensor,
+    ) -> Tensor:
+        """Evaluate multipliers and keep the best (:func:`blocklp.engine.best_bound.improve`).
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        duals : Tensor
+            ``(batch, copies)``: multipliers, of any precision.
+        limits : tuple of float
+            Relative improvement that counts, and part of the gap that does not.
+        primal : Tensor
+            ``(batch,)`` float64: values of the best points.
+        best, best_duals : Tensor
+            ``(batch,)`` float64 and ``(batch, copies)``: best bounds and their multipliers, written.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)`` float64: the bounds.
+        """
+        bound, units, shared = best.clone(), len(self.active), (_NO_TURNS, _NO_SUMS[best.dtype], _NO_TOTALS)
+        if len(self.rest) == 1 and self.parts > 1:
+            sums, totals = best.new_empty(self.parts, 3, self.used), best.new_empty(self.parts, 8)
+            units, shared = self.parts, (_new_turns(), sums, totals)
+        variables, box = (problem.cost, problem.counts), (problem.lower, problem.upper)
+        table = (self._layout(problem), self.used, self.met, variables, box, (self.largest, self.rest))
+        found, data = (bound, best, best_duals), block_data(problem.groups[self.group].type)
+        self.module.bounds(units, shared, self.parts, self.active, *table, duals, limits, primal, found, data)
+        return bound
+
+    def completed(
+        self,
+        problem: Decomposition,
+        limits: tuple[float, float],
+        mean: Tensor,
+        bound: Tensor,
+        primal: Tensor,
+        x: Tensor,
+    ) -> None:
+        """Complete means of copies, and keep better points (:func:`blocklp.engine.points.offer_mean`).
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        limits : tuple of float
+            Relative improvement that counts, and violation that a point may have.
+        mean : Tensor
+            ``(batch, variables)``: means of the copies, of any precision.
+        bound : Tensor
+            ``(batch,)`` float64: the best bounds.
+        primal, x : Tensor
+            ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
+        """
+        units, shared = len(self.active), (_NO_TURNS, x[:0, :0], _NO_TOTALS)
+        if len(self.rest) == 1 and self.parts > 1:
+            found, totals = x.new_empty(2, self.ends), x.new_empty(self.parts, 8)
+            units, shared = self.parts, (_new_turns(), found, totals)
+        grid = torch.zeros_like(problem.counts) if problem.grid is None else problem.grid
+        table = (self._layout(problem), self.ends, (self.met, self.private, self.narrow), (problem.cost, problem.offset))
+        box, state = (problem.lower, problem.upper, grid), (bound, self.size)
+        rest = (limits, mean, state, primal, x, block_data(problem.groups[self.group].type))
+        self.module.completed(units, shared, self.parts, self.active, *table, box, *rest)
+
+    def finished(self, problem: Decomposition, rows: Tensor, x: Tensor) -> None:
+        """Write the coordinates that no other block shares into points.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        rows : Tensor
+            ``(k,)`` int64: the instances.
+        x : Tensor
+            ``(batch, variables)`` float64: points of all instances, written.
+        """
+        group = problem.groups[self.group]
+        units, data = len(rows) * tiles(group.blocks), block_data(group.type)
+        if group.type.private_coordinates:
+            self.module.finished(units, rows, self._layout(problem), problem.cost, x, data)
+
+    def _layout(self, problem: Decomposition) -> tuple[Tensor, int, int, Tensor]:
+        """Places of copies, and the place of the group among them."""
+        group = problem.groups[self.group]
+        return problem.coupling.places, group.start, group.blocks, self.filled
+
+
+def _new_turns() -> Tensor:
+    """The state of a phase barrier."""
+    return torch.zeros(TURNS, dtype=torch.long)
+
+
+def pass_over(module: ModuleType) -> Callable[..., None]:
+    """A pass of ADMM over one group, among others that share variables, by the loops of its type."""
+
+    def passed(group: Group, places: Tensor, eta: Tensor, *rest: Any) -> None:
+        target, relaxation, anchors, iterates, duals, points = rest
+        layout, units = (places, group.start, group.blocks, group.filled), len(eta) * tiles(group.blocks)
+        state = (iterates, duals, points, block_data(group.type))
+        module.pass_over_blocks(units, layout, eta, target, relaxation, anchors, *state)
+
+    return passed
+
+
+def loops_of(group: Group) -> str | None:
+    """The module of loops for a group: its type's, where the coordinates are coupled for which this has some."""
+    coupled = group.dim - group.type.private_coordinates
+    pattern = [1] * coupled + [0] * (group.dim - coupled)
+    return module_of(group.type, group.dim) if coupled and group.curved.tolist() == pattern else None
+
+
+def checks_in_loops(group: Group) -> bool:
+    """Whether loops evaluate multipliers and complete points of a group too."""
+    return supports(group.type, HasMinBlock) and supports(group.type, HasCompleteBlock)
+
+
+def only_one(problem: Decomposition) -> int | None:
+    """The number of the only group that shares variables, if loops may run over whole instances."""
+    if problem.rows is not None or problem.coupling.maps or problem.cost.device.type != "cpu":
+        return None
+    sharing = [n for n, group in enumerate(problem.groups) if group.shares]
+    others = (group for group in problem.groups if not group.shares)
+    if len(sharing) != 1 or not all(_bounds_only(problem, group) for group in others):
+        return None
+    group = problem.groups[sharing[0]]
+    serves = checks_in_loops(group) or (not group.type.private_coordinates and group.constraints is not None)
+    return sharing[0] if serves and loops_of(group) is not None else None
+
+
+def shared_variables(problem: Decomposition, group: Group) -> Tensor:
+    """Variables that valid blocks of a group share: ``(batch or 1, variables)`` bool."""
+    index = problem.coupling.index
+    met = torch.zeros(len(index), problem.coupling.variables, dtype=torch.bool)
+    for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+        if shared:
+            met.scatter_(1, index[:, first:last], _valid(group).expand(len(index), group.blocks))
+    return met
+
+
+def _narrow(problem: Decomposition, group: Group) -> Tensor:
+    """Whether bounds may be tighter than the blocks for variables that only one has: ``(batch or 1,)`` bool."""
+    private = group.type.private_coordinates
+    if block_data(group.type) or not private:
+        return torch.full((1,), bool(private))
+    least, most = (side[0, 0].tolist() for side in extent(group.type, 1, 1, group.dim))
+    tight = torch.zeros(1, dtype=torch.bool)
+    for i in range(group.dim - private, group.dim):
+        first, last = group.spans[i]
+        places = problem.coupling.index[:, first:last]
+        rows = max(len(problem.lower), len(places))
+        low, high = (side.expand(rows, -1).gather(1, places.expand(rows, -1)) for side in (problem.lower, problem.upper))
+        tight = tight | (((low > least[i]) | (high < most[i])) & _valid(group)).any(1)
+    return tight
+
+
+def last_of(mask: Tensor) -> int:
+    """One past the last column with an entry that is true; 0 without any."""
+    columns = mask.any(0).nonzero()
+    return int(columns[-1]) + 1 if len(columns) else 0
+
+
+def _valid(group: Group) -> Tensor:
+    """Blocks that are no padding, which has variables of its own: ``(batch or 1, blocks or 1)`` bool."""
+    return torch.ones(1, 1, dtype=torch.bool) if group.alive is None else group.alive > 0
+
+
+def _bounds_only(problem: Decomposition, group: Group) -> bool:
+    """Whether a group is nothing but the bounds of its variables."""
+    if not supports(group.type, HasIntervals):
+        return False
+    valid = _valid(group)[:, None]
+    sides = zip(group.type.intervals(), (problem.lower, problem.upper), strict=True)
+    same = [a.transpose(1, 2) == group.rows(problem.spread(b.expand(problem.batch, -1))) for a, b in sides]
+    return all(bool((s | ~valid).all()) for s in same)
