@@ -24,6 +24,7 @@ from blocklp.solver import Solver
 
 SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")
 EDGES = "blocklp.oracles.product_kernels"
+VERTICES = "blocklp.kernels.fused_kernels"
 
 
 def warm_up() -> Iterator[tuple[str, float]]:
@@ -43,8 +44,8 @@ def warm_up() -> Iterator[tuple[str, float]]:
         raise MissingDependencyError(f"there are no loops to compile without numba: {install('fast')}")
     parts: list[tuple[str, Callable[[torch.dtype], None], tuple[str, ...]]] = [
         ("passes over edges", _edges, (EDGES,)),
-        ("passes over rows", _rows, ("row_kernels", "projection_kernels", "program_kernels", "batch_kernels")),
-        ("blocks with vertices", _vertices, ("fused_kernels",)),
+        ("passes over rows", _rows, tuple(m for m in ENGINE if m != VERTICES)),
+        ("blocks with vertices", _vertices, (VERTICES,)),
         ("proximal points of blocks", _proximal, tuple(m for k in _kinds() if (m := module_of(k)) is not None)),
     ]
     for name, run, modules in parts:
@@ -52,7 +53,7 @@ def warm_up() -> Iterator[tuple[str, float]]:
             began = time.perf_counter()
             run(kind)
             for module in modules:
-                found = compiled.loops(module if "." in module else f"blocklp.{module}")
+                found = compiled.loops(module)
                 assert found is not None
                 compiled.mark(found, kind)
             yield f"{name}, {str(kind).removeprefix('torch.')}", time.perf_counter() - began
