@@ -34,6 +34,7 @@ ENGINE = (
     "blocklp.kernels.program_kernels",
     "blocklp.kernels.batch_kernels",
     "blocklp.kernels.projection_kernels",
+    "blocklp.kernels.tableau_kernels",
 )
 """Modules of loops that belong to no block type, and serve without others."""
 
