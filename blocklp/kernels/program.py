@@ -306,6 +306,18 @@ class Program:
         scale = torch.where(less < 1, less.clamp(min=0), more)
         return self.box.clip(self.box.lower + scale * (x - self.box.lower))
 
+    def descended(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """Points ``(batch, variables)`` after moves of single variables that cost less and violate no row.
+
+        One after the other in compiled loops; the points themselves where there are none.
+        """
+        if self.layout is None or self.layout.targets is None or (loops := self.loops(PROJECTION)) is None:
+            return x
+        found, reached = x.clone(), self.activity(problem, x)
+        given, rows = (problem.cost, self.box.lower, self.box.upper), (self.lower, self.upper)
+        loops.descend(len(x), self.layout.by_row, self.entries, given, rows, reached, found)
+        return found
+
     def _extreme(self, problem: Decomposition, values: Tensor, how: str) -> Tensor:
         """The least (``amin``) or largest (``amax``) of 1 and of the values of the rows of each variable.
 

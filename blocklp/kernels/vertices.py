@@ -19,7 +19,7 @@ PIVOT, VIOLATED = 1e-9, 1e-11
 TYPICAL = 1.5
 """Pivots for each row, as a rule."""
 
-PASSES, CACHED = 500, 60_000
+PASSES, CACHED = 1500, 100_000
 """Passes of PDHG that must read more numbers than these pivots, and entries of a tableau in the cache."""
 
 

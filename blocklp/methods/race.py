@@ -1,6 +1,6 @@
 r"""PDHG, and the simplex method on the whole LP for instances that are small or on which PDHG is slow.
 
-Instances whose dense tableau takes fewer numbers than 500 passes read are given to a dual simplex method in
+Instances whose dense tableau takes fewer numbers than 1500 passes read are given to a dual simplex method in
 compiled loops first (:mod:`blocklp.kernels.vertices`), whose vertices end most of them at the first check.
 
 First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production
