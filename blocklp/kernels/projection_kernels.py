@@ -150,6 +150,32 @@ def project(
                     add_adjoint(group, own_entries, first, count, ahead, sparse, place, room[0], sums)
 
 
+@kernel(fastmath=EXACT)
+def extremes(begin: int, stop: int, by_row: Any, entries: Any, values: Any, least: Any, most: Any) -> None:
+    """The least and the largest of 1 and of the values of the rows of each variable.
+
+    Parameters
+    ----------
+    begin, stop : int
+        The first instance, and one past the last.
+    by_row, entries
+        As in :func:`descend`.
+    values : ndarray
+        ``(batch, rows)``.
+    least, most : ndarray
+        ``(batch, variables)``, 1 at first: written.
+    """
+    starts, numbers, columns = by_row
+    for b in range(begin, stop):
+        own, low, high = entries[b % len(entries)], least[b], most[b]
+        for r in range(len(starts) - 1):
+            value = values[b, r]
+            for k in range(starts[r], starts[r + 1]):
+                if value != 1 and own[numbers[k]] != 0:
+                    low[columns[k]] = min(low[columns[k]], value)
+                    high[columns[k]] = max(high[columns[k]], value)
+
+
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _by_column(by_row: Any, columns: int) -> tuple[Any, Any, Any]:
     """A sparse matrix by columns: where these start, and the numbers and rows of entries."""

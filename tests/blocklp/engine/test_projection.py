@@ -130,7 +130,7 @@ def test_points_stay_as_they_are_where_no_time_is_left_to_mend_them(limit: float
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_points_of_packing_and_covering_rows_are_scaled_into_them(seed: int) -> None:
+def test_points_of_packing_and_covering_rows_are_scaled_into_them(seed: int, use_backend: Callable[[str], None]) -> None:
     """By no more than the worst row asks for, in blocks and beside them; variables in satisfied rows alone stay."""
     draw = np.random.default_rng(seed)
     packing, n = bool(seed % 2), 12
@@ -149,6 +149,9 @@ def test_points_of_packing_and_covering_rows_are_scaled_into_them(seed: int) -> 
     given = torch.from_numpy(low + draw.uniform(0.05, 0.6, (2, n)))
     given = torch.nn.functional.pad(given, (0, plan.problem.cost.shape[1] - n))
     found = plan.program.scaled(plan.problem, given)
+    use_backend("numba")
+    loops = plan.settled(torch.float64, 1)
+    torch.testing.assert_close(loops.program.scaled(loops.problem, given), found)
     assert bool((violation(plan, found) <= 1e-12).all())
     assert bool(((found <= given + 1e-12) if packing else (found >= given - 1e-12)).all())
     reached = plan.program.activity(plan.problem, given)
