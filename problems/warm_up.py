@@ -80,7 +80,7 @@ def _edges(kind: torch.dtype) -> None:
 
 
 def _rows(kind: torch.dtype) -> None:
-    """PDHG with projected points, for one instance, for a large one in parts, and for a batch."""
+    """PDHG with projected points, for one instance, for a large one in parts, and for a batch; small vertices."""
     for batch, divided in ((1, 10**12), (1, 0), (40, 10**12)):
         m = bl.Model(batch)
         x = m.variable("x", 30, lower=0, upper=1)
@@ -88,7 +88,9 @@ def _rows(kind: torch.dtype) -> None:
         m.add(np.eye(30)[:20] @ x <= 0.9)
         m.minimize((torch.sin(torch.arange(30.0 * batch)).reshape(batch, 30).double() * x).sum())
         settings = EngineSettings(divided_numbers=divided)
-        _solved(Solver([m], torch.device("cpu"), kind, "numba", settings), "pdhg")
+        solver = Solver([m], torch.device("cpu"), kind, "numba", settings)
+        for method in ("pdhg", "race"):
+            _solved(solver, method)
 
 
 def _vertices(kind: torch.dtype) -> None:

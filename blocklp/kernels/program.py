@@ -302,9 +302,34 @@ class Program:
         reached, base = self.activity(problem, x), self.activity(problem, lowest)
         side = torch.where(reached > self.upper, self.upper, torch.maximum(reached, self.lower))
         factor = ((side - base) / (reached - base)).nan_to_num(1.0, 1.0, 1.0)
-        less, more = (self._extreme(problem, factor, how) for how in ("amin", "amax"))
+        less, more = self._extremes(problem, factor)
         scale = torch.where(less < 1, less.clamp(min=0), more)
         return self.box.clip(self.box.lower + scale * (x - self.box.lower))
+
+    def descended(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """Points ``(batch, variables)`` after moves of single variables that cost less and violate no row.
+
+        One after the other in compiled loops; the points themselves where there are none.
+        """
+        if self.layout is None or (loops := self._sparse_loops) is None:
+            return x
+        found, reached = x.clone(), self.activity(problem, x)
+        given, rows = (problem.cost, self.box.lower, self.box.upper), (self.lower, self.upper)
+        loops.descend(len(x), self.layout.by_row, self.entries, given, rows, reached, found)
+        return found
+
+    @property
+    def _sparse_loops(self) -> ModuleType | None:
+        """The loops over single entries, where all instances have the same places."""
+        return None if self.layout is None or self.layout.targets is None else self.loops(PROJECTION)
+
+    def _extremes(self, problem: Decomposition, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the largest of 1 and of the values of the rows of each variable."""
+        if self.layout is None or (loops := self._sparse_loops) is None:
+            return self._extreme(problem, values, "amin"), self._extreme(problem, values, "amax")
+        least, most = torch.ones_like(self.column), torch.ones_like(self.column)
+        loops.extremes(len(values), self.layout.by_row, self.entries, values, least, most)
+        return least, most
 
     def _extreme(self, problem: Decomposition, values: Tensor, how: str) -> Tensor:
         """The least (``amin``) or largest (``amax``) of 1 and of the values of the rows of each variable.

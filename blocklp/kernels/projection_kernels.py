@@ -1,6 +1,6 @@
-"""The feasibility projection (:func:`blocklp.engine.projection.project`), compiled for the CPU.
+"""The feasibility projection (:func:`blocklp.engine.projection.project`), and a descent along variables.
 
-Blocks are taken by tiles, as in :mod:`blocklp.kernels.row_kernels`.
+Both are compiled for the CPU. Blocks are taken by tiles, as in :mod:`blocklp.kernels.row_kernels`.
 """
 
 from __future__ import annotations
@@ -148,3 +148,95 @@ def project(
                         y[at : at + count] = new[at : at + count]
                     sums = pulled[b, part]
                     add_adjoint(group, own_entries, first, count, ahead, sparse, place, room[0], sums)
+
+
+@kernel(fastmath=EXACT)
+def extremes(begin: int, stop: int, by_row: Any, entries: Any, values: Any, least: Any, most: Any) -> None:
+    """The least and the largest of 1 and of the values of the rows of each variable.
+
+    Parameters
+    ----------
+    begin, stop : int
+        The first instance, and one past the last.
+    by_row, entries
+        As in :func:`descend`.
+    values : ndarray
+        ``(batch, rows)``.
+    least, most : ndarray
+        ``(batch, variables)``, 1 at first: written.
+    """
+    starts, numbers, columns = by_row
+    for b in range(begin, stop):
+        own, low, high = entries[b % len(entries)], least[b], most[b]
+        for r in range(len(starts) - 1):
+            value = values[b, r]
+            for k in range(starts[r], starts[r + 1]):
+                if value != 1 and own[numbers[k]] != 0:
+                    low[columns[k]] = min(low[columns[k]], value)
+                    high[columns[k]] = max(high[columns[k]], value)
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def _by_column(by_row: Any, columns: int) -> tuple[Any, Any, Any]:
+    """A sparse matrix by columns: where these start, and the numbers and rows of entries."""
+    starts, numbers, column = by_row
+    first = np.zeros(columns + 1, np.int64)
+    for k in range(len(column)):
+        first[column[k] + 1] += 1
+    for j in range(columns):
+        first[j + 1] += first[j]
+    at, number, row = first[:-1].copy(), np.empty(len(column), np.int64), np.empty(len(column), np.int64)
+    for r in range(len(starts) - 1):
+        for k in range(starts[r], starts[r + 1]):
+            place = at[column[k]]
+            number[place], row[place], at[column[k]] = numbers[k], r, place + 1
+    return first, number, row
+
+
+@kernel(fastmath=EXACT)
+def descend(
+    begin: int,
+    stop: int,
+    by_row: Any,
+    entries: Any,
+    variables: Any,
+    rows: Any,
+    reached: Any,
+    x: Any,
+) -> None:
+    """Move one variable after the other where it costs less, as far as its rows and bounds allow.
+
+    Parameters
+    ----------
+    begin, stop : int
+        The first instance, and one past the last.
+    by_row : tuple of ndarray
+        The rows as a sparse matrix (:attr:`blocklp.kernels.row_layout.Layout.by_row`).
+    entries : ndarray
+        ``(batch or 1, entries)``: its numbers.
+    variables : tuple of ndarray
+        ``(batch, variables)`` each: cost, lower and upper bounds.
+    rows : tuple of ndarray
+        ``(batch, rows)`` each: lower and upper sides.
+    reached : ndarray
+        ``(batch, rows)``: activities of the points, written over.
+    x : ndarray
+        ``(batch, variables)``: the points, written over.
+    """
+    first, number, row = _by_column(by_row, x.shape[1])
+    for b in range(begin, stop):
+        cost, lower, upper = variables[0][b], variables[1][b], variables[2][b]
+        own, point, active, low, high = entries[b % len(entries)], x[b], reached[b], rows[0][b], rows[1][b]
+        for j in range(len(point)):
+            if cost[j] == 0:
+                continue
+            sign = -1.0 if cost[j] > 0 else 1.0
+            step = point[j] - lower[j] if cost[j] > 0 else upper[j] - point[j]
+            for k in range(first[j], first[j + 1]):
+                slope, r = sign * own[number[k]], row[k]
+                if slope != 0:
+                    step = min(step, ((high[r] if slope > 0 else low[r]) - active[r]) / slope)
+            if step > 0:
+                point[j] = min(max(point[j] + sign * step, lower[j]), upper[j])
+                for k in range(first[j], first[j + 1]):
+                    active[row[k]] += sign * own[number[k]] * step

@@ -183,13 +183,17 @@ class Pdhg(Method):
         problem = plan.problem
         if not state.passes:
             return state
-        x, y, _ = state.bar
-        program = state.program
+        duals = self.multipliers(plan, state.bar[1])
+        return replace(state, duals=duals, points=problem.spread(state.bar[0]))
+
+    def multipliers(self, plan: Plan, y: Tensor) -> Tensor:
+        """The multipliers ``(batch, copies)`` that row duals ``(batch, rows)`` make, by their best factor."""
+        problem, program = plan.problem, plan.program
         duals = program.pull(problem, y)
         bounds = program.box.lower, program.box.upper
         factor = shrinking(program.proved(problem, y), problem.collect(duals), problem.cost, *bounds)
         duals = duals * factor.to(duals)[:, None]
-        return replace(state, duals=duals + state.program.reduced(problem, duals), points=problem.spread(x))
+        return duals + program.reduced(problem, duals)
 
     def in_loops(self, plan: Plan) -> bool:
         """Whether the products with the rows run in compiled loops."""

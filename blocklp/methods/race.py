@@ -1,4 +1,7 @@
-r"""PDHG, and the simplex method on the whole LP for instances on which PDHG is slow.
+r"""PDHG, and the simplex method on the whole LP for instances that are small or on which PDHG is slow.
+
+Instances whose dense tableau takes fewer numbers than 1500 passes read are given to a dual simplex method in
+compiled loops first (:mod:`blocklp.kernels.vertices`), whose vertices end most of them at the first check.
 
 First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production
 plans with fixed costs, long chains of rows), which the simplex method solves at once. After 100 passes, 200,
@@ -25,22 +28,25 @@ from torch import Tensor
 
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import Program
+from blocklp.kernels.vertices import small, vertices
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.dantzig_wolfe import Column, Columns
 from blocklp.methods.pdhg import Pdhg, PdhgState
 from blocklp.methods.restricted_master import RestrictedMaster
 
+Iterates = tuple[Tensor, ...]
+
 
 @dataclass(frozen=True)
 class RaceState(MethodState):
-    """State of :class:`Race`; multipliers and points are PDHG's or, where ``solved``, HiGHS's."""
+    """State of :class:`Race`; multipliers and points are PDHG's or, where ``solved``, a simplex method's."""
 
     inner: PdhgState
     masters: Columns | None  # from the first turn of the simplex method on
     solved: Tensor  # (batch,) bool, until a check has seen the answer
-    ended: Tensor  # (batch,) bool: instances that the simplex method has solved
-    answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of the simplex method
-    fresh: bool  # whether some of them were not looked at yet
+    ended: Tensor  # (batch,) bool: instances that HiGHS has solved
+    answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of a simplex method
+    fresh: bool  # whether HiGHS gave some that were not looked at yet
     turn: int  # passes at which the simplex method has its next turn
 
 
@@ -60,7 +66,7 @@ class Race(Method):
     least = 10_000
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> RaceState:
-        """PDHG's start.
+        """PDHG's start, with the answers of optimal vertices where LPs are small.
 
         Parameters
         ----------
@@ -74,9 +80,20 @@ class Race(Method):
         Returns
         -------
         RaceState
-            The state at the first multipliers.
+            The state at the first multipliers, or at those of optimal vertices.
         """
-        return self._around(plan, Pdhg().start(plan, duals, eta))
+        inner = Pdhg().start(plan, duals, eta)
+        if not small(plan.program):
+            return self._around(plan, inner)
+        x, y, solved = vertices(plan.program, plan.problem)
+        proving = Pdhg().multipliers(plan, y)
+        value = plan.problem.value(proving)
+        better = solved & (value >= inner.value)  # a warm start may prove as much
+        duals, value = where(better, proving, inner.duals), torch.where(better, value, inner.value)
+        points = where(solved, plan.problem.spread(x), inner.points)
+        inner = replace(inner, bar=_kept(solved, (x, y, inner.bar[2]), inner.bar))  # to be remembered
+        state = replace(self._around(plan, inner), solved=solved, answer=(duals, points))
+        return replace(state, duals=duals, value=value, points=points)
 
     def resume(self, plan: Plan, state: RaceState, memory: Memory) -> RaceState:
         """Begin PDHG at the point, duals and weight of an earlier solve.
@@ -93,9 +110,11 @@ class Race(Method):
         Returns
         -------
         RaceState
-            The state at the point and the duals, in a new epoch.
+            The state at the point and the duals, in a new epoch; vertices are kept.
         """
-        return self._around(plan, Pdhg().resume(plan, state.inner, memory))
+        inner = Pdhg().resume(plan, state.inner, memory)
+        inner = replace(inner, bar=_kept(state.solved, state.inner.bar, inner.bar))
+        return replace(state, inner=inner, eta=inner.eta)
 
     def remember(self, plan: Plan, state: RaceState) -> Memory:
         """The point and duals of PDHG."""
@@ -201,6 +220,11 @@ class Race(Method):
         blank = inner.duals.new_zeros(()).expand_as(inner.duals)
         own = inner.duals, inner.value, inner.points, inner.eta
         return RaceState(*own, inner, None, none, none, (blank, blank), fresh=False, turn=turn)
+
+
+def _kept(mask: Tensor, own: Iterates, other: Iterates) -> Iterates:
+    """Iterates ``(batch, ...)`` of their own for some instances ``(batch,)``, others for the rest."""
+    return tuple(where(mask, a, b) for a, b in zip(own, other, strict=True))
 
 
 def _iteration(program: Program) -> float:

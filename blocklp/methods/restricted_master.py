@@ -95,6 +95,7 @@ class RestrictedMaster:
         links = selection(layout.variable[linked], width)
         stated = matrix @ selection(layout.variable, width)
         self.by_variable = csr_array(vstack([rows, links, stated], format="csr"))
+        self.priced_variables, self.priced_copies = self.by_variable.T, matrix.T
         above, below = (csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0])))
         self.by_copy = csr_array(vstack([above, -selection(linked, self.in_blocks), below], format="csr"))
         self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
@@ -118,7 +119,7 @@ class RestrictedMaster:
         entry, column = points[copies], column[copies]
         self._bound(copies, entry)
         columns = csc_array((entry, (copies, column)), shape=(self.in_blocks, len(blocks)))
-        rows = csc_array(self.table @ columns)
+        rows = self.table @ columns
         # The row of convexity comes before the others of each column.
         starts = rows.indptr + np.arange(len(blocks) + 1)
         first, others = starts[:-1], np.ones(starts[-1], dtype=bool)
@@ -194,7 +195,7 @@ class RestrictedMaster:
         places = self.stands, self.layout.first[self.stands]
         values = csr_array((np.ones(len(self.stands)), places), shape=(width, self.in_blocks))
         # The activity of a point in the rows.
-        self.table = _scaled(self.by_variable @ values + self.by_copy, self.row_unit)
+        self.table = csc_array(_scaled(self.by_variable @ values + self.by_copy, self.row_unit))
         self.copy_cost = values.T @ self.cost
         one = np.ones(self.layout.blocks)
         self._rows(one, one)
@@ -243,7 +244,7 @@ class RestrictedMaster:
         self._rows(lower, upper, before, np.flatnonzero(self.owner >= 0))
         self._elastic(first, lower, upper)
         self.bounded = np.append(self.bounded, new)
-        self.table = csr_array(vstack([self.table, pick], format="csr"))
+        self.table = csc_array(vstack([self.table, pick], format="csc"))
 
     def _elastic(self, first: int, lower: Array, upper: Array) -> None:
         """Let the rows from ``first`` on be violated, for a penalty."""
@@ -290,10 +291,10 @@ class RestrictedMaster:
         bound[self.bounded] = dual[first + len(self.row_unit) :] / self.unit[self.bounded]
         if not layout.blocks:
             price = price * self._shrinking(price)
-        left = self.cost - self.by_variable.T @ price
+        left = self.cost - self.priced_variables @ price
         links = self.priced + len(layout.linked)
         duals = np.zeros(self.copies)
-        duals[: self.in_blocks] = layout.stated[0].T @ price[links:]
+        duals[: self.in_blocks] = self.priced_copies @ price[links:]
         duals[layout.first[self.stands]] = (left - bound)[self.stands]
         duals[layout.linked] = price[self.priced : links]
         stands = layout.boxed[layout.first[layout.variable[layout.boxed]] >= 0]
@@ -306,7 +307,7 @@ class RestrictedMaster:
         """The best factor of the prices of rows (:func:`shrinking`) in a master without points."""
         side = np.where(price > 0, self.row_lower, self.row_upper)
         value = float(price @ np.where(price != 0, side, 0.0))
-        tables = (self.by_variable.T @ price, self.cost, self.lower, self.upper)
+        tables = (self.priced_variables @ price, self.cost, self.lower, self.upper)
         tensors = (torch.from_numpy(np.asarray(t))[None] for t in tables)
         return float(shrinking(torch.tensor([value]).double(), *tensors))
 
