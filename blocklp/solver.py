@@ -64,8 +64,8 @@ def compile(
         ``float64`` or ``float32``: precision of the iterates.  Bounds are float64 in either case.
     backend : str
         ``"torch"``, ``"numba"`` (loops compiled for the CPU) or ``"auto"``, which takes loops where they pay
-        within one solve (:mod:`blocklp.kernels.backend`): give ``"numba"`` where small problems are solved again and
-        again.  Bounds are valid with either; iterates differ in their last digits.
+        within one solve (:mod:`blocklp.kernels.backend`): give ``"numba"`` where small problems are solved
+        again and again.  Bounds are valid with either; iterates differ in their last digits.
 
     Returns
     -------
@@ -205,14 +205,15 @@ class Solver:
         history : bool
             Keep the events in ``solution.history``.
         tol : float or Tensor
-            Relative gap at which an instance is optimal, 1e-4 by default, not negative; ``(batch,)`` for one each.
+            Relative gap at which an instance is optimal, 1e-4 by default, not negative; ``(batch,)`` for one
+            each.
         cutoff : float or Tensor, optional
             Stop an instance once its bound reaches this value (from below; from above when maximising).
         passes : int
             Most oracle passes, bound evaluations included; 5000 by default.
         time_limit : float or Deadline
-            Seconds (none by default) for everything that this call does, or what is left of a deadline.  Where they do not
-            suffice to build the problem, the bound is that of the variables' bounds alone.
+            Seconds (none by default) for everything that this call does, or what is left of a deadline.
+            Where they do not suffice to build the problem, the bound is that of the variables' bounds alone.
         check_every : int, optional
             Passes between checks of status, primal point and time; by default the method's cadence (ten, with
             ``pdhg`` fifty), later a tenth of those made.

@@ -46,7 +46,9 @@ class Edge(FiniteVertices):
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Two additions."""
-        a, b, p = cost.unbind(-1)  # quicker than a sum over the last dimension, along which copies are not contiguous
+        a, b, p = cost.unbind(
+            -1
+        )  # quicker than a sum over the last dimension, along which copies are not contiguous
         return rounding(2, cost.dtype) * (a.abs() + b.abs() + p.abs())
 
     def min_value(self, cost: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Loads of knapsacks: how far every variable moves the sum, and what there is room for, in units that suit."""
+"""Loads of knapsacks: how far each variable moves the sum, and what there is room for, in fitting units."""
 
 from __future__ import annotations
 

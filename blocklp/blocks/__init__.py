@@ -1,4 +1,4 @@
-"""The contract of block types, what they may state beside the min-oracle, and types that others are made of."""
+"""The contract of block types, what they may state beside it, and types that others are made of."""
 
 from typing import TYPE_CHECKING
 

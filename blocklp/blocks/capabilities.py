@@ -94,8 +94,8 @@ class HasProx(Protocol):
 class HasProxBlock(Protocol):
     """The proximal point of one block, which numba compiles for the passes of ADMM on a CPU.
 
-    The functions of one block, this and the next two, may use ``np`` and ``math`` and nothing else of their module. They
-    serve where all coordinates are coupled but the last :attr:`BlockType.private_coordinates`.
+    The functions of one block, this and the next two, may use ``np`` and ``math`` and nothing else of their
+    module. They serve where all coordinates are coupled but the last :attr:`BlockType.private_coordinates`.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The contract of a block type: ``min_oracle``; all else that it may state is in :mod:`blocklp.blocks.capabilities`.
+"""The contract of a block type: ``min_oracle``; more is in :mod:`blocklp.blocks.capabilities`.
 
 A block type is a polytope shared by many blocks. The engine only ever asks for a minimiser of a linear cost
 over it, for all blocks of all instances at once.
@@ -178,14 +178,14 @@ class Constraints:
 class BlockType:
     r"""A polytope :math:`X_b` that is easy to minimise over.
 
-    Subclasses implement :meth:`min_oracle`. Further methods, each a protocol of :mod:`blocklp.blocks.capabilities`,
-    add what the engine can then do: ``constraints`` (reference solvers, self-check, feasibility of primal
-    points), ``value_error`` (rigorous bounds), ``restrict`` (fixings without an extra block), ``prox`` and
-    ``prox_block`` (speed), ``complete`` (primal points), ``min_marginals`` and ``overlap`` (for
-    :class:`blocklp.methods.MinMarginals`), ``soft_min`` (for :class:`blocklp.methods.Smooth` and
-    :func:`blocklp.soft_bound`),
-    ``vertex_table`` (for sweeps of :class:`blocklp.Nodes`). A type that lacks one is dealt with without it. A
-    subclass of another type that overrides :meth:`min_oracle` says of each of them whether it still holds.
+    Subclasses implement :meth:`min_oracle`. Further methods, each a protocol of
+    :mod:`blocklp.blocks.capabilities`, add what the engine can then do: ``constraints`` (reference solvers,
+    self-check, feasibility of primal points), ``value_error`` (rigorous bounds), ``restrict`` (fixings
+    without an extra block), ``prox`` and ``prox_block`` (speed), ``complete`` (primal points),
+    ``min_marginals`` and ``overlap`` (for :class:`blocklp.methods.MinMarginals`), ``soft_min`` (for
+    :class:`blocklp.methods.Smooth` and :func:`blocklp.soft_bound`), ``vertex_table`` (for sweeps of
+    :class:`blocklp.Nodes`). A type that lacks one is dealt with without it. A subclass of another type that
+    overrides :meth:`min_oracle` says of each of them whether it still holds.
 
     Attributes
     ----------

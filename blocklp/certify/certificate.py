@@ -6,7 +6,8 @@ For any multipliers :math:`\lambda`, good or bad, and the bounds ``lo, hi`` of t
           r = c - \sum_b \lambda_b,
 
 is a lower bound on the LP (Neumaier and Shcherbina 2004).  Here it is summed in exact arithmetic
-(:mod:`blocklp.certify.exact_arithmetic`) and rounded down once, at the end; so the multipliers prove it, whoever found them.
+(:mod:`blocklp.certify.exact_arithmetic`) and rounded down once, at the end; so the multipliers prove it,
+whoever found them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from blocklp.options import flag, per_instance, real, whole
 
 
 class LimitOptions(TypedDict, total=False):
-    """Keyword arguments of :meth:`blocklp.Solver.solve` and :func:`blocklp.raw.solve_raw`, documented there."""
+    """Keyword arguments of :meth:`blocklp.Solver.solve` and :func:`blocklp.raw.solve_raw`."""
 
     tol: float | Tensor
     cutoff: float | Tensor | None

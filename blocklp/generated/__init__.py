@@ -1,7 +1,8 @@
-"""Modules that :mod:`blocklp.kernels.block_source` writes, one for each block type with functions of one block.
+"""Modules that :mod:`blocklp.kernels.block_source` writes, one for each block type.
 
-They hold the source of these functions and loops over blocks, so that numba can keep what it compiles from one
-process to the next.  ``BLOCKLP_CACHE_DIR`` says where; the default is ``blocklp`` in the user's cache folder.
+They hold the source of these functions and loops over blocks, so that numba can keep what it compiles from
+one process to the next.  ``BLOCKLP_CACHE_DIR`` says where; the default is ``blocklp`` in the user's cache
+folder.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Passes of PDHG over many small instances that differ in numbers only, compiled for the CPU.
 
-The loops of :mod:`blocklp.kernels.program_kernels` take blocks by tiles; an instance with a few dozen blocks leaves
-most of a tile empty. Here a chunk of instances is taken at once: every number of an instance is a row of as
-many numbers as there are instances in the chunk, so that each operation on it is one on a vector. All numbers
-of a chunk stay in the cache for all passes.
+The loops of :mod:`blocklp.kernels.program_kernels` take blocks by tiles; an instance with a few dozen blocks
+leaves most of a tile empty. Here a chunk of instances is taken at once: every number of an instance is a row
+of as many numbers as there are instances in the chunk, so that each operation on it is one on a vector. All
+numbers of a chunk stay in the cache for all passes.
 
 Sums are added in the order in which the other loops add them, so that an instance has the same bits in both.
 """

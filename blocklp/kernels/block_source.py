@@ -127,7 +127,9 @@ def value_of(kind: BlockType, place: tuple[int, int], cost: Tensor) -> float:
     return float(function(cost.numpy(), *_own_data(kind, function, place)))
 
 
-def completed_of(kind: BlockType, place: tuple[int, int], cost: Tensor, point: Tensor) -> tuple[Tensor, float]:
+def completed_of(
+    kind: BlockType, place: tuple[int, int], cost: Tensor, point: Tensor
+) -> tuple[Tensor, float]:
     """A point ``(dim,)`` as the type's function completes it for a cost, and its violation, in Python."""
     function, found = _function(kind, "complete_block"), point.numpy().copy()
     violation = function(cost.numpy(), found, *_own_data(kind, function, place))
@@ -182,7 +184,11 @@ def _text(functions: Functions, owner: str, private: int, absent: frozenset[str]
     names = tuple(dict.fromkeys(n for f in given for n in _data_of(f) if n not in absent))
     header = HEADER.format(owner=owner, dim=dim, coupled=coupled, chains=min(coupled, 2), run=run)
     templates = PASSES if len(given) < len(functions) else PASSES + CHECKS
-    parts = [header, *(_Tiled(f, dim, private, names, absent).text() for f in given), *map(_template, templates)]
+    parts = [
+        header,
+        *(_Tiled(f, dim, private, names, absent).text() for f in given),
+        *map(_template, templates),
+    ]
     return "\n\n".join(parts)
 
 
@@ -225,13 +231,17 @@ def _decided(test: ast.expr) -> bool | None:
     """What a test that None is None, or is not, comes to; None for all others."""
     if isinstance(test, ast.Constant) and isinstance(test.value, bool):
         return test.value
-    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Constant) or test.left.value is not None:
+    if (
+        not isinstance(test, ast.Compare)
+        or not isinstance(test.left, ast.Constant)
+        or test.left.value is not None
+    ):
         return None
     return isinstance(test.ops[0], ast.Is)
 
 
 class _Numbers(ast.NodeTransformer):
-    """Entries of arrays as variables of their own, and numbers as parameters, which get the working precision.
+    """Entries of arrays as variables of their own, and numbers as parameters in the working precision.
 
     Raises
     ------
@@ -268,7 +278,14 @@ class _Numbers(ast.NodeTransformer):
 class _Tiled:
     """A function of one block, and how it is asked for a tile of blocks."""
 
-    def __init__(self, function: Callable[..., Any], dim: int, private: int, names: tuple[str, ...], absent: frozenset[str]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        dim: int,
+        private: int,
+        names: tuple[str, ...],
+        absent: frozenset[str],
+    ) -> None:
         (found,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
         if not isinstance(found, ast.FunctionDef):
             raise SyntaxError("no function")
@@ -300,16 +317,30 @@ class _Tiled:
         each = [f"for i in range({dim}):", "    a = start + i * blocks + first + q"]
         if self.name == "prox_block":
             begin += [f"{name} = np.zeros(DIM, centres.dtype)" for name in ARRAYS]
-            each = ["for q in range(count):", *_in(each), f"        centre[i] = centres[a] if i < {coupled} else 0"]
-            each += [f"        cost[i] = 0 if i < {coupled} else costs[a]", f"    prox_block(cost, centre, step, point{data})"]
+            each = [
+                "for q in range(count):",
+                *_in(each),
+                f"        centre[i] = centres[a] if i < {coupled} else 0",
+            ]
+            each += [
+                f"        cost[i] = 0 if i < {coupled} else costs[a]",
+                f"    prox_block(cost, centre, step, point{data})",
+            ]
             shown = [*begin, *each, "    for i in range(DIM):", "        out[i, q] = point[i]"]
             mirrored = [f"    for i in range({coupled}):", "        a = start + i * blocks + first + q"]
-            mirrored += ["        out[i, q] = point[i] + point[i] - centres[a]", "        centres[a] -= rate * point[i]"]
+            mirrored += [
+                "        out[i, q] = point[i] + point[i] - centres[a]",
+                "        centres[a] -= rate * point[i]",
+            ]
             return asked + _tile("points", shown) + _tile("reflect", [*begin, *each, *mirrored])
         if self.name == "min_block":
             lines = [*begin, "for q in range(count):", f"    out[q] = min_block(costs[:, q]{data})"]
             return asked + _tile("least", lines)
-        lines = [*begin, "for q in range(count):", f"    out[q] = complete_block(costs[:, q], values[:, q]{data})"]
+        lines = [
+            *begin,
+            "for q in range(count):",
+            f"    out[q] = complete_block(costs[:, q], values[:, q]{data})",
+        ]
         return asked + _tile("complete", lines)
 
     def _by_numbers(self) -> str:
@@ -344,7 +375,11 @@ class _Tiled:
             begin += ["zero = kind(0)", *(row.format("costs", i) for i in range(coupled, dim))]
             begin += [row.format("centres", i) for i in range(coupled)]
             asked = ["zero"] * coupled + [f"costs_{i}[q]" for i in range(coupled, dim)]
-            asked += [f"centres_{i}[q]" for i in range(coupled)] + ["zero"] * (dim - coupled) + ["step", *constants]
+            asked += (
+                [f"centres_{i}[q]" for i in range(coupled)]
+                + ["zero"] * (dim - coupled)
+                + ["step", *constants]
+            )
             each = ["for q in range(count):", f"    {', '.join(points)} = {call}({', '.join(asked)})"]
             shown = [f"out_{i} = out[{i}]" for i in range(dim)]
             shown = [*begin, *shown, *each, *(f"    out_{i}[q] = point_{i}" for i in range(dim))]

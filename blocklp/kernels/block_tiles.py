@@ -1,11 +1,11 @@
 """Functions of tiles of blocks, which stand in the templates for those of a block type.
 
 The files ``instance_*.py`` are templates: for each block type :mod:`blocklp.kernels.block_source` writes a
-module of their text in which the functions and numbers below are made of the functions that the type states for
-one block (:class:`HasProxBlock`, :class:`HasMinBlock`, :class:`HasCompleteBlock`).
+module of their text in which the functions and numbers below are made of the functions that the type states
+for one block (:class:`HasProxBlock`, :class:`HasMinBlock`, :class:`HasCompleteBlock`).
 
-In all of them ``tile`` is ``(first copy of the group, blocks of the group, first block, count)``, and ``data``
-``(block data, instance)``.
+In all of them ``tile`` is ``(first copy of the group, blocks of the group, first block, count)``, and
+``data`` ``(block data, instance)``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A pass of :class:`blocklp.methods.prox.Prox` over blocks with a vertex table in two sweeps, for the CPU.
 
-The tensor operations of :mod:`blocklp.methods.active_set` and :class:`blocklp.decomposition.problem.Decomposition` read and write
-every number of a block some sixty times a pass. Here a sweep takes blocks by tiles that stay in the nearest
-cache, and each number is read and written once.
+The tensor operations of :mod:`blocklp.methods.active_set` and
+:class:`blocklp.decomposition.problem.Decomposition` read and write every number of a block some sixty times a
+pass. Here a sweep takes blocks by tiles that stay in the nearest cache, and each number is read and written
+once.
 
 Traffic of a pass, in numbers a block of dimension d with k vertices: the means 2 d (places are numbers too);
 :func:`ask` reads points, centre, places and weights and writes multipliers, 4 d + k; :func:`advance` reads
@@ -321,7 +322,8 @@ def renew(
 ) -> None:
     """Keep an oracle's answers among the atoms of one group's blocks, and take pairwise steps.
 
-    The loops of :class:`blocklp.methods.active_set.VertexCache` and :func:`blocklp.methods.active_set.pairwise_steps`.
+    The loops of :class:`blocklp.methods.active_set.VertexCache` and
+    :func:`blocklp.methods.active_set.pairwise_steps`.
 
     Parameters
     ----------

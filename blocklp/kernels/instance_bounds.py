@@ -99,7 +99,8 @@ def bounds(
         Block data.
     """
     (turns, sums, totals), (places, start, blocks, filled), (cost, counts) = shared, layout, variables
-    (lower, upper), (largest, rest), (noticed, negligible), (bound, best, best_duals) = box, others, limits, found
+    (lower, upper), (largest, rest), (noticed, negligible) = box, others, limits
+    bound, best, best_duals = found
     near, alone = np.empty((DIM + 1, TILE)), len(sums) > 0
     if not alone:
         sums, totals = np.empty((parts, 1 + CHAINS, used)), np.empty((parts, 8))
@@ -194,7 +195,9 @@ def _bound(
 
 
 @compile(nogil=True, error_model="numpy")
-def _values(where: Any, first: int, last: int, c: Any, share: Any, dual: Any, near: Any, sums: Any, data: Any) -> tuple[float, float]:
+def _values(
+    where: Any, first: int, last: int, c: Any, share: Any, dual: Any, near: Any, sums: Any, data: Any
+) -> tuple[float, float]:
     """Sums of the values of some blocks, of the sizes of their multipliers, and of these by variable.
 
     Parameters

@@ -1,8 +1,8 @@
 """Passes of :class:`blocklp.methods.Admm` over blocks of one type, compiled for the CPU: a template.
 
 :mod:`blocklp.kernels.block_source` puts the functions of a type in the place of those of
-:mod:`blocklp.kernels.block_tiles`.  Copies that other blocks share come first in a block; of the others a pass
-needs the cost alone.
+:mod:`blocklp.kernels.block_tiles`.  Copies that other blocks share come first in a block; of the others a
+pass needs the cost alone.
 
 Between the passes over whole instances t is kept less ``rate`` times the points, which are then found once a
 pass.  A copy reads t, its place and its anchor, and writes t.
@@ -161,7 +161,9 @@ def _find_spans(layout: Any, first: int, last: int, spans: Any) -> None:
 
 
 @compile(nogil=True, error_model="numpy")
-def _consensus(show: bool, part: Any, cost: Any, counts: Any, eta: Any, sums: Any, spans: Any, out: Any) -> None:
+def _consensus(
+    show: bool, part: Any, cost: Any, counts: Any, eta: Any, sums: Any, spans: Any, out: Any
+) -> None:
     """The next target of some variables, and the means of their points, from the sums of all parts.
 
     Parameters
@@ -182,7 +184,7 @@ def _consensus(show: bool, part: Any, cost: Any, counts: Any, eta: Any, sums: An
         ``(variables,)``: target and mean, written.
     """
     (first, last), (target, mean) = part, out
-    if len(sums) == 1:  # an instance that is whole has all of its sums; there are thousands of these in a batch
+    if len(sums) == 1:  # an instance that is whole, of which there are thousands in a batch
         one, two, three, four = sums[0, 0], sums[0, CHAINS - 1], sums[0, CHAINS], sums[0, 2 * CHAINS - 1]
         if CHAINS == 1:
             for v in range(first, last):
@@ -215,7 +217,10 @@ def _total_of_parts(sums: Any, spans: Any, kind: int, own: Any, total: Any) -> N
     total[:] = 0
     for k in range(len(sums)):
         for chain in range(CHAINS):
-            first, last = max(own.start, int(spans[k, 2 * chain])), min(own.stop, int(spans[k, 2 * chain + 1]))
+            first, last = (
+                max(own.start, int(spans[k, 2 * chain])),
+                min(own.stop, int(spans[k, 2 * chain + 1])),
+            )
             if first < last:
                 part, of_all = sums[k, kind + chain, first:last], total[first - own.start : last - own.start]
                 for v in range(len(part)):
@@ -223,7 +228,9 @@ def _total_of_parts(sums: Any, spans: Any, kind: int, own: Any, total: Any) -> N
 
 
 @compile(nogil=True, error_model="numpy")
-def _multipliers(part: Any, layout: Any, eta: Any, target: Any, mean: Any, dual: Any, t: Any, room: Any, data: Any) -> float:
+def _multipliers(
+    part: Any, layout: Any, eta: Any, target: Any, mean: Any, dual: Any, t: Any, room: Any, data: Any
+) -> float:
     """Write the multipliers of a part; returns the squared distance of its points from their means.
 
     Parameters
@@ -313,16 +320,21 @@ def passes(
     used : int
         One past the last variable that the blocks share.
     variables : tuple of array
-        ``(batch, variables)`` costs, ``(batch or 1, variables)`` numbers of copies, and ``(batch, variables)``
-        targets and means, both written.
+        ``(batch, variables)`` costs, ``(batch or 1, variables)`` numbers of copies, and ``(batch,
+        variables)`` targets and means, both written.
     eta, rate, anchors, iterates, duals
-        As in :func:`blocklp.kernels.instance_updates.pass_over_blocks`; multipliers of coupled copies are written.
+        As in :func:`blocklp.kernels.instance_updates.pass_over_blocks`; multipliers of coupled copies are
+        written.
     residuals : tuple of array
         ``(batch,)`` float64: squared primal and dual residual, written.
     data : tuple of array
         Block data.
     """
-    (places, start, blocks, filled), (cost, counts, target, mean), (anchor, age, ready) = layout, variables, anchors
+    (places, start, blocks, filled), (cost, counts, target, mean), (anchor, age, ready) = (
+        layout,
+        variables,
+        anchors,
+    )
     kind, (apart, moved) = duals.dtype, residuals
     sums, spans = np.empty((parts, 2 * CHAINS, used), kind), np.zeros((parts, 2 * CHAINS))
     room, speed = (np.empty((COUPLED + 1, RUN), kind), np.empty((DIM, RUN), kind)), kind.type(rate)
@@ -373,15 +385,19 @@ def divided(
     begin, stop : int
         Units to deal with, as many as parts; which unit does which work the phase barrier says.
     shared : tuple of array
-        State of the phase barrier; ``(parts, 2 * CHAINS, used)`` and ``(parts, 8)`` for the sums of the parts,
-        written: the first two numbers of a part are its shares of the squared residuals.
+        State of the phase barrier; ``(parts, 2 * CHAINS, used)`` and ``(parts, 8)`` for the sums of the
+        parts, written: the first two numbers of a part are its shares of the squared residuals.
     count, layout, used, variables, eta, rate, anchors, iterates, duals, data
         As in :func:`passes`.
     """
     (turns, sums, totals), (places, start, blocks, filled), parts = shared, layout, len(shared[1])
     (cost, counts, target, mean), (anchor, age, ready), kind = variables, anchors, duals.dtype
     late, own, weight, where = int(ready[0]), filled[0], eta[0], (places[0], start, blocks)
-    room, block, spans = (np.empty((COUPLED + 1, RUN), kind), np.empty((DIM, RUN), kind)), (data, 0), totals[:, 4:]
+    room, block, spans = (
+        (np.empty((COUPLED + 1, RUN), kind), np.empty((DIM, RUN), kind)),
+        (data, 0),
+        totals[:, 4:],
+    )
     t, dual, goal, middle, phases = iterates[0], duals[0], target[0], mean[0], 2 * count + 1
     state = (where, weight, kind.type(rate), goal, (anchor[0], age[0]), dual, t, room)
     while True:

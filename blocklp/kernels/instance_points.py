@@ -125,15 +125,21 @@ def _complete(
 ) -> None:
     """Phases of that, from ``begin`` to before ``end``, for a part of an instance.
 
-    ``found`` gets, of every variable before ``ends``, the mean within bounds and the same rounded to the grid,
-    totals get the values of both and their violations, and the first of them which one is kept.
+    ``found`` gets, of every variable before ``ends``, the mean within bounds and the same rounded to the
+    grid, totals get the values of both and their violations, and the first of them which one is kept.
     """
     (c, met, private, narrow), (low, high, step), (primal, x), parts = about, sides, kept, len(totals)
     variables = slice(ends * k // parts, ends * (k + 1) // parts)
     for phase in range(begin, end):
         if phase == 0:
-            both, price, bounds_of = found[:, variables], c[variables], (low[variables], high[variables], step[variables])
-            _candidates(mean[variables], met[variables], private[variables], price, bounds_of, both[0], both[1])
+            both, price, bounds_of = (
+                found[:, variables],
+                c[variables],
+                (low[variables], high[variables], step[variables]),
+            )
+            _candidates(
+                mean[variables], met[variables], private[variables], price, bounds_of, both[0], both[1]
+            )
             for i in range(2):
                 totals[k, i], totals[k, 2 + i] = _inner(both[i], price), 0.0
         elif phase == 1:
@@ -175,7 +181,9 @@ def _candidates(mean: Any, met: Any, private: Any, c: Any, sides: Any, near: Any
 
 
 @compile(nogil=True, error_model="numpy")
-def _add_blocks(where: Any, k: int, parts: int, c: Any, sides: Any, found: Any, near: Any, totals: Any, data: Any) -> None:
+def _add_blocks(
+    where: Any, k: int, parts: int, c: Any, sides: Any, found: Any, near: Any, totals: Any, data: Any
+) -> None:
     """Add what the blocks of a part cost beside shared variables at two points, and note their violations.
 
     Parameters
@@ -198,13 +206,23 @@ def _add_blocks(where: Any, k: int, parts: int, c: Any, sides: Any, found: Any, 
         Block data, and the instance.
     """
     (place, start, blocks, filled), (low, high, narrow) = where, sides
-    costs, values, out, worst = near[:DIM], near[DIM : 2 * DIM], near[2 * DIM], near[2 * DIM + 1 : 2 * DIM + 3]
+    costs, values, out, worst = (
+        near[:DIM],
+        near[DIM : 2 * DIM],
+        near[2 * DIM],
+        near[2 * DIM + 1 : 2 * DIM + 3],
+    )
     first, last = filled * k // parts, filled * (k + 1) // parts
     worst[:] = 0
     for at in range(first, last, TILE):
         count = min(TILE, last - at)
         for i in range(COUPLED, DIM):
-            a, price, below, above = start + i * blocks + at, costs[i], near[2 * DIM + 3 + 2 * i], near[2 * DIM + 4 + 2 * i]
+            a, price, below, above = (
+                start + i * blocks + at,
+                costs[i],
+                near[2 * DIM + 3 + 2 * i],
+                near[2 * DIM + 4 + 2 * i],
+            )
             for q in range(count):
                 price[q] = c[place[a + q]]
             if narrow:

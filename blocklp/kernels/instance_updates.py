@@ -91,7 +91,7 @@ def restart(
     duals: Any,
     data: Any,
 ) -> None:
-    """Update t of some instances for other weights, and set anchors there: :func:`blocklp.methods.admm.restart`.
+    """Update t for other weights, and set anchors there: :func:`blocklp.methods.admm.restart`.
 
     Parameters
     ----------

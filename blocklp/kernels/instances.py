@@ -1,4 +1,4 @@
-"""Compiled loops over whole instances in which only blocks of one type share variables; all others are bounds."""
+"""Compiled loops over whole instances in which blocks of one type share variables, and others are bounds."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
 _NO_SUMS = {kind: torch.zeros(0, 3, 0, dtype=kind) for kind in (torch.float32, torch.float64)}
 
 Anchors = tuple[Tensor, Tensor, Tensor]
-"""Anchors ``(batch, copies)`` or ``(batch, 0)``, their ages ``(batch,)`` int64, and instances whose iterate is
-up to date ``(batch,)`` bool."""
+"""Anchors ``(batch, copies)`` or ``(batch, 0)``, their ages ``(batch,)`` int64, and instances whose iterate
+is up to date ``(batch,)`` bool."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class Instances:
     size: Tensor
 
     @classmethod
-    def of(cls, problem: Decomposition, group: int, module: ModuleType, divided: tuple[int, int] | None) -> Instances:
+    def of(
+        cls, problem: Decomposition, group: int, module: ModuleType, divided: tuple[int, int] | None
+    ) -> Instances:
         """Lay out the tables of a problem's instances.
 
         Parameters
@@ -260,7 +262,12 @@ class Instances:
             found, totals = x.new_empty(2, self.ends), x.new_empty(self.parts, 8)
             units, shared = self.parts, (_new_turns(), found, totals)
         grid = torch.zeros_like(problem.counts) if problem.grid is None else problem.grid
-        table = (self._layout(problem), self.ends, (self.met, self.private, self.narrow), (problem.cost, problem.offset))
+        table = (
+            self._layout(problem),
+            self.ends,
+            (self.met, self.private, self.narrow),
+            (problem.cost, problem.offset),
+        )
         box, state = (problem.lower, problem.upper, grid), (bound, self.size)
         rest = (limits, mean, state, primal, x, block_data(problem.groups[self.group].type))
         self.module.completed(units, shared, self.parts, self.active, *table, box, *rest)
@@ -306,7 +313,7 @@ def pass_over(module: ModuleType) -> Callable[..., None]:
 
 
 def loops_of(group: Group) -> str | None:
-    """The module of loops for a group: its type's, where the coordinates are coupled for which this has some."""
+    """The module of its type's loops, where the coordinates are coupled for which there are some."""
     coupled = group.dim - group.type.private_coordinates
     pattern = [1] * coupled + [0] * (group.dim - coupled)
     return module_of(group.type, group.dim) if coupled and group.curved.tolist() == pattern else None
@@ -341,7 +348,7 @@ def shared_variables(problem: Decomposition, group: Group) -> Tensor:
 
 
 def _narrow(problem: Decomposition, group: Group) -> Tensor:
-    """Whether bounds may be tighter than the blocks for variables that only one has: ``(batch or 1,)`` bool."""
+    """Whether bounds of variables in one block alone may be tighter than it: ``(batch or 1,)`` bool."""
     private = group.type.private_coordinates
     if block_data(group.type) or not private:
         return torch.full((1,), bool(private))
@@ -351,7 +358,10 @@ def _narrow(problem: Decomposition, group: Group) -> Tensor:
         first, last = group.spans[i]
         places = problem.coupling.index[:, first:last]
         rows = max(len(problem.lower), len(places))
-        low, high = (side.expand(rows, -1).gather(1, places.expand(rows, -1)) for side in (problem.lower, problem.upper))
+        low, high = (
+            side.expand(rows, -1).gather(1, places.expand(rows, -1))
+            for side in (problem.lower, problem.upper)
+        )
         tight = tight | (((low > least[i]) | (high < most[i])) & _valid(group)).any(1)
     return tight
 

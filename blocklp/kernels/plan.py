@@ -1,4 +1,4 @@
-r"""The plan of execution of a decomposition: its backend, compiled loops, parts with partial sums, a deadline.
+r"""The plan of execution of a decomposition: its backend, compiled loops, partial sums and deadline.
 
 Loops sum in another order than tensor operations; improvements that this could explain do not count
 (:data:`blocklp.engine.best_bound.NOTICED`).

@@ -1,7 +1,7 @@
 """Passes of :class:`blocklp.methods.pdhg.Pdhg` over the rows of all blocks, compiled for the CPU.
 
-Blocks are taken by tiles, as in :mod:`blocklp.kernels.row_kernels`.  Sums are added tile by tile, so that they do not
-depend on the number of threads; those of tensor operations differ from them by rounding.
+Blocks are taken by tiles, as in :mod:`blocklp.kernels.row_kernels`.  Sums are added tile by tile, so that
+they do not depend on the number of threads; those of tensor operations differ from them by rounding.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The dual simplex method on dense tableaus, one small LP after the other, compiled for the CPU.
 
-The method is that of :mod:`blocklp.oracles.lp.dual_simplex`: the finite box makes the vertex of cheapest bounds
-dual feasible, and the ratio test passes breakpoints.  Here rows leave by their violation over a reference
-weight (dual Devex, Forrest and Goldfarb 1992), which costs no product with the tableau, and values of basic
-variables are updated from pivot to pivot, and computed anew before the end.
+The method is that of :mod:`blocklp.oracles.lp.dual_simplex`: the finite box makes the vertex of cheapest
+bounds dual feasible, and the ratio test passes breakpoints.  Here rows leave by their violation over a
+reference weight (dual Devex, Forrest and Goldfarb 1992), which costs no product with the tableau, and values
+of basic variables are updated from pivot to pivot, and computed anew before the end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _leaving(inside: Any, sides: Any, value: Any, weight: Any, slack: float, lat
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _entering(t: Any, row: int, sign: float, need: float, least: float, basis: Any, sides: Any, room: Any) -> int:
+def _entering(
+    t: Any, row: int, sign: float, need: float, least: float, basis: Any, sides: Any, room: Any
+) -> int:
     """The column where breakpoints add up to ``need``, -1 if they do not; those before it change sides."""
     (reduced, outside, _, above), (low, high), (at, ratio, _, value, _) = basis, sides, room
     entries, total = t[row], 0.0

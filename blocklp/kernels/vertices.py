@@ -14,7 +14,7 @@ PATIENCE, STALL = 10.0, 4.0
 """Most pivots, and pivots after which rows are preferred in turn, over the number of rows and one more."""
 
 PIVOT, VIOLATED = 1e-9, 1e-11
-"""Entries of a scaled tableau that are taken for rounding, and relative violation from which on rows leave."""
+"""Entries of a scaled tableau that count as rounding, and relative violation from which on rows leave."""
 
 TYPICAL = 1.5
 """Pivots for each row, as a rule."""

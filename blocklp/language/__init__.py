@@ -1,4 +1,4 @@
-"""The modelling language: variables, linear expressions, rows and blocks, and their lowering to a decomposition."""
+"""The modelling language: variables, expressions, rows and blocks, and their lowering to a decomposition."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The reduction of a maximisation to a minimisation: the objective is negated, and so is all that follows from it."""
+"""The reduction of a maximisation to a minimisation: the objective and all that follows is negated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sense:
         return "maximize" if self.maximizing else "minimize"
 
     def turn(self, value: Value) -> Value:
-        """A number or tensor, or a dict of tensors, in the other one's sense; itself where the model minimises.
+        """A number or tensor, or a dict of tensors, in the other sense; itself where the model minimises.
 
         Parameters
         ----------
@@ -47,7 +47,7 @@ class Sense:
         return {name: -own for name, own in value.items()} if isinstance(value, dict) else -value
 
     def turned(self, record: Record, *fields: str) -> Record:
-        """A record whose ``fields`` are in the other one's sense; itself where the model minimises.
+        """A record whose ``fields`` are in the other sense; itself where the model minimises.
 
         Parameters
         ----------

@@ -15,12 +15,12 @@ programming): this closes the gap where plain ADMM circles.
 
 ProxBC and ProxFW minimise one proximal function that couples all blocks; here every block has a function of
 its own. Types that state their proximal points (:class:`HasProx`) are solved exactly; for all others each
-pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.methods.active_set`) from its last point. What is
-not shared has its cost for a multiplier, and nothing holds it.
+pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.methods.active_set`) from its last
+point. What is not shared has its cost for a multiplier, and nothing holds it.
 
 On a CPU large problems run in compiled loops, where types have a proximal point of one block
-(:class:`HasProxBlock`). They agree with the tensor operations up to rounding. There large instances are summed
-in parts, which threads take side by side.
+(:class:`HasProxBlock`). They agree with the tensor operations up to rounding. There large instances are
+summed in parts, which threads take side by side.
 """
 
 from __future__ import annotations

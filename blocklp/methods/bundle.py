@@ -1,7 +1,7 @@
 r"""A proximal bundle method with a model for every block: few oracle calls, much work between them.
 
-Every block keeps the vertices that its oracle returned (:mod:`blocklp.methods.active_set`). They give a model of the dual
-from above,
+Every block keeps the vertices that its oracle returned (:mod:`blocklp.methods.active_set`). They give a model
+of the dual from above,
 
 .. math:: \hat D(\lambda) = \sum_b \min_k \langle \lambda_b, a_{b,k} \rangle \ge D(\lambda),
 

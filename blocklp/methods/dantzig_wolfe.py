@@ -4,12 +4,12 @@ A pass asks every oracle once, at
 
 .. math:: \lambda = \alpha \hat\lambda + (1 - \alpha) \lambda^{*},
 
-between the best multipliers so far and the duals of the restricted master (:mod:`blocklp.methods.restricted_master`;
-smoothing, Wentges 1997). Points that improve the master join it, and it is solved again. If none does, the
-next pass asks at :math:`\lambda^{*}` itself, as passes do while the master pays penalties: what the oracles
-say there is the end, or improves it. :math:`\alpha` falls where the supergradient at :math:`\lambda` points
-on towards :math:`\lambda^{*}`, and grows where it does not (Pessoa, Sadykov, Uchoa and Vanderbeck 2018,
-algorithm 1).
+between the best multipliers so far and the duals of the restricted master
+(:mod:`blocklp.methods.restricted_master`; smoothing, Wentges 1997). Points that improve the master join it,
+and it is solved again. If none does, the next pass asks at :math:`\lambda^{*}` itself, as passes do while the
+master pays penalties: what the oracles say there is the end, or improves it. :math:`\alpha` falls where the
+supergradient at :math:`\lambda` points on towards :math:`\lambda^{*}`, and grows where it does not (Pessoa,
+Sadykov, Uchoa and Vanderbeck 2018, algorithm 1).
 
 The master's own solution is a primal point in the hull of the points that the oracles returned, so that no
 block type need state its constraints. Its value falls and the bound rises until they meet: after finitely

@@ -4,8 +4,8 @@ It minimises the same function as ProxBC and ProxFW,
 :math:`\sum_b \langle \tilde\lambda_b, x_b \rangle + |P x|^2 / (2 \eta)`, and differs in four things:
 
 * each block of each instance takes steps of its own closed-form size (with :math:`\beta` fixed the blocks
-  separate), pairwise between the best and the worst of its atoms (:mod:`blocklp.methods.active_set`) instead of towards
-  one vertex;
+  separate), pairwise between the best and the worst of its atoms (:mod:`blocklp.methods.active_set`) instead
+  of towards one vertex;
 * Nesterov's extrapolation between those steps (:math:`|P| \le 1` makes the separable model a majoriser);
 * the proximal problem is left when its Frank-Wolfe gap falls below the predicted increase
   :math:`|P x|^2 / \eta`, not after a fixed count, and solved more thoroughly once that turns out to be too

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.methods.base import Method, MethodState
-from blocklp.methods.proximal_weight import WARM_REACH, Eta, Fixed, ProximalWeight, SeriousStepRule, as_weight, within
+from blocklp.methods.proximal_weight import (
+    WARM_REACH,
+    Eta,
+    Fixed,
+    ProximalWeight,
+    SeriousStepRule,
+    as_weight,
+    within,
+)
 
 
 @dataclass(frozen=True)

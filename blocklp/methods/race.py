@@ -11,8 +11,9 @@ and those for which that is enough as a rule; where the work of 100 passes is en
 counted in iterations, not in seconds: what is chosen does not depend on the machine, nor on what is beside an
 instance in its batch.
 
-The LP is the restricted master of blocks that all state their constraints (:mod:`blocklp.methods.restricted_master`).
-Its duals are multipliers like any others: the engine evaluates them, and believes nothing.
+The LP is the restricted master of blocks that all state their constraints
+(:mod:`blocklp.methods.restricted_master`). Its duals are multipliers like any others: the engine evaluates
+them, and believes nothing.
 
 Where HiGHS does not end in time, it goes on from there at the next turn, and PDHG goes on as well.
 """

@@ -1,9 +1,9 @@
 """Passes over blocks with active sets: ask the oracles, then advance the blocks' points.
 
 Blocks with a vertex table, and in ADMM those that keep the last answers of their oracle, are swept by the
-compiled loops of :mod:`blocklp.kernels.fused_kernels` on a CPU; all others by tensor operations.  Runs of both agree
-in quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses which of them
-is next.
+compiled loops of :mod:`blocklp.kernels.fused_kernels` on a CPU; all others by tensor operations.  Runs of
+both agree in quality, not in numbers: a step of the best length makes two atoms tie, and rounding chooses
+which of them is next.
 """
 
 from __future__ import annotations

@@ -344,7 +344,11 @@ class Solution:
             raise FormatError(f"{path} is damaged: {what}; write it again by save()")
         models = list(dict.fromkeys(solver.owner(i)[0] for i in numbers))
         mine = {name: v.shape for name, v in models[0].variables.items()}
-        if maximizing != solver.sense.maximizing or mine != shapes or parts["raw_x"].shape[1] < models[0].size:
+        if (
+            maximizing != solver.sense.maximizing
+            or mine != shapes
+            or parts["raw_x"].shape[1] < models[0].size
+        ):
             what = f"holds a solution in the variables {shapes}"
             raise ModelError(f"{path} {what}; the model has {mine}, or another sense")
         known = {r.name: r for r in models[0].rows}

@@ -155,7 +155,7 @@ class State:
         return State(duals, self.eta.index_select(0, rows), saddle, self.rows)
 
     def turned(self, sense: Sense) -> State:
-        """The state of the minimisation that a model is solved as, or of the model from that of the minimisation.
+        """The state of the minimisation that a model is solved as, or the other way round.
 
         Parameters
         ----------

@@ -23,7 +23,13 @@ else:
     publish(
         __name__,
         {
-            "blocklp.search.best_first": ["Expansion", "Node", "SearchEvent", "SearchResult", "branch_and_bound"],
+            "blocklp.search.best_first": [
+                "Expansion",
+                "Node",
+                "SearchEvent",
+                "SearchResult",
+                "branch_and_bound",
+            ],
             "blocklp.search.nodes": ["NodeBounds"],
             "blocklp.search.parameter_ascent": ["Ascended", "Objective", "ascend"],
             "blocklp.search.solve_exact": ["ExactSolution"],

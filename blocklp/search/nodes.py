@@ -8,8 +8,8 @@ starts with at least the bound of its parent's multipliers, and nodes are rows o
 for blocks of any type.
 
 Where all types list their vertices (:class:`HasVertices`), bounds rise by sweeps of sequential
-averaging in compiled loops (:mod:`blocklp.kernels.node_kernels`), a node at a time, which stops at its cutoff.
-Passes of a method go on from there with the nodes that are still open.
+averaging in compiled loops (:mod:`blocklp.kernels.node_kernels`), a node at a time, which stops at its
+cutoff. Passes of a method go on from there with the nodes that are still open.
 """
 
 from __future__ import annotations

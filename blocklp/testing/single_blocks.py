@@ -1,4 +1,4 @@
-"""Checks of functions of one block (:class:`HasProxBlock`) against what a type says of all blocks together."""
+"""Checks of functions of one block (:class:`HasProxBlock`) against what a type says of all together."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def completed_alone(kind: BlockType, cost: Tensor, inside: Tensor, values: Tenso
     told, rows = torch.zeros_like(bad), constraints_of(kind)
     for place in some_blocks(cost):
         point, violation = completed_of(kind, place, cost[place], inside[place])
-        wrong = values is not None and bool(((point[private:] - values[place]).abs() > 1e-9 * inside.abs().max()).any())
+        wrong = values is not None and bool(
+            ((point[private:] - values[place]).abs() > 1e-9 * inside.abs().max()).any()
+        )
         bad[place] = wrong or violation > 1e-9
         if rows is not None:
             away, violation = completed_of(kind, place, cost[place], inside[place] + 1 + inside.abs().max())

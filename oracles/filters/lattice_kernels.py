@@ -1,7 +1,7 @@
 """Splat, blur and slice on a CPU, compiled by numba on first use and cached.
 
-Kernels of :mod:`blocklp.oracles.filters.permutohedral`; arrays of points have a row for each point, those of vertices
-a row for each vertex.  Each computes the entries from ``begin`` to before ``stop`` of its outputs.
+Kernels of :mod:`blocklp.oracles.filters.permutohedral`; arrays of points have a row for each point, those of
+vertices a row for each vertex.  Each computes the entries from ``begin`` to before ``stop`` of its outputs.
 
 Every result is written by one thread in a fixed order, so runs repeat bit for bit whatever the number of
 threads.
@@ -33,7 +33,8 @@ def embed(
 ) -> None:
     """Simplices of points: keys of their vertices, and barycentric weights.
 
-    The algorithm of :func:`blocklp.oracles.filters.lattice_geometry.embed`, with the elevation by a running sum.
+    The algorithm of :func:`blocklp.oracles.filters.lattice_geometry.embed`, with the elevation by a running
+    sum.
 
     Parameters
     ----------

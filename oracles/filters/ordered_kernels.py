@@ -67,7 +67,7 @@ def _end(keys: Any, first: int) -> int:
 
 @compile(nogil=True)
 def _place(keys: Any, order: Any, most: int, at: Any) -> Any:
-    """Positions of one label's scores on its levels: :func:`blocklp.oracles.filters.ordered.assign_levels`."""
+    """Positions of a label's scores on its levels: :func:`blocklp.oracles.filters.ordered.assign_levels`."""
     count = len(keys)
     limit = 4 * count // most
     distinct, heavy, light, runs, end = 0, 0, 0, 0, 0

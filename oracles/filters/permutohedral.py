@@ -70,7 +70,7 @@ class Lattice:
 
     @cached_property
     def entries(self) -> tuple[Tensor | None, Tensor | None]:
-        """Those of :func:`~blocklp.oracles.filters.lattice_operations.sorted_entries`; None for compiled loops."""
+        """As :func:`~blocklp.oracles.filters.lattice_operations.sorted_entries`; None for compiled loops."""
         if lattice_operations.kernels(self.vertices):
             return None, None
         return lattice_operations.sorted_entries(self.vertices, self.size)
