@@ -100,8 +100,6 @@ def offer_projected(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scale points that are almost feasible and might be better, or else project them; keep the better ones.
 
-    What rows leave room for is used (:meth:`Program.descended`).
-
     Parameters
     ----------
     plan : Plan
@@ -132,9 +130,7 @@ def offer_projected(
         return plan if len(rows) == problem.batch else plan.select(rows)
 
     def offered(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        own = part(rows)
-        points = own.program.descended(own.problem, points)
-        better, best, _ = offer(own, points, None, tolerance, bound[rows], primal[rows], x[rows])
+        better, best, _ = offer(part(rows), points, None, tolerance, bound[rows], primal[rows], x[rows])
         return primal.index_copy(0, rows, better), x.index_copy(0, rows, best)
 
     rows = due.nonzero()[:, 0]

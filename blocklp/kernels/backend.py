@@ -1,10 +1,10 @@
 """The backend of a solve: plain torch operations, or loops that numba compiles for the CPU.
 
 Both do what the methods say; sums are added in another order, so that iterates differ in their last digits,
-and bounds hold in either.  Loops alone find the vertices of small LPs (:mod:`blocklp.kernels.vertices`) and
-use the room that rows leave (:meth:`blocklp.kernels.program.Program.descended`), which saves passes.  Within
-a backend an instance has the same bits whatever is beside it in its batch, and whatever the number of
-threads.
+and bounds hold in either.  Loops alone find the vertices of small LPs (:mod:`blocklp.kernels.vertices`),
+which saves passes.  Within a backend an instance has the same bits whatever is beside it in its batch, and
+whatever the number of threads; but whether ``race`` begins at a vertex goes by the largest instance of the
+batch.
 
 ``"auto"`` decides before the first pass, by what is counted and by what is installed, never by a clock: loops
 serve where tensor operations would take longer than it takes to load the loops, or to compile them where no

@@ -306,18 +306,6 @@ class Program:
         scale = torch.where(less < 1, less.clamp(min=0), more)
         return self.box.clip(self.box.lower + scale * (x - self.box.lower))
 
-    def descended(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """Points ``(batch, variables)`` after moves of single variables that cost less and violate no row.
-
-        One after the other in compiled loops; the points themselves where there are none.
-        """
-        if self.layout is None or (loops := self._sparse_loops) is None:
-            return x
-        found, reached = x.clone(), self.activity(problem, x)
-        given, rows = (problem.cost, self.box.lower, self.box.upper), (self.lower, self.upper)
-        loops.descend(len(x), self.layout.by_row, self.entries, given, rows, reached, found)
-        return found
-
     @property
     def _sparse_loops(self) -> ModuleType | None:
         """The loops over single entries, where all instances have the same places."""

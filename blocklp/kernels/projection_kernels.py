@@ -158,8 +158,10 @@ def extremes(begin: int, stop: int, by_row: Any, entries: Any, values: Any, leas
     ----------
     begin, stop : int
         The first instance, and one past the last.
-    by_row, entries
-        As in :func:`descend`.
+    by_row : tuple of ndarray
+        The rows as a sparse matrix (:attr:`blocklp.kernels.row_layout.Layout.by_row`).
+    entries : ndarray
+        ``(batch or 1, entries)``: its numbers.
     values : ndarray
         ``(batch, rows)``.
     least, most : ndarray
@@ -174,69 +176,3 @@ def extremes(begin: int, stop: int, by_row: Any, entries: Any, values: Any, leas
                 if value != 1 and own[numbers[k]] != 0:
                     low[columns[k]] = min(low[columns[k]], value)
                     high[columns[k]] = max(high[columns[k]], value)
-
-
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _by_column(by_row: Any, columns: int) -> tuple[Any, Any, Any]:
-    """A sparse matrix by columns: where these start, and the numbers and rows of entries."""
-    starts, numbers, column = by_row
-    first = np.zeros(columns + 1, np.int64)
-    for k in range(len(column)):
-        first[column[k] + 1] += 1
-    for j in range(columns):
-        first[j + 1] += first[j]
-    at, number, row = first[:-1].copy(), np.empty(len(column), np.int64), np.empty(len(column), np.int64)
-    for r in range(len(starts) - 1):
-        for k in range(starts[r], starts[r + 1]):
-            place = at[column[k]]
-            number[place], row[place], at[column[k]] = numbers[k], r, place + 1
-    return first, number, row
-
-
-@kernel(fastmath=EXACT)
-def descend(
-    begin: int,
-    stop: int,
-    by_row: Any,
-    entries: Any,
-    variables: Any,
-    rows: Any,
-    reached: Any,
-    x: Any,
-) -> None:
-    """Move one variable after the other where it costs less, as far as its rows and bounds allow.
-
-    Parameters
-    ----------
-    begin, stop : int
-        The first instance, and one past the last.
-    by_row : tuple of ndarray
-        The rows as a sparse matrix (:attr:`blocklp.kernels.row_layout.Layout.by_row`).
-    entries : ndarray
-        ``(batch or 1, entries)``: its numbers.
-    variables : tuple of ndarray
-        ``(batch, variables)`` each: cost, lower and upper bounds.
-    rows : tuple of ndarray
-        ``(batch, rows)`` each: lower and upper sides.
-    reached : ndarray
-        ``(batch, rows)``: activities of the points, written over.
-    x : ndarray
-        ``(batch, variables)``: the points, written over.
-    """
-    first, number, row = _by_column(by_row, x.shape[1])
-    for b in range(begin, stop):
-        cost, lower, upper = variables[0][b], variables[1][b], variables[2][b]
-        own, point, active, low, high = entries[b % len(entries)], x[b], reached[b], rows[0][b], rows[1][b]
-        for j in range(len(point)):
-            if cost[j] == 0:
-                continue
-            sign = -1.0 if cost[j] > 0 else 1.0
-            step = point[j] - lower[j] if cost[j] > 0 else upper[j] - point[j]
-            for k in range(first[j], first[j + 1]):
-                slope, r = sign * own[number[k]], row[k]
-                if slope != 0:
-                    step = min(step, ((high[r] if slope > 0 else low[r]) - active[r]) / slope)
-            if step > 0:
-                point[j] = min(max(point[j] + sign * step, lower[j]), upper[j])
-                for k in range(first[j], first[j + 1]):
-                    active[row[k]] += sign * own[number[k]] * step

@@ -158,31 +158,3 @@ def test_points_of_packing_and_covering_rows_are_scaled_into_them(seed: int, use
     slack = torch.minimum(plan.program.upper - reached, reached - plan.program.lower)
     if bool((slack >= 0).all()):
         torch.testing.assert_close(found, given)
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-def test_room_that_rows_leave_is_used_and_no_row_is_violated(batch: int, use_backend: Callable[[str], None]) -> None:
-    """Blocks, rows beside them of both signs, equations: no move of a single variable is worth anything afterwards."""
-    use_backend("numba")
-    draw, n = np.random.default_rng(batch), 20
-    m = bl.Model(batch)
-    x = m.variable("x", n, lower=0, upper=1)
-    m.add(AtMostOne(4), x[:12].reshape(3, 4))
-    m.add(Simplex(2), x[12:16].reshape(2, 2))
-    matrix = draw.normal(size=(6, n)) * (draw.random((6, n)) < 0.4)
-    inside = np.concatenate([np.full(12, 0.1), np.full(4, 0.5), np.full(4, 0.3)])
-    m.add_rows(matrix, x, matrix @ inside - draw.random((batch, 6)), matrix @ inside + draw.random((batch, 6)))
-    m.minimize(draw.normal(size=(batch, n)) @ x)
-    plan = Plan(m.compile().decomposition()).settled(torch.float64, 1)
-    problem, program = plan.problem, plan.program
-    given = torch.from_numpy(np.broadcast_to(inside, (batch, n)).copy())
-    given = torch.nn.functional.pad(given, (0, problem.cost.shape[1] - n))
-    found = program.descended(problem, given)
-    assert bool((violation(plan, found) <= 1e-12).all())
-    assert bool((problem.primal_value(found) < problem.primal_value(given) - 0.1).all())
-    assert torch.equal(found[:, 12:16], given[:, 12:16])  # equations leave none
-    again = program.descended(problem, found)
-    assert bool((problem.primal_value(again) <= problem.primal_value(found) + 1e-12).all())
-    for i in range(batch):
-        one = plan.select(torch.tensor([i]))
-        assert torch.equal(one.program.descended(one.problem, given[i : i + 1])[0], found[i])
