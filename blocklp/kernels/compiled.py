@@ -56,12 +56,20 @@ _called: set[str] = set()
 
 @functools.lru_cache
 def loops(module: str) -> ModuleType | None:
-    """A module of compiled loops, imported on first use; None without numba, or where numba is disabled."""
+    """A module of compiled loops, imported on first use; None without numba, or where numba is disabled.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If there is no such module: tensor operations must not hide a wrong name.
+    """
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         return None
     try:
         return importlib.import_module(module)
-    except ImportError:
+    except ImportError as error:
+        if (error.name or "").startswith("blocklp"):
+            raise
         return None
 
 

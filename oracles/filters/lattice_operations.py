@@ -18,7 +18,7 @@ from blocklp.oracles.filters.lattice_geometry import elevation_map, scales
 BOTH, FORWARD, BACK = 0, 1, -1
 """Orders of the axes in a blur: the mean of both, the first to the last, and its transpose."""
 
-LOOPS = {of: f"blocklp.oracles.{of}_kernels" for of in ("lattice", "ordered")}
+LOOPS = {of: f"blocklp.oracles.filters.{of}_kernels" for of in ("lattice", "ordered")}
 """Modules of compiled loops."""
 
 

@@ -19,6 +19,7 @@ from blocklp.kernels.backend import ENGINE, PER_COPY, PER_PASS, Backend, choose
 from blocklp.kernels.compiled import COMPILING, LOADING
 from blocklp.options import known_backend
 from blocklp.oracles import Simplex
+from blocklp.oracles.filters.lattice_operations import LOOPS
 
 CPU, DOUBLE = torch.device("cpu"), torch.float64
 
@@ -125,3 +126,14 @@ def test_without_numba_that_is_said_once(how: str, monkeypatch: pytest.MonkeyPat
     assert [record.message for record in caplog.records] == [
         "numba is missing or disabled: passes take several times as long: pip install -e '.[fast]' in a clone of blocklp"
     ]
+
+
+def test_a_wrong_name_of_loops_is_not_taken_for_a_missing_package() -> None:
+    pytest.importorskip("numba")
+    with pytest.raises(ModuleNotFoundError, match="no_such_kernels"):
+        compiled.loops("blocklp.kernels.no_such_kernels")
+
+
+def test_the_loops_of_filters_are_there() -> None:
+    pytest.importorskip("numba")
+    assert all(compiled.loops(module) is not None for module in LOOPS.values())
