@@ -14,7 +14,7 @@ import torch
 
 from bench.densecrf_data import data, has_pydensecrf, msrc
 from bench.registry import Record, case
-from blocklp.oracles import permutohedral
+from blocklp.oracles.filters import permutohedral
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import DenseCRF, image_crf, image_features, solve_densecrf
