@@ -14,7 +14,7 @@ import torch
 
 from bench.densecrf_data import data, has_pydensecrf, msrc
 from bench.registry import Record, case
-from blocklp.oracles.filters import permutohedral
+from blocklp.oracles.filters import lattice_operations
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import DenseCRF, image_crf, image_features, solve_densecrf
@@ -103,7 +103,7 @@ def mean_field(quick: bool) -> list[Record]:
 
             iterate()
             ns = 1e9 * least(iterate) / (10 * points * labels)
-            with mock.patch.object(permutohedral, "kernels", lambda *_: None):
+            with mock.patch.object(lattice_operations, "kernels", lambda *_: None):
                 tensors = 1e9 * least(iterate, 1) / (10 * points * labels)
             record: Record = {
                 "image": name,
