@@ -24,7 +24,7 @@ from blocklp.errors import (
     ShapeError,
     install,
 )
-from blocklp.kernels.backend import NAMES
+from blocklp.kernels.backend import known
 
 LARGEST = 2**63
 """The least positive integer that no tensor holds."""
@@ -271,16 +271,16 @@ def known_backend(backend: object, device: torch.device) -> str:
     Raises
     ------
     OptionError
-        If there is no such backend, or it is for the CPU.
+        If there is no such backend, or it is for devices of another type.
     MissingDependencyError
         If numba is asked for and missing.
     """
-    if backend not in NAMES:
-        raise OptionError(f"backend is {shown(backend)}; choose one of {', '.join(map(repr, NAMES))}")
-    if backend == "numba" and device.type != "cpu":
-        raise OptionError(f"backend 'numba' is for the CPU, and the device is {device}; leave backend out")
-    if backend == "numba" and find_spec("numba") is None:
-        raise MissingDependencyError(f"backend 'numba' needs numba: {install('fast')}")
+    kind = known("torch" if backend == "auto" else backend)
+    if kind.device not in (None, device.type):
+        need = f"is for devices of type {kind.device!r}, and the device is {device}; leave backend out"
+        raise OptionError(f"backend {backend!r} {need}")
+    if "numba" in kind.builds_on and find_spec("numba") is None:
+        raise MissingDependencyError(f"backend {backend!r} needs numba: {install('fast')}")
     return str(backend)
 
 

@@ -133,7 +133,7 @@ def solve_raw(
     limits = Limits.of(problem.offset, options)
     ascent = as_method(method, problem)
     with listening(callback, verbose, problem.batch) as callback:
-        results = run(Plan.of(problem), ascent, torch.float64, limits, hooks=Hooks(callback=callback))
+        results = run(Plan(problem), ascent, torch.float64, limits, hooks=Hooks(callback=callback))
     found = RawSolution(
         bound=results.bound,
         safe_bound=results.safe_bound,

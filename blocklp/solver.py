@@ -324,7 +324,7 @@ class Solver:
         if bounds is not None or plan is None:
             given = {} if bounds is None else bounds
             problem = assemble(self.models, given, self._width, self.device, deadline)
-            plan = Plan.of(problem, backend=self._asked, settings=self._settings)
+            plan = Plan(problem, backend=self._asked, settings=self._settings)
             if bounds is None:
                 self._structure = plan
         return self._priced(plan, values)

@@ -52,12 +52,12 @@ def run(quick: bool) -> list[Record]:
             qubo = preferential(edges)
             solver, variables = roof_duality_model(qubo).compile(dtype=dtype), qubo.n
             problem = solver.decomposition().to(dtype)
-            plan = Plan.of(problem)
+            plan = Plan(problem)
             row: Record = {"edges": problem.groups[0].blocks, "dtype": str(dtype).removeprefix("torch.")}
             method, plans = bl.methods.Admm(), {}
             for name, backend in (("loops", "numba"), ("tensors", "torch")):
-                chosen = Plan.of(problem, backend=Backend(backend)).settled(dtype, PASSES)
-                plans[name] = chosen.loaded(whole=True).over()
+                chosen = Plan(problem, backend=Backend(backend)).settled(dtype, PASSES)
+                plans[name] = chosen.laid_out(whole=True).begun()
             state = [method.start(plan, problem.recentred(torch.zeros(1, problem.copies, dtype=dtype)), None)]
 
             def until(last: int, plan: Plan, state: list[Any] = state, method: bl.methods.Admm = method) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import corrected
+from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import put
 
@@ -53,15 +54,15 @@ class BestBound:
             ``(batch,)``: the sums of their block values.
         """
         bound = corrected(plan.problem, duals, value)
-        self.value = keep(bound, duals, self.value, self.duals)
+        self.value = keep(bound, duals, self.value, self.duals, NOTICED)
 
     def evaluate(self, plan: Plan, duals: Tensor, primal: Tensor) -> Tensor:
-        """Evaluate multipliers, and keep better ones (:func:`improve`).
+        """Evaluate multipliers, and keep better ones (:func:`improved_bounds`).
 
         Parameters
         ----------
         plan : Plan
-            The problem in float64, and its compiled loops.
+            The problem in float64, and how it is executed.
         duals : Tensor
             ``(batch, copies)``: multipliers, of any precision.
         primal : Tensor
@@ -72,7 +73,8 @@ class BestBound:
         Tensor
             ``(batch,)`` float64: the bounds of these multipliers.
         """
-        bound, self.value = improve(plan, duals, primal, self.value, self.duals)
+        limits = NOTICED, NEGLIGIBLE
+        bound, self.value = improved_bounds(plan, duals, limits, primal, self.value, self.duals)
         return bound
 
     def select(self, rows: Tensor) -> BestBound:
@@ -82,9 +84,11 @@ class BestBound:
         return other
 
 
-def improve(
+@operation
+def improved_bounds(
     plan: Plan,
     duals: Tensor,
+    limits: tuple[float, float],
     primal: Tensor,
     best: Tensor,
     best_duals: Tensor,
@@ -94,9 +98,12 @@ def improve(
     Parameters
     ----------
     plan : Plan
-        The problem in float64, and its compiled loops.
+        The problem in float64, and how it is executed.
     duals : Tensor
         ``(batch, copies)``: the multipliers, of any precision.
+    limits : tuple of float
+        Relative improvement from which on a bound is better, and the part of the gap below which the residual
+        is not shared.
     primal : Tensor
         ``(batch,)`` float64: values of the best primal points, infinite where there is none.
     best : Tensor
@@ -110,16 +117,13 @@ def improve(
     bound, best : Tensor
         ``(batch,)`` float64: the corrected bound, and the best one.
     """
-    problem = plan.problem
-    if plan.freezes and plan.instances is not None:
-        best = best.clone()
-        return plan.instances.bounds(problem, duals, (NOTICED, NEGLIGIBLE), primal, best, best_duals), best
+    problem, (noticed, negligible) = plan.problem, limits
     duals = doubled(problem, duals)
-    residual, allowed = problem.cost - problem.collect(duals), NEGLIGIBLE * (primal - best)
+    residual, allowed = problem.cost - problem.collect(duals), negligible * (primal - best)
     shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)
     shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
     bound = corrected(problem, shared, problem.value(shared))
-    return bound, keep(bound, duals, best, best_duals)
+    return bound, keep(bound, duals, best, best_duals, noticed)
 
 
 def doubled(problem: Decomposition, duals: Tensor) -> Tensor:
@@ -134,7 +138,7 @@ def doubled(problem: Decomposition, duals: Tensor) -> Tensor:
     return duals
 
 
-def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> Tensor:
+def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor, noticed: float) -> Tensor:
     """Keep the better one of two bounds of each instance.
 
     Parameters
@@ -143,12 +147,14 @@ def keep(bound: Tensor, duals: Tensor, best: Tensor, best_duals: Tensor) -> Tens
         ``(batch,)`` float64: new bounds, and the best so far.
     duals, best_duals : Tensor
         ``(batch, copies)``: their multipliers; better ones are written over the best ones.
+    noticed : float
+        Relative improvement from which on a bound is better.
 
     Returns
     -------
     Tensor
         ``(batch,)``: the best bounds.
     """
-    better = (bound > best + NOTICED * bound.abs()) | ((bound > best) & torch.isinf(best))  # false for NaN
-    put(better, duals, best_duals)
+    better = (bound > best + noticed * bound.abs()) | ((bound > best) & torch.isinf(best))  # false for NaN
+    put(better, duals.to(best_duals.dtype), best_duals)
     return torch.where(better, bound, best)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.engine.best_bound import NOTICED
 from blocklp.engine.limits import Limits
-from blocklp.engine.points import feasible, offer, offer_mean, point
+from blocklp.engine.points import feasible, finish_points, offer, offer_mean, point
 from blocklp.engine.projection import offer_projected
 from blocklp.engine.records import Repair, Results
 from blocklp.kernels.plan import Plan
@@ -120,8 +121,8 @@ class Candidates:
         return other
 
 
-class LoopCandidates(Candidates):
-    """Means of the copies, which compiled loops complete in place; done instances keep their places."""
+class MeanCandidates(Candidates):
+    """Means of the copies, completed in place; instances that are done keep their places."""
 
     def update(
         self,
@@ -142,9 +143,8 @@ class LoopCandidates(Candidates):
             ``(batch,)`` float64: the best bounds of all instances.
         """
         primal, x = self.results.primal[self.part], self.results.x[self.part]
-        offer_mean(plan, state.mean, self.tolerance, bound, primal, x)
+        offer_mean(plan, state.mean, (NOTICED, self.tolerance), bound, primal, x)
 
     def finish(self, plan: Plan, positions: Tensor) -> None:
         """Write what no other block shares of instances at some positions ``(k,)`` int64, which are done."""
-        assert plan.instances is not None
-        plan.instances.finished(plan.problem, positions, self.results.x[self.part])
+        finish_points(plan, positions, self.results.x[self.part])

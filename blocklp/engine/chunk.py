@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.best_bound import BestBound
-from blocklp.engine.candidates import Candidates, LoopCandidates
+from blocklp.engine.candidates import Candidates, MeanCandidates
 from blocklp.engine.limits import Limits
 from blocklp.engine.points import floor
 from blocklp.engine.records import Repair, Results, Start, picked, zeros
@@ -111,7 +111,7 @@ class Chunk:
             If there is no time to prepare the method.
         """
         start = picked(start, self.part)
-        self.plan = self.plan.over()
+        self.plan = self.plan.begun()
         self.iterated = self.plan.to(self.dtype)
         self.rules = StopRules(self.limits, self.rows, self.problem)
         if start.duals is None:
@@ -220,10 +220,10 @@ class Chunk:
 
 
 class FrozenChunk(Chunk):
-    """Instances that compiled loops keep in place: freezing those that are done spares copying others."""
+    """Instances that stay in place: freezing those that are done spares copying others."""
 
     positions: Tensor
-    offered = LoopCandidates
+    offered = MeanCandidates
 
     def begin(self, start: Start) -> None:
         """Make the first pass, with all instances active."""
@@ -256,9 +256,6 @@ class FrozenChunk(Chunk):
             self.results.duals[self.part] = self.best.duals
 
     def _remaining(self, stay: Tensor) -> dict[str, Any]:
-        loops = self.plan.loops
-        assert loops is not None
         positions = self.positions[stay]
-        loops = loops.with_active(positions)
-        plans = replace(self.plan, loops=loops), replace(self.iterated, loops=loops)
+        plans = self.plan.with_active(positions), self.iterated.with_active(positions)
         return {"positions": positions, "plan": plans[0], "iterated": plans[1]}

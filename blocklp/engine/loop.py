@@ -88,12 +88,12 @@ def _solve(
     if status:
         return results
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory
-    if method.looped:
-        parts = [(rows, part.loaded(whole=hooks.repair is None)) for rows, part in parts]
+    if method.uses_tables:
+        parts = [(rows, part.laid_out(whole=hooks.repair is None)) for rows, part in parts]
     pieces: list[tuple[type[Chunk], Plan, slice]] = []
     settings = parts[0][1].settings
     for rows, part in parts:
-        in_place = part.freezes
+        in_place = part.in_place
         if in_place:
             _ = part.problem.coupling.places  # once for all chunks, and for solves to come
         most = settings.looped_copies if in_place else settings.cached_copies

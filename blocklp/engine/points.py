@@ -1,4 +1,4 @@
-"""Primal points: offered, completed and measured, by tensor operations or compiled loops."""
+"""Primal points: offered, completed and measured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.best_bound import NOTICED
+from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
 from blocklp.violation import relative_excess
@@ -64,27 +65,47 @@ def offer(
     return primal, x, torch.where(better, worst, torch.inf)
 
 
-def offer_mean(plan: Plan, mean: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor) -> None:
-    """Keep the primal points that the means of copies give where they are better, in compiled loops.
+@operation
+def offer_mean(
+    plan: Plan, mean: Tensor, limits: tuple[float, float], bound: Tensor, primal: Tensor, x: Tensor
+) -> None:
+    """Complete the means of copies, and keep the points where they are better.
 
-    Coordinates that no other block shares are not those of the points before
-    :meth:`blocklp.kernels.instances.Instances.finished` is called.
+    Coordinates that no other block shares need not be those of the points before :func:`finish_points` is
+    called.
 
     Parameters
     ----------
     plan : Plan
-        The problem in float64, with loops of a single group.
+        The problem in float64, whose types complete points.
     mean : Tensor
         ``(batch, variables)``, of any precision: means of the copies of each variable.
-    tolerance : float
-        Relative violation up to which a point counts as feasible.
+    limits : tuple of float
+        Relative improvement that counts, and relative violation up to which a point counts as feasible.
     bound : Tensor
         ``(batch,)`` float64: the best bounds.
     primal, x : Tensor
         ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
     """
-    assert plan.instances is not None
-    plan.instances.completed(plan.problem, (NOTICED, tolerance), mean, bound, primal, x)
+    found, _ = point(plan, mean.double(), limits[1])
+    better, best, _ = offer(plan, found, None, limits[1], bound, primal, x)
+    x.copy_(best)
+    primal.copy_(better)
+
+
+@operation
+def finish_points(plan: Plan, rows: Tensor, x: Tensor) -> None:
+    """Write what :func:`offer_mean` left out of points: nothing, by the definition.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64.
+    rows : Tensor
+        ``(k,)`` int64: the instances.
+    x : Tensor
+        ``(batch, variables)`` float64: points of all instances, written.
+    """
 
 
 def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
@@ -95,7 +116,7 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
     Parameters
     ----------
     plan : Plan
-        The problem in float64, and its compiled loops.
+        The problem in float64, and how it is executed.
     mean : Tensor
         ``(batch, variables)`` float64: means of the copies of each variable.
     tolerance : float

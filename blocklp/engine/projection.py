@@ -19,8 +19,8 @@ from torch import Tensor
 from blocklp.decomposition.problem import in_order
 from blocklp.engine.points import offer
 from blocklp.errors import TimeLimitError
+from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
-from blocklp.kernels.program import PROJECTION
 from blocklp.methods.base import where
 
 ALMOST = 3e-2
@@ -54,25 +54,31 @@ def project(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor,
     OptionError
         If some block type states no constraints.
     """
+    slack = tolerance * plan.program.sizes(plan.problem, x)
+    return projection_passes(plan, x, slack, most)
+
+
+@operation
+def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Project points onto the feasible set until no row is violated by more than its slack.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem; all blocks must state their constraints.
+    x : Tensor
+        ``(batch, variables)``: the points, in the precision of the plan.
+    slack : Tensor
+        ``(batch, rows)``: admissible violations.
+    most : int
+        Most passes.
+
+    Returns
+    -------
+    points, passes : Tensor
+        ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
+    """
     problem, program = plan.problem, plan.program
-    slack = tolerance * program.sizes(problem, x)
-    if (layout := program.layout) is not None and (loops := program.loops(PROJECTION)) is not None:
-        found, passes = x.clone(), torch.zeros(len(x), dtype=torch.long)
-        loops.project(
-            len(x),
-            most,
-            (layout.groups, layout.tiles, layout.sparse),
-            problem.coupling.places,
-            program.entries,
-            (x, program.box.lower, program.box.upper, program.column),
-            (program.lower, program.upper, program.row, program.length),
-            slack,
-            tuple(torch.zeros_like(program.row) for _ in range(3)),
-            x.new_zeros(len(x), program.parts, x.shape[1]),
-            found,
-            passes,
-        )
-        return found, passes
     y = torch.zeros_like(program.row)
     ahead = y  # the duals after the momentum step
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
@@ -103,7 +109,7 @@ def offer_projected(
     Parameters
     ----------
     plan : Plan
-        The problem in float64, and its compiled loops.
+        The problem in float64, and how it is executed.
     found : Tensor
         ``(batch, variables)`` float64: points within the bounds of the variables.
     worst : Tensor

@@ -38,7 +38,7 @@ class SamePattern:
         order, same = plan.problem.alike()
         least = box_minimum(plan.problem)
         own = plan.deadline, plan.backend, plan.settings
-        parts = [(rows, plan if part is plan.problem else Plan.of(part, *own)) for rows, part in same]
+        parts = [(rows, plan if part is plan.problem else Plan(part, *own)) for rows, part in same]
         return cls(parts, least) if len(parts) == 1 else cls(parts, least[order], order, order.argsort())
 
     def apply(self, record: Record) -> Record:

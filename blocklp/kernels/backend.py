@@ -1,10 +1,11 @@
-"""The backend of a solve: plain torch operations, or loops that numba compiles for the CPU.
+"""The backend of a solve: plain torch operations, loops that numba compiles for the CPU, or one added.
 
-Both do what the methods say; sums are added in another order, so that iterates differ in their last digits,
-and bounds hold in either.  Loops alone find the vertices of small LPs (:mod:`blocklp.kernels.vertices`),
-which saves passes.  Within a backend an instance has the same bits whatever is beside it in its batch, and
-whatever the number of threads; but whether ``race`` begins at a vertex goes by the largest instance of the
-batch.
+A backend is a name under which implementations of operations are registered
+(:mod:`blocklp.kernels.operations`).  All do what the methods say; sums are added in another order, so that
+iterates differ in their last digits, and bounds hold in any.  Loops alone find the vertices of small LPs
+(:mod:`blocklp.kernels.vertices`), which saves passes.  Within a backend an instance has the same bits
+whatever is beside it in its batch, and whatever the number of threads; but whether ``race`` begins at a
+vertex goes by the largest instance of the batch.
 
 ``"auto"`` decides before the first pass, by what is counted and by what is installed, never by a clock: loops
 serve where tensor operations would take longer than it takes to load the loops, or to compile them where no
@@ -15,6 +16,7 @@ model is compiled by a function that has no such option.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -27,8 +29,6 @@ from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.kernels import compiled
 from blocklp.kernels.compiled import BUSY, COMPILING, LOADING, VARIABLE
-
-NAMES = ("auto", "torch", "numba")
 
 ENGINE = (
     "blocklp.kernels.fused_kernels",
@@ -45,19 +45,84 @@ PER_PASS, PER_COPY = 3.5e-4, 3.3e-8
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A backend that there is.
+
+    Attributes
+    ----------
+    builds_on : tuple of str
+        The backends whose implementations serve, its own name first; definitions come after all of them.
+    device : str or None
+        The type of device that it is for; None for any.
+    modules : tuple of str
+        Modules that register its implementations, imported when it is first chosen.
+    """
+
+    builds_on: tuple[str, ...]
+    device: str | None = None
+    modules: tuple[str, ...] = ()
+
+
+_NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
+_kinds = {"torch": Kind(()), "numba": Kind(("numba",), "cpu", _NUMBA)}
+
+
+def add_backend(name: str, builds_on: str = "torch", device: str | None = None) -> None:
+    """Add a backend, under whose name implementations can then be registered.
+
+    Parameters
+    ----------
+    name : str
+        Its name, for ``compile(model, backend=name)``.
+    builds_on : str
+        The backend that serves whatever it does not implement.
+    device : str, optional
+        The type of device that it is for, such as ``"cuda"``; by default that of ``builds_on``.
+
+    Raises
+    ------
+    OptionError
+        If the name is taken, or there is no backend to build on.
+    """
+    base = known(builds_on)
+    if name == "auto" or name in _kinds:
+        raise OptionError(f"there is a backend {name!r} already; choose another name")
+    _kinds[name] = Kind((name, *base.builds_on), device or base.device, base.modules)
+
+
+def known(name: object, option: str = "backend") -> Kind:
+    """Return the backend of a name, which the caller gave for an option.
+
+    Raises
+    ------
+    OptionError
+        If there is none.
+    """
+    if not isinstance(name, str) or name not in _kinds:
+        names = ", ".join(map(repr, ("auto", *_kinds)))
+        raise OptionError(f"{option} is {name!r}; choose one of {names}")
+    return _kinds[name]
+
+
+@dataclass(frozen=True)
 class Backend:
     """What runs the operations of a solve.
 
     Attributes
     ----------
     name : str
-        ``"torch"`` or ``"numba"``; ``"auto"`` before it was chosen, when tensor operations serve.
+        Its name; ``"auto"`` before it was chosen, when tensor operations serve.
     modules : frozenset of str
         The modules of compiled loops that serve.
     """
 
     name: str = "auto"
     modules: frozenset[str] = frozenset()
+
+    @property
+    def builds_on(self) -> tuple[str, ...]:
+        """The backends whose implementations serve, one after the other."""
+        return () if self.name == "auto" else known(self.name).builds_on
 
     def loops(self, module: str) -> ModuleType | None:
         """Return a module of compiled loops; None where tensor operations serve in its place."""
@@ -74,7 +139,7 @@ def choose(
     copies: int,
     passes: int,
     kernels: frozenset[str],
-    kind: torch.dtype,
+    dtype: torch.dtype,
     deadline: Deadline,
 ) -> Backend:
     """Choose the backend of a solve.
@@ -82,7 +147,7 @@ def choose(
     Parameters
     ----------
     asked : str
-        ``"auto"``, ``"torch"`` or ``"numba"``.
+        ``"auto"``, or the name of a backend.
     device : torch.device
         Where tensors are; loops are for the CPU.
     copies : int
@@ -91,7 +156,7 @@ def choose(
         Passes that the method takes, as a rule.
     kernels : frozenset of str
         Modules of compiled loops of the block types, beside those of the engine.
-    kind : dtype
+    dtype : dtype
         Precision of the iterates.
     deadline : Deadline
         Loops that would not be ready in time do not serve.
@@ -101,24 +166,30 @@ def choose(
     OptionError
         If the environment variable names no backend.
     """
-    if asked == "auto" and (asked := os.environ.get(VARIABLE, "auto")) not in NAMES:
-        raise OptionError(f"{VARIABLE} is {asked!r}; choose one of {', '.join(map(repr, NAMES))}")
+    if asked == "auto" and (asked := os.environ.get(VARIABLE, "auto")) != "auto":
+        known(asked, VARIABLE)
     seconds = passes * (PER_PASS + PER_COPY * copies) if asked == "auto" else float("inf")
-    if asked == "torch" or device.type != "cpu" or seconds < LOADING:
+    name = "numba" if asked == "auto" else asked
+    kind = known(name)
+    if seconds < LOADING or kind.device not in (None, device.type):
         return Backend("torch")
-    kinds = {torch.float64, kind}
-    ready = frozenset(m for m in kernels.union(ENGINE) if _ready(m, kinds, seconds, deadline))
-    found = Backend("numba" if ready else "torch", ready)
+    if "numba" not in kind.builds_on:
+        return Backend(name)
+    precisions = {torch.float64, dtype}
+    ready = frozenset(m for m in kernels.union(ENGINE) if _ready(m, precisions, seconds, deadline))
+    found = Backend("torch") if name == "numba" and not ready else Backend(name, ready)
+    for module in kind.modules if ready else ():
+        importlib.import_module(module)
     logging.getLogger("blocklp").info("backend %s for %d copies of variables", found.name, copies)
     return found
 
 
-def _ready(module: str, kinds: set[torch.dtype], seconds: float, deadline: Deadline) -> bool:
+def _ready(module: str, precisions: set[torch.dtype], seconds: float, deadline: Deadline) -> bool:
     """Whether the loops of a module pay, and are there in time."""
     if module not in sys.modules and not deadline.affords(BUSY * LOADING):
         return False
     found = compiled.wanted(module)
-    if found is None or all(compiled.cached(found, kind) for kind in kinds):
+    if found is None or all(compiled.cached(found, kind) for kind in precisions):
         return found is not None
     if not _said:
         _said.append(module)

@@ -1,13 +1,13 @@
-r"""The plan of execution of a decomposition: its backend, compiled loops, partial sums and deadline.
+r"""The plan of execution of a decomposition: its backend, what that laid out, and the deadline.
 
-Loops sum in another order than tensor operations; improvements that this could explain do not count
+Implementations sum in another order than tensor operations; improvements that this could explain do not count
 (:data:`blocklp.engine.best_bound.NOTICED`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,17 +16,31 @@ from blocklp.blocks.contract import Rows
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
 from blocklp.kernels.backend import AUTO, Backend, choose
-from blocklp.kernels.instances import (
-    Instances,
-    checks_in_loops,
-    last_of,
-    loops_of,
-    only_one,
-    pass_over,
-    shared_variables,
-)
-from blocklp.kernels.program import MOST_PARTS, Program
+from blocklp.kernels.instances import loops_of
+from blocklp.kernels.operations import LAYOUTS
+from blocklp.kernels.program import Program
 from blocklp.kernels.settings import EngineSettings
+
+
+class Tables(Protocol):
+    """What a backend's implementations keep beside a problem (:mod:`blocklp.kernels.operations`)."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether passes take whole instances, and keep the means of coupled copies, not their points."""
+
+    @property
+    def in_place(self) -> bool:
+        """Whether checks take whole instances too, so that those that are done stay where they are."""
+
+    def filled(self, plan: Plan) -> Self:
+        """The tables of the instances of a plan, which are about to be iterated on."""
+
+    def select(self, rows: Rows) -> Self:
+        """The tables of some instances, all of them active."""
+
+    def with_active(self, active: Tensor) -> Self:
+        """Tables in which instances at positions ``active`` ``(k,)`` int64 are active, all others frozen."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +57,8 @@ class Plan:
         What runs the operations; before :meth:`settled`, what was asked for.
     settings : EngineSettings
         How work is divided.
-    divided : tuple or None
-        Parts in which large instances are summed, and one past the last variable that these share.
-    loops : Loops or None
-        Compiled loops that a solve decided to use.
+    tables : Tables or None
+        What the backend's implementations keep beside the problem.
     programs : dict
         What :attr:`program` wrote out last, by precision; problems that differ in costs alone share it.
     """
@@ -55,50 +67,18 @@ class Plan:
     deadline: Deadline = field(default_factory=Deadline)
     backend: Backend = AUTO
     settings: EngineSettings = field(default_factory=EngineSettings)
-    divided: tuple[int, int] | None = None
-    loops: Loops | None = None
+    tables: Tables | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(
-        cls,
-        problem: Decomposition,
-        deadline: Deadline | None = None,
-        backend: Backend = AUTO,
-        settings: EngineSettings | None = None,
-    ) -> Plan:
-        """Plan a solve, large instances in parts: as many as their blocks outweigh.
-
-        Parameters
-        ----------
-        problem : Decomposition
-            The mathematics.
-        deadline : Deadline, optional
-            When a solve of it gives up; by default never.
-        backend : Backend
-            What is asked for.
-        settings : EngineSettings, optional
-            How work is divided.
-        """
-        plan = cls(problem, deadline or Deadline(), backend, settings or EngineSettings())
-        if problem.copies < plan.settings.divided_copies or (number := only_one(problem)) is None:
-            return plan
-        group = problem.groups[number]
-        used = last_of(shared_variables(problem, group))
-        return replace(plan, divided=(max(2, min(MOST_PARTS, group.blocks // (2 * max(used, 1)))), used))
+    @property
+    def whole(self) -> bool:
+        """Whether passes take whole instances, and keep the means of coupled copies alone."""
+        return self.tables is not None and self.tables.whole
 
     @property
-    def instances(self) -> Instances | None:
-        """Loops over whole instances, where they run."""
-        return None if self.loops is None else self.loops.instances
-
-    @property
-    def freezes(self) -> bool:
-        """Whether loops do all for whole instances, which then stay in place when they are done."""
-        loops = self.loops
-        if loops is None or loops.whole is None:
-            return False
-        return checks_in_loops(self.problem.groups[loops.whole])
+    def in_place(self) -> bool:
+        """Whether instances that are done stay in place: passes and checks take whole instances."""
+        return self.tables is not None and self.tables.in_place
 
     @property
     def program(self) -> Program:
@@ -119,72 +99,38 @@ class Plan:
     def select(self, rows: Rows) -> Plan:
         """Return the plan of some instances: numbers ``(k,)`` int64, or a slice."""
         programs = {kind: program.select(rows) for kind, program in self.programs.items()}
-        loops = None if self.loops is None else self.loops.select(rows)
-        return replace(self, problem=self.problem.select(rows), loops=loops, programs=programs)
+        tables = None if self.tables is None else self.tables.select(rows)
+        return replace(self, problem=self.problem.select(rows), tables=tables, programs=programs)
 
     def to(self, dtype: torch.dtype) -> Plan:
         """Return the plan of the same problem in another precision."""
         return replace(self, problem=self.problem.to(dtype))
 
-    def settled(self, kind: torch.dtype, passes: int) -> Plan:
+    def settled(self, dtype: torch.dtype, passes: int) -> Plan:
         """Return the plan with a backend chosen for iterates in a precision and so many passes, as a rule."""
         problem = self.problem
         kernels = frozenset(name for group in problem.groups if (name := loops_of(group)) is not None)
         size = problem.batch * problem.copies
-        backend = choose(self.backend.name, problem.cost.device, size, passes, kernels, kind, self.deadline)
+        backend = choose(self.backend.name, problem.cost.device, size, passes, kernels, dtype, self.deadline)
         return replace(self, backend=backend)
 
-    def loaded(self, whole: bool) -> Plan:
-        """Return the plan with compiled loops, where some group has them and the backend serves them.
+    def laid_out(self, whole: bool) -> Plan:
+        """Return the plan with tables of the first backend that has some for the problem.
 
-        With ``whole`` loops run over whole instances where possible; these give the means of the blocks'
+        With ``whole`` passes may take whole instances where possible; these give the means of the blocks'
         points, but not the points themselves.
         """
-        problem = self.problem
-        if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
-            return replace(self, loops=None)
-        names = [loops_of(group) for group in problem.groups]
-        modules = [None if name is None else self.backend.loops(name) for name in names]
-        if not any(modules):
-            return replace(self, loops=None)
-        only = only_one(problem) if whole else None
-        passes = tuple(None if module is None else pass_over(module) for module in modules)
-        return replace(self, loops=Loops(passes, None if only is None or modules[only] is None else only))
+        for name in self.backend.builds_on:
+            found = LAYOUTS[name](self, whole) if name in LAYOUTS else None
+            if found is not None:
+                return replace(self, tables=found)
+        return replace(self, tables=None)
 
-    def over(self) -> Plan:
-        """Return the plan with tables of its instances for loops over whole instances, where these run."""
-        if self.loops is None or self.loops.whole is None:
-            return self
-        number, problem = self.loops.whole, self.problem
-        module = self.backend.loops(str(loops_of(problem.groups[number])))
-        assert module is not None
-        instances = Instances.of(problem, number, module, self.divided)
-        return replace(self, loops=replace(self.loops, instances=instances))
+    def begun(self) -> Plan:
+        """Return the plan with tables of its own instances."""
+        return self if self.tables is None else replace(self, tables=self.tables.filled(self))
 
-
-@dataclass(frozen=True)
-class Loops:
-    """Compiled loops of a problem.
-
-    Attributes
-    ----------
-    passes : tuple
-        A pass over each group's blocks, called with the group; None where tensor operations do it.
-    whole : int or None
-        Number of the one group that shares variables, where loops run over whole instances.
-    instances : Instances or None
-        These loops, once :meth:`Plan.over` has laid out tables.
-    """
-
-    passes: tuple[Callable[..., None] | None, ...]
-    whole: int | None = None
-    instances: Instances | None = None
-
-    def select(self, rows: Rows) -> Loops:
-        """Return the loops over some instances."""
-        return self if self.instances is None else replace(self, instances=self.instances.select(rows))
-
-    def with_active(self, active: Tensor) -> Loops:
-        """Return loops in which instances at positions ``active`` ``(k,)`` are active, all others frozen."""
-        assert self.instances is not None
-        return replace(self, instances=replace(self.instances, active=active))
+    def with_active(self, active: Tensor) -> Plan:
+        """Return the plan in which instances at positions ``(k,)`` int64 are active, all others frozen."""
+        assert self.tables is not None
+        return replace(self, tables=self.tables.with_active(active))

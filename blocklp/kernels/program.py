@@ -4,8 +4,8 @@ r"""The rows of all blocks, for methods that need no oracles.
 
 A holds what the block types state (:class:`HasConstraints`), without rows that the bounds of the
 variables imply.  It is kept by blocks: the variables of a block are gathered once for all of its rows.
-Products and passes are tensor operations, or compiled loops (:mod:`blocklp.kernels.row_kernels`,
-:mod:`blocklp.kernels.program_kernels`).
+Products are operations (:mod:`blocklp.kernels.operations`); compiled loops for the CPU are in
+:mod:`blocklp.kernels.numba_rows`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,15 @@ from blocklp.decomposition.problem import Decomposition, Group, in_order
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.decomposition.variable_box import VariableBox
 from blocklp.kernels.backend import AUTO, Backend
+from blocklp.kernels.operations import operation
 from blocklp.kernels.row_layout import Layout
 from blocklp.kernels.settings import DEFAULT, EngineSettings
 
-PRODUCTS, PROJECTION = "blocklp.kernels.row_kernels", "blocklp.kernels.projection_kernels"
-PASSES, BATCH_PASSES = "blocklp.kernels.program_kernels", "blocklp.kernels.batch_kernels"
-"""Modules of compiled loops: products with the rows, feasibility projection, and passes of PDHG."""
+PASSES = "blocklp.kernels.program_kernels"
+"""Module of compiled loops over the rows: passes of PDHG."""
 
 MOST_PARTS = 8
 """The most parts with partial sums of their own that an instance is divided into."""
-
-CHUNK, WIDEST, CACHED = 16, 256, 100_000
-"""Instances that loops for batches take at once, at least and at most, and the numbers that caches hold."""
 
 
 @dataclass(frozen=True)
@@ -200,56 +197,20 @@ class Program:
         """A module of compiled loops over the rows, where the backend has it."""
         return None if self.layout is None else self.backend.loops(module)
 
-    def batch_loops(self, batch: int) -> tuple[ModuleType, int] | None:
-        """The loops for batches of small instances with places in common, and how many these take at once."""
-        own_entries = self.entries.shape[1] * (len(self.entries) > 1)
-        numbers = own_entries + 10 * self.row.shape[1] + 9 * self.column.shape[1]
-        width = min(WIDEST, CACHED // max(1, numbers))
-        if self.layout is None or self.layout.targets is None:
-            return None
-        if self.parts > 1 or min(width, batch) < CHUNK:
-            return None
-        found = self.backend.loops(BATCH_PASSES)
-        return None if found is None else (found, width)
-
     def activity(self, problem: Decomposition, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``."""
-        return self._times(problem, self.entries, self.coupling, x)
-
-    def _times(
-        self,
-        problem: Decomposition,
-        entries: Tensor,
-        coupling: CouplingRows | None,
-        x: Tensor,
-    ) -> Tensor:
-        """Rows with these entries times points ``(batch, variables)``: ``(batch, rows)``."""
-        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
-            out = torch.zeros_like(self.row)
-            units = len(x) * len(layout.tiles)
-            places = problem.coupling.places
-            loops.activity(units, layout.groups, layout.tiles, layout.sparse, places, entries, x, out)
-            return out
-        copies, matrices = problem.coupling.spread(x), _views(entries, self.matrices)
-        parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, matrices, strict=True)]
-        return torch.cat(parts if coupling is None else [*parts, coupling.activity(x)], 1)
+        return row_products(self, problem, (self.entries, self.coupling), x)
 
     def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
         """A^T y by copies, before these are summed by variable: ``(batch, rows) -> (batch, copies)``."""
-        copies = y.new_empty(len(y), problem.copies)
-        if (layout := self.layout) is not None and (loops := self.loops(PRODUCTS)) is not None:
-            copies.zero_()
-            loops.pull(len(y) * len(layout.tiles), layout.groups, layout.tiles, self.entries, y, copies)
-        else:
-            for (group, own), matrix in zip(self._by_groups(problem, y), self.matrices, strict=True):
-                group.rows(copies).copy_(transposed(matrix, own))
+        copies = row_pulls(self, problem, y)
         if self.coupling is not None:
             first = y.shape[1] - self.coupling.count
             copies[:, problem.in_blocks :] = y[:, first:] * self.unit[:, first:]
         return copies
 
-    def _by_groups(self, problem: Decomposition, y: Tensor) -> list[tuple[Group, Tensor]]:
-        """All groups with the part of ``y`` for their kept rows; rows beside the blocks are left out."""
+    def by_groups(self, problem: Decomposition, y: Tensor) -> list[tuple[Group, Tensor]]:
+        """Return all groups with the part of ``y`` for their kept rows, without the rows beside blocks."""
         counts = list(map(len, self.kept))
         end = sum(n * g.blocks for n, g in zip(counts, problem.groups, strict=True))
         return by_groups(problem, y[:, :end], counts)
@@ -271,7 +232,7 @@ class Program:
     def _magnitudes(self, problem: Decomposition, values: Tensor) -> Tensor:
         """Absolute values of the rows times values of the variables: ``(batch, rows)``."""
         coupling = None if self.coupling is None else self.coupling.absolute()
-        return self._times(problem, self.entries.abs(), coupling, values.contiguous())
+        return row_products(self, problem, (self.entries.abs(), coupling), values.contiguous())
 
     def violation(self, problem: Decomposition, x: Tensor) -> Tensor:
         """Largest relative violation ``(batch,)`` of a row at points ``(batch, variables)``."""
@@ -302,39 +263,9 @@ class Program:
         reached, base = self.activity(problem, x), self.activity(problem, lowest)
         side = torch.where(reached > self.upper, self.upper, torch.maximum(reached, self.lower))
         factor = ((side - base) / (reached - base)).nan_to_num(1.0, 1.0, 1.0)
-        less, more = self._extremes(problem, factor)
+        less, more = row_extremes(self, problem, factor)
         scale = torch.where(less < 1, less.clamp(min=0), more)
         return self.box.clip(self.box.lower + scale * (x - self.box.lower))
-
-    @property
-    def _sparse_loops(self) -> ModuleType | None:
-        """The loops over single entries, where all instances have the same places."""
-        return None if self.layout is None or self.layout.targets is None else self.loops(PROJECTION)
-
-    def _extremes(self, problem: Decomposition, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The least and the largest of 1 and of the values of the rows of each variable."""
-        if self.layout is None or (loops := self._sparse_loops) is None:
-            return self._extreme(problem, values, "amin"), self._extreme(problem, values, "amax")
-        least, most = torch.ones_like(self.column), torch.ones_like(self.column)
-        loops.extremes(len(values), self.layout.by_row, self.entries, values, least, most)
-        return least, most
-
-    def _extreme(self, problem: Decomposition, values: Tensor, how: str) -> Tensor:
-        """The least (``amin``) or largest (``amax``) of 1 and of the values of the rows of each variable.
-
-        ``(batch, rows) -> (batch, variables)``.
-        """
-        copies = values.new_ones(len(values), problem.in_blocks)
-        for (group, own), matrix in zip(self._by_groups(problem, values), self.matrices, strict=True):
-            for entry, value in zip(matrix.unbind(1), own[:, :, None].unbind(1), strict=True):
-                mine = torch.where(entry != 0, value, 1.0)
-                group.rows(copies).copy_(getattr(torch, how)(torch.stack([group.rows(copies), mine]), 0))
-        index = problem.coupling.index.expand(len(values), -1)
-        found = values.new_ones(len(values), problem.coupling.variables).scatter_reduce(1, index, copies, how)
-        if (rows := self.coupling) is not None:
-            own = values[:, values.shape[1] - rows.count :][:, rows.row]
-            found = found.scatter_reduce(1, rows.column.expand(len(values), -1), own, how)
-        return found
 
     def select(self, rows: Rows) -> Program:
         """Return the program of some instances."""
@@ -361,7 +292,7 @@ class Program:
         """Duals ``(batch, rows)`` of all stated rows from those of the kept ones, zero for the others."""
         parts = []
         y = y * self.unit
-        for (group, own), kept in zip(self._by_groups(problem, y), self.kept, strict=True):
+        for (group, own), kept in zip(self.by_groups(problem, y), self.kept, strict=True):
             count = stated_rows(group)
             full = y.new_zeros(len(y), max([count, *(kept + 1).tolist()]), group.blocks)
             full.index_copy_(1, kept, own)
@@ -409,6 +340,80 @@ class Program:
             return root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
 
         return largest_singular_value(gram, met.to(root), deadline).clamp(max=1)
+
+
+@operation
+def row_products(
+    program: Program, problem: Decomposition, rows: tuple[Tensor, CouplingRows | None], x: Tensor
+) -> Tensor:
+    """Rows times points.
+
+    Parameters
+    ----------
+    program : Program
+        The program, whose rows are meant where only the entries differ.
+    problem : Decomposition
+        The problem of this program.
+    rows : tuple
+        Entries ``(batch or 1, entries)`` as in :attr:`Program.entries`, and the rows beside the blocks.
+    x : Tensor
+        ``(batch, variables)``.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, rows)``.
+    """
+    (entries, coupling), copies = rows, problem.coupling.spread(x)
+    matrices = _views(entries, program.matrices)
+    parts = [times(g, m, copies).flatten(1) for g, m in zip(problem.groups, matrices, strict=True)]
+    return torch.cat(parts if coupling is None else [*parts, coupling.activity(x)], 1)
+
+
+@operation
+def row_pulls(program: Program, problem: Decomposition, y: Tensor) -> Tensor:
+    """Transposed rows of blocks times duals ``(batch, rows)``, by copies: ``(batch, copies)``.
+
+    Copies of rows beside the blocks hold anything.
+    """
+    copies = y.new_empty(len(y), problem.copies)
+    for (group, own), matrix in zip(program.by_groups(problem, y), program.matrices, strict=True):
+        group.rows(copies).copy_(transposed(matrix, own))
+    return copies
+
+
+@operation
+def row_extremes(program: Program, problem: Decomposition, values: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the largest of 1 and of the values of each variable's rows.
+
+    Parameters
+    ----------
+    program, problem : Program, Decomposition
+        The program and its problem.
+    values : Tensor
+        ``(batch, rows)``.
+
+    Returns
+    -------
+    least, largest : Tensor
+        ``(batch, variables)``.
+    """
+    return _extreme(program, problem, values, "amin"), _extreme(program, problem, values, "amax")
+
+
+def _extreme(program: Program, problem: Decomposition, values: Tensor, how: str) -> Tensor:
+    """The least (``amin``) or largest (``amax``) of 1 and of values ``(batch, rows)``, by variable."""
+    copies = values.new_ones(len(values), problem.in_blocks)
+    for (group, own), matrix in zip(program.by_groups(problem, values), program.matrices, strict=True):
+        for entry, value in zip(matrix.unbind(1), own[:, :, None].unbind(1), strict=True):
+            mine = torch.where(entry != 0, value, 1.0)
+            group.rows(copies).copy_(getattr(torch, how)(torch.stack([group.rows(copies), mine]), 0))
+    index = problem.coupling.index.expand(len(values), -1)
+    found = values.new_ones(len(values), problem.coupling.variables).scatter_reduce(1, index, copies, how)
+    if (rows := program.coupling) is not None:
+        own = values[:, values.shape[1] - rows.count :][:, rows.row]
+        found = found.scatter_reduce(1, rows.column.expand(len(values), -1), own, how)
+    return found
 
 
 def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:

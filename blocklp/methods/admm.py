@@ -18,9 +18,9 @@ its own. Types that state their proximal points (:class:`HasProx`) are solved ex
 pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.methods.active_set`) from its last
 point. What is not shared has its cost for a multiplier, and nothing holds it.
 
-On a CPU large problems run in compiled loops, where types have a proximal point of one block
-(:class:`HasProxBlock`). They agree with the tensor operations up to rounding. There large instances are
-summed in parts, which threads take side by side.
+The operations :func:`admm_passes`, :func:`admm_block_points` and :func:`admm_restart` are what backends make
+faster (:mod:`blocklp.kernels.operations`): on a CPU compiled loops do, where types have a proximal point of
+one block (:class:`HasProxBlock`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import in_order
+from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.consensus import has_prox, moves, prox, pull
 from blocklp.methods.proximal_weight import Fixed, ResidualBalancing
-from blocklp.methods.sweeps import around, cache_loops, fused_loops, renew
+from blocklp.methods.sweeps import fused_loops, steps_to_points
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Admm(Method):
     hold: bool = False
 
     proximal = True
-    looped = True
+    uses_tables = True
     evaluates = False
     # Chosen on BA graphs of 1000 and 10,000 nodes, cliques, assignment, random fields and polytopes in 4
     # variables.
@@ -177,12 +178,8 @@ class Admm(Method):
         state, passes : AdmmState, int
             The state, which :meth:`finish` completes, and the number of passes made.
         """
-        if plan.instances is not None:
-            passes = min(most, self.every - (state.passes + 1) % self.every)
-            state = self._loops(plan, state, passes)
-        else:
-            passes = 1
-            state = self._pass(plan, state)
+        most = min(most, self.every - (state.passes + 1) % self.every)
+        state, passes = admm_passes(plan, state, self._relaxed(state), self.repeats, most)
         late = state.ready.long()
         age, none = state.age + passes - late, torch.zeros_like(state.ready)
         state = replace(state, passes=state.passes + passes, age=age, ready=none)
@@ -206,70 +203,17 @@ class Admm(Method):
         return replace(state, mean=mean, finished=True)
 
     def mean(self, plan: Plan, state: AdmmState) -> Tensor:
-        """Mean of the points; of coupled variables the one that loops keep, where these may run."""
-        problem = plan.problem
+        """Mean of the points; of coupled variables that of the state, where passes take whole instances."""
         mean = super().mean(plan, state)
-        return mean if plan.instances is None else torch.where(problem.counts > 1, state.mean.double(), mean)
+        return torch.where(plan.problem.counts > 1, state.mean.double(), mean) if plan.whole else mean
 
     def _relaxed(self, state: AdmmState) -> float:
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation
 
-    def _loops(self, plan: Plan, state: AdmmState, passes: int) -> AdmmState:
-        """Passes in compiled loops, all that is in the state included."""
-        assert plan.instances is not None
-        anchors, consensus = (state.anchor, state.age, state.ready), (state.target, state.mean)
-        iterates, relaxation = (state.governing, state.duals), self._relaxed(state)
-        given = (passes, state.eta, consensus, relaxation, anchors, iterates)
-        primal, dual = plan.instances.passes(plan.problem, *given)
-        return replace(state, apart=primal, moved=dual, finished=True)
-
-    def _pass(self, plan: Plan, state: AdmmState) -> AdmmState:
-        """One pass by tensor operations and the loops of single types."""
-        problem = plan.problem
-        duals, points, governing, eta = state.duals, state.points, state.governing, state.eta
-        loops, relaxation = plan.loops, self._relaxed(state)
-        share = ((~state.ready).to(eta) * relaxation)[:, None]
-        atoms, weights, slopes = list(state.atoms), list(state.weights), None
-        for n, (group, a, w) in enumerate(zip(problem.groups, atoms, weights, strict=True)):
-            if not group.shares:
-                continue  # the oracle's answer stays
-            if loops is not None and (run := loops.passes[n]) is not None:
-                anchors = (state.anchor, state.age, state.ready)
-                steps = (eta, state.target, relaxation, anchors, governing, duals, points)
-                run(group, problem.coupling.places, *steps)
-                continue
-            t, point = governing[:, group.start : group.stop], points[:, group.start : group.stop]
-            near = problem.coupling.spread_part(state.target, group.start, group.stop)
-            t.sub_(share * point).add_(near.mul_(share))
-            pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
-            if a is None:
-                cost = group.view(duals).masked_fill(group.curved > 0, 0)
-                found = prox(group, cost, group.view(governing), eta)
-                assert found is not None
-                group.view(points).copy_(found)
-                continue
-            # What is not shared costs what it costs, whatever t is.
-            slopes = torch.empty_like(duals) if slopes is None else slopes
-            slope = torch.sub(point, t, out=near).div_(eta[:, None]).view(-1, group.dim, group.blocks)
-            group.rows(slopes).copy_(torch.where(group.curved[:, None] > 0, slope, group.rows(duals)))
-            if isinstance(a, atom.VertexTable) and fused_loops(plan) is not None:
-                around(plan, group, a, w, slopes, eta, self.repeats, points)
-                continue
-            if isinstance(a, atom.VertexCache) and cache_loops(plan) is not None:
-                renew(plan, group, a, w, (points, slopes, eta), self.repeats)
-                continue
-            answer = a.answer(group, slopes, w, w)
-            weights[n] = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, self.repeats)
-            atoms[n] = answer.atoms
-            group.rows(points).copy_(answer.atoms.combine(weights[n]))
-        target = problem.collect(points + points - governing)
-        target = target.sub_(eta[:, None] * problem.cost).div_(problem.counts)
-        return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights))
-
     def _settled(self, plan: Plan, state: AdmmState) -> AdmmState:
         """Set a new anchor where it has served, and with it a new weight."""
-        primal, dual = distances(plan, state)
+        primal, dual = residuals(plan, state)
         residual, served = primal + dual, torch.ones_like(state.ready)
         if state.anchor.shape[1]:
             worse = (residual <= self.decay * state.origin) & (residual > state.last)
@@ -283,13 +227,87 @@ class Admm(Method):
         if state.passes >= self.plain:
             due = served
             anchor = anchor if anchor.shape[1] else torch.empty_like(state.governing)
-        restart(plan, state, relaxation, due, eta / state.eta, anchor)
+        admm_restart(plan, state, relaxation, due, eta / state.eta, anchor)
         age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
         origin = torch.where(served, residual, state.origin)
         return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
-def restart(
+@operation
+def admm_passes(
+    plan: Plan, state: AdmmState, relaxation: float, repeats: int, most: int
+) -> tuple[AdmmState, int]:
+    """Make passes over all blocks: their proximal points, and from these the next reflected consensus.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed.
+    state : AdmmState
+        The state before; its tensors are written over.
+    relaxation : float
+        Relaxation of the passes.
+    repeats : int
+        Pairwise steps towards proximal points that have no formula.
+    most : int
+        Number of passes at most, at least 1.
+
+    Returns
+    -------
+    state, passes : AdmmState, int
+        The state and the number of passes made.  Where :attr:`Plan.whole` says so, means and multipliers of
+        coupled copies are kept and not points, the residuals are measured, and the state is finished.
+    """
+    problem = plan.problem
+    atoms, weights = list(state.atoms), list(state.weights)
+    for n, group in enumerate(problem.groups):
+        if group.shares:  # elsewhere the oracle's answer stays
+            atoms[n], weights[n] = admm_block_points(plan, state, n, relaxation, repeats)
+    target = problem.collect(state.points + state.points - state.governing)
+    target = target.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
+    return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights)), 1
+
+
+@operation
+def admm_block_points(
+    plan: Plan, state: AdmmState, number: int, relaxation: float, repeats: int
+) -> tuple[atom.Atoms | None, Tensor]:
+    """Update the Douglas-Rachford iterate t of one group, and find the proximal points around it.
+
+    Parameters
+    ----------
+    plan, state, relaxation, repeats
+        As in :func:`admm_passes`; t and the points of the group are written.
+    number : int
+        Number of the group, which shares variables.
+
+    Returns
+    -------
+    atoms, weights : Atoms or None, Tensor
+        Active set of the group, and the weights of its points; as before for types with a prox.
+    """
+    problem, group, eta = plan.problem, plan.problem.groups[number], state.eta
+    atoms, weights = state.atoms[number], state.weights[number]
+    t, point = (v[:, group.start : group.stop] for v in (state.governing, state.points))
+    share = ((~state.ready).to(eta) * relaxation)[:, None]
+    near = problem.coupling.spread_part(state.target, group.start, group.stop)
+    t.sub_(share * point).add_(near.mul_(share))
+    pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
+    if atoms is None:
+        cost = group.view(state.duals).masked_fill(group.curved > 0, 0)
+        found = prox(group, cost, group.view(state.governing), eta)
+        assert found is not None
+        group.view(state.points).copy_(found)
+        return atoms, weights
+    # What is not shared costs what it costs, whatever t is.
+    slopes = torch.empty_like(state.duals)
+    slope = torch.sub(point, t, out=near).div_(eta[:, None]).view(-1, group.dim, group.blocks)
+    group.rows(slopes).copy_(torch.where(group.curved[:, None] > 0, slope, group.rows(state.duals)))
+    return steps_to_points(plan, group, atoms, weights, (state.points, slopes, eta), repeats)
+
+
+@operation
+def admm_restart(
     plan: Plan,
     state: AdmmState,
     relaxation: float,
@@ -315,11 +333,7 @@ def restart(
         ``(batch, copies)``, written, or ``(batch, 0)`` for none.
     """
     problem = plan.problem
-    points, governing, consensus = state.points, state.governing, (state.target, state.mean)
-    if plan.instances is not None:
-        iterates, weights = (governing, state.duals), (state.eta, ratio)
-        plan.instances.restart(problem, due, weights, consensus, relaxation, anchor, iterates)
-        return
+    points, governing = state.points, state.governing
     centre = state.mean + state.mean - state.target
     centre = problem.spread((state.mean - centre).mul_(relaxation).add_(centre))
     new = problem.spread(state.target).mul_(relaxation).add_(governing - relaxation * points)
@@ -329,13 +343,13 @@ def restart(
         anchor.copy_(torch.where(due[:, None], governing, anchor))
 
 
-def distances(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
+def residuals(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
     """Squared primal and dual residuals, ``(batch,)`` float64.
 
     They are the distances of the points from their mean, and of the mean from the consensus, copy by copy.
     """
     problem = plan.problem
-    if plan.instances is not None:
+    if plan.whole:
         return state.apart, state.moved
     primal = torch.zeros_like(state.apart)
     for group in problem.groups:

@@ -53,8 +53,8 @@ class Method:
 
     Attributes
     ----------
-    looped : bool
-        Whether its passes run in the loops that :class:`blocklp.kernels.plan.Plan` finds.
+    uses_tables : bool
+        Whether its operations use what the backend lays out for blocks (:meth:`Plan.laid_out`).
     usual : int
         Passes of a solve as a rule, from which the backend is chosen.
     proximal : bool
@@ -67,7 +67,7 @@ class Method:
         a check costs as much as some passes.
     """
 
-    looped: ClassVar[bool] = False
+    uses_tables: ClassVar[bool] = False
     usual: ClassVar[int] = 300
     proximal: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class Method:
         return None
 
     def in_loops(self, plan: Plan) -> bool:
-        """Whether its passes over this problem are compiled loops of another kind than ``looped`` says."""
+        """Whether its passes over this problem run in loops that deal work out to threads themselves."""
         return False
 
     def remember(self, plan: Plan, state: Any) -> Memory | None:

@@ -32,14 +32,13 @@ many.)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition, in_order
 from blocklp.errors import TimeLimitError
-from blocklp.kernels.compiled import TURNS, tiles
+from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import PASSES, Program
 from blocklp.methods.base import Memory, Method, MethodState, where
@@ -73,8 +72,7 @@ class Pdhg(Method):
     necessary = 0.8
     artificial = 0.36
     every = 5
-    longest, longest_looped = 10, 1000  # passes between looks at the clock
-    most_read = 50_000_000  # and numbers, in loops
+    longest = 10  # passes between looks at the clock
     reach = 1e6
     # Passes that count as made after a warm start: epochs of a few passes would throw the weight about where
     # all is nearly settled.
@@ -166,17 +164,7 @@ class Pdhg(Method):
         state, passes : PdhgState, int
             The state, which :meth:`finish` completes, and the number of passes made.
         """
-        problem = plan.problem
-        program = state.program
-        if (loops := program.loops(PASSES)) is not None:
-            affordable = self.most_read // max(1, len(state.eta) * program.work)
-            most = min(most, self.longest_looped, max(1, affordable))
-            state = self._loops(plan, state, most, loops)
-        else:
-            most = min(most, self.longest)
-            for _ in range(most):
-                state = self._pass(problem, state)
-        return state, most
+        return pdhg_passes(plan, state, self, most)
 
     def finish(self, plan: Plan, state: PdhgState) -> PdhgState:
         """The multipliers and points of the last step."""
@@ -202,47 +190,8 @@ class Pdhg(Method):
         except TimeLimitError:  # as :meth:`start` will say
             return False
 
-    def _loops(self, plan: Plan, state: PdhgState, many: int, loops: ModuleType) -> PdhgState:
-        """Passes in compiled loops, which write over the state."""
-        problem = plan.problem
-        program = state.program
-        layout, batch = program.layout, len(state.eta)
-        assert layout is not None
-        rules = self.sufficient**2, self.necessary**2, self.artificial, self.every, self.reach
-        limits = torch.tensor(rules, dtype=torch.float64)
-        given = problem.cost, program.box.lower, program.box.upper, program.column
-        rows = program.lower, program.upper, program.row, program.length
-        own = tuple(t for part in zip(state.now, state.first, state.bar, strict=True) for t in part)
-        scalars = state.eta, state.age, state.residual, state.first_residual, state.weight
-        if (found := program.batch_loops(batch)) is not None:
-            batch_loops, width = found
-            table = layout.groups, layout.tiles
-            numbers = layout.by_row, layout.by_copy, program.entries, given, rows, own, state.pulled, scalars
-            batch_loops.passes(-(-batch // width), width, many, state.passes, limits, table, *numbers)
-            return replace(state, passes=state.passes + many)
-        pieces = len(layout.tiles) + tiles(problem.coupling.variables)
-        sums = torch.empty(batch, pieces, 3, dtype=torch.float64)
-        loops.passes(
-            batch if batch > 1 else program.parts,
-            torch.zeros(TURNS, dtype=torch.long),
-            program.parts,
-            many,
-            state.passes,
-            limits,
-            (layout.groups, layout.tiles, layout.sparse),
-            problem.coupling.places,
-            program.entries,
-            given,
-            rows,
-            own,
-            state.pulled,
-            scalars,
-            (torch.zeros(batch, dtype=torch.long), sums),
-        )
-        return replace(state, passes=state.passes + many)
-
-    def _pass(self, problem: Decomposition, state: PdhgState) -> PdhgState:
-        """One pass by tensor operations."""
+    def one_pass(self, problem: Decomposition, state: PdhgState) -> PdhgState:
+        """Make one pass by tensor operations."""
         program, (x, y, activity), eta = state.program, state.now, state.eta[:, None]
         near = x - eta * program.column * (problem.cost - state.pulled.sum(1))
         near = program.box.clip(near)
@@ -294,3 +243,30 @@ class Pdhg(Method):
         """The weight, within reach of that which the sizes of the data suggest; warm starts may bring any."""
         low, high = weight.double() / self.reach, weight.double() * self.reach
         return torch.minimum(torch.maximum(eta.double(), low), high).to(weight)
+
+
+@operation
+def pdhg_passes(plan: Plan, state: PdhgState, method: Pdhg, most: int) -> tuple[PdhgState, int]:
+    """Make passes over all rows, restarts and weights included.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed.
+    state : PdhgState
+        The state before, which may be written over.
+    method : Pdhg
+        The constants of the method.
+    most : int
+        Number of passes at most, at least 1.
+
+    Returns
+    -------
+    state, passes : PdhgState, int
+        The state, which :meth:`Pdhg.finish` completes, and the number of passes made: no more than should go
+        by before the next look at the deadline.
+    """
+    most = min(most, method.longest)
+    for _ in range(most):
+        state = method.one_pass(plan.problem, state)
+    return state, most

@@ -84,7 +84,7 @@ class Race(Method):
             The state at the first multipliers, or at those of optimal vertices.
         """
         inner = Pdhg().start(plan, duals, eta)
-        if not small(plan.program):
+        if not small(plan.program, plan.problem):
             return self._around(plan, inner)
         x, y, solved = vertices(plan.program, plan.problem)
         proving = Pdhg().multipliers(plan, y)

@@ -9,16 +9,22 @@ which of them is next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.blocks.finite import struck_out
-from blocklp.decomposition.problem import Group, dot
+from blocklp.decomposition.problem import Decomposition, Group, dot
 from blocklp.kernels.compiled import tiles
+from blocklp.kernels.operations import implements, operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
+
+FUSED = "blocklp.kernels.fused_kernels"
+"""Module of compiled loops over vertex tables, and over blocks that keep the last answers of any oracle."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,39 @@ class Asked:
     value: Tensor
     cost: Tensor
     answers: tuple[atom.Answer, ...]
+
+
+@dataclass(frozen=True)
+class Query:
+    r"""The multipliers :math:`\beta + P x / \eta` at which all oracles are asked.
+
+    Attributes
+    ----------
+    problem : Decomposition
+        The problem.
+    points, centre : Tensor
+        ``(batch, copies)``: x and :math:`\beta`.
+    eta : Tensor
+        ``(batch,)``: proximal weights.
+    duals : Tensor
+        ``(batch, copies)``: the multipliers, written group by group as their oracles are asked.
+    """
+
+    problem: Decomposition
+    points: Tensor
+    centre: Tensor
+    eta: Tensor
+    duals: Tensor
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Means of the copies of each variable ``(batch, variables)``."""
+        return self.problem.mean(self.points)
+
+    @cached_property
+    def disagreement(self) -> Tensor:
+        """P x: how far the copies are from their means ``(batch, copies)``."""
+        return self.problem.disagreement(self.points)
 
 
 def ask(
@@ -70,28 +109,47 @@ def ask(
     Asked
         Answers of all oracles, and values ``(batch,)``.
     """
-    problem, fused = plan.problem, fused_loops(plan)
-    swept = [fused is not None and isinstance(a, atom.VertexTable) for a in atoms]
-    spread = torch.empty_like(points) if all(swept) else problem.disagreement(points)
-    duals = torch.empty_like(points) if all(swept) else spread.div(eta[:, None]).add_(centre)
-    mean = problem.mean(points) if any(swept) else points
+    query = Query(plan.problem, points, centre, eta, torch.empty_like(points))
     found = points.new_zeros(len(points), 3)
     answers: tuple[atom.Answer, ...] = ()
-    for group, a, w, e in zip(problem.groups, atoms, weights, earlier, strict=True):
-        if fused is not None and isinstance(a, atom.VertexTable):
-            sums = points.new_empty(len(points), tiles(group.blocks), 3)
-            valid = points.new_empty(1, 0) if group.alive is None else group.alive
-            state = (points, centre, problem.coupling.places, mean, eta)
-            table = (group.start, a.table, *_masked(group, points), valid)
-            fused.ask(sums.shape[0] * sums.shape[1], *state, *table, w, duals, sums)
-            answer, values = atom.Answer(a, w, e, points.new_empty(0), points.new_empty(0)), sums.sum(1)
-        else:
-            answer, own = a.answer(group, duals, w, e), group.rows(spread)
-            values = torch.stack([dot(own, own), answer.best.sum(1), dot(answer.weights, answer.values)], 1)
+    for group, a, w, e in zip(plan.problem.groups, atoms, weights, earlier, strict=True):
+        answer, values = ask_group(plan, group, query, a, w, e)
         answers += (answer,)
         found += values
     model, value, cost = found.unbind(1)
-    return Asked(duals, model, value, cost, answers)
+    return Asked(query.duals, model, value, cost, answers)
+
+
+@operation
+def ask_group(
+    plan: Plan, group: Group, query: Query, atoms: atom.Atoms, weights: Tensor, earlier: Tensor
+) -> tuple[atom.Answer, Tensor]:
+    """Ask the oracles of one group, and write its multipliers.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem, and how it is executed.
+    group : Group
+        The group.
+    query : Query
+        Where it is asked; its multipliers of the group are written.
+    atoms : Atoms
+        Active set of the group.
+    weights, earlier : Tensor
+        ``(batch, atoms, blocks)``: weights of its points, and those of the last pass.
+
+    Returns
+    -------
+    answer, values : Answer, Tensor
+        The answers; the values of the atoms may be left out where :func:`advance_group` finds them again.
+        ``(batch, 3)``: squared disagreement, least cost, and cost of the points.
+    """
+    part, own = slice(group.start, group.stop), group.rows(query.disagreement)
+    query.duals[:, part] = query.disagreement[:, part].div(query.eta[:, None]).add_(query.centre[:, part])
+    answer = atoms.answer(group, query.duals, weights, earlier)
+    costs = dot(own, own), answer.best.sum(1), dot(answer.weights, answer.values)
+    return answer, torch.stack(costs, 1)
 
 
 def advance(
@@ -102,10 +160,7 @@ def advance(
     momentum: Tensor,
     repeats: int,
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Step each block, and extrapolate.
-
-    Compiled loops write over the points given and the weights of the answers: fresh memory takes as long as
-    the work.
+    """Step each block, and extrapolate; points and weights given are used up.
 
     Parameters
     ----------
@@ -127,37 +182,18 @@ def advance(
     stepped, extrapolated : tuple of Tensor
         For each group the weights of its points after the steps, and after the extrapolation.
     """
-    fused = fused_loops(plan)
-    stepped: tuple[Tensor, ...] = ()
-    extrapolated: tuple[Tensor, ...] = ()
-    for group, a in zip(plan.problem.groups, asked.answers, strict=True):
-        if fused is not None and isinstance(a.atoms, atom.VertexTable):
-            new, ahead, table = a.earlier, a.weights, (a.atoms.table, a.atoms.gram)
-            rest = (*_masked(group, points), eta, momentum, repeats, atom.ruled_out(points.dtype))
-            units = len(points) * tiles(group.blocks)
-            fused.advance(units, asked.duals, group.start, *table, *rest, ahead, new, points)
-        else:
-            new = atom.pairwise_steps(a.atoms, a.weights, a.values, eta, repeats)
-            ahead = atom.extrapolated(new, a.earlier, momentum[:, None, None])
-            group.rows(points).copy_(a.atoms.combine(ahead))
-        stepped += (new,)
-        extrapolated += (ahead,)
+    steps, found = (asked.duals, eta, momentum, repeats), []
+    for group, answer in zip(plan.problem.groups, asked.answers, strict=True):
+        found.append(advance_group(plan, group, answer, steps, points))
+    stepped, extrapolated = (tuple(weights) for weights in zip(*found, strict=True))
     return points, stepped, extrapolated
 
 
-def around(
-    plan: Plan,
-    group: Group,
-    table: atom.VertexTable,
-    weights: Tensor,
-    slopes: Tensor,
-    eta: Tensor,
-    repeats: int,
-    points: Tensor,
-) -> None:
-    r"""Pairwise steps of one group towards its proximal points, by the loops.
-
-    Points and weights are written over.
+@operation
+def advance_group(
+    plan: Plan, group: Group, answer: atom.Answer, steps: tuple[Tensor, Tensor, Tensor, int], points: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Take pairwise steps on the blocks of one group, and extrapolate.
 
     Parameters
     ----------
@@ -165,37 +201,36 @@ def around(
         The problem, and how it is executed.
     group : Group
         The group.
-    table : VertexTable
-        Its vertices.
-    weights : Tensor
-        Weights of its points.
-    slopes : Tensor
-        ``(batch, copies)``: :math:`(x - t) / \eta`, see :mod:`blocklp.methods.admm`.
-    eta : Tensor
-        ``(batch,)``: proximal weights.
-    repeats : int
-        Pairwise steps.
+    answer : Answer
+        Answers of its oracles, whose weights may be written over.
+    steps : tuple
+        Multipliers ``(batch, copies)``, proximal weights and factors of extrapolation ``(batch,)``, and how
+        many pairwise steps.
     points : Tensor
-        ``(batch, copies)``: points of the blocks.
+        ``(batch, copies)``: points of the blocks, written.
+
+    Returns
+    -------
+    stepped, extrapolated : Tensor
+        ``(batch, atoms, blocks)``: weights of its points after the steps, and after the extrapolation.
     """
-    fused = fused_loops(plan)
-    assert fused is not None
-    rest = (*_masked(group, points), eta, torch.zeros_like(eta), repeats, atom.ruled_out(points.dtype))
-    vertices, units = (table.table, table.gram), len(points) * tiles(group.blocks)
-    fused.advance(units, slopes, group.start, *vertices, *rest, weights, weights, points)
+    _, eta, momentum, repeats = steps
+    new = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, repeats)
+    ahead = atom.extrapolated(new, answer.earlier, momentum[:, None, None])
+    group.rows(points).copy_(answer.atoms.combine(ahead))
+    return new, ahead
 
 
-def renew(
+@operation
+def steps_to_points(
     plan: Plan,
     group: Group,
-    cache: atom.VertexCache,
+    atoms: atom.Atoms,
     weights: Tensor,
     state: tuple[Tensor, Tensor, Tensor],
     repeats: int,
-) -> None:
-    r"""Ask one group's oracle and take pairwise steps towards its proximal points, by the loops.
-
-    The active set, weights and points are written over.
+) -> tuple[atom.Atoms, Tensor]:
+    r"""Ask the oracles of one group, and take pairwise steps towards its proximal points.
 
     Parameters
     ----------
@@ -203,28 +238,26 @@ def renew(
         The problem, and how it is executed.
     group : Group
         The group.
-    cache : VertexCache
-        The last answers of its oracle.
+    atoms : Atoms
+        Its active set, which may be written over.
     weights : Tensor
-        Weights of its points.
+        ``(batch, atoms, blocks)``: weights of its points, which may be written over.
     state : tuple of Tensor
-        Points and slopes :math:`\lambda + (x - z) / \eta` ``(batch, copies)``, and proximal weights
-        ``(batch,)``.
+        Points of all blocks ``(batch, copies)``, written; slopes :math:`(x - t) / \eta` ``(batch, copies)``,
+        see :mod:`blocklp.methods.admm`; and proximal weights ``(batch,)``.
     repeats : int
         Pairwise steps.
+
+    Returns
+    -------
+    atoms, weights : Atoms, Tensor
+        The active set and the weights after the steps.
     """
-    loops = cache_loops(plan)
-    assert loops is not None
     points, slopes, eta = state
-    found, least = group.min_oracle(group.view(slopes))
-    answers = (found.transpose(1, 2).contiguous(), least.contiguous(), cache.curved[:, 0])
-    rest = (eta, repeats, atom.ruled_out(points.dtype), cache.points, weights, points)
-    loops.renew(len(points) * tiles(group.blocks), slopes, group.start, *answers, *rest)
-
-
-def cache_loops(plan: Plan) -> ModuleType | None:
-    """The compiled loops for blocks that keep the last answers of their oracle: of any type, on a CPU."""
-    return plan.backend.loops("blocklp.kernels.fused_kernels")
+    answer = atoms.answer(group, slopes, weights, weights)
+    new = atom.pairwise_steps(answer.atoms, answer.weights, answer.values, eta, repeats)
+    group.rows(points).copy_(answer.atoms.combine(new))
+    return answer.atoms, new
 
 
 def fused_loops(plan: Plan) -> ModuleType | None:
@@ -232,7 +265,98 @@ def fused_loops(plan: Plan) -> ModuleType | None:
     short = any(group.few_vertices is not None for group in plan.problem.groups)
     if plan.problem.coupling.maps or not short:
         return None
-    return plan.backend.loops("blocklp.kernels.fused_kernels")
+    return plan.backend.loops(FUSED)
+
+
+def _asked_in_loops(plan: Plan, group: Group, query: Query, atoms: atom.Atoms, *_: Tensor) -> bool:
+    return isinstance(atoms, atom.VertexTable) and fused_loops(plan) is not None
+
+
+@implements("ask_group", "numba", _asked_in_loops)
+def _ask_group(
+    plan: Plan, group: Group, query: Query, atoms: atom.VertexTable, weights: Tensor, earlier: Tensor
+) -> tuple[atom.Answer, Tensor]:
+    fused, points = fused_loops(plan), query.points
+    assert fused is not None
+    sums = points.new_empty(len(points), tiles(group.blocks), 3)
+    valid = points.new_empty(1, 0) if group.alive is None else group.alive
+    state = points, query.centre, plan.problem.coupling.places, query.mean, query.eta
+    table = group.start, atoms.table, *_masked(group, points), valid
+    fused.ask(sums.shape[0] * sums.shape[1], *state, *table, weights, query.duals, sums)
+    none = points.new_empty(0)
+    return atom.Answer(atoms, weights, earlier, none, none), sums.sum(1)
+
+
+def _advanced_in_loops(plan: Plan, group: Group, answer: atom.Answer, *_: Any) -> bool:
+    return isinstance(answer.atoms, atom.VertexTable) and fused_loops(plan) is not None
+
+
+@implements("advance_group", "numba", _advanced_in_loops)
+def _advance_group(
+    plan: Plan, group: Group, answer: atom.Answer, steps: tuple[Tensor, Tensor, Tensor, int], points: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Points and weights are written over: fresh memory takes as long as the work."""
+    assert isinstance(answer.atoms, atom.VertexTable)
+    duals, eta, momentum, repeats = steps
+    rest = eta, momentum, repeats, answer.weights, answer.earlier, points
+    _fused_steps(plan, group, answer.atoms, duals, rest)
+    return answer.earlier, answer.weights
+
+
+def _table_in_loops(plan: Plan, group: Group, atoms: atom.Atoms, *_: Any) -> bool:
+    return isinstance(atoms, atom.VertexTable) and fused_loops(plan) is not None
+
+
+@implements("steps_to_points", "numba", _table_in_loops)
+def _table_steps(
+    plan: Plan,
+    group: Group,
+    atoms: atom.VertexTable,
+    weights: Tensor,
+    state: tuple[Tensor, Tensor, Tensor],
+    repeats: int,
+) -> tuple[atom.Atoms, Tensor]:
+    points, slopes, eta = state
+    _fused_steps(plan, group, atoms, slopes, (eta, torch.zeros_like(eta), repeats, weights, weights, points))
+    return atoms, weights
+
+
+def _fused_steps(
+    plan: Plan,
+    group: Group,
+    atoms: atom.VertexTable,
+    slopes: Tensor,
+    rest: tuple[Tensor, Tensor, int, Tensor, Tensor, Tensor],
+) -> None:
+    """Pairwise steps on blocks with a vertex table, and extrapolation; weights and points are written."""
+    fused = fused_loops(plan)
+    assert fused is not None
+    eta, momentum, repeats, ahead, new, points = rest
+    given = *_masked(group, points), eta, momentum, repeats, atom.ruled_out(points.dtype)
+    units = len(points) * tiles(group.blocks)
+    fused.advance(units, slopes, group.start, atoms.table, atoms.gram, *given, ahead, new, points)
+
+
+def _cache_in_loops(plan: Plan, group: Group, atoms: atom.Atoms, *_: Any) -> bool:
+    return isinstance(atoms, atom.VertexCache) and plan.backend.loops(FUSED) is not None
+
+
+@implements("steps_to_points", "numba", _cache_in_loops)
+def _cache_steps(
+    plan: Plan,
+    group: Group,
+    atoms: atom.VertexCache,
+    weights: Tensor,
+    state: tuple[Tensor, Tensor, Tensor],
+    repeats: int,
+) -> tuple[atom.Atoms, Tensor]:
+    loops, (points, slopes, eta) = plan.backend.loops(FUSED), state
+    assert loops is not None
+    found, least = group.min_oracle(group.view(slopes))
+    answers = found.transpose(1, 2).contiguous(), least.contiguous(), atoms.curved[:, 0]
+    rest = eta, repeats, atom.ruled_out(points.dtype), atoms.points, weights, points
+    loops.renew(len(points) * tiles(group.blocks), slopes, group.start, *answers, *rest)
+    return atoms, weights
 
 
 def _masked(group: Group, like: Tensor) -> tuple[Tensor, float]:

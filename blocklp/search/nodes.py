@@ -380,7 +380,7 @@ class Nodes:
             project=False,  # nor are points asked for
         )
         weight = self._first_weight(ascent).expand(len(rows)) if ascent.proximal else None
-        found = run(Plan.of(problem), ascent, self.solver.dtype, limits, Start(duals, weight))
+        found = run(Plan(problem), ascent, self.solver.dtype, limits, Start(duals, weight))
         self._write(out, rows, problem, fixed, found, impossible)
 
     def _write(

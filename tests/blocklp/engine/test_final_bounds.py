@@ -10,7 +10,7 @@ import torch
 import blocklp as bl
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import box_minimum
-from blocklp.engine.best_bound import improve
+from blocklp.engine.best_bound import NEGLIGIBLE, NOTICED, improved_bounds
 from blocklp.engine.final_bounds import certified, certify
 from blocklp.engine.records import Results
 from blocklp.general_solvers.solvers import reference
@@ -92,14 +92,14 @@ def test_residuals_are_shared_where_they_matter(best: float, gap: float, shares:
     """Only where they cost a noticeable part of the gap; kept are the multipliers as they came, in loops and without."""
     settings = EngineSettings(divided_copies=0 if divided else 10**12)
     problem = bl.compile([qpbo(3)] if divided else ragged(3)).decomposition()
-    planned = Plan.of(problem, settings=settings).settled(torch.float64, 1)
-    loaded = planned.loaded(whole=True)
-    assert loaded.loops is not None
+    planned = Plan(problem, settings=settings).settled(torch.float64, 1)
+    loaded = planned.laid_out(whole=True)
+    assert loaded.tables is not None
     alone, price = problem.spread(problem.counts) == 1, problem.spread(problem.cost)
     duals = torch.where(alone, price, multipliers(problem, 0, 1.0))
-    for known in (planned, loaded.over()):
+    for known in (planned, loaded.begun()):
         bounds, kept = torch.full((problem.batch,), best, dtype=torch.float64), torch.zeros_like(duals)
-        bound, improved = improve(known, duals, bounds + gap, bounds, kept)
+        bound, improved = improved_bounds(known, duals, (NOTICED, NEGLIGIBLE), bounds + gap, bounds, kept)
         looked = problem.recentred(duals) if shares else duals
         for row in range(problem.batch):
             assert bound[row].item() == pytest.approx(float(exact_value(problem, looked, row)), rel=1e-12)

@@ -83,7 +83,7 @@ def test_hooks_see_the_instances_as_the_caller_numbers_them(seed: int) -> None:
     dropped = torch.tensor([k == 3 for k in range(len(models))])
     hooks = Hooks(repair, lambda event: dropped if len(events) == 2 else None, events.append)
     tol = torch.logspace(-6, -1, len(models), dtype=torch.float64)
-    found = run(Plan.of(problem), as_method("prox", problem), torch.float64, limits(problem, Deadline(), tol), hooks=hooks)
+    found = run(Plan(problem), as_method("prox", problem), torch.float64, limits(problem, Deadline(), tol), hooks=hooks)
     assert set(repaired) == set(range(len(models)))
     single = problem.cost.amin(1).clamp(max=0)
     assert bool((events[0].primal <= single + 1e-9 * single.abs()).all())
@@ -103,7 +103,7 @@ def test_hooks_see_the_instances_as_the_caller_numbers_them(seed: int) -> None:
 def test_the_inverse_gives_back_what_was_applied(count: int) -> None:
     problem = bl.compile(graphs(count, count)).decomposition()
     settings = EngineSettings(divided_copies=1)
-    lowered = SamePattern.of(Plan.of(problem, settings=settings))
+    lowered = SamePattern.of(Plan(problem, settings=settings))
     assert [row for rows, _ in lowered.parts for row in range(count)[rows]] == list(range(count))
     assert all(part.settings is settings for _, part in lowered.parts)
     costs = torch.cat([part.problem.cost for _, part in lowered.parts])

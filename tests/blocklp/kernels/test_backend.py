@@ -77,7 +77,7 @@ def test_numba_must_be_there_and_the_device_a_cpu(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("blocklp.options.find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match="needs numba"):
         model().compile(backend="numba")
-    with pytest.raises(OptionError, match="for the CPU"):
+    with pytest.raises(OptionError, match="'numba' is for devices of type 'cpu', and the device is meta"):
         known_backend("numba", torch.device("meta"))
 
 

@@ -16,6 +16,7 @@ import blocklp as bl
 from blocklp.errors import OracleError
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.block_source import module_of
+from blocklp.kernels.numba_instances import Loops
 from blocklp.kernels.plan import Plan
 from blocklp.oracles import AtMostOne, Knapsack, Simplex
 from blocklp.testing.probes import proximal
@@ -111,8 +112,8 @@ def test_loops_pass_as_tensor_operations_do(kind: str, dtype: torch.dtype, use_b
 def test_the_backend_serves_them(kind: str, use_backend: Callable[[str], None]) -> None:
     use_backend("numba")
     problem = model(kind, 1, 1).compile().decomposition()
-    loops = Plan.of(problem).settled(torch.float64, 1).loaded(whole=True).loops
-    assert loops is not None
+    loops = Plan(problem).settled(torch.float64, 1).laid_out(whole=True).tables
+    assert isinstance(loops, Loops)
     assert [run is not None for run in loops.passes] == [bool(group.curved.all()) for group in problem.groups]
 
 

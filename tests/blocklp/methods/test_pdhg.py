@@ -16,6 +16,7 @@ from blocklp.decomposition.problem import Decomposition, dot
 from blocklp.engine.points import feasible
 from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
+from blocklp.kernels.numba_rows import batch_loops
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import Program
 from blocklp.kernels.settings import EngineSettings
@@ -162,7 +163,7 @@ def test_loops_do_what_tensor_operations_do(
 def test_loops_for_batches_serve_instances_that_share_their_places(model: bl.Model, use_backend: Callable[[str], None]) -> None:
     use_backend("numba")
     rows = planned(model.compile().decomposition()).program
-    assert rows.batch_loops(model.batch) is not None and rows.batch_loops(15) is None
+    assert batch_loops(rows, model.batch) is not None and batch_loops(rows, 15) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

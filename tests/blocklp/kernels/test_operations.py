@@ -1,0 +1,271 @@
+"""Operations: every implementation of a backend does what the definition does, and backends can be added from outside."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.engine.loop import run  # imports the definitions of the engine
+from blocklp.errors import OptionError
+from blocklp.kernels import backend as backends
+from blocklp.kernels import operations
+from blocklp.kernels.backend import Backend, add_backend
+from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements, lays_out
+from blocklp.kernels.plan import Plan
+from blocklp.methods.active_set import VertexCache
+from blocklp.methods.admm import residuals
+from blocklp.methods.base import MethodState
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
+
+REPOSITORY = Path(__file__).parents[3]
+assert run is not None
+
+
+class Corner(bl.BlockType):
+    """At most one of three, by its oracle alone: no formula for proximal points, and no table."""
+
+    dim = 3
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        value, at = cost.min(-1)
+        point = torch.zeros_like(cost).scatter(-1, at[..., None], (value < 0).to(cost)[..., None])
+        return point, (cost * point).sum(-1)
+
+
+class Table(bl.FiniteVertices):
+    """Three numbers of which the first two differ, or all are zero: a table without a formula."""
+
+    vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 1))
+
+
+def edges(draw: np.random.Generator) -> bl.Model:
+    """Blocks of one type share variables: loops take whole instances, checks included."""
+    ends = np.array([(i, (i + step) % 30) for i in range(30) for step in (1, 4)])
+    m = bl.Model(2)
+    y, z = m.variable("y", 30, lower=0, upper=1, grid=0.5), m.variable("z", len(ends), lower=0, upper=1)
+    m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
+    m.minimize((draw.normal(size=(2, 30)) * y).sum() + (draw.normal(size=(2, len(ends))) * z).sum())
+    return m
+
+
+def shared(*kinds: bl.BlockType) -> Callable[[np.random.Generator], bl.Model]:
+    """Blocks of three variables in rows, and of another type in columns, which share all variables."""
+
+    def stated(draw: np.random.Generator) -> bl.Model:
+        m = bl.Model(2)
+        x = m.variable("x", (6, 3), lower=0, upper=1)
+        for kind, scope in zip(kinds, (x, x.T.reshape(6, 3)), strict=True):
+            m.add(kind, scope)
+        m.minimize((draw.normal(size=(2, 6, 3)) * x).sum())
+        return m
+
+    return stated
+
+
+def rows(draw: np.random.Generator) -> bl.Model:
+    """Choices, a knapsack, and rows beside the blocks."""
+    m = bl.Model(20)
+    x = m.variable("x", (6, 3), lower=0, upper=1)
+    m.add(Simplex(3), x)
+    m.add(Knapsack(draw.integers(1, 9, (3, 6)), 14.0), x.T)
+    m.add(draw.uniform(0, 1, (4, 18)) @ x.reshape(-1) <= 4.5)
+    m.minimize((draw.normal(size=(20, 6, 3)) * x).sum())
+    return m
+
+
+# What is asked of the engine, and the operations that this must reach in compiled loops.
+CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]] = {
+    "edges": (edges, "admm", {"admm_passes", "admm_restart", "improved_bounds", "offer_mean", "finish_points"}),
+    "groups": (shared(AtMostOne(3), Simplex(3)), "admm", {"admm_block_points"}),
+    "tables": (shared(Table(), Table()), "admm", {"steps_to_points"}),
+    "oracles": (shared(Corner(), Corner()), "admm", {"steps_to_points"}),
+    "sweeps": (shared(Table(), Table()), "prox", {"ask_group", "advance_group"}),
+    "rows": (rows, "pdhg", {"pdhg_passes", "row_products", "row_pulls", "row_extremes", "projection_passes"}),
+    "vertices": (rows, "race", {"vertices"}),
+}
+
+
+SAME = {torch.float64: {"rtol": 1e-8, "atol": 1e-9}, torch.float32: {"rtol": 1e-3, "atol": 1e-4}}
+"""How far backends agree, by precision of the iterates."""
+
+
+def copied(value: Any) -> Any:
+    """Tensors of their own, in whatever holds them."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if isinstance(value, tuple):
+        return tuple(map(copied, value))
+    if isinstance(value, MethodState | VertexCache):
+        return replace(value, **{f.name: copied(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
+def with_points(plan: Plan, state: Any) -> Any:
+    """A state of ADMM with the proximal points around its iterate, which loops over whole instances do not keep."""
+    state, still = replace(copied(state), ready=torch.ones_like(state.ready)), state.ready
+    for number, group in enumerate(plan.problem.groups):
+        if group.shares:
+            OPERATIONS["admm_block_points"].definition(plan, state, number, 0.0, 1)
+    return replace(state, ready=still)
+
+
+def by_definition(plan: Any) -> Any:
+    """The plan or program without a backend."""
+    return replace(plan, backend=Backend("torch"), **({"tables": None} if isinstance(plan, Plan) else {}))
+
+
+def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any], plan: Any, *args: Any) -> Any:
+    """Run an implementation and the definition on copies of the same arguments, and compare all that they write.
+
+    One pass, or one pairwise step: a step of the best length makes two vertices tie, and rounding chooses the next one.
+    """
+    if name in ("pdhg_passes", "admm_passes", "steps_to_points"):
+        args = *args[:-1], 1
+    elif name == "advance_group":
+        args = *args[:2], (*args[2][:-1], 1), args[3]
+    own, pure = tuple(map(copied, args)), by_definition(plan)
+    if name in ("admm_passes", "admm_restart"):  # of copies that are not coupled a pass needs the cost alone
+        coupled = (plan.problem.counts > 1).expand_as(plan.problem.cost)
+        copies = plan.problem.spread(coupled.double()) > 0
+    if name in ("admm_passes", "admm_restart"):
+        own = with_points(pure, args[0]), *own[1:]
+    elif name == "pdhg_passes":
+        own = replace(own[0], program=by_definition(own[0].program)), *own[1:]
+    elif name == "advance_group":  # the answer may come from loops, without the costs of vertices
+        answer = own[1]
+        own = own[0], answer.atoms.answer(own[0], own[2][0], answer.weights, answer.earlier), *own[2:]
+    known, found = OPERATIONS[name].definition(pure, *own), function(plan, *args)
+    if name == "admm_passes":
+        known = bl.methods.Admm().finish(pure, known[0])
+        pairs = [(found[0].governing[copies], known.governing[copies]), (found[0].duals, known.duals)]
+        pairs += [(getattr(found[0], part)[coupled], getattr(known, part)[coupled]) for part in ("target", "mean")]
+        pairs += [(residuals(plan, found[0]), residuals(pure, known))]
+    elif name == "admm_restart":
+        anchors = args[-1].shape[1] > 0
+        pairs = [(args[0].governing[copies], own[0].governing[copies])]
+        pairs += [(args[-1][copies], own[-1][copies])] if anchors else []
+    elif name == "admm_block_points":
+        pairs = [(getattr(args[0], part), getattr(own[0], part)) for part in ("governing", "points")]
+    elif name == "pdhg_passes":
+        names = "now", "bar", "first", "eta", "age", "residual", "first_residual"
+        pairs = [(getattr(found[0], part), getattr(known[0], part)) for part in names]
+        pairs += [(found[0].pulled.sum(1), known[0].pulled.sum(1))]
+    elif name == "ask_group":
+        part = slice(args[0].start, args[0].stop)
+        pairs = [(found[1], known[1]), (args[1].duals[:, part], own[1].duals[:, part])]
+    elif name == "advance_group":
+        pairs = [(found, known), (args[-1], own[-1])]
+    elif name == "steps_to_points":
+        pairs = [(found[1], known[1]), (args[3][0], own[3][0])]
+    elif name == "offer_mean":
+        pairs = [(args[-2], own[-2])]
+    elif name == "finish_points":  # the definition has nothing to do, as it leaves nothing out before
+        rows, x = args
+        pairs = [(x[rows], plan.problem.select(rows).completed(x[rows]))]
+    elif name == "row_pulls":
+        pairs = [(found[:, : args[0].in_blocks], known[:, : args[0].in_blocks])]
+    elif name == "vertices":  # the definition leaves all to passes; test_vertices.py has HiGHS beside
+        assert not bool(known[2].any()) and bool(found[2].any())
+        pairs = []
+    else:
+        pairs = [(found, known)]
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs, **tolerance, msg=lambda said: f"{name}: {said}")
+    return found
+
+
+@pytest.fixture
+def comparing(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> set[str]:
+    """A backend named "compared", whose operations run numba's and compare it with the definition; returns those that ran."""
+    pytest.importorskip("numba")
+    for module in backends.known("numba").modules:
+        importlib.import_module(module)
+    ran: set[str] = set()
+    monkeypatch.setattr(backends, "_kinds", dict(backends._kinds))
+    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {key: list(own) for key, own in IMPLEMENTATIONS.items()})
+    add_backend("compared", builds_on="numba")
+
+    def both(name: str, *args: Any) -> Any:
+        found = next(own for own in IMPLEMENTATIONS[name, "numba"] if own.serves(*args))
+        ran.add(name)
+        return compared(name, SAME[dtype], found.function, *args)
+
+    for name, _ in list(IMPLEMENTATIONS):
+
+        def serves(*args: Any, name: str = name) -> bool:
+            return any(own.serves(*args) for own in IMPLEMENTATIONS[name, "numba"])
+
+        implements(name, "compared", serves)(partial(both, name))
+    return ran
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("dtype", SAME)
+def test_compiled_loops_do_what_definitions_say(case: str, seed: int, dtype: torch.dtype, comparing: set[str]) -> None:
+    stated, method, reached = CASES[case]
+    solver = stated(np.random.default_rng(seed)).compile(backend="compared", dtype=dtype)
+    found = solver.solve(method=method, tol=0, passes=150)
+    assert solver.backend == "compared" and bool(torch.isfinite(found.bound).all())
+    assert reached <= comparing
+
+
+def test_every_implementation_has_a_definition_and_a_case() -> None:
+    pytest.importorskip("numba")
+    for module in backends.known("numba").modules:
+        importlib.import_module(module)
+    implemented = {name for name, backend in IMPLEMENTATIONS if backend == "numba"}
+    assert implemented <= set(OPERATIONS)
+    assert implemented == set().union(*(reached for _, _, reached in CASES.values()))
+
+
+def test_the_documentation_lists_all_operations() -> None:
+    page = (REPOSITORY / "docs" / "extending.md").read_text()
+    listed = dict(re.findall(r"^\| `(\w+)` \| `([\w/.]+)` \|", page, re.MULTILINE))
+    folder = {name: found.definition.__module__.replace(".", "/") + ".py" for name, found in OPERATIONS.items()}
+    assert listed == folder
+
+
+def test_a_backend_can_be_added_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It implements one operation in one case, finds there what it laid out, and leaves the rest to definitions."""
+    monkeypatch.setattr(backends, "_kinds", dict(backends._kinds))
+    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {})
+    add_backend("mine", device="cpu")
+    asked: list[int] = []
+
+    @implements("row_products", "mine", serves=lambda program, problem, rows, x: len(x) == 20)
+    def products(program: Any, problem: Any, rows: Any, x: Tensor) -> Tensor:
+        asked.append(len(x))
+        return OPERATIONS["row_products"].definition(program, problem, rows, x)
+
+    for batch in (20, 1):
+        model = rows(np.random.default_rng(0))
+        model = model if batch == 20 else shared(AtMostOne(3), Simplex(3))(np.random.default_rng(0))
+        here, there = (model.compile(backend=name) for name in ("mine", "torch"))
+        ours, theirs = (solver.solve(method="pdhg", passes=200) for solver in (here, there))
+        assert torch.equal(ours.bound, theirs.bound) and here.backend == "mine"
+    assert asked and set(asked) == {20}
+
+
+def test_backends_that_cannot_be_are_refused() -> None:
+    with pytest.raises(OptionError, match="there is a backend 'numba' already"):
+        add_backend("numba")
+    with pytest.raises(OptionError, match="backend is 'none'; choose one of 'auto', 'torch', 'numba'"):
+        add_backend("other", builds_on="none")
+    with pytest.raises(OptionError, match="backend is 'none'"):
+        implements("row_products", "none")
+    with pytest.raises(OptionError, match="backend is 'none'"):
+        lays_out("none")
