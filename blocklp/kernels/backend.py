@@ -45,7 +45,7 @@ PER_PASS, PER_COPY = 3.5e-4, 3.3e-8
 
 
 @dataclass(frozen=True)
-class Kind:
+class Registered:
     """A backend that there is.
 
     Attributes
@@ -64,7 +64,8 @@ class Kind:
 
 
 _NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
-_kinds = {"torch": Kind(()), "numba": Kind(("numba",), "cpu", _NUMBA)}
+BACKENDS = {"torch": Registered(()), "numba": Registered(("numba",), "cpu", _NUMBA)}
+"""All backends, by name."""
 
 
 def add_backend(name: str, builds_on: str = "torch", device: str | None = None) -> None:
@@ -85,12 +86,12 @@ def add_backend(name: str, builds_on: str = "torch", device: str | None = None) 
         If the name is taken, or there is no backend to build on.
     """
     base = known(builds_on)
-    if name == "auto" or name in _kinds:
+    if name == "auto" or name in BACKENDS:
         raise OptionError(f"there is a backend {name!r} already; choose another name")
-    _kinds[name] = Kind((name, *base.builds_on), device or base.device, base.modules)
+    BACKENDS[name] = Registered((name, *base.builds_on), device or base.device, base.modules)
 
 
-def known(name: object, option: str = "backend") -> Kind:
+def known(name: object, option: str = "backend") -> Registered:
     """Return the backend of a name, which the caller gave for an option.
 
     Raises
@@ -98,10 +99,10 @@ def known(name: object, option: str = "backend") -> Kind:
     OptionError
         If there is none.
     """
-    if not isinstance(name, str) or name not in _kinds:
-        names = ", ".join(map(repr, ("auto", *_kinds)))
+    if not isinstance(name, str) or name not in BACKENDS:
+        names = ", ".join(map(repr, ("auto", *BACKENDS)))
         raise OptionError(f"{option} is {name!r}; choose one of {names}")
-    return _kinds[name]
+    return BACKENDS[name]
 
 
 @dataclass(frozen=True)

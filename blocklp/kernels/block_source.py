@@ -122,7 +122,22 @@ def point_of(kind: BlockType, place: tuple[int, int], cost: Tensor, centre: Tens
 
 
 def value_of(kind: BlockType, place: tuple[int, int], cost: Tensor) -> float:
-    """The least value of the block at a ``place`` (instance and block) for a cost ``(dim,)``, in Python."""
+    """Ask a type's function for the least value of one block, in Python.
+
+    Parameters
+    ----------
+    kind : BlockType
+        The type.
+    place : tuple of int
+        Numbers of instance and block.
+    cost : Tensor
+        ``(dim,)`` float64.
+
+    Returns
+    -------
+    float
+        The value.
+    """
     function = _function(kind, "min_block")
     return float(function(cost.numpy(), *_own_data(kind, function, place)))
 
@@ -130,7 +145,22 @@ def value_of(kind: BlockType, place: tuple[int, int], cost: Tensor) -> float:
 def completed_of(
     kind: BlockType, place: tuple[int, int], cost: Tensor, point: Tensor
 ) -> tuple[Tensor, float]:
-    """A point ``(dim,)`` as the type's function completes it for a cost, and its violation, in Python."""
+    """Ask a type's function to complete the point of one block, in Python.
+
+    Parameters
+    ----------
+    kind : BlockType
+        The type.
+    place : tuple of int
+        Numbers of instance and block.
+    cost, point : Tensor
+        ``(dim,)`` float64.
+
+    Returns
+    -------
+    point, violation : Tensor, float
+        ``(dim,)``: the point completed, and how far it leaves the block.
+    """
     function, found = _function(kind, "complete_block"), point.numpy().copy()
     violation = function(cost.numpy(), found, *_own_data(kind, function, place))
     return torch.from_numpy(found), float(violation)

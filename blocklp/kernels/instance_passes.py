@@ -25,14 +25,42 @@ processor adds to sums all over the place it does not look ahead."""
 
 @compile(nogil=True, error_model="numpy")
 def gather(place: Any, values: Any, near: Any) -> None:
-    """Values of some variables; one coordinate in a loop: several would take half as long again."""
+    """Gather values of some variables; one coordinate in a loop: several would take half as long again.
+
+    Parameters
+    ----------
+    place : array
+        ``(k,)``: the variables.
+    values : array
+        ``(variables,)``.
+    near : array
+        At least ``(k,)``, written.
+    """
     for q in range(len(place)):
         near[q] = values[place[q]]
 
 
 @compile(nogil=True, error_model="numpy")
 def update(place: Any, target: Any, rate: Any, anchor: Any, age: int, t: Any, near: Any) -> None:
-    """Update t of some copies, from which ``rate`` times their points has been taken."""
+    """Update t of some copies, from which ``rate`` times their points has been taken.
+
+    Parameters
+    ----------
+    place : array
+        ``(k,)``: variables of the copies.
+    target : array
+        ``(variables,)``: the reflected consensus.
+    rate : float
+        Relaxation of the pass.
+    anchor : array
+        ``(k,)``: the anchor of Halpern's step, or ``(0,)`` for none.
+    age : int
+        Passes since it was set.
+    t : array
+        ``(k,)``, written.
+    near : array
+        At least ``(k,)``, to be written over.
+    """
     kind = t.dtype.type
     share = kind(age) / kind(age + 1)
     gather(place, target, near)
@@ -51,7 +79,19 @@ def _mirror(x: Any, t: Any, r: Any) -> None:
 
 @compile(nogil=True, error_model="numpy")
 def add(place: Any, tile: Any, near: Any, first: Any, second: Any) -> None:
-    """Add values of a tile to sums of their variables: two chains of additions run side by side."""
+    """Add values of a tile to sums of their variables: two chains of additions run side by side.
+
+    Parameters
+    ----------
+    place : array
+        ``(copies,)``: variables of the copies.
+    tile : tuple of int
+        First copy of the group, its blocks, the first block of the tile, and how many.
+    near : array
+        ``(COUPLED, count)``: the values.
+    first, second : array
+        ``(used,)``: sums of even and of odd coordinates, written.
+    """
     start, blocks, at, count = tile
     for i in range(0, COUPLED - 1, 2):
         a, b = start + i * blocks + at, start + (i + 1) * blocks + at

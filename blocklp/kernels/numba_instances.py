@@ -126,7 +126,7 @@ def _instances(plan: Plan) -> Instances:
 
 
 @implements("admm_passes", "numba", _whole)
-def admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: int) -> tuple[Any, int]:
+def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: int) -> tuple[Any, int]:
     """See :func:`blocklp.methods.admm.admm_passes`; keeps the means of points, and not the points."""
     anchors, consensus = (state.anchor, state.age, state.ready), (state.target, state.mean)
     given = most, state.eta, consensus, relaxation, anchors, (state.governing, state.duals)
@@ -140,7 +140,7 @@ def _passes_over(plan: Plan, state: Any, number: int, *_: Any) -> bool:
 
 
 @implements("admm_block_points", "numba", _passes_over)
-def admm_block_points(
+def _admm_block_points(
     plan: Plan, state: Any, number: int, relaxation: float, repeats: int
 ) -> tuple[Any, Any]:
     """See :func:`blocklp.methods.admm.admm_block_points`."""
@@ -153,7 +153,7 @@ def admm_block_points(
 
 
 @implements("admm_restart", "numba", _whole)
-def admm_restart(
+def _admm_restart(
     plan: Plan, state: Any, relaxation: float, due: Tensor, ratio: Tensor, anchor: Tensor
 ) -> None:
     """See :func:`blocklp.methods.admm.admm_restart`."""
@@ -163,7 +163,7 @@ def admm_restart(
 
 
 @implements("improved_bounds", "numba", _checked)
-def improved_bounds(
+def _improved_bounds(
     plan: Plan, duals: Tensor, limits: tuple[float, float], primal: Tensor, best: Tensor, best_duals: Tensor
 ) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.engine.best_bound.improved_bounds`."""
@@ -172,7 +172,7 @@ def improved_bounds(
 
 
 @implements("offer_mean", "numba", _checked)
-def offer_mean(
+def _offer_mean(
     plan: Plan, mean: Tensor, limits: tuple[float, float], bound: Tensor, primal: Tensor, x: Tensor
 ) -> None:
     """See :func:`blocklp.engine.points.offer_mean`."""
@@ -180,6 +180,6 @@ def offer_mean(
 
 
 @implements("finish_points", "numba", _checked)
-def finish_points(plan: Plan, rows: Tensor, x: Tensor) -> None:
+def _finish_points(plan: Plan, rows: Tensor, x: Tensor) -> None:
     """See :func:`blocklp.engine.points.finish_points`."""
     _instances(plan).finished(plan.problem, rows, x)

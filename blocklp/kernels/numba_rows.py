@@ -45,7 +45,7 @@ def _has_products(program: Program, *_: Any) -> bool:
 
 
 @implements("row_products", "numba", _has_products)
-def row_products(
+def _row_products(
     program: Program, problem: Decomposition, rows: tuple[Tensor, CouplingRows | None], x: Tensor
 ) -> Tensor:
     """See :func:`blocklp.kernels.program.row_products`."""
@@ -57,7 +57,7 @@ def row_products(
 
 
 @implements("row_pulls", "numba", _has_products)
-def row_pulls(program: Program, problem: Decomposition, y: Tensor) -> Tensor:
+def _row_pulls(program: Program, problem: Decomposition, y: Tensor) -> Tensor:
     """See :func:`blocklp.kernels.program.row_pulls`."""
     layout, copies = program.layout, y.new_zeros(len(y), problem.copies)
     assert layout is not None
@@ -76,7 +76,7 @@ def _has_extremes(program: Program, *_: Any) -> bool:
 
 
 @implements("row_extremes", "numba", _has_extremes)
-def row_extremes(program: Program, problem: Decomposition, values: Tensor) -> tuple[Tensor, Tensor]:
+def _row_extremes(program: Program, problem: Decomposition, values: Tensor) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.kernels.program.row_extremes`."""
     least, most = torch.ones_like(program.column), torch.ones_like(program.column)
     assert program.layout is not None
@@ -86,7 +86,7 @@ def row_extremes(program: Program, problem: Decomposition, values: Tensor) -> tu
 
 
 @implements("projection_passes", "numba", lambda plan, *_: _has_projection(plan.program))
-def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.engine.projection.projection_passes`."""
     program, layout = plan.program, plan.program.layout
     assert layout is not None
@@ -109,7 +109,7 @@ def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[
 
 
 @implements("pdhg_passes", "numba", lambda plan, state, *_: state.program.loops(PASSES) is not None)
-def pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, int]:
+def _pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, int]:
     """See :func:`blocklp.methods.pdhg.pdhg_passes`; small instances of a batch are taken several at once."""
     problem, program = plan.problem, state.program
     layout, batch = program.layout, len(state.eta)
@@ -162,7 +162,7 @@ def batch_loops(program: Program, batch: int) -> tuple[ModuleType, int] | None:
 
 
 @implements("vertices", "numba", lambda program, _: program.loops(TABLEAU) is not None)
-def vertices(program: Program, problem: Decomposition) -> tuple[Tensor, Tensor, Tensor]:
+def _vertices(program: Program, problem: Decomposition) -> tuple[Tensor, Tensor, Tensor]:
     """See :func:`blocklp.kernels.vertices.vertices`: a dual simplex method on tableaus."""
     layout = program.layout
     assert layout is not None

@@ -372,9 +372,19 @@ def row_products(
 
 @operation
 def row_pulls(program: Program, problem: Decomposition, y: Tensor) -> Tensor:
-    """Transposed rows of blocks times duals ``(batch, rows)``, by copies: ``(batch, copies)``.
+    """Transposed rows of blocks times duals, by copies.
 
-    Copies of rows beside the blocks hold anything.
+    Parameters
+    ----------
+    program, problem : Program, Decomposition
+        The program and its problem.
+    y : Tensor
+        ``(batch, rows)``.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, copies)``; copies of rows beside the blocks hold anything.
     """
     copies = y.new_empty(len(y), problem.copies)
     for (group, own), matrix in zip(program.by_groups(problem, y), program.matrices, strict=True):

@@ -194,7 +194,7 @@ def comparing(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> set[str]:
     for module in backends.known("numba").modules:
         importlib.import_module(module)
     ran: set[str] = set()
-    monkeypatch.setattr(backends, "_kinds", dict(backends._kinds))
+    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
     monkeypatch.setattr(operations, "IMPLEMENTATIONS", {key: list(own) for key, own in IMPLEMENTATIONS.items()})
     add_backend("compared", builds_on="numba")
 
@@ -241,7 +241,7 @@ def test_the_documentation_lists_all_operations() -> None:
 
 def test_a_backend_can_be_added_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """It implements one operation in one case, finds there what it laid out, and leaves the rest to definitions."""
-    monkeypatch.setattr(backends, "_kinds", dict(backends._kinds))
+    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
     monkeypatch.setattr(operations, "IMPLEMENTATIONS", {})
     add_backend("mine", device="cpu")
     asked: list[int] = []
