@@ -27,7 +27,8 @@ def relative_excess(excess: Tensor, side: Tensor, terms: Tensor, size: Tensor) -
     """
     outside = excess > 0
     if not bool(outside.any()):  # as a rule
-        shape = torch.broadcast_shapes(excess.shape, side.shape, terms.shape, size.shape)
+        shapes = (t.shape for t in (excess, side, terms, size))
+        shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
         return excess.new_zeros(()).expand(shape)
     scale = torch.where(side > 0, torch.maximum(side, terms), size)
     return torch.where(outside, excess / scale, 0.0)

@@ -58,7 +58,7 @@ def send(first: int, last: int, cost: Any, sources: Any, sinks: Any, flow: Any, 
                         if distance[j] + done[j] < nearest:
                             target, nearest = j, distance[j] + done[j]
                     if target < 0:  # costs are beyond all numbers
-                        target = np.argmin(done)
+                        target = int(np.argmin(done))
                     done[target], at, many = np.inf, distance[target], 0
                     if left[target] > 0:
                         break

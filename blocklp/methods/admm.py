@@ -124,7 +124,7 @@ class Admm(Method):
         weights = [duals.new_empty(len(duals), 0)] * len(problem.groups)
         values = [none] * len(problem.groups)
         for n, group in enumerate(problem.groups):
-            for first, last in group.unshared:  # nothing moves these: they are the cost, also after a warm start
+            for first, last in group.unshared:  # nothing moves these: they are the cost
                 duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
             if has_prox(group, duals[:1]):
                 point, best = group.min_oracle(group.view(duals))
