@@ -25,8 +25,13 @@ def relative_excess(excess: Tensor, side: Tensor, terms: Tensor, size: Tensor) -
     Tensor
         Zero where nothing is violated, infinite where something is and the scale is zero.
     """
+    outside = excess > 0
+    if not bool(outside.any()):  # as a rule
+        shapes = (t.shape for t in (excess, side, terms, size))
+        shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+        return excess.new_zeros(()).expand(shape)
     scale = torch.where(side > 0, torch.maximum(side, terms), size)
-    return torch.where(excess > 0, excess / scale, 0.0)
+    return torch.where(outside, excess / scale, 0.0)
 
 
 def distance_outside(values: Tensor, lower: Tensor, upper: Tensor, terms: Tensor) -> Tensor:

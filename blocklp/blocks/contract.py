@@ -151,11 +151,17 @@ class Constraints:
         if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
             return self._violated_by_entries(point, size)
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
-        products = (matrix, point), (matrix.abs(), point.abs()), (matrix.abs(), size)
-        activity, terms, reach = ((m @ v[..., None])[..., 0] for m, v in products)
+        activity = (matrix @ point[..., None])[..., 0]
+        outside = (activity < lower) | (activity > upper)
+        if not bool(outside.any()):
+            return point.new_zeros(point.shape[:2])
+        terms = (matrix.abs() @ point.abs()[..., None])[..., 0]
+        # What rows can reach counts where a side is zero.
+        none = bool(((lower != 0) & (upper != 0)).all())
+        reach = terms if none else (matrix.abs() @ size[..., None])[..., 0]
         below = relative_excess(lower - activity, lower.abs(), terms, reach)
         worst = torch.maximum(below, relative_excess(activity - upper, upper.abs(), terms, reach))
-        return worst.amax(-1) if worst.shape[-1] else point.new_zeros(point.shape[:2])
+        return worst.amax(-1)
 
     def _violated_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
         """One system for all blocks, entry by entry: most entries are zero and many rows one-sided."""

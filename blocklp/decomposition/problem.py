@@ -76,6 +76,17 @@ class Group:
         return [(self.start + i * self.blocks, self.start + (i + 1) * self.blocks) for i in range(self.dim)]
 
     @cached_property
+    def unshared(self) -> list[tuple[int, int]]:
+        """First copy and one past the last of every run of coordinates that no other block shares."""
+        runs: list[tuple[int, int]] = []
+        for (first, last), coupled in zip(self.spans, self.curved.tolist(), strict=True):
+            if not coupled and runs and runs[-1][1] == first:
+                runs[-1] = runs[-1][0], last
+            elif not coupled:
+                runs.append((first, last))
+        return runs
+
+    @cached_property
     def filled(self) -> Tensor:
         """Number of valid blocks, which come before the padding: ``(batch or 1,)`` int64."""
         return torch.tensor([self.blocks]) if self.alive is None else self.alive.sum(1).long()

@@ -132,9 +132,8 @@ def doubled(problem: Decomposition, duals: Tensor) -> Tensor:
         return duals.double()
     duals = duals.double()
     for group in problem.groups:
-        for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
-            if not coupled:
-                duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
+        for first, last in group.unshared:
+            duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
     return duals
 
 

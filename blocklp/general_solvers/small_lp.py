@@ -17,8 +17,8 @@ from blocklp.errors import BlocklpError
 TOLERANCE = 1e-9
 """Feasibility and optimality tolerance asked of HiGHS."""
 
-PRIMAL_SIMPLEX = 4
-"""HiGHS's number of that strategy."""
+PRIMAL_SIMPLEX, EQUILIBRATED = 4, 3
+"""HiGHS's numbers of that strategy, and of scaling rows and columns by each other whatever their entries."""
 
 
 def minimum(

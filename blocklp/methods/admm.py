@@ -125,9 +125,8 @@ class Admm(Method):
         weights = [duals.new_empty(len(duals), 0)] * len(problem.groups)
         values = [none] * len(problem.groups)
         for n, group in enumerate(problem.groups):
-            for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
-                if not coupled:  # nothing moves these: they are the cost, also after a warm start
-                    duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
+            for first, last in group.unshared:  # nothing moves these: they are the cost
+                duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
             if has_prox(group, duals[:1]):
                 point, best = group.min_oracle(group.view(duals))
                 group.view(points).copy_(point)

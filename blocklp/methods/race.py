@@ -7,9 +7,10 @@ First-order methods take few cheap passes on most LPs that are large, and many o
 plans with fixed costs, long chains of rows), which the simplex method solves at once. After 100 passes, 200,
 400 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
 where LPs are small and ever less where they are large: those whose gap is above :math:`10^{-passes / 200}`,
-and those for which that is enough as a rule; where the work of 100 passes is enough, HiGHS begins. It is
-counted in iterations, not in seconds: what is chosen does not depend on the machine, nor on what is beside an
-instance in its batch.
+and those for which that is enough as a rule; where the work of 100 passes is enough, HiGHS begins. Instances
+of which no primal point is known yet get several times as much, where that may be enough. It is counted in
+iterations, not in seconds: what is chosen does not depend on the machine, nor on what is beside an instance
+in its batch.
 
 The LP is the restricted master of blocks that all state their constraints
 (:mod:`blocklp.methods.restricted_master`). Its duals are multipliers like any others: the engine evaluates
@@ -60,6 +61,8 @@ class Race(Method):
     first, growth = 100, 2
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
+    # Times the work for instances without a primal point, where it is for this part of typical iterations.
+    pointless, promising = 8, 0.25
     most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
     typical = 1.5  # iterations that the simplex method takes for each row, as a rule
     hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
@@ -186,25 +189,29 @@ class Race(Method):
             return state
         counted = max(passes, self.first)
         iterations, enough = self._affordable(plan.program, counted)
-        if iterations < self.hopeless * self.typical * plan.program.row.shape[1]:
+        typical = self.typical * plan.program.row.shape[1]
+        if iterations < self.hopeless * typical:
             return replace(state, turn=self.growth * counted)
         given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
         state = replace(state, turn=self.growth * counted)
         if not bool(given.any()) or plan.deadline.over():
             return state
+        more = self.pointless * iterations
+        more = more if more >= self.promising * typical else iterations
+        own = [more if unknown else iterations for unknown in torch.isinf(gap).tolist()]
         numbers = range(problem.batch)
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i), 0.0) for i in numbers))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
         for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
-            found = master.solve(plan.deadline.left(), iterations)
+            found = master.solve(plan.deadline.left(), own[i])
             if found is not None:
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
-        message = "pass %d: the simplex method solved %d of %d instances, %d iterations each"
-        counts = passes, int(solved.sum()), int(given.sum()), iterations
+        message = "pass %d: the simplex method solved %d of %d instances, up to %d iterations each"
+        counts = passes, int(solved.sum()), int(given.sum()), max(own)
         logging.getLogger("blocklp").info(message, *counts)
         ended, answer, fresh = state.ended | solved, (duals, points), bool(solved.any())
         return replace(state, masters=masters, solved=solved, ended=ended, answer=answer, fresh=fresh)

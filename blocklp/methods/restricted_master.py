@@ -29,7 +29,7 @@ from scipy.sparse import csc_array, csr_array, vstack
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
-from blocklp.general_solvers.small_lp import PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
+from blocklp.general_solvers.small_lp import EQUILIBRATED, PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
 from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection
 from blocklp.methods.shrinking import shrinking
 
@@ -178,7 +178,9 @@ class RestrictedMaster:
             return
         self.highs = quiet_highs()
         tight = {f"{kind}_feasibility_tolerance": TOLERANCE for kind in ("primal", "dual")}
-        strategy = {"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else {}
+        # Units make the largest entry of each row 1, which HiGHS takes for well scaled.
+        scaled = {"simplex_scale_strategy": EQUILIBRATED}
+        strategy = {"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else scaled
         options = {"presolve": "off", "solver": "simplex", **tight, **strategy}
         for name, value in options.items():
             self.highs.setOptionValue(name, value)
