@@ -290,18 +290,19 @@ def known_device(device: Any) -> torch.device:
     Raises
     ------
     DeviceError
-        If there is none of this name, or it is missing here.
+        If there is none of this name or it is missing here, or if it has no float64, which bounds need.
     """
     try:
         found = device if isinstance(device, torch.device) else torch.device(str(device))
     except RuntimeError as error:
         raise DeviceError(f"device is {shown(device)}; use 'cpu', 'cuda' or 'cuda:1'") from error
-    if found.type not in ("cpu", "cuda"):
-        raise DeviceError(f"device {str(found)!r} is not supported; use 'cpu' or 'cuda'")
-    devices = torch.cuda.device_count() if found.type == "cuda" and torch.cuda.is_available() else 0
-    if found.type == "cuda" and (found.index or 0) >= devices:
-        missing = f"device {str(found)!r} was asked for and no such CUDA device is available"
-        raise DeviceError(f"{missing}; use device='cpu'")
+    if found.type == "meta":
+        raise DeviceError("device 'meta' holds no numbers; use device='cpu'")
+    try:
+        torch.zeros(1, dtype=torch.float64, device=found)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        why = str(error).partition("\n")[0]
+        raise DeviceError(f"device {str(found)!r} is not available ({why}); use device='cpu'") from error
     return found
 
 

@@ -10,11 +10,38 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from . import simulated_device
+from .simulated_device import device_trace  # noqa: F401
+
 # A shell that starts the tests in the background has its children ignore interrupts; those of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run side by side on small tensors; threads of their own would only wait for each other.
 torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where tests with the fixture ``device`` run."""
+    places = "cpu", "sim", "cuda"
+    parser.addoption("--device", choices=places, help="run device tests on this device alone (sim: the simulated one)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a ``device`` run on the simulated one, and on a CUDA device where there is one."""
+    if "device" in metafunc.fixturenames:
+        asked = metafunc.config.getoption("--device")
+        there = ["sim", *(["cuda"] if torch.cuda.is_available() else [])]
+        metafunc.parametrize("device", [asked] if asked else there, indirect=True)
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """The device that a test runs on."""
+    if request.param == "sim":
+        if not simulated_device.available():
+            pytest.skip("this version of torch takes no devices from Python")
+        return simulated_device.install()
+    return torch.device(request.param)
 
 
 @pytest.fixture

@@ -50,4 +50,4 @@ def indexed(entries: Tensor, key: Any, name: str) -> Tensor:
 
 def _position(key: Any) -> Any:
     """A part of an index: integers, slices, None and the ellipsis as they are, all else as a tensor."""
-    return key if isinstance(key, int | slice) or key is None or key is Ellipsis else as_tensor(key)
+    return key if isinstance(key, int | slice) or key is None or key is Ellipsis else as_tensor(key).cpu()

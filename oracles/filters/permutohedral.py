@@ -222,7 +222,7 @@ class Lattice:
         else:
             weights, coordinates = lattice_geometry.embed(features)
             along = (coordinates[..., :d] - coordinates[..., d:]) // (d + 1)
-            keys = (along @ steps[:d] + start + offsets[:, None]).flatten()
+            keys = ((along * steps[:d]).sum(-1) + start + offsets[:, None]).flatten()
             unique, vertices = torch.unique(keys, return_inverse=True)
             vertices = vertices.view(points, d + 1)
             neighbours = lattice_geometry.neighbours_by_keys(unique, steps)

@@ -246,8 +246,8 @@ def network_bounds(
     began = time.perf_counter()
     tightener = Tightener(
         network.to(torch.float64, network.device),
-        lower.double(),
-        upper.double(),
+        lower.to(network.device, torch.float64),
+        upper.to(network.device, torch.float64),
         STEPS[method] if steps is None else steps,
         gap,
         deadline,
@@ -372,7 +372,8 @@ class Tightener:
             boxes = {r: (low[0], high[0]) for r, (low, high) in exact.bounds.items()}
             given = (self.network, self.lower, self.upper, boxes, node, neurons.tolist())
             lows, highs = exact_bounds(*given, solver=self.solver, time_limit=self.deadline)
-            return torch.stack([torch.as_tensor(lows), -torch.as_tensor(highs)] + [torch.zeros(len(neurons))] * (2 * self.gap))
+            ends = [torch.as_tensor(lows), -torch.as_tensor(highs)]
+            return torch.stack(ends + [torch.zeros(len(neurons))] * (2 * self.gap)).to(self.lower.device)
         both = neurons.repeat(2)
         if sizes is None:
             cost = exact.lower.new_zeros(len(both), *self.network.ops[node].shape)
@@ -395,8 +396,11 @@ class Tightener:
             box = intervals(exact.network, exact.lower, exact.upper, exact.bounds, node)[node]
             # A model holds finite numbers; where those of the network are not, CROWN's bounds are the answer.
             if bool(torch.isfinite(torch.stack([value.min(), *(end.abs().max() for end in box)])).all()) and not self.deadline.over():
-                planet = Planet.build(exact, node, cost, box, slopes)
+                # Models are stated on the CPU.
+                given = cost.cpu(), (box[0].cpu(), box[1].cpu()), {relu: slope.cpu() for relu, slope in slopes.items()}
+                planet = Planet.build(exact.to(torch.float64, "cpu"), node, *given)
                 solved = planet.model.solve(
+                    device=self.lower.device,
                     method=WEIGHTED.get(self.method, self.method),
                     passes=self.steps,
                     warm_start=planet.start,

@@ -68,7 +68,7 @@ class InputSplits:
         # The rows are the last layer here, so that the rounding of mixes of them is charged like that of any other layer.
         self.network = network.followed_by(torch.cat(rows), -torch.cat(right))
         spec = torch.tensor([k for k, own in enumerate(right) for _ in own])
-        self.owned = spec == torch.arange(len(rows))[:, None]
+        self.owned = (spec == torch.arange(len(rows))[:, None]).to(network.device)
         self.inspect, self.deadline = inspect, deadline
         total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
         self.first = [r for r in network.relus if all(isinstance(network.ops[a], (Affine, Input)) for a in network.ancestors(r)[:-1])]
@@ -89,7 +89,7 @@ class InputSplits:
             return Expansion(unresolved=unresolved)
         lower = torch.stack([b.lower for b in split]).flatten(1).repeat(2, 1)
         upper = torch.stack([b.upper for b in split]).flatten(1).repeat(2, 1)
-        row, at = torch.arange(len(split)), torch.tensor([b.widest for b in split])
+        row, at = torch.arange(len(split), device=lower.device), torch.tensor([b.widest for b in split], device=lower.device)
         middle = lower[row, at] / 2 + upper[row, at] / 2
         upper[row, at] = middle
         lower[row + len(split), at] = middle
@@ -113,10 +113,10 @@ class InputSplits:
                 # Only neurons of unknown sign, box by box: in small boxes they are few.
                 owner, neuron = ((low < 0) & (high > 0)).flatten(1).nonzero().T
                 flat_low, flat_high = low.flatten(1).clone(), high.flatten(1).clone()
-                for part in torch.split(torch.arange(len(owner)), self.rows_at_once) if len(owner) else ():
+                for part in torch.split(torch.arange(len(owner), device=low.device), self.rows_at_once) if len(owner) else ():
                     o, n = owner[part], neuron[part]
                     cost = low.new_zeros(2 * len(part), flat_low.shape[1])
-                    row = torch.arange(len(part))
+                    row = torch.arange(len(part), device=low.device)
                     cost[row, n], cost[row + len(part), n] = 1.0, -1.0
                     relaxation = whole.select(o.repeat(2))
                     start = relaxation.start(relus, len(cost))
@@ -129,7 +129,7 @@ class InputSplits:
         # Specifications may have different numbers of rows: every row of every box is an instance.
         owned = self.owned[specs]
         owner, row = owned.nonzero().T
-        cost = torch.eye(owned.shape[1], dtype=lower.dtype)[row]
+        cost = torch.eye(owned.shape[1], dtype=lower.dtype, device=lower.device)[row]
         relaxation = Relaxation(network, lower, upper, bounds, self.deadline).select(owner)
         trace = relaxation.backward(output, cost, relaxation.start(relus, len(owner)), charge=True)
         value = trace.value
@@ -138,7 +138,7 @@ class InputSplits:
         if empty is not None:
             best = best.masked_fill(empty, torch.inf)
         first = (value == best[owner]).nonzero()[:, 0]
-        pick = torch.zeros(count, dtype=torch.long).scatter_(0, owner[first], first)
+        pick = torch.zeros_like(best, dtype=torch.long).scatter_(0, owner[first], first)
         open_ = (best <= 0).nonzero()[:, 0]
         if len(open_) and relus:
             # The most promising row of every open box, with better slopes, and mixed with others: a mix with weights of at

@@ -117,14 +117,15 @@ class Relaxation:
                 found.append(op.absolute()(found[op.inputs[0]]))
         return found
 
-    def to(self, dtype: torch.dtype) -> Relaxation:
-        """Return the relaxation in another precision."""
+    def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Relaxation:
+        """Return the relaxation in another precision, and on another device if one is given."""
+        place = self.lower.device if device is None else device
         return replace(
             self,
-            network=self.network.to(dtype, self.lower.device),
-            lower=self.lower.to(dtype),
-            upper=self.upper.to(dtype),
-            bounds={relu: (low.to(dtype), high.to(dtype)) for relu, (low, high) in self.bounds.items()},
+            network=self.network.to(dtype, place),
+            lower=self.lower.to(place, dtype),
+            upper=self.upper.to(place, dtype),
+            bounds={relu: (low.to(place, dtype), high.to(place, dtype)) for relu, (low, high) in self.bounds.items()},
         )
 
     def select(self, rows: Tensor) -> Relaxation:

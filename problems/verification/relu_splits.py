@@ -95,13 +95,13 @@ class ReluSplits:
         self.node = len(self.exact.network.ops) - 1
         before = self.exact.network.ancestors(self.node)
         self.relus = [r for r in relaxation.network.relus if r in before]
-        none = torch.zeros((), dtype=torch.int8)
+        device, none = rows.device, torch.zeros((), dtype=torch.int8, device=rows.device)
         fixed = {r: (signs or {}).get(r, none).expand(relaxation.open[r].shape).flatten() for r in self.relus}
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
         self.steps, self.inspect, self.deadline = steps, inspect, relaxation.deadline
         self.margin = 1e-5 * (1 + float(right.abs().max()))  # what float32 must be above zero by
-        self.mixes, self.owned = torch.eye(len(rows), dtype=torch.float64), torch.eye(len(rows), dtype=torch.bool)
+        self.mixes, self.owned = (torch.eye(len(rows), dtype=kind, device=device) for kind in (torch.float64, torch.bool))
         # Multipliers of splits are of the size of what the next layers charge for an activation.
         trace = self.fast.backward(self.node, self.mixes.float(), self.fast.start(self.relus, len(rows)))
         self.scales = {r: _scale(trace.activation[r]) for r in self.relus}
@@ -123,7 +123,7 @@ class ReluSplits:
         dual = SlopeDual(self.fast, self.node, rows, self.relus, {})
         late = out_of_time(self.deadline)
         reached = ascend(dual, dual.start(), steps, late=late)
-        self.owned = torch.tensor(owner) == torch.arange(max(owner) + 1)[:, None]
+        self.owned = (torch.tensor(owner) == torch.arange(max(owner) + 1)[:, None]).to(rows.device)
         best = reached.value.masked_fill(~self.owned, -torch.inf).argmax(1)
         found = [p[best] for p in (*reached.parameters, rows)]
         if len(best) < len(rows):
@@ -141,7 +141,7 @@ class ReluSplits:
         Neurons of the first half of the layers come first, since their splits tighten the bounds of later layers.
         """
         states = [n.state for n in nodes]
-        specs = torch.tensor([s.spec for s in states])
+        specs = torch.tensor([s.spec for s in states], device=self.mixes.device)
         signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]) for name in ("signs", "slopes", "betas"))
         dual, start = self._dual(self.exact, specs, signs, slopes, betas)
         named = dual.named(start)
@@ -190,8 +190,9 @@ class ReluSplits:
 
     def _leaf(self, node: Node) -> Node:
         """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser."""
-        state = node.state
-        dual, start = self._dual(self.exact, torch.tensor([state.spec]), state.signs[None], state.slopes[None], state.betas[None])
+        state, device = node.state, self.mixes.device
+        specs = torch.tensor([state.spec], device=device)
+        dual, start = self._dual(self.exact, specs, state.signs[None], state.slopes[None], state.betas[None])
         on = {r: low[0] >= 0 for r, (low, _) in dual.relaxation.bounds.items()}
         lower, upper, owned = self.exact.lower[0], self.exact.upper[0], self.owned[state.spec]
         try:
@@ -201,17 +202,18 @@ class ReluSplits:
         if betas is not None:
             largest = max(float(abs(beta).max()) for beta in betas.values()) or 1.0
             scale = max(self.scales.values()) / largest
-            factors = torch.tensor([1.0] if found.status == "optimal" else [scale * f for f in RAY_FACTORS], dtype=torch.float64)
+            chosen = [1.0] if found.status == "optimal" else [scale * f for f in RAY_FACTORS]
+            factors = torch.tensor(chosen, dtype=torch.float64, device=device)
             # Whatever the LP code says, only rows of the clause count, and none is subtracted.
-            cost = torch.as_tensor(mix).clamp(min=0) * owned if found.status == "optimal" else self.mixes[state.spec]
-            rays = {r: self._implied(r, torch.as_tensor(beta), dual.relaxation, factors) for r, beta in betas.items()}
+            cost = torch.as_tensor(mix, device=device).clamp(min=0) * owned if found.status == "optimal" else self.mixes[state.spec]
+            rays = {r: self._implied(r, torch.as_tensor(beta, device=device), dual.relaxation, factors) for r, beta in betas.items()}
             slopes, _ = dual.named(start)
             values = dual.relaxation.backward(self.node, cost.repeat(len(factors), 1), slopes, rays, charge=True).value
             bound = float(values.max())
             if bound > 0:
                 return Node(bound, node.depth)
         if found.status == "optimal":
-            self.inspect(torch.as_tensor(found.x).view(1, *lower.shape))
+            self.inspect(torch.as_tensor(found.x, device=device).view(1, *lower.shape))
         return node
 
     def _implied(self, relu: int, beta: Tensor, relaxation: Relaxation, factors: Tensor) -> Tensor:
@@ -256,15 +258,15 @@ class ReluSplits:
             first += len(free)
             sign = signs[:, part]
             low, high = (b.flatten(1).repeat(len(signs), 1) for b in whole.bounds[r])
-            low[:, free] = torch.where(sign > 0, torch.zeros((), dtype=dtype), low[:, free])
-            high[:, free] = torch.where(sign < 0, torch.zeros((), dtype=dtype), high[:, free])
+            low[:, free] = low[:, free].masked_fill(sign > 0, 0.0)
+            high[:, free] = high[:, free].masked_fill(sign < 0, 0.0)
             shape = (len(signs), *whole.bounds[r][0].shape[1:])
             bounds[r] = (low.view(shape), high.view(shape))
             slope = (low >= 0).to(dtype).flatten(1)
             slope[:, free] = torch.where(sign == 0, slopes[:, part].to(dtype), (sign > 0).to(dtype))
             start_slopes.append(slope.view(shape))
             beta, dense = torch.zeros_like(low), torch.zeros_like(low)
-            beta[:, free] = torch.where(sign == 0, torch.zeros((), dtype=dtype), betas[:, part].to(dtype))
+            beta[:, free] = betas[:, part].to(dtype).masked_fill(sign == 0, 0.0)
             dense[:, free] = sign.to(dtype) * self.scales[r]
             split[r] = dense.view(shape)
             start_betas.append(beta.view(shape))

@@ -235,25 +235,29 @@ class _Run:
         if self.runtime is not None:
             return self.runtime(x)
         network = self.network.to(torch.float32, self.network.device)
-        return network(torch.as_tensor(x).view(1, *network.input_shape))[0].numpy()
+        return network(torch.as_tensor(x, device=network.device).view(1, *network.input_shape))[0].cpu().numpy()
 
     def _inspect(self, clauses: list[Clause], x: Tensor) -> None:
         """Raise if one of some points is a counterexample; all clauses have the same box or one around the points."""
         if not self.attack:
             return
-        y = self.network.run(x, self.deadline)[-1].flatten(1).numpy()
+        y = self.network.run(x, self.deadline)[-1].flatten(1).cpu().numpy()
         for clause in clauses:
             with np.errstate(over="ignore", invalid="ignore"):
                 hits = np.flatnonzero(((y @ clause.matrix.T) <= clause.right).all(1))
             for k in hits[:3]:
                 low, high, _ = float32_box(clause)
-                point = np.clip(x[k].flatten().numpy().astype(np.float32), low, high)
+                point = np.clip(x[k].flatten().cpu().numpy().astype(np.float32), low, high)
                 if confirm(self._replay, point, self.prop):
                     raise _Witness(point)
 
     def _box(self, clause: Clause) -> tuple[Tensor, Tensor]:
         shape = self.network.input_shape
-        return torch.tensor(np.array(clause.lower)).view(shape), torch.tensor(np.array(clause.upper)).view(shape)
+        return self._there(clause.lower).view(shape), self._there(clause.upper).view(shape)
+
+    def _there(self, values: NDArray[Any]) -> Tensor:
+        """Numbers where the network lies."""
+        return torch.tensor(np.array(values), device=self.network.device)
 
     def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str) -> _Root:
         """Bound all layers of a region of a box, and the rows of some clauses."""
@@ -263,8 +267,8 @@ class _Run:
             tightener.run()
             if tightener.empty:
                 return _Root(None, [], group)
-            rows = torch.tensor(np.concatenate([c.matrix for c in clauses]))
-            right = torch.tensor(np.concatenate([c.right for c in clauses]))
+            rows = self._there(np.concatenate([c.matrix for c in clauses]))
+            right = self._there(np.concatenate([c.right for c in clauses]))
             splits = ReluSplits(tightener.relaxation(), rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs)
             # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
             nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish)
@@ -306,8 +310,8 @@ class _Run:
 
     def _split_inputs(self, group: list[int]) -> Status:
         clauses = [self.prop.clauses[n] for n in group]
-        rows = [torch.tensor(np.array(c.matrix)) for c in clauses]
-        right = [torch.tensor(np.array(c.right)) for c in clauses]
+        rows = [self._there(c.matrix) for c in clauses]
+        right = [self._there(c.right) for c in clauses]
         splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline)
         root = splits.roots([(k, *self._box(c)) for k, c in enumerate(clauses)])
         return self._search(list(root.children), splits.expand, splits.batch, math.inf).status

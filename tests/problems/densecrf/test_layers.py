@@ -239,16 +239,14 @@ def test_torch_habits() -> None:
         layer().load_state_dict(module.state_dict())
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_same_on_a_gpu() -> None:
+def test_same_on_a_device(device: torch.device) -> None:
     images, logits = batch()
     for method in METHODS:
         # Pixels lie on the faces of the smoothness lattice, where devices may round apart.
         module = layer(method=method, smooth=None)
         module.log_stretch.requires_grad_()
-        moved = copy.deepcopy(module).to("cuda")
-        here, there = module(images, logits), moved(images.cuda(), logits.cuda())
+        moved = copy.deepcopy(module).to(device)
+        here, there = module(images, logits), moved(images.to(device), logits.to(device))
         torch.testing.assert_close(there.cpu(), here)
         here.square().sum().backward()
         there.square().sum().backward()

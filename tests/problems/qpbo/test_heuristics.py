@@ -125,13 +125,10 @@ def test_many_starts_reach_the_optimum_of_small_instances(shared_qpbo, name, opt
     assert one_flip_descent(qubo, starts(qubo, 200)).energy.min() == optimum
 
 
-@pytest.mark.gpu
-def test_descent_on_the_gpu_agrees_on_integer_data():
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+def test_descent_on_a_device_agrees_on_integer_data(device):
     qubo = random_qubo(60, 0.3, seed=11, integer=True)
     y = starts(qubo, 8)
-    assert torch.equal(one_flip_descent(qubo, y.cuda()).y.cpu(), one_flip_descent(qubo, y).y)
+    assert torch.equal(one_flip_descent(qubo, y.to(device)).y.cpu(), one_flip_descent(qubo, y).y)
 
 
 @pytest.mark.parametrize("moves", [0, 1, 7, 400])
