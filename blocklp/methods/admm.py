@@ -26,6 +26,7 @@ summed in parts, which threads take side by side.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.consensus import has_prox, moves, prox, pull
-from blocklp.methods.proximal_weight import Fixed, ResidualBalancing
+from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
 from blocklp.methods.sweeps import around, cache_loops, fused_loops, renew
 
 
@@ -127,7 +128,8 @@ class Admm(Method):
             for (first, last), coupled in zip(group.spans, group.curved.tolist(), strict=True):
                 if not coupled:  # nothing moves these: they are the cost, also after a warm start
                     duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
-            if has_prox(group, duals[:1]):
+            looped = plan.instances is not None and plan.instances.group == n
+            if looped or has_prox(group, duals[:1]):
                 point, best = group.min_oracle(group.view(duals))
                 group.view(points).copy_(point)
             else:
@@ -138,12 +140,17 @@ class Admm(Method):
         held = self.eta is not None or (self.hold and eta is not None)
         if eta is None and self.eta is not None:
             eta = Fixed(self.eta).start(problem, duals, points)
-        mean = problem.mean(points)
-        near = problem.spread(mean)
-        residual = points - near
-        if eta is None:
-            eta = self.balance.start(problem, duals, residual)
-        governing = near.sub_(eta[:, None] * duals).sub_(residual.mul_(self.relaxation))
+        if plan.instances is not None:
+            mean, apart, size = plan.instances.first_means(problem, duals, points)
+            eta = scale_free(apart, size, duals.dtype) if eta is None else eta
+            governing = plan.instances.first_iterates(problem, eta, self.relaxation, mean, duals, points)
+        else:
+            mean = problem.mean(points)
+            near = problem.spread(mean)
+            residual = points - near
+            if eta is None:
+                eta = self.balance.start(problem, duals, residual)
+            governing = near.sub_(eta[:, None] * duals).sub_(residual.mul_(self.relaxation))
         age = torch.zeros_like(none, dtype=torch.long)
         nothing = torch.zeros_like(none, dtype=torch.float64)
         ready = torch.ones_like(none, dtype=torch.bool)
@@ -179,13 +186,13 @@ class Admm(Method):
         """
         if plan.instances is not None:
             passes = min(most, self.every - (state.passes + 1) % self.every)
-            state = self._loops(plan, state, passes)
+            made = self._loops(plan, state, passes)
         else:
             passes = 1
-            state = self._pass(plan, state)
+            made = self._pass(plan, state)
         late = state.ready.long()
         age, none = state.age + passes - late, torch.zeros_like(state.ready)
-        state = replace(state, passes=state.passes + passes, age=age, ready=none)
+        state = replace(state, passes=state.passes + passes, age=age, ready=none, **made)
         if (state.passes + 1) % self.every == 0:
             state = self._settled(plan, self.finish(plan, state))
         return state, passes
@@ -215,17 +222,17 @@ class Admm(Method):
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation
 
-    def _loops(self, plan: Plan, state: AdmmState, passes: int) -> AdmmState:
-        """Passes in compiled loops, all that is in the state included."""
+    def _loops(self, plan: Plan, state: AdmmState, passes: int) -> dict[str, Any]:
+        """Passes in compiled loops, all that is in the state included: what changes in it."""
         assert plan.instances is not None
         anchors, consensus = (state.anchor, state.age, state.ready), (state.target, state.mean)
         iterates, relaxation = (state.governing, state.duals), self._relaxed(state)
         given = (passes, state.eta, consensus, relaxation, anchors, iterates)
         primal, dual = plan.instances.passes(plan.problem, *given)
-        return replace(state, apart=primal, moved=dual, finished=True)
+        return {"apart": primal, "moved": dual, "finished": True}
 
-    def _pass(self, plan: Plan, state: AdmmState) -> AdmmState:
-        """One pass by tensor operations and the loops of single types."""
+    def _pass(self, plan: Plan, state: AdmmState) -> dict[str, Any]:
+        """One pass by tensor operations and the loops of single types: what changes in the state."""
         problem = plan.problem
         duals, points, governing, eta = state.duals, state.points, state.governing, state.eta
         loops, relaxation = plan.loops, self._relaxed(state)
@@ -265,7 +272,7 @@ class Admm(Method):
             group.rows(points).copy_(answer.atoms.combine(weights[n]))
         target = problem.collect(points + points - governing)
         target = target.sub_(eta[:, None] * problem.cost).div_(problem.counts)
-        return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights))
+        return {"target": target, "finished": False, "atoms": tuple(atoms), "weights": tuple(weights)}
 
     def _settled(self, plan: Plan, state: AdmmState) -> AdmmState:
         """Set a new anchor where it has served, and with it a new weight."""
