@@ -52,6 +52,9 @@ class BestBound:
         value : Tensor
             ``(batch,)``: the sums of their block values.
         """
+        if plan.freezes and plan.instances is not None:  # once more takes less than tensor operations
+            self.evaluate(plan, duals, torch.full_like(self.value, torch.inf))
+            return
         bound = corrected(plan.problem, duals, value)
         self.value = keep(bound, duals, self.value, self.duals)
 
