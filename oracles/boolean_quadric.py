@@ -6,6 +6,7 @@ its four.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -222,7 +223,7 @@ class Edge(FiniteVertices):
 
     def constraints(self) -> Constraints:
         """The McCormick inequalities (thesis, 4.1.4.6), without those that follow from the others."""
-        return Constraints.rows(*mccormick(2, [(0, 1)]))
+        return _of_a_pair()
 
 
 class Triangle(FiniteVertices):
@@ -282,6 +283,12 @@ class FourClique(FiniteVertices):
         parts.append((matrix @ by_cut, np.full(len(above), -np.inf), above))
         matrix, lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Constraints.rows(matrix, lower, upper)
+
+
+@functools.cache
+def _of_a_pair() -> Constraints:
+    """The constraints of all edges, which every small solve asks for."""
+    return Constraints.rows(*mccormick(2, [(0, 1)]))
 
 
 def pentagonal() -> tuple[np.ndarray, np.ndarray]:

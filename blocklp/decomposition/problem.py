@@ -243,7 +243,7 @@ class Decomposition:
         The largest entry, or the reach of the variable if that is less: bounds may be far from any point, and
         a point may hold numbers of different units.
         """
-        return torch.minimum(self.reach, torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True))
+        return torch.minimum(self.reach, largest(x)[:, None])
 
     def magnitude(self, copies: Tensor, total: Tensor | None = None) -> Tensor:
         r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i`, with prices: ``(batch,)``.
@@ -310,7 +310,7 @@ class Decomposition:
 
     def recentred(self, duals: Tensor) -> Tensor:
         r"""Restore :math:`\sum_b \lambda_b = c` by sharing the residual equally among the copies."""
-        return duals + self.to_dual(self.cost - self.collect(duals))
+        return self.to_dual(self.cost - self.collect(duals)).add_(duals)
 
     def min_oracle(self, duals: Tensor) -> tuple[Tensor, Tensor]:
         """One pass: a minimiser of every block ``(batch, copies)`` and the sum of the values ``(batch,)``."""
@@ -370,7 +370,7 @@ class Decomposition:
         def own(t: Tensor) -> Tensor:
             return t if t.shape[0] == 1 and self.batch > 1 else pick(t, rows)
 
-        return Decomposition(
+        part = Decomposition(
             pick(self.cost, rows),
             own(self.lower),
             own(self.upper),
@@ -383,6 +383,9 @@ class Decomposition:
             rows=None if self.rows is None else self.rows.select(rows),
             beyond=None if self.beyond is None else own(self.beyond),
         )
+        if "reach" in vars(self):
+            vars(part)["reach"] = own(self.reach)
+        return part
 
     def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
         """Put instances with the same coupled coordinates side by side: each is solved as it is alone.
@@ -432,6 +435,11 @@ class Decomposition:
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Inner product of each instance: ``(batch, ...) -> (batch,)``."""
     return (a * b).flatten(1).sum(1)
+
+
+def largest(x: Tensor) -> Tensor:
+    """Largest magnitude in each row of ``(batch, entries)``: ``(batch,)``; a norm takes six times as long."""
+    return torch.maximum(x.amax(1), -x.amin(1))
 
 
 def in_order(terms: Tensor) -> Tensor:

@@ -53,6 +53,9 @@ class BestBound:
         value : Tensor
             ``(batch,)``: the sums of their block values.
         """
+        if plan.in_place:  # once more takes less than tensor operations
+            self.evaluate(plan, duals, torch.full_like(self.value, torch.inf))
+            return
         bound = corrected(plan.problem, duals, value)
         self.value = keep(bound, duals, self.value, self.duals, NOTICED)
 

@@ -49,9 +49,9 @@ def _certify(plan: Plan, rows: slice, results: Results) -> None:
         bound = torch.where(better, bound, known)
         rigorous = torch.where(better, rigorous, safe(part, before))
         duals = where(better, duals, before)
-    least = box_minimum(part)
     known = torch.where(made, bound.nan_to_num(-torch.inf, torch.inf, -torch.inf), results.bound[rows])
-    results.bound[rows] = torch.where(torch.isneginf(known), least, known)
+    unbounded = torch.isneginf(known)
+    results.bound[rows] = torch.where(unbounded, box_minimum(part), known) if bool(unbounded.any()) else known
     rigorous = rigorous.nan_to_num(-torch.inf, torch.inf, -torch.inf)
     results.safe_bound[rows] = torch.where(made, rigorous, results.safe_bound[rows])
     results.duals[rows] = duals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.problem import Decomposition, largest
 from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
@@ -211,5 +211,5 @@ def floor(problem: Decomposition, x: Tensor) -> Tensor:
     largest magnitude that the bounds of a variable allow. A value below that is what is left where terms
     cancel. It scales with costs and variables as values do.
     """
-    terms, largest = problem.cost_terms, torch.linalg.vector_norm(x, torch.inf, dim=1)
-    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest), ROUNDED * terms[0])
+    terms = problem.cost_terms
+    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest(x)), ROUNDED * terms[0])

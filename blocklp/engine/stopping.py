@@ -104,20 +104,18 @@ class StopRules:
 
     def update(self, now: Checked) -> Tensor:
         """Note progress; return the status of instances that end, ``(k,)`` int64, 0 for those that go on."""
-        status = torch.zeros_like(self.passes)
-
-        def mark(mask: Tensor, why: Status) -> None:
-            status.masked_fill_(mask & (status == 0), int(why))
-
-        mark(relative_gap(now.primal, now.bound, now.floor) <= self.tol, Status.OPTIMAL)
-        mark(now.bound - NOTICED * now.bound.abs() >= self.cutoff, Status.CUTOFF)
-        mark(now.infeasible, Status.INFEASIBLE)
-        mark(~torch.isfinite(now.value), Status.NUMERICAL_ERROR)
         self._note(now)
-        mark(now.passes - self.passes >= self.patience, Status.STALLED)
-        for over, why in ((now.out_of_passes, Status.PASS_LIMIT), (now.out_of_time, Status.TIME_LIMIT)):
-            if over:
-                mark(torch.ones_like(now.infeasible), why)
+        limit = Status.PASS_LIMIT if now.out_of_passes else Status.TIME_LIMIT if now.out_of_time else 0
+        status = torch.full_like(self.passes, int(limit))
+        reasons = (  # each counts for more than those before it
+            (now.passes - self.passes >= self.patience, Status.STALLED),
+            (~torch.isfinite(now.value), Status.NUMERICAL_ERROR),
+            (now.infeasible, Status.INFEASIBLE),
+            (now.bound - NOTICED * now.bound.abs() >= self.cutoff, Status.CUTOFF),
+            (relative_gap(now.primal, now.bound, now.floor) <= self.tol, Status.OPTIMAL),
+        )
+        for mask, why in reasons:
+            status.masked_fill_(mask, int(why))
         return status
 
     def _note(self, now: Checked) -> None:
@@ -125,7 +123,7 @@ class StopRules:
         scale = STILL * torch.maximum(now.bound.abs(), now.floor)
         changed = torch.zeros_like(now.infeasible)
         for before, value in ((self.bound, now.bound), (self.primal, now.primal), (self.value, now.value)):
-            changed |= ((value - before).abs() > scale) & (value != before)
+            changed |= (value - before).abs() > scale  # false where both are infinite
         self.bound = torch.where(changed, now.bound, self.bound)
         self.primal = torch.where(changed, now.primal, self.primal)
         self.value = torch.where(changed, now.value, self.value.to(now.value))

@@ -2,7 +2,8 @@
 
 A module holds the functions of a type, as they are asked for by tiles of blocks
 (:mod:`blocklp.kernels.block_tiles`), and the text of the templates beside this file, ``instance_*.py``.  Its
-name is a digest of its text, so that an edited function is another module.
+name is a digest of all that it is written from, so that an edited function is another module, and one that
+has been written is found without parsing anything.
 
 Functions that name each coordinate by its number, without loops, get numbers instead of arrays: compiled, a
 loop over blocks then takes several at once.
@@ -17,6 +18,7 @@ import hashlib
 import inspect
 import logging
 import os
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -187,15 +189,19 @@ def _data_of(function: Callable[..., Any]) -> tuple[str, ...]:
 @functools.cache
 def _written(functions: Functions, owner: str, private: int, absent: frozenset[str], dim: int) -> str | None:
     """Write the module of some functions, whose data are None where they are among the absent ones."""
+    given, templates = [f for f in functions if f is not None], _templates(functions)
     try:
-        text = _text(functions, owner, private, absent, dim)
+        own = [inspect.getsource(function) for function in given]
+        used = [_file(name).read_text(encoding="utf-8") for name in (Path(__file__).stem, *templates)]
+        stated = repr((own, used, owner, private, sorted(absent), dim, sys.version_info))
+        name = f"blocks_{hashlib.sha256(stated.encode()).hexdigest()[:16]}"
+        place = generated.folder() / f"{name}.py"
+        text = None if place.exists() else _text(functions, owner, private, absent, dim)
     except (OSError, SyntaxError, TypeError):  # typed in where no source is kept
         logging.getLogger("blocklp").info("%s.prox_block has no source: tensor operations serve", owner)
         return None
-    name = f"blocks_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    place = generated.folder() / f"{name}.py"
     try:
-        if not place.exists():
+        if text is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
             draft = place.with_suffix(f".{os.getpid()}")
             draft.write_text(text, encoding="utf-8")
@@ -213,18 +219,27 @@ def _text(functions: Functions, owner: str, private: int, absent: frozenset[str]
     given = [f for f in functions if f is not None]
     names = tuple(dict.fromkeys(n for f in given for n in _data_of(f) if n not in absent))
     header = HEADER.format(owner=owner, dim=dim, coupled=coupled, chains=min(coupled, 2), run=run)
-    templates = PASSES if len(given) < len(functions) else PASSES + CHECKS
     parts = [
         header,
         *(_Tiled(f, dim, private, names, absent).text() for f in given),
-        *map(_template, templates),
+        *map(_template, _templates(functions)),
     ]
     return "\n\n".join(parts)
 
 
+def _templates(functions: Functions) -> tuple[str, ...]:
+    """The templates of a type with some of the functions of one block."""
+    return PASSES if None in functions else PASSES + CHECKS
+
+
+def _file(name: str) -> Path:
+    """A file beside this one."""
+    return Path(__file__).with_name(f"{name}.py")
+
+
 def _template(name: str) -> str:
     """The text of a template without its imports."""
-    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(_file(name).read_text(encoding="utf-8"))
     kept = [node for node in tree.body[1:] if not isinstance(node, ast.Import | ast.ImportFrom)]
     return ast.unparse(ast.Module(kept, []))
 

@@ -229,12 +229,12 @@ def _values(
             if i >= COUPLED:
                 for q in range(count):
                     own[q] = c[variable[q]]
+            elif len(share):
+                for q in range(count):
+                    own[q] = given[q] + share[variable[q]]
             else:
                 for q in range(count):
                     own[q] = given[q]
-                if len(share):
-                    for q in range(count):
-                        own[q] += share[variable[q]]
             size += _magnitude(own[:count])
         add(place, (start, blocks, at, count), near, sums[0], sums[CHAINS - 1])
         least(near, (start, blocks, at, count), value, data)

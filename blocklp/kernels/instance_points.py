@@ -12,6 +12,7 @@ import numpy as np
 
 from blocklp.kernels.block_tiles import COUPLED, DIM, complete
 from blocklp.kernels.compiled import FAST, TILE, compile, kernel
+from blocklp.kernels.instance_passes import gather
 from blocklp.kernels.turns import claim, done
 
 KEPT = 7
@@ -223,18 +224,15 @@ def _add_blocks(
                 near[2 * DIM + 3 + 2 * i],
                 near[2 * DIM + 4 + 2 * i],
             )
-            for q in range(count):
-                price[q] = c[place[a + q]]
+            gather(place[a : a + count], c, price)
             if narrow:
-                for q in range(count):
-                    v = place[a + q]
-                    below[q], above[q] = low[v], high[v]
+                gather(place[a : a + count], low, below)
+                gather(place[a : a + count], high, above)
         for j in range(2):
             point, most = found[j], worst[j]
             for i in range(COUPLED):
-                a, value = start + i * blocks + at, values[i]
-                for q in range(count):
-                    value[q] = point[place[a + q]]
+                a = start + i * blocks + at
+                gather(place[a : a + count], point, values[i])
             complete(costs, values, (start, blocks, at, count), out, data)
             for i in range(COUPLED, DIM):
                 value, below, above = values[i], near[2 * DIM + 3 + 2 * i], near[2 * DIM + 4 + 2 * i]

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.kernels.block_tiles import COUPLED, DIM, RUN, points
-from blocklp.kernels.compiled import TILE, compile, kernel
-from blocklp.kernels.instance_passes import gather, update
+from blocklp.kernels.block_tiles import CHAINS, COUPLED, DIM, RUN, points
+from blocklp.kernels.compiled import FAST, TILE, compile, kernel
+from blocklp.kernels.instance_passes import add, gather, update
 
 
 @kernel(grain=8)
@@ -136,3 +136,110 @@ def _restarted(mean: Any, target: Any, speed: Any, ratio: Any, x: Any, t: Any) -
         z = (m - z) * speed + z
         u = (t[k] - speed * x[k]) + speed * w
         t[k] = (u - z) * ratio + z
+
+
+@kernel()
+def first_means(
+    begin: int,
+    stop: int,
+    layout: Any,
+    used: int,
+    counts: Any,
+    duals: Any,
+    answers: Any,
+    mean: Any,
+    squares: Any,
+) -> None:
+    """Write the means of the first points, and what the first weight goes by.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with, an instance each.
+    layout, duals
+        As in :func:`pass_over_blocks`.
+    used : int
+        One past the last variable that the blocks share.
+    counts : array
+        ``(batch or 1, variables)``: numbers of copies.
+    answers : array
+        ``(batch, copies)``: the first points.
+    mean : array
+        ``(batch, variables)``, written before ``used``.
+    squares : tuple of array
+        ``(batch,)`` float64, written: squared lengths of the points less their means, and of the multipliers
+        of variables with several copies.
+    """
+    (places, start, blocks, filled), (away, long) = layout, squares
+    sums, near = np.empty((CHAINS, used), answers.dtype), np.empty((COUPLED + 1, RUN), answers.dtype)
+    for row in range(begin, stop):
+        place, number, middle = places[row % len(places)], counts[row % len(counts)], mean[row]
+        own, dual, given = filled[row % len(filled)], duals[row], answers[row]
+        sums[:], away[row], long[row] = 0, 0, 0
+        for at in range(0, own, RUN):
+            count = min(RUN, own - at)
+            for i in range(COUPLED):
+                a = start + i * blocks + at
+                near[i, :count] = given[a : a + count]
+            add(place, (start, blocks, at, count), near, sums[0], sums[CHAINS - 1])
+        for v in range(used):
+            total = sums[0, v] if CHAINS == 1 else sums[0, v] + sums[1, v]
+            middle[v] = total / number[v]
+        for at in range(0, own, RUN):
+            count = min(RUN, own - at)
+            for i in range(COUPLED):
+                a = start + i * blocks + at
+                gather(place[a : a + count], middle, near[0])
+                gather(place[a : a + count], number, near[1])
+                away[row] += _squares(given[a : a + count], near[0], near[1])
+                near[0] = 0
+                long[row] += _squares(dual[a : a + count], near[0], near[1])
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST | {"reassoc"})
+def _squares(x: Any, origin: Any, number: Any) -> float:
+    """Squared distance of copies of variables with several, in an order that the length alone decides."""
+    total = 0.0
+    for q in range(len(x)):
+        away = np.float64(x[q] - origin[q]) if number[q] > 1 else 0.0
+        total += away * away
+    return total
+
+
+@kernel()
+def first_iterates(
+    begin: int,
+    stop: int,
+    layout: Any,
+    eta: Any,
+    rate: float,
+    mean: Any,
+    duals: Any,
+    answers: Any,
+    iterates: Any,
+) -> None:
+    """Write the first t of coupled copies, an instance a unit.
+
+    Parameters
+    ----------
+    begin, stop, layout, eta, rate, duals, iterates
+        As in :func:`pass_over_blocks`; t is written.
+    mean, answers
+        As in :func:`first_means`.
+    """
+    (places, start, blocks, filled), kind = layout, iterates.dtype
+    near, speed = np.empty(RUN, kind), kind.type(rate)
+    for row in range(begin, stop):
+        own, place, weight = filled[row % len(filled)], places[row % len(places)], eta[row]
+        for at in range(0, own, RUN):
+            count = min(RUN, own - at)
+            for i in range(COUPLED):
+                a = start + i * blocks + at
+                dual, x, t = (
+                    duals[row, a : a + count],
+                    answers[row, a : a + count],
+                    iterates[row, a : a + count],
+                )
+                gather(place[a : a + count], mean[row], near)
+                for q in range(count):
+                    t[q] = near[q] - weight * dual[q] - (x[q] - near[q]) * speed

@@ -104,7 +104,9 @@ class Instances:
             rounding_error = NOISE * (cost.abs() * extent).sum(1)
             rest = rest + (other.block_values(other.blockwise(cost)).sum(-1) - rounding_error)
         parts, used = divided or (1, last_of(met))
-        largest = problem.extent.masked_fill(private & ~met, 0.0).amax(1).expand(problem.batch)
+        beside = private & ~met
+        inside = problem.extent.masked_fill(beside, 0.0) if bool(beside.any()) else problem.extent
+        largest = inside.amax(1).expand(problem.batch)
         narrow = _narrow(problem, own).expand(problem.batch)
         tables = met, private, narrow, max(used, last_of(private)), with_offset(rest, problem.offset), largest
         active = torch.arange(problem.batch)
@@ -118,6 +120,54 @@ class Instances:
         rest, largest, size, narrow = (pick(v, rows) for v in tables)
         own = replace(self, rest=rest, largest=largest, size=size, active=torch.arange(len(rest)))
         return replace(own, filled=filled, met=met, private=private, narrow=narrow)
+
+    def first_means(
+        self, problem: Decomposition, duals: Tensor, points: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Means of the first points, and squared residuals (:meth:`blocklp.methods.Admm.start`).
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in the working precision.
+        duals, points : Tensor
+            ``(batch, copies)``: first multipliers and points.
+
+        Returns
+        -------
+        mean, residual, size : Tensor
+            ``(batch, variables)``: the means, of variables that the blocks share. ``(batch,)`` float64:
+            squared lengths of the points less these, and of the multipliers of variables with several copies.
+        """
+        mean, residual = torch.zeros_like(problem.cost), torch.zeros_like(self.rest)
+        size, table = torch.zeros_like(residual), (self._layout(problem), self.used, problem.counts)
+        self.module.first_means(problem.batch, *table, duals, points, mean, (residual, size))
+        return mean, residual, size
+
+    def first_iterates(
+        self,
+        problem: Decomposition,
+        eta: Tensor,
+        relaxation: float,
+        mean: Tensor,
+        duals: Tensor,
+        points: Tensor,
+    ) -> Tensor:
+        """The first Douglas-Rachford iterates ``(batch, copies)``; zero where nothing is shared.
+
+        Parameters
+        ----------
+        problem, relaxation
+            As in :meth:`passes`.
+        eta : Tensor
+            ``(batch,)``: proximal weights.
+        mean, duals, points : Tensor
+            As in :meth:`first_means`.
+        """
+        found = torch.zeros_like(duals)
+        given = eta, relaxation, mean, duals, points, found
+        self.module.first_iterates(problem.batch, self._layout(problem), *given)
+        return found
 
     def passes(
         self,
@@ -357,12 +407,10 @@ def _narrow(problem: Decomposition, group: Group) -> Tensor:
     for i in range(group.dim - private, group.dim):
         first, last = group.spans[i]
         places = problem.coupling.index[:, first:last]
-        rows = max(len(problem.lower), len(places))
-        low, high = (
-            side.expand(rows, -1).gather(1, places.expand(rows, -1))
-            for side in (problem.lower, problem.upper)
-        )
-        tight = tight | (((low > least[i]) | (high < most[i])) & _valid(group)).any(1)
+        within = (problem.lower > least[i]) | (problem.upper < most[i])  # variables are fewer than copies
+        rows = max(len(within), len(places))
+        within = within.expand(rows, -1).gather(1, places.expand(rows, -1))
+        tight = tight | (within & _valid(group)).any(1)
     return tight
 
 

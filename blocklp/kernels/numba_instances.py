@@ -125,6 +125,20 @@ def _instances(plan: Plan) -> Instances:
     return found
 
 
+@implements("admm_first_means", "numba", _whole)
+def _admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """See :func:`blocklp.methods.admm.admm_first_means`."""
+    return _instances(plan).first_means(plan.problem, duals, points)
+
+
+@implements("admm_first_iterates", "numba", _whole)
+def _admm_first_iterates(
+    plan: Plan, eta: Tensor, relaxation: float, mean: Tensor, duals: Tensor, points: Tensor
+) -> Tensor:
+    """See :func:`blocklp.methods.admm.admm_first_iterates`."""
+    return _instances(plan).first_iterates(plan.problem, eta, relaxation, mean, duals, points)
+
+
 @implements("admm_passes", "numba", _whole)
 def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: int) -> tuple[Any, int]:
     """See :func:`blocklp.methods.admm.admm_passes`; keeps the means of points, and not the points."""

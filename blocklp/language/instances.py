@@ -184,7 +184,7 @@ def padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Ten
     Parameters
     ----------
     joined : Tensor
-        ``(entries, ...)``: the rows, one after the other.
+        ``(entries,)`` or ``(entries, dim)``: the rows, one after the other.
     counts : list of int
         Their lengths.
     fill : int
@@ -195,15 +195,18 @@ def padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Ten
     Returns
     -------
     Tensor
-        ``(rows, length, ...)``.
+        ``(rows, length)`` or ``(rows, length, dim)``.
     """
     length = max(length, *counts)
     if min(counts) == length:
         return joined.view(len(counts), length, *joined.shape[1:])
     # In memory entries run fastest, as copies do in a row of them.
-    found = joined.new_full((len(counts), *joined.shape[1:], length), fill).movedim(-1, 1)
-    found[leading(counts, length)] = joined
-    return found
+    found, valid = joined.new_full((len(counts), *joined.shape[1:], length), fill), leading(counts, length)
+    if joined.dim() == 1:
+        return found.masked_scatter_(valid, joined)
+    for i, column in enumerate(joined.unbind(1)):
+        found[:, i].masked_scatter_(valid, column)
+    return found.movedim(-1, 1)
 
 
 def taken(values: Tensor, scope: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.consensus import has_prox, moves, prox, pull
-from blocklp.methods.proximal_weight import Fixed, ResidualBalancing
+from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
 from blocklp.methods.sweeps import fused_loops, steps_to_points
 
 
@@ -127,7 +127,7 @@ class Admm(Method):
         for n, group in enumerate(problem.groups):
             for first, last in group.unshared:  # nothing moves these: they are the cost
                 duals[:, first:last] = problem.coupling.spread_part(problem.cost, first, last)
-            if has_prox(group, duals[:1]):
+            if (plan.whole and group.shares) or has_prox(group, duals[:1]):
                 point, best = group.min_oracle(group.view(duals))
                 group.view(points).copy_(point)
             else:
@@ -138,12 +138,9 @@ class Admm(Method):
         held = self.eta is not None or (self.hold and eta is not None)
         if eta is None and self.eta is not None:
             eta = Fixed(self.eta).start(problem, duals, points)
-        mean = problem.mean(points)
-        near = problem.spread(mean)
-        residual = points - near
-        if eta is None:
-            eta = self.balance.start(problem, duals, residual)
-        governing = near.sub_(eta[:, None] * duals).sub_(residual.mul_(self.relaxation))
+        mean, apart, size = admm_first_means(plan, duals, points)
+        eta = scale_free(apart, size, duals.dtype) if eta is None else eta
+        governing = admm_first_iterates(plan, eta, self.relaxation, mean, duals, points)
         age = torch.zeros_like(none, dtype=torch.long)
         nothing = torch.zeros_like(none, dtype=torch.float64)
         ready = torch.ones_like(none, dtype=torch.bool)
@@ -230,6 +227,64 @@ class Admm(Method):
         age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
         origin = torch.where(served, residual, state.origin)
         return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
+
+
+@operation
+def admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means of the first points, and what the first weight is made of.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed.
+    duals, points : Tensor
+        ``(batch, copies)``: first multipliers and points.
+
+    Returns
+    -------
+    mean, residual, size : Tensor
+        ``(batch, variables)``: the means, at least of coupled variables. ``(batch,)`` float64: squared
+        lengths of the points less these, and of the multipliers of variables with several copies.
+    """
+    problem = plan.problem
+    mean = problem.mean(points)
+    away = points - problem.spread(mean)
+    shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
+    residual, size = torch.zeros(2, len(duals), dtype=torch.float64, device=duals.device)
+    for group in problem.groups:
+        for (start, stop), coupled in zip(group.spans, group.curved.tolist(), strict=True):
+            if coupled:
+                own = problem.coupling.spread_part(shared, start, stop).mul_(duals[:, start:stop])
+                residual = residual + in_order(away[:, start:stop].double().square())
+                size = size + in_order(own.double().square())
+    return mean, residual, size
+
+
+@operation
+def admm_first_iterates(
+    plan: Plan, eta: Tensor, relaxation: float, mean: Tensor, duals: Tensor, points: Tensor
+) -> Tensor:
+    """The first Douglas-Rachford iterates, at least of coupled copies.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed.
+    eta : Tensor
+        ``(batch,)``: proximal weights.
+    relaxation : float
+        Relaxation of the passes.
+    mean, duals, points : Tensor
+        As in :func:`admm_first_means`.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, copies)``.
+    """
+    near = plan.problem.spread(mean)
+    away = (points - near).mul_(relaxation)
+    return near.sub_(eta[:, None] * duals).sub_(away)
 
 
 @operation

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition, dot, in_order
+from blocklp.decomposition.problem import Decomposition, dot
 from blocklp.errors import OptionError
 
 
@@ -351,31 +351,6 @@ class ResidualBalancing:
     most: float = 2.0
     reach: float = 1e4
     single: float = 50.0  # in single precision, where weight times multipliers must leave room for points
-
-    def start(self, problem: Decomposition, duals: Tensor, residual: Tensor) -> Tensor:
-        """The scale-free weight by multipliers of shared variables.
-
-        Parameters
-        ----------
-        problem : Decomposition
-            The problem.
-        duals, residual : Tensor
-            ``(batch, copies)``: multipliers, and the difference of points from their means.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)``.
-        """
-        shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
-        first, second = torch.zeros(2, len(duals), dtype=torch.float64, device=duals.device)
-        for group in problem.groups:
-            for (start, stop), coupled in zip(group.spans, group.curved.tolist(), strict=True):
-                if coupled:
-                    own = problem.coupling.spread_part(shared, start, stop).mul_(duals[:, start:stop])
-                    first = first + in_order(residual[:, start:stop].double().square())
-                    second = second + in_order(own.double().square())
-        return scale_free(first, second, duals.dtype)
 
     def update(self, eta: Tensor, origin: Tensor, passes: int, primal: Tensor, dual: Tensor) -> Tensor:
         """The next weight, within reach of the first one.

@@ -397,8 +397,8 @@ class Tightener:
             # A model holds finite numbers; where those of the network are not, CROWN's bounds are the answer.
             if bool(torch.isfinite(torch.stack([value.min(), *(end.abs().max() for end in box)])).all()) and not self.deadline.over():
                 # Models are stated on the CPU.
-                given = cost.cpu(), (box[0].cpu(), box[1].cpu()), {relu: slope.cpu() for relu, slope in slopes.items()}
-                planet = Planet.build(exact.to(torch.float64, "cpu"), node, *given)
+                host = cost.cpu(), (box[0].cpu(), box[1].cpu()), {relu: slope.cpu() for relu, slope in slopes.items()}
+                planet = Planet.build(exact.to(torch.float64, "cpu"), node, *host)
                 solved = planet.model.solve(
                     device=self.lower.device,
                     method=WEIGHTED.get(self.method, self.method),

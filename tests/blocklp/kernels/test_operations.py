@@ -84,9 +84,15 @@ def rows(draw: np.random.Generator) -> bl.Model:
     return m
 
 
+FIRST = {"admm_first_means", "admm_first_iterates"}
+
 # What is asked of the engine, and the operations that this must reach in compiled loops.
 CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]] = {
-    "edges": (edges, "admm", {"admm_passes", "admm_restart", "improved_bounds", "offer_mean", "finish_points"}),
+    "edges": (
+        edges,
+        "admm",
+        {"admm_first_means", "admm_first_iterates", "admm_passes", "admm_restart", "improved_bounds", "offer_mean", "finish_points"},
+    ),
     "groups": (shared(AtMostOne(3), Simplex(3)), "admm", {"admm_block_points"}),
     "tables": (shared(Table(), Table()), "admm", {"steps_to_points"}),
     "oracles": (shared(Corner(), Corner()), "admm", {"steps_to_points"}),
@@ -137,7 +143,7 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
     elif name == "advance_group":
         args = *args[:2], (*args[2][:-1], 1), args[3]
     own, pure = tuple(map(copied, args)), by_definition(plan)
-    if name in ("admm_passes", "admm_restart"):  # of copies that are not coupled a pass needs the cost alone
+    if name.startswith("admm_") and name != "admm_block_points":  # of copies that are not coupled a pass needs the cost alone
         coupled = (plan.problem.counts > 1).expand_as(plan.problem.cost)
         copies = plan.problem.spread(coupled.double()) > 0
     if name in ("admm_passes", "admm_restart"):
@@ -153,6 +159,10 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
         pairs = [(found[0].governing[copies], known.governing[copies]), (found[0].duals, known.duals)]
         pairs += [(getattr(found[0], part)[coupled], getattr(known, part)[coupled]) for part in ("target", "mean")]
         pairs += [(residuals(plan, found[0]), residuals(pure, known))]
+    elif name == "admm_first_means":
+        pairs = [(found[0][coupled], known[0][coupled]), (found[1:], known[1:])]
+    elif name == "admm_first_iterates":
+        pairs = [(found[copies], known[copies])]
     elif name == "admm_restart":
         anchors = args[-1].shape[1] > 0
         pairs = [(args[0].governing[copies], own[0].governing[copies])]

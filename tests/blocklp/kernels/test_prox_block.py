@@ -15,6 +15,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import OracleError
 from blocklp.general_solvers.solvers import reference
+from blocklp.kernels import block_source
 from blocklp.kernels.block_source import module_of
 from blocklp.kernels.numba_instances import Loops
 from blocklp.kernels.plan import Plan
@@ -144,6 +145,13 @@ def test_an_edited_function_is_another_module(tmp_path: Path, monkeypatch: pytes
     names = [module_of(kind, 4) for kind in (Other(4), Other(4), Other(4, 2.0))]
     assert names[0] == names[1] != names[2]
     assert sorted(p.name for p in tmp_path.glob("*.py")) == sorted(f"{n.rpartition('.')[2]}.py" for n in names[1:] if n)
+
+    def parsed(*given: object) -> str:
+        raise AssertionError("what is there is not written again, which takes a tenth of a second")
+
+    block_source._written.cache_clear()  # as another process finds it
+    monkeypatch.setattr(block_source, "_text", parsed)
+    assert module_of(Other(4), 4) == names[0]
 
 
 def test_a_wrong_function_is_found() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import networkx as nx
@@ -14,6 +15,7 @@ import torch
 import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
+from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings
 from blocklp.methods import as_method
@@ -194,6 +196,27 @@ def test_every_check_sees_the_bounds_of_tensor_operations(tensors_and_loops, dty
         for a, b in zip(tensors.history, compiled.history, strict=True):
             torch.testing.assert_close(a.bound, b.bound, **close)
             torch.testing.assert_close(a.primal, b.primal, **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_loops_begin_where_tensor_operations_do(dtype: torch.dtype) -> None:
+    """A ragged batch whose variables in one pair alone, or in none, have no part in the first weight."""
+    pytest.importorskip("numba")
+    models = [qpbo(seed, n, p, seed) for seed, (n, p) in enumerate([(30, 0.2), (12, 0.5), (60, 0.05)])]
+    whole = Plan(bl.compile(models).decomposition(), backend=Backend("numba")).settled(dtype, 1).laid_out(whole=True)
+    plan = whole.begun().to(dtype)
+    assert plan.whole
+    problem = plan.problem
+    (group,) = (g for g in problem.groups if g.shares)
+    first = problem.to_dual(problem.cost)
+    tensors = bl.methods.Admm().start(replace(plan, backend=Backend("torch"), tables=None), first.clone(), None)
+    compiled = bl.methods.Admm().start(plan, first.clone(), None)
+    torch.testing.assert_close(compiled.eta, tensors.eta)
+    shared = (problem.counts > 1).expand_as(problem.cost)
+    torch.testing.assert_close(compiled.mean[shared], tensors.mean[shared])
+    assert group.alive is not None
+    coupled = (group.alive[:, None] > 0) & (group.curved[:, None] > 0)
+    torch.testing.assert_close(group.rows(compiled.governing)[coupled], group.rows(tensors.governing)[coupled])
 
 
 def test_what_one_block_has_moves_nothing() -> None:
