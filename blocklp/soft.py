@@ -98,5 +98,5 @@ def soft_bound(
         if found is None:
             raise OptionError(f"{group.type.name} has no soft minimum; state soft_min(cost, temperature)")
         value = found[1] - found[2]
-        total = total + (value if group.alive is None else value * group.alive).sum(-1)
+        total = total + (value if group.valid is None else value * group.valid).sum(-1)
     return solver.sense.turn(total)

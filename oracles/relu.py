@@ -104,12 +104,12 @@ class ReluAffine(FactoredBlock):
             parts.append(torch.stack([ends, ends.clamp(min=0) if kind == "relu" else ends], 3))
         return torch.cat(parts, 4)
 
-    def push(self, parts: Tensor) -> Tensor:
+    def apply(self, parts: Tensor) -> Tensor:
         """Variables unchanged, and the affine map of the activations."""
         results = self.affine(torch.split(parts[:, 0, 1], self.sizes, 1))
         return torch.cat([parts[:, :, 0], results[:, None]], 2)
 
-    def pull(self, cost: Tensor) -> Tensor:
+    def adjoint(self, cost: Tensor) -> Tensor:
         """Costs of the variables, and the adjoint of the map at the costs of its results."""
         total = sum(self.sizes)
         back = torch.cat(self.affine.adjoint(cost[:, 0, total:]), 1)

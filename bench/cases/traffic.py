@@ -62,7 +62,7 @@ def run(quick: bool) -> list[Record]:
 
             def until(last: int, plan: Plan, state: list[Any] = state, method: bl.methods.Admm = method) -> None:
                 while state[0].passes < last:
-                    state[0], _ = method.leap(plan, state[0], last - state[0].passes)
+                    state[0], _ = method.run(plan, state[0], last - state[0].passes)
 
             def nine(name: str, state: list[Any] = state, plans: dict[str, Plan] = plans) -> None:
                 until(state[0].passes + PASSES, plans[name])

@@ -306,10 +306,10 @@ class HasParts(Protocol):
     def vertices(self) -> Tensor:
         """Vertices of the parts: ``(batch or 1, blocks or 1, vertices, size, parts)``; some may repeat."""
 
-    def push(self, parts: Tensor) -> Tensor:
+    def apply(self, parts: Tensor) -> Tensor:
         """Map ``(batch, blocks, size, parts)`` to ``A v + b``, ``(batch, blocks, dim)``."""
 
-    def pull(self, cost: Tensor) -> Tensor:
+    def adjoint(self, cost: Tensor) -> Tensor:
         r"""Map a cost ``(batch, blocks, dim)`` to :math:`A^\top c`, ``(batch, blocks, size, parts)``."""
 
     def shift(self) -> Tensor:

@@ -18,20 +18,20 @@ class FactoredBlock(BlockType):
     diagonal bound of :math:`A^\top A`. (With tens of parts it is no faster than one step a block.)
 
     ``A`` and ``b`` are shared by all blocks and instances; the vertices are not. Subclasses implement
-    :meth:`vertices`, :meth:`push`, :meth:`pull` and :meth:`shift`; the min-oracle follows.
+    :meth:`vertices`, :meth:`apply`, :meth:`adjoint` and :meth:`shift`; the min-oracle follows.
     """
 
     def vertices(self) -> Tensor:
         """Vertices of the parts: ``(batch or 1, blocks or 1, vertices, size, parts)``; some may repeat."""
         raise NotImplementedError(f"{self.name} must implement vertices()")
 
-    def push(self, parts: Tensor) -> Tensor:
+    def apply(self, parts: Tensor) -> Tensor:
         """Map ``(batch, blocks, size, parts)`` to ``A v + b``, ``(batch, blocks, dim)``."""
-        raise NotImplementedError(f"{self.name} must implement push(parts)")
+        raise NotImplementedError(f"{self.name} must implement apply(parts)")
 
-    def pull(self, cost: Tensor) -> Tensor:
+    def adjoint(self, cost: Tensor) -> Tensor:
         r"""Map a cost ``(batch, blocks, dim)`` to :math:`A^\top c`, ``(batch, blocks, size, parts)``."""
-        raise NotImplementedError(f"{self.name} must implement pull(cost)")
+        raise NotImplementedError(f"{self.name} must implement adjoint(cost)")
 
     def shift(self) -> Tensor:
         """Return b, ``(dim,)``."""
@@ -39,11 +39,11 @@ class FactoredBlock(BlockType):
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Take the best vertex of every part, the first one on ties."""
-        vertices, pulled = self.vertices().to(cost), self.pull(cost)
+        vertices, pulled = self.vertices().to(cost), self.adjoint(cost)
         best, which = (vertices * pulled[:, :, None]).sum(3).min(2)
         where = which[:, :, None, None].expand(-1, -1, 1, pulled.shape[2], -1)
         parts = vertices.expand(*pulled.shape[:2], -1, -1, -1).gather(2, where)[:, :, 0]
-        return self.push(parts), best.sum(2) + cost @ self.shift().to(cost)
+        return self.apply(parts), best.sum(2) + cost @ self.shift().to(cost)
 
     def curvature(self, shared: Tensor) -> Tensor:
         r"""A diagonal ``D`` with :math:`|C A v|^2 \le \langle v, D v \rangle`.
@@ -61,7 +61,7 @@ class FactoredBlock(BlockType):
         offset, draw = self.shift().to(shared), torch.Generator().manual_seed(0)
 
         def normal(v: Tensor) -> Tensor:
-            return self.pull((self.push(v[None, None]) - offset) * shared**2)[0, 0]
+            return self.adjoint((self.apply(v[None, None]) - offset) * shared**2)[0, 0]
 
         def largest(diagonal: Tensor, mask: Tensor) -> Tensor:
             root = torch.where((diagonal > 0) & (mask > 0), diagonal, torch.inf).rsqrt()
@@ -73,7 +73,7 @@ class FactoredBlock(BlockType):
             return norm
 
         signs = torch.randint(0, 2, (PROBES, 1, len(shared)), generator=draw).to(shared) * 2 - 1
-        columns = self.pull(signs * shared).square().mean((0, 1))
+        columns = self.adjoint(signs * shared).square().mean((0, 1))
         # Coordinates of the parts one by one, then all: their images are often orthogonal, and of different
         # lengths.
         for k in range(len(columns)):

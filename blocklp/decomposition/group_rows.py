@@ -106,8 +106,8 @@ class GroupRows:
         plus, minus = matrix.clamp(min=0), matrix.clamp(max=0)
         idle_below = least <= times(group, plus, low) + times(group, minus, high)
         idle_above = most >= times(group, plus, high) + times(group, minus, low)
-        if group.alive is not None:
-            padding = group.alive[:, None] == 0
+        if group.valid is not None:
+            padding = group.valid[:, None] == 0
             idle_below, idle_above = idle_below | padding, idle_above | padding
         used = ~(idle_below & idle_above)
         kept = used.any(2).any(0)

@@ -49,10 +49,10 @@ class Group:
         Number of blocks of an instance (padding included) and of variables of a block.
     start : int
         First copy of the group in a row of copies.
-    curved : Tensor
+    coupled : Tensor
         ``(dim,)``, 1 where some block shares this coordinate with another block and 0 where all copies are
         the only one of their variable: those have fixed multipliers and stay out of norms and steps.
-    alive : Tensor or None
+    valid : Tensor or None
         ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding of a ragged batch;
         ``None`` if all are valid.
     """
@@ -62,8 +62,8 @@ class Group:
     blocks: int
     dim: int
     start: int
-    curved: Tensor
-    alive: Tensor | None = None
+    coupled: Tensor
+    valid: Tensor | None = None
 
     @property
     def stop(self) -> int:
@@ -79,7 +79,7 @@ class Group:
     def unshared(self) -> list[tuple[int, int]]:
         """First copy and one past the last of every run of coordinates that no other block shares."""
         runs: list[tuple[int, int]] = []
-        for (first, last), coupled in zip(self.spans, self.curved.tolist(), strict=True):
+        for (first, last), coupled in zip(self.spans, self.coupled.tolist(), strict=True):
             if not coupled and runs and runs[-1][1] == first:
                 runs[-1] = runs[-1][0], last
             elif not coupled:
@@ -89,7 +89,7 @@ class Group:
     @cached_property
     def filled(self) -> Tensor:
         """Number of valid blocks, which come before the padding: ``(batch or 1,)`` int64."""
-        return torch.tensor([self.blocks]) if self.alive is None else self.alive.sum(1).long()
+        return torch.tensor([self.blocks]) if self.valid is None else self.valid.sum(1).long()
 
     @cached_property
     def constraints(self) -> Constraints | None:
@@ -119,7 +119,7 @@ class Group:
     @cached_property
     def shares(self) -> bool:
         """Whether its blocks have variables in common with others."""
-        return bool(self.curved.any())
+        return bool(self.coupled.any())
 
     def rows(self, copies: Tensor) -> Tensor:
         """Copies as stored: ``(batch, dim, blocks)``, a view."""
@@ -136,24 +136,24 @@ class Group:
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Call the type's oracle; padding gives zero."""
         point, value = self.type.min_oracle(cost)
-        if self.alive is not None:
-            point, value = point * self.alive[..., None], value * self.alive
+        if self.valid is not None:
+            point, value = point * self.valid[..., None], value * self.valid
         return point, value
 
     def block_values(self, cost: Tensor) -> Tensor:
         """Return the optimal value of every block: ``(batch, blocks)``."""
         value = self.type.min_value(cost)
-        return value if self.alive is None else value * self.alive
+        return value if self.valid is None else value * self.valid
 
     def value_error(self, cost: Tensor) -> Tensor | None:
         """Bound on the rounding error of :meth:`block_values`."""
         error = value_error_of(self.type, cost)
-        return error if error is None or self.alive is None else error * self.alive
+        return error if error is None or self.valid is None else error * self.valid
 
     def select(self, rows: Rows) -> Group:
         """Return the group of some instances."""
-        alive = None if self.alive is None else pick(self.alive, rows)
-        return replace(self, type=self.type.select(rows), alive=alive)
+        valid = None if self.valid is None else pick(self.valid, rows)
+        return replace(self, type=self.type.select(rows), valid=valid)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Decomposition:
         ``(batch or 1, variables)``: primal points are also tried rounded to multiples of it; 0 for variables
         that are not.
     sharing : Tensor or None
-        ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.curved`
+        ``(batch, coordinates of all groups)`` bool, where instances differ in it: what :attr:`Group.coupled`
         would be for each alone.
     rows : CouplingRows or None
         Rows beside the blocks; their prices come after the copies of the blocks.
@@ -260,7 +260,7 @@ class Decomposition:
         total = self.coupling.collect(copies[:, : self.in_blocks].abs())
         if self.rows is None:
             return total
-        return total + self.rows.absolute().pull(copies[:, self.in_blocks :].abs(), total.shape[1])
+        return total + self.rows.absolute().adjoint(copies[:, self.in_blocks :].abs(), total.shape[1])
 
     @cached_property
     def terms(self) -> Tensor:
@@ -285,7 +285,7 @@ class Decomposition:
         total = self.coupling.collect(copies[:, : self.in_blocks])
         if self.rows is None:
             return total
-        return total + self.rows.pull(copies[:, self.in_blocks :], total.shape[1])
+        return total + self.rows.adjoint(copies[:, self.in_blocks :], total.shape[1])
 
     def to_dual(self, primal: Tensor) -> Tensor:
         r"""Share a primal vector equally among its copies: :math:`x_b = n \odot x` (thesis, 4.1.7.1).
@@ -340,7 +340,7 @@ class Decomposition:
             return None
         found = x.clone()
         for group in self.groups:
-            private = [i for i, shared in enumerate(group.curved.tolist()) if not shared]
+            private = [i for i, shared in enumerate(group.coupled.tolist()) if not shared]
             if private:
                 if not supports(group.type, HasCompletion):  # spares the costs
                     return None
@@ -348,10 +348,10 @@ class Decomposition:
                 for i, (first, last) in enumerate(group.spans):
                     into, values = (cost, self.cost) if i in private else (own, x)
                     into[:, i] = self.coupling.spread_part(values, first, last)
-                best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.curved)
+                best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.coupled)
                 if best is None:
                     return None
-                best = best if group.alive is None else best * group.alive[..., None]
+                best = best if group.valid is None else best * group.valid[..., None]
                 for values, i in zip(best.unbind(-1), private, strict=True):
                     index = self.coupling.index[:, slice(*group.spans[i])]
                     found.scatter_(1, index.expand(len(found), -1), values)
@@ -404,7 +404,7 @@ class Decomposition:
         for pattern, count in zip(patterns.to(torch.float64), counts.tolist(), strict=True):
             own = self.select(order[first : first + count])
             split = pattern.split([group.dim for group in self.groups])
-            groups = tuple(replace(g, curved=coupled) for g, coupled in zip(own.groups, split, strict=True))
+            groups = tuple(replace(g, coupled=coupled) for g, coupled in zip(own.groups, split, strict=True))
             parts.append((slice(first, first + count), replace(own, groups=groups, sharing=None)))
             first += count
         return order, parts
@@ -416,8 +416,8 @@ class Decomposition:
         device = self.cost.device
 
         def group(g: Group) -> Group:
-            valid = None if g.alive is None else g.alive.to(dtype)
-            return replace(g, type=g.type.to(dtype, device), alive=valid)
+            valid = None if g.valid is None else g.valid.to(dtype)
+            return replace(g, type=g.type.to(dtype, device), valid=valid)
 
         return replace(
             self,

@@ -113,7 +113,7 @@ class CouplingRows:
         """A x: ``(batch, variables) -> (batch, rows)``, added up in the order of a row's entries."""
         return _products(self.entry, self.column, self.row, x, self.count)
 
-    def pull(self, y: Tensor, variables: int) -> Tensor:
+    def adjoint(self, y: Tensor, variables: int) -> Tensor:
         """A^T y: ``(batch, rows) -> (batch, variables)``, added up from the first row to the last."""
         return _products(self.entry, self.row, self.column, y, variables)
 

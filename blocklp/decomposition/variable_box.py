@@ -73,7 +73,7 @@ class VariableBox:
             for side, own, none in zip(copies, (stated.below, stated.above), ends, strict=True):
                 room = group.rows(side)
                 mine = own.to(side).transpose(1, 2).expand_as(room)
-                room.copy_(mine if group.alive is None else torch.where(group.alive[:, None] > 0, mine, room))
+                room.copy_(mine if group.valid is None else torch.where(group.valid[:, None] > 0, mine, room))
                 if group.name in rows:
                     room[:, rows[group.name].to(room.device)] = none
         return copies

@@ -164,7 +164,7 @@ def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:
             if method.due(chunk.state):
                 continue
         began = deadline.elapsed()
-        chunk.state, passes = method.leap(chunk.iterated, chunk.state, schedule.next_passes())
+        chunk.state, passes = method.run(chunk.iterated, chunk.state, schedule.next_passes())
         schedule.note_passes(passes, deadline.elapsed() - began)
 
 

@@ -199,7 +199,7 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
         rows = group.constraints
         if rows is not None:
             own = rows.relative_violation(group.view(copies), group.view(sizes))
-            worst = torch.maximum(worst, (own if group.alive is None else own * group.alive).amax(1))
+            worst = torch.maximum(worst, (own if group.valid is None else own * group.valid).amax(1))
     return worst
 
 

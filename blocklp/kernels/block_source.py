@@ -375,7 +375,7 @@ class _Tiled:
             mirrored = [f"    for i in range({coupled}):", "        a = start + i * blocks + first + q"]
             mirrored += [
                 "        out[i, q] = point[i] + point[i] - centres[a]",
-                "        centres[a] -= rate * point[i]",
+                "        centres[a] -= relaxation * point[i]",
             ]
             return asked + _tile("points", shown) + _tile("reflect", [*begin, *each, *mirrored])
         if self.name == "min_block":
@@ -431,7 +431,7 @@ class _Tiled:
             mirrored = [*begin, *(f"out_{i} = out[{i}]" for i in range(coupled)), *each]
             for i in range(coupled):
                 mirrored += [f"    out_{i}[q] = point_{i} + point_{i} - centres_{i}[q]"]
-                mirrored += [f"    centres_{i}[q] -= rate * point_{i}"]
+                mirrored += [f"    centres_{i}[q] -= relaxation * point_{i}"]
             return scalar + _tile("points", shown) + _tile("reflect", mirrored)
         asked, rows = [f"costs_{i}[q]" for i in range(dim)], "out[q]"
         begin += [f"costs_{i} = costs[{i}]" for i in range(dim)]
@@ -445,7 +445,7 @@ class _Tiled:
 
 SIGNATURES = {
     "points": ["step", "costs", "centres", "tile", "out", "data"],
-    "reflect": ["step", "rate", "costs", "centres", "tile", "out", "data"],
+    "reflect": ["step", "relaxation", "costs", "centres", "tile", "out", "data"],
     "least": ["costs", "tile", "out", "data"],
     "complete": ["costs", "values", "tile", "out", "data"],
 }

@@ -44,12 +44,12 @@ def points(step: Any, costs: Any, centres: Any, tile: Any, out: Any, data: Any) 
     raise NotImplementedError
 
 
-def reflect(step: Any, rate: Any, costs: Any, centres: Any, tile: Any, out: Any, data: Any) -> None:
-    """Write reflections ``2 x - t`` of the coupled copies of a tile, and ``t - rate x`` over t.
+def reflect(step: Any, relaxation: Any, costs: Any, centres: Any, tile: Any, out: Any, data: Any) -> None:
+    """Write reflections ``2 x - t`` of the coupled copies of a tile, and ``t - relaxation x`` over t.
 
     Parameters
     ----------
-    step, rate : float
+    step, relaxation : float
         Proximal weight of the instance, and relaxation.
     costs, centres : array
         ``(copies,)``: costs, and t, which is written.

@@ -4,7 +4,7 @@
 :mod:`blocklp.kernels.block_tiles`.  Copies that other blocks share come first in a block; of the others a
 pass needs the cost alone.
 
-Between the passes over whole instances t is kept less ``rate`` times the points, which are then found once a
+Between the passes over whole instances t is kept less ``relaxation`` times the points, which are then found once a
 pass.  A copy reads t, its place and its anchor, and writes t.
 """
 
@@ -41,8 +41,8 @@ def gather(place: Any, values: Any, near: Any) -> None:
 
 
 @compile(nogil=True, error_model="numpy")
-def update(place: Any, target: Any, rate: Any, anchor: Any, age: int, t: Any, near: Any) -> None:
-    """Update t of some copies, from which ``rate`` times their points has been taken.
+def update(place: Any, target: Any, relaxation: Any, anchor: Any, age: int, t: Any, near: Any) -> None:
+    """Update t of some copies, from which ``relaxation`` times their points has been taken.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def update(place: Any, target: Any, rate: Any, anchor: Any, age: int, t: Any, ne
         ``(k,)``: variables of the copies.
     target : array
         ``(variables,)``: the reflected consensus.
-    rate : float
+    relaxation : float
         Relaxation of the pass.
     anchor : array
         ``(k,)``: the anchor of Halpern's step, or ``(0,)`` for none.
@@ -65,7 +65,7 @@ def update(place: Any, target: Any, rate: Any, anchor: Any, age: int, t: Any, ne
     share = kind(age) / kind(age + 1)
     gather(place, target, near)
     for q in range(len(t)):
-        t[q] += rate * near[q]
+        t[q] += relaxation * near[q]
     for q in range(len(anchor)):
         t[q] = (t[q] - anchor[q]) * share + anchor[q]
 
@@ -112,7 +112,7 @@ def _pass(
     part: Any,
     layout: Any,
     eta: Any,
-    rate: Any,
+    relaxation: Any,
     target: Any,
     memory: Any,
     dual: Any,
@@ -132,7 +132,7 @@ def _pass(
         The first block, and one past the last.
     layout : tuple
         Places ``(copies,)``, first copy of the group, and its blocks.
-    eta, rate : float
+    eta, relaxation : float
         Proximal weight and relaxation.
     target : array
         ``(variables,)``: the reflected consensus.
@@ -158,19 +158,19 @@ def _pass(
         count = min(RUN, last - at)
         tile = (start, blocks, at, count)
         if n == 0 and late == 0:  # t comes whole
-            reflect(eta, rate, dual, t, tile, near, data)
+            reflect(eta, relaxation, dual, t, tile, near, data)
         if n >= late:
             for i in range(COUPLED):
                 a = start + i * blocks + at
                 own, fixed = slice(a, a + count), slice(a, a + count * still)
-                update(place[own], target, rate, anchor[fixed], age + n - late, t[own], near[i])
+                update(place[own], target, relaxation, anchor[fixed], age + n - late, t[own], near[i])
         if show:
             points(eta, dual, t, tile, x, data)
             for i in range(COUPLED):
                 a = start + i * blocks + at
                 _mirror(x[i], t[a : a + count], near[i])
         else:
-            reflect(eta, rate, dual, t, tile, near, data)
+            reflect(eta, relaxation, dual, t, tile, near, data)
         if far:
             for i in range(DIM):
                 a = start + i * blocks + at + RUN
@@ -280,7 +280,7 @@ def _multipliers(
     mean : array
         ``(variables,)``.
     """
-    (first, last), (place, start, blocks), (near, x), apart = part, layout, room, 0.0
+    (first, last), (place, start, blocks), (near, x), total = part, layout, room, 0.0
     for at in range(first, last, RUN):
         count = min(RUN, last - at)
         points(eta, dual, t, (start, blocks, at, count), x, data)
@@ -292,8 +292,8 @@ def _multipliers(
             out = dual[a : a + count]
             for q in range(count):
                 out[q] = (middle[q] + middle[q] - goal[q] - own[q]) / eta
-            apart += _distance(point[:count], middle[:count])
-    return apart
+            total += _distance(point[:count], middle[:count])
+    return total
 
 
 @compile(nogil=True, error_model="numpy", fastmath=FAST | {"reassoc"})
@@ -334,7 +334,7 @@ def passes(
     used: int,
     variables: Any,
     eta: Any,
-    rate: float,
+    relaxation: float,
     anchors: Any,
     iterates: Any,
     duals: Any,
@@ -362,7 +362,7 @@ def passes(
     variables : tuple of array
         ``(batch, variables)`` costs, ``(batch or 1, variables)`` numbers of copies, and ``(batch,
         variables)`` targets and means, both written.
-    eta, rate, anchors, iterates, duals
+    eta, relaxation, anchors, iterates, duals
         As in :func:`blocklp.kernels.instance_updates.pass_over_blocks`; multipliers of coupled copies are
         written.
     residuals : tuple of array
@@ -375,9 +375,9 @@ def passes(
         variables,
         anchors,
     )
-    kind, (apart, moved) = duals.dtype, residuals
+    kind, (primal_residual, dual_residual) = duals.dtype, residuals
     sums, spans = np.empty((parts, 2 * CHAINS, used), kind), np.zeros((parts, 2 * CHAINS))
-    room, speed = (np.empty((COUPLED + 1, RUN), kind), np.empty((DIM, RUN), kind)), kind.type(rate)
+    room, speed = (np.empty((COUPLED + 1, RUN), kind), np.empty((DIM, RUN), kind)), kind.type(relaxation)
     for row in live[begin:stop]:
         number, late, own = counts[row % len(counts)], int(ready[row]), filled[row % len(filled)]
         t, dual, where = iterates[row], duals[row], (places[row % len(places)], start, blocks)
@@ -394,12 +394,14 @@ def passes(
                 _pass(now, _cut(own, blocks, k, parts), *state, sums[k], spans[k], block)
             found = (target[row], mean[row])
             _consensus(now[2], (0, used), cost[row], number, eta[row], sums, spans, found)
-        apart[row], moved[row] = 0, 0
+        primal_residual[row], dual_residual[row] = 0, 0
         for k in range(parts):
             part = _cut(own, blocks, k, parts)
-            apart[row] += _multipliers(part, where, eta[row], target[row], mean[row], dual, t, room, block)
+            primal_residual[row] += _multipliers(
+                part, where, eta[row], target[row], mean[row], dual, t, room, block
+            )
             of_part = slice(used * k // parts, used * (k + 1) // parts)
-            moved[row] += _moves(mean[row, of_part], target[row, of_part], number[of_part])
+            dual_residual[row] += _moves(mean[row, of_part], target[row, of_part], number[of_part])
 
 
 @kernel()
@@ -412,7 +414,7 @@ def divided(
     used: int,
     variables: Any,
     eta: Any,
-    rate: float,
+    relaxation: float,
     anchors: Any,
     iterates: Any,
     duals: Any,
@@ -427,7 +429,7 @@ def divided(
     shared : tuple of array
         State of the phase barrier; ``(parts, 2 * CHAINS, used)`` and ``(parts, 8)`` for the sums of the
         parts, written: the first two numbers of a part are its shares of the squared residuals.
-    count, layout, used, variables, eta, rate, anchors, iterates, duals, data
+    count, layout, used, variables, eta, relaxation, anchors, iterates, duals, data
         As in :func:`passes`.
     """
     (turns, sums, totals), (places, start, blocks, filled), parts = shared, layout, len(shared[1])
@@ -439,7 +441,7 @@ def divided(
         totals[:, 4:],
     )
     t, dual, goal, middle, phases = iterates[0], duals[0], target[0], mean[0], 2 * count + 1
-    state = (where, weight, kind.type(rate), goal, (anchor[0], age[0]), dual, t, room)
+    state = (where, weight, kind.type(relaxation), goal, (anchor[0], age[0]), dual, t, room)
     while True:
         phase, k = claim(turns, phases, parts)
         if phase >= phases:

@@ -22,7 +22,7 @@ def pass_over_blocks(
     layout: Any,
     eta: Any,
     target: Any,
-    rate: float,
+    relaxation: float,
     anchors: Any,
     iterates: Any,
     duals: Any,
@@ -42,7 +42,7 @@ def pass_over_blocks(
         ``(batch,)``: proximal weights.
     target : array
         ``(batch, variables)``: the reflected consensus.
-    rate : float
+    relaxation : float
         Relaxation of the pass.
     anchors : tuple of array
         ``(batch, copies)``, anchors of Halpern steps, or ``(batch, 0)`` for none; ``(batch,)`` int64, passes
@@ -55,7 +55,7 @@ def pass_over_blocks(
     places, start, blocks, filled = layout
     anchor, age, ready = anchors
     kind, tiles = found.dtype.type, (blocks + TILE - 1) // TILE
-    near, x, speed = np.empty(TILE, found.dtype), np.empty((DIM, TILE), found.dtype), kind(rate)
+    near, x, speed = np.empty(TILE, found.dtype), np.empty((DIM, TILE), found.dtype), kind(relaxation)
     for unit in range(begin, stop):
         row, at = unit // tiles, unit % tiles * TILE
         count = min(at + TILE, filled[row % len(filled)]) - at
@@ -85,7 +85,7 @@ def restart(
     ratio: Any,
     target: Any,
     mean: Any,
-    rate: float,
+    relaxation: float,
     anchor: Any,
     iterates: Any,
     duals: Any,
@@ -99,7 +99,7 @@ def restart(
         Units to deal with; a unit is a run of blocks of one instance.
     rows : array
         ``(k,)`` int64: the instances.
-    layout, eta, target, rate, iterates, duals, data
+    layout, eta, target, relaxation, iterates, duals, data
         As in :func:`pass_over_blocks`.
     ratio : array
         ``(batch,)``: new weights over present ones.
@@ -110,7 +110,7 @@ def restart(
     """
     places, start, blocks, filled = layout
     runs, kind = (blocks + RUN - 1) // RUN, duals.dtype
-    near, x, speed = np.empty((2, RUN), kind), np.empty((DIM, RUN), kind), kind.type(rate)
+    near, x, speed = np.empty((2, RUN), kind), np.empty((DIM, RUN), kind), kind.type(relaxation)
     for unit in range(begin, stop):
         row, at = rows[unit // runs], unit % runs * RUN
         count = min(at + RUN, filled[row % len(filled)]) - at
@@ -212,7 +212,7 @@ def first_iterates(
     stop: int,
     layout: Any,
     eta: Any,
-    rate: float,
+    relaxation: float,
     mean: Any,
     duals: Any,
     answers: Any,
@@ -222,13 +222,13 @@ def first_iterates(
 
     Parameters
     ----------
-    begin, stop, layout, eta, rate, duals, iterates
+    begin, stop, layout, eta, relaxation, duals, iterates
         As in :func:`pass_over_blocks`; t is written.
     mean, answers
         As in :func:`first_means`.
     """
     (places, start, blocks, filled), kind = layout, iterates.dtype
-    near, speed = np.empty(RUN, kind), kind.type(rate)
+    near, speed = np.empty(RUN, kind), kind.type(relaxation)
     for row in range(begin, stop):
         own, place, weight = filled[row % len(filled)], places[row % len(places)], eta[row]
         for at in range(0, own, RUN):

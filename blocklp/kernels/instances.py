@@ -366,7 +366,7 @@ def loops_of(group: Group) -> str | None:
     """The module of its type's loops, where the coordinates are coupled for which there are some."""
     coupled = group.dim - group.type.private_coordinates
     pattern = [1] * coupled + [0] * (group.dim - coupled)
-    return module_of(group.type, group.dim) if coupled and group.curved.tolist() == pattern else None
+    return module_of(group.type, group.dim) if coupled and group.coupled.tolist() == pattern else None
 
 
 def checks_in_loops(group: Group) -> bool:
@@ -391,7 +391,7 @@ def shared_variables(problem: Decomposition, group: Group) -> Tensor:
     """Variables that valid blocks of a group share: ``(batch or 1, variables)`` bool."""
     index = problem.coupling.index
     met = torch.zeros(len(index), problem.coupling.variables, dtype=torch.bool)
-    for (first, last), shared in zip(group.spans, group.curved.tolist(), strict=True):
+    for (first, last), shared in zip(group.spans, group.coupled.tolist(), strict=True):
         if shared:
             met.scatter_(1, index[:, first:last], _valid(group).expand(len(index), group.blocks))
     return met
@@ -422,7 +422,7 @@ def last_of(mask: Tensor) -> int:
 
 def _valid(group: Group) -> Tensor:
     """Blocks that are no padding, which has variables of its own: ``(batch or 1, blocks or 1)`` bool."""
-    return torch.ones(1, 1, dtype=torch.bool) if group.alive is None else group.alive > 0
+    return torch.ones(1, 1, dtype=torch.bool) if group.valid is None else group.valid > 0
 
 
 def _bounds_only(problem: Decomposition, group: Group) -> bool:

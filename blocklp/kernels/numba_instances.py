@@ -142,10 +142,10 @@ def _admm_first_iterates(
 @implements("admm_passes", "numba", _whole)
 def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: int) -> tuple[Any, int]:
     """See :func:`blocklp.methods.admm.admm_passes`; keeps the means of points, and not the points."""
-    anchors, consensus = (state.anchor, state.age, state.ready), (state.target, state.mean)
-    given = most, state.eta, consensus, relaxation, anchors, (state.governing, state.duals)
+    anchors, consensus = (state.anchor, state.age, state.ready), (state.reflected, state.mean)
+    given = most, state.eta, consensus, relaxation, anchors, (state.iterate, state.duals)
     primal, dual = _instances(plan).passes(plan.problem, *given)
-    return replace(state, apart=primal, moved=dual, finished=True), most
+    return replace(state, primal_residual=primal, dual_residual=dual, finished=True), most
 
 
 def _passes_over(plan: Plan, state: Any, number: int, *_: Any) -> bool:
@@ -160,8 +160,8 @@ def _admm_block_points(
     """See :func:`blocklp.methods.admm.admm_block_points`."""
     problem, run = plan.problem, _of(plan).passes[number]
     assert run is not None
-    steps = state.eta, state.target, relaxation, (state.anchor, state.age, state.ready)
-    written = state.governing, state.duals, state.points
+    steps = state.eta, state.reflected, relaxation, (state.anchor, state.age, state.ready)
+    written = state.iterate, state.duals, state.points
     run(problem.groups[number], problem.coupling.places, *steps, *written)
     return state.atoms[number], state.weights[number]
 
@@ -171,8 +171,8 @@ def _admm_restart(
     plan: Plan, state: Any, relaxation: float, due: Tensor, ratio: Tensor, anchor: Tensor
 ) -> None:
     """See :func:`blocklp.methods.admm.admm_restart`."""
-    iterates, weights = (state.governing, state.duals), (state.eta, ratio)
-    given = weights, (state.target, state.mean), relaxation, anchor, iterates
+    iterates, weights = (state.iterate, state.duals), (state.eta, ratio)
+    given = weights, (state.reflected, state.mean), relaxation, anchor, iterates
     _instances(plan).restart(plan.problem, due, *given)
 
 

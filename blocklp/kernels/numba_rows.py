@@ -56,13 +56,13 @@ def _row_products(
     return out
 
 
-@implements("row_pulls", "numba", _has_products)
+@implements("row_adjoints", "numba", _has_products)
 def _row_pulls(program: Program, problem: Decomposition, y: Tensor) -> Tensor:
-    """See :func:`blocklp.kernels.program.row_pulls`."""
+    """See :func:`blocklp.kernels.program.row_adjoints`."""
     layout, copies = program.layout, y.new_zeros(len(y), problem.copies)
     assert layout is not None
     given = layout.groups, layout.tiles, program.entries, y, copies
-    _loops(program, PRODUCTS).pull(len(y) * len(layout.tiles), *given)
+    _loops(program, PRODUCTS).adjoint(len(y) * len(layout.tiles), *given)
     return copies
 
 

@@ -122,7 +122,7 @@ class Program:
         if problem.rows is not None:
             coupling, unit = _in_own_units(problem.rows)
             sums = coupling.absolute()
-            met = met + sums.pull(torch.ones_like(coupling.lower), met.shape[1])
+            met = met + sums.adjoint(torch.ones_like(coupling.lower), met.shape[1])
             lower.append(coupling.lower)
             upper.append(coupling.upper)
             units.append(unit.expand_as(coupling.lower))
@@ -201,9 +201,9 @@ class Program:
         """A x: ``(batch, variables) -> (batch, rows)``."""
         return row_products(self, problem, (self.entries, self.coupling), x)
 
-    def pull(self, problem: Decomposition, y: Tensor) -> Tensor:
+    def adjoint(self, problem: Decomposition, y: Tensor) -> Tensor:
         """A^T y by copies, before these are summed by variable: ``(batch, rows) -> (batch, copies)``."""
-        copies = row_pulls(self, problem, y)
+        copies = row_adjoints(self, problem, y)
         if self.coupling is not None:
             first = y.shape[1] - self.coupling.count
             copies[:, problem.in_blocks :] = y[:, first:] * self.unit[:, first:]
@@ -218,7 +218,7 @@ class Program:
     def sums(self, problem: Decomposition, y: Tensor) -> Tensor:
         """Partial sums of A^T y, all in the first part: ``(batch, rows) -> (batch, parts, variables)``."""
         out = y.new_zeros(len(y), self.parts, problem.coupling.variables)
-        out[:, 0] = problem.collect(self.pull(problem, y))
+        out[:, 0] = problem.collect(self.adjoint(problem, y))
         return out
 
     def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
@@ -337,7 +337,7 @@ class Program:
         root, across = self.column.sqrt(), self.row * used
 
         def gram(v: Tensor) -> Tensor:
-            return root * problem.collect(self.pull(problem, across * self.activity(problem, root * v)))
+            return root * problem.collect(self.adjoint(problem, across * self.activity(problem, root * v)))
 
         return largest_singular_value(gram, met.to(root), deadline).clamp(max=1)
 
@@ -371,7 +371,7 @@ def row_products(
 
 
 @operation
-def row_pulls(program: Program, problem: Decomposition, y: Tensor) -> Tensor:
+def row_adjoints(program: Program, problem: Decomposition, y: Tensor) -> Tensor:
     """Transposed rows of blocks times duals, by copies.
 
     Parameters

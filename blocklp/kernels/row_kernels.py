@@ -250,7 +250,7 @@ def activity(
 
 
 @kernel(GRAIN, fastmath=EXACT)
-def pull(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any, out: Any) -> None:
+def adjoint(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any, out: Any) -> None:
     """Transposed rows times y by copies, before these are summed by variable, a tile a unit.
 
     Parameters

@@ -193,7 +193,7 @@ def _decomposed(
         shared[:, -1] = False
     coupled = coupling.spread(shared.double() if maps else shared) > 0
     own = [g.rows(coupled).any(2) for g in groups]  # instances by coordinates
-    found = tuple(replace(g, curved=rows.any(0).to(g.curved)) for g, rows in zip(groups, own, strict=True))
+    found = tuple(replace(g, coupled=rows.any(0).to(g.coupled)) for g, rows in zip(groups, own, strict=True))
     sharing = torch.cat(own, 1)
     several = None if bool((sharing == sharing[:1]).all()) else sharing
     low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))

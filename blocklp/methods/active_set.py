@@ -49,7 +49,7 @@ class VertexTable:
         """Take the table of a type with few vertices."""
         assert group.few_vertices is not None
         table = group.few_vertices[0].to(like)
-        coupled = table * group.curved.to(like)
+        coupled = table * group.coupled.to(like)
         return cls(table, coupled @ coupled.T)
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
@@ -71,7 +71,7 @@ class VertexTable:
         """
         values = self.values(group, duals)
         best = values.amin(1)
-        return Answer(self, weights, earlier, values, best if group.alive is None else best * group.alive)
+        return Answer(self, weights, earlier, values, best if group.valid is None else best * group.valid)
 
     def values(self, group: Group, duals: Tensor) -> Tensor:
         """Cost of every atom: ``(batch, atoms, blocks)``."""
@@ -108,7 +108,7 @@ class PartVertices:
         assert supports(group.type, HasParts)
         vertices = group.type.vertices().to(like)
         vertices = vertices.expand(-1, group.blocks, -1, -1, -1).permute(0, 3, 2, 1, 4).flatten(3)
-        curvature = group.type.curvature(group.curved.to(like)).repeat(1, group.blocks)[:, None]
+        curvature = group.type.curvature(group.coupled.to(like)).repeat(1, group.blocks)[:, None]
         return cls(group.type, group.blocks, vertices, curvature)
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
@@ -130,13 +130,13 @@ class PartVertices:
         """
         values = self.values(group, duals)
         best = values.amin(1)
-        best = best if group.alive is None else best * _by_part(group.alive, best)
+        best = best if group.valid is None else best * _by_part(group.valid, best)
         return Answer(self, weights, earlier, values, best)
 
     def values(self, group: Group, duals: Tensor) -> Tensor:
         """Cost of every atom: ``(batch, atoms, blocks * parts)``."""
         cost = group.view(duals)
-        part_costs = self.type.pull(cost)
+        part_costs = self.type.adjoint(cost)
         values = self._over_size(part_costs.transpose(1, 2).flatten(2)[:, :, None], self.vertices)
         # The constant of a block belongs to its first part.
         constant = cost @ self.type.shift().to(cost)
@@ -146,7 +146,7 @@ class PartVertices:
     def combine(self, weights: Tensor) -> Tensor:
         """Return the points of some weights: ``(batch, dim, blocks)``."""
         parts = (self.vertices * weights[:, None]).sum(2)
-        return self.type.push(parts.view(*parts.shape[:2], self.blocks, -1).transpose(1, 2)).transpose(1, 2)
+        return self.type.apply(parts.view(*parts.shape[:2], self.blocks, -1).transpose(1, 2)).transpose(1, 2)
 
     def products(self, weights: Tensor) -> Tensor:
         r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle_C` for every atom; C is the curvature."""
@@ -172,7 +172,7 @@ class VertexCache:
     """The last few points of each block; slot 0 holds the aggregate of what was dropped."""
 
     points: Tensor  # (batch, atoms, dim, blocks)
-    curved: Tensor  # (dim, 1): 1 for coordinates that other blocks share
+    coupled: Tensor  # (dim, 1): 1 for coordinates that other blocks share
 
     def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
         """Ask the oracle and put its point in the slot of least weight, which is merged into the aggregate.
@@ -225,7 +225,7 @@ class VertexCache:
 
     def products(self, weights: Tensor) -> Tensor:
         r"""Return :math:`\langle a_k, \sum_l w_l a_l \rangle` for every atom."""
-        return (self.points * (self.curved * self.combine(weights))[:, None]).sum(2)
+        return (self.points * (self.coupled * self.combine(weights))[:, None]).sum(2)
 
     def select(self, rows: Tensor) -> VertexCache:
         """Return the atoms of some instances."""
@@ -243,11 +243,11 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
         answer = parts.answer(group, duals, nothing, nothing)
         chosen = torch.nn.functional.one_hot(answer.values.argmin(1), nothing.shape[1])
         weights = chosen.to(duals).transpose(1, 2).contiguous()
-        if group.alive is not None:
-            weights = weights * _by_part(group.alive, weights)[:, None]
+        if group.valid is not None:
+            weights = weights * _by_part(group.valid, weights)[:, None]
         return parts, weights, answer.best
     point, value = group.min_oracle(group.view(duals))
-    valid = torch.ones_like(value) if group.alive is None else group.alive
+    valid = torch.ones_like(value) if group.valid is None else group.valid
     if supports(group.type, HasMaskedTable) and group.few_vertices is not None:
         atoms = VertexTable.build(group, duals)
         rows = group.type.vertex_values(group.view(duals)).argmin(-1)
@@ -258,7 +258,7 @@ def start(group: Group, duals: Tensor) -> tuple[Atoms, Tensor, Tensor]:
     points = points.clone(memory_format=torch.contiguous_format)
     weights = torch.zeros_like(points[:, :, 0])
     weights[:, 0] = valid
-    return VertexCache(points, group.curved.to(duals)[:, None]), weights, value
+    return VertexCache(points, group.coupled.to(duals)[:, None]), weights, value
 
 
 def begin(

@@ -5,7 +5,7 @@ r"""The alternating direction method of multipliers on the consensus form, one b
           t_b \leftarrow t_b + \rho \, (2 \, \mathrm{mean}(x) - z - x_b), \quad
           z \leftarrow z + \rho \, (\mathrm{mean}(x) - z)
 
-(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work), written in the governing sequence
+(Boyd et al. 2011, sections 3.4.3 and 7.1; the thesis's future work), written in the sequence
 :math:`t = z - \eta \lambda` of Douglas and Rachford (Eckstein and Bertsekas 1992). The consensus is
 :math:`z = \mathrm{mean}(t) + \eta c / N`, so that the multipliers :math:`\lambda = (z - t) / \eta` sum to the
 cost whatever rounding did, and a pass needs one sum over the copies, of :math:`2 x - t`. After a hundred
@@ -35,7 +35,7 @@ from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.base import Method, MethodState
-from blocklp.methods.consensus import has_prox, moves, prox, pull
+from blocklp.methods.consensus import halpern_step, has_prox, moves, prox
 from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
 from blocklp.methods.sweeps import fused_loops, steps_to_points
 
@@ -44,12 +44,12 @@ from blocklp.methods.sweeps import fused_loops, steps_to_points
 class AdmmState(MethodState):
     """State of :class:`Admm`.
 
-    ``points`` are the proximal points around ``governing``, unless loops over whole instances ran, which keep
+    ``points`` are the proximal points around ``iterate``, unless loops over whole instances ran, which keep
     their ``mean`` alone; ``duals`` the multipliers there once :meth:`Admm.finish` wrote them.
     """
 
-    governing: Tensor  # (batch, copies): t, or already the next one where ready
-    target: Tensor  # (batch, variables): what the next update draws points to, 2 mean(x) - z
+    iterate: Tensor  # (batch, copies): t, or already the next one where ready
+    reflected: Tensor  # (batch, variables): what the next update draws points to, 2 mean(x) - z
     mean: Tensor  # (batch, variables): of the points, once finished
     ready: Tensor  # (batch,) bool
     first: Tensor  # (batch,): the weight at the start
@@ -57,8 +57,8 @@ class AdmmState(MethodState):
     age: Tensor  # (batch,) int64: updates since the anchor was set, and one
     origin: Tensor  # (batch,) float64: squared residual of the fixed point when the anchor was set
     last: Tensor  # (batch,) float64: the residual when it was last looked at, infinite for a new anchor
-    apart: Tensor  # (batch,) float64: squared primal residual, points to their mean, once measured
-    moved: Tensor  # (batch,) float64: squared dual residual, mean to consensus, copy by copy
+    primal_residual: Tensor  # (batch,) float64: squared primal residual, points to their mean, once measured
+    dual_residual: Tensor  # (batch,) float64: squared dual residual, mean to consensus, copy by copy
     passes: int
     finished: bool
     held: bool  # the weight stays
@@ -140,12 +140,12 @@ class Admm(Method):
             eta = Fixed(self.eta).start(problem, duals, points)
         mean, apart, size = admm_first_means(plan, duals, points)
         eta = scale_free(apart, size, duals.dtype) if eta is None else eta
-        governing = admm_first_iterates(plan, eta, self.relaxation, mean, duals, points)
+        iterate = admm_first_iterates(plan, eta, self.relaxation, mean, duals, points)
         age = torch.zeros_like(none, dtype=torch.long)
         nothing = torch.zeros_like(none, dtype=torch.float64)
         ready = torch.ones_like(none, dtype=torch.bool)
         residuals = nothing, nothing, nothing, nothing
-        known = governing, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, *residuals
+        known = iterate, torch.zeros_like(mean), mean, ready, eta, duals[:, :0], age, *residuals
         rest = 1, True, held, tuple(atoms), tuple(weights)
         return AdmmState(duals, sum(values, none), points, eta, *known, *rest)
 
@@ -155,9 +155,9 @@ class Admm(Method):
 
     def step(self, plan: Plan, state: AdmmState) -> AdmmState:
         """One pass; all is written over the state given."""
-        return self.finish(plan, self.leap(plan, state, 1)[0])
+        return self.finish(plan, self.run(plan, state, 1)[0])
 
-    def leap(self, plan: Plan, state: AdmmState, most: int) -> tuple[AdmmState, int]:
+    def run(self, plan: Plan, state: AdmmState, most: int) -> tuple[AdmmState, int]:
         """Make several passes in one call of the loops, where these serve all that is shared.
 
         Parameters
@@ -189,12 +189,12 @@ class Admm(Method):
         if state.finished:
             return state
         mean = problem.collect(state.points).div_(problem.counts)
-        centre = mean + mean - state.target
+        centre = mean + mean - state.reflected
         for group in problem.groups:
             if group.shares:
                 own = problem.coupling.spread_part(centre, group.start, group.stop)
-                own = own - state.governing[:, group.start : group.stop]
-                coupled, dual = group.curved[:, None] > 0, group.rows(state.duals)
+                own = own - state.iterate[:, group.start : group.stop]
+                coupled, dual = group.coupled[:, None] > 0, group.rows(state.duals)
                 dual.copy_(torch.where(coupled, own.div_(state.eta[:, None]).view_as(dual), dual))
         return replace(state, mean=mean, finished=True)
 
@@ -222,7 +222,7 @@ class Admm(Method):
         due = eta != state.eta
         if state.passes >= self.plain:
             due = served
-            anchor = anchor if anchor.shape[1] else torch.empty_like(state.governing)
+            anchor = anchor if anchor.shape[1] else torch.empty_like(state.iterate)
         admm_restart(plan, state, relaxation, due, eta / state.eta, anchor)
         age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
         origin = torch.where(served, residual, state.origin)
@@ -252,7 +252,7 @@ def admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor,
     shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
     residual, size = torch.zeros(2, len(duals), dtype=torch.float64, device=duals.device)
     for group in problem.groups:
-        for (start, stop), coupled in zip(group.spans, group.curved.tolist(), strict=True):
+        for (start, stop), coupled in zip(group.spans, group.coupled.tolist(), strict=True):
             if coupled:
                 own = problem.coupling.spread_part(shared, start, stop).mul_(duals[:, start:stop])
                 residual = residual + in_order(away[:, start:stop].double().square())
@@ -317,9 +317,9 @@ def admm_passes(
     for n, group in enumerate(problem.groups):
         if group.shares:  # elsewhere the oracle's answer stays
             atoms[n], weights[n] = admm_block_points(plan, state, n, relaxation, repeats)
-    target = problem.collect(state.points + state.points - state.governing)
-    target = target.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
-    return replace(state, target=target, finished=False, atoms=tuple(atoms), weights=tuple(weights)), 1
+    reflected = problem.collect(state.points + state.points - state.iterate)
+    reflected = reflected.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
+    return replace(state, reflected=reflected, finished=False, atoms=tuple(atoms), weights=tuple(weights)), 1
 
 
 @operation
@@ -342,21 +342,21 @@ def admm_block_points(
     """
     problem, group, eta = plan.problem, plan.problem.groups[number], state.eta
     atoms, weights = state.atoms[number], state.weights[number]
-    t, point = (v[:, group.start : group.stop] for v in (state.governing, state.points))
+    t, point = (v[:, group.start : group.stop] for v in (state.iterate, state.points))
     share = ((~state.ready).to(eta) * relaxation)[:, None]
-    near = problem.coupling.spread_part(state.target, group.start, group.stop)
+    near = problem.coupling.spread_part(state.reflected, group.start, group.stop)
     t.sub_(share * point).add_(near.mul_(share))
-    pull(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
+    halpern_step(state.anchor[:, group.start : group.stop], state.age, state.ready, t)
     if atoms is None:
-        cost = group.view(state.duals).masked_fill(group.curved > 0, 0)
-        found = prox(group, cost, group.view(state.governing), eta)
+        cost = group.view(state.duals).masked_fill(group.coupled > 0, 0)
+        found = prox(group, cost, group.view(state.iterate), eta)
         assert found is not None
         group.view(state.points).copy_(found)
         return atoms, weights
     # What is not shared costs what it costs, whatever t is.
     slopes = torch.empty_like(state.duals)
     slope = torch.sub(point, t, out=near).div_(eta[:, None]).view(-1, group.dim, group.blocks)
-    group.rows(slopes).copy_(torch.where(group.curved[:, None] > 0, slope, group.rows(state.duals)))
+    group.rows(slopes).copy_(torch.where(group.coupled[:, None] > 0, slope, group.rows(state.duals)))
     return steps_to_points(plan, group, atoms, weights, (state.points, slopes, eta), repeats)
 
 
@@ -387,14 +387,14 @@ def admm_restart(
         ``(batch, copies)``, written, or ``(batch, 0)`` for none.
     """
     problem = plan.problem
-    points, governing = state.points, state.governing
-    centre = state.mean + state.mean - state.target
+    points, iterate = state.points, state.iterate
+    centre = state.mean + state.mean - state.reflected
     centre = problem.spread((state.mean - centre).mul_(relaxation).add_(centre))
-    new = problem.spread(state.target).mul_(relaxation).add_(governing - relaxation * points)
+    new = problem.spread(state.reflected).mul_(relaxation).add_(iterate - relaxation * points)
     new = (new - centre).mul_(ratio[:, None]).add_(centre)
-    governing.copy_(torch.where(due[:, None], new, governing))
+    iterate.copy_(torch.where(due[:, None], new, iterate))
     if anchor.shape[1]:
-        anchor.copy_(torch.where(due[:, None], governing, anchor))
+        anchor.copy_(torch.where(due[:, None], iterate, anchor))
 
 
 def residuals(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
@@ -404,12 +404,12 @@ def residuals(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
     """
     problem = plan.problem
     if plan.whole:
-        return state.apart, state.moved
-    primal = torch.zeros_like(state.apart)
+        return state.primal_residual, state.dual_residual
+    primal = torch.zeros_like(state.primal_residual)
     for group in problem.groups:
         if group.shares:
             means = problem.coupling.spread_part(state.mean, group.start, group.stop)
             own = state.points[:, group.start : group.stop] - means
-            squares = own.view(-1, group.dim, group.blocks)[:, group.curved > 0].double().square()
+            squares = own.view(-1, group.dim, group.blocks)[:, group.coupled > 0].double().square()
             primal = primal + in_order(squares.flatten(1))
-    return primal, moves(problem.counts, state.mean, state.target)
+    return primal, moves(problem.counts, state.mean, state.reflected)

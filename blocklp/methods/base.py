@@ -96,7 +96,7 @@ class Method:
         """State after one more pass; the state given may be used up."""
         raise NotImplementedError
 
-    def leap(self, plan: Plan, state: Any, most: int) -> tuple[Any, int]:
+    def run(self, plan: Plan, state: Any, most: int) -> tuple[Any, int]:
         """Make several passes where that is quicker than one after the other.
 
         Parameters
@@ -175,7 +175,7 @@ class Method:
         return problem.mean(state.points.double())
 
     def finish(self, plan: Plan, state: Any) -> Any:
-        """Complete a state that :meth:`leap` returned: its multipliers and points."""
+        """Complete a state that :meth:`run` returned: its multipliers and points."""
         return state
 
 

@@ -33,11 +33,11 @@ def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | No
     """
     if group.prox is None:
         return None
-    point = group.prox(cost, centre, eta[:, None, None], group.curved)
-    return point if point is None or group.alive is None else point * group.alive[..., None]
+    point = group.prox(cost, centre, eta[:, None, None], group.coupled)
+    return point if point is None or group.valid is None else point * group.valid[..., None]
 
 
-def pull(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
+def halpern_step(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:
     """Halpern step: draw values towards an anchor, if there is one, ever less with its age.
 
     Parameters

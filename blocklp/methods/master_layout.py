@@ -67,8 +67,8 @@ class MasterLayout:
         payer, stated = np.full(width, -1), [(csr_array((0, problem.in_blocks)), np.zeros(0), np.zeros(0))]
         for group in sorted(problem.groups, key=lambda g: g.name == BOX):  # boxes last: they pay
             valid = np.ones(group.blocks, dtype=bool)
-            if group.alive is not None:
-                valid = group.alive[instance].cpu().numpy() > 0
+            if group.valid is not None:
+                valid = group.valid[instance].cpu().numpy() > 0
             copies = np.flatnonzero(np.tile(valid, group.dim)) + group.start
             if group.name == BOX:
                 boxed[copies] = True

@@ -76,14 +76,14 @@ class MinMarginals(Method):
         free, fixed = torch.zeros_like(duals), torch.zeros_like(duals)
         overlaps = []
         for group in problem.groups:
-            ask = group.min_marginals if bool(group.curved.any()) else None
+            ask = group.min_marginals if bool(group.coupled.any()) else None
             found = None if ask is None else ask(group.view(duals))
-            overlaps.append(0 if found is None else overlap_of(group.type, group.curved))
+            overlaps.append(0 if found is None else overlap_of(group.type, group.coupled))
             if found is not None:
-                part = group.curved if group.alive is None else group.curved * group.alive[..., None]
+                part = group.coupled if group.valid is None else group.coupled * group.valid[..., None]
                 group.view(free).copy_(found.isfinite() * part)
                 group.view(fixed).copy_(found.isinf() * part)
-        shared = [group for group in problem.groups if bool(group.curved.any())]
+        shared = [group for group in problem.groups if bool(group.coupled.any())]
         if shared and not any(overlaps):
             types = ", ".join(sorted({g.type.name for g in shared}))
             raise OptionError(
@@ -106,8 +106,8 @@ class MinMarginals(Method):
             if found is not None:
                 # Copies that take nothing back, though finite, may still give: to those that can only be 0 or
                 # only 1.
-                given = torch.where(found.isfinite(), found * group.curved / overlap, 0.0)
-                group.view(left).sub_(given if group.alive is None else given * group.alive[..., None])
+                given = torch.where(found.isfinite(), found * group.coupled / overlap, 0.0)
+                group.view(left).sub_(given if group.valid is None else given * group.valid[..., None])
         duals = left.addcmul_(state.takes, problem.spread(problem.cost - problem.collect(left)))
         return replace(state, duals=duals, points=points)
 
@@ -136,4 +136,4 @@ def best(group: Group, cost: Tensor, marginals: Tensor | None) -> Tensor:
     silent = marginals.isnan()
     if bool(silent.any()):
         point = torch.where(silent, group.min_oracle(cost)[0], point)
-    return point if group.alive is None else point * group.alive[..., None]
+    return point if group.valid is None else point * group.valid[..., None]

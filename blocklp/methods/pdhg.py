@@ -145,9 +145,9 @@ class Pdhg(Method):
 
     def step(self, plan: Plan, state: PdhgState) -> PdhgState:
         """One pass; the state given is used up."""
-        return self.finish(plan, self.leap(plan, state, 1)[0])
+        return self.finish(plan, self.run(plan, state, 1)[0])
 
-    def leap(self, plan: Plan, state: PdhgState, most: int) -> tuple[PdhgState, int]:
+    def run(self, plan: Plan, state: PdhgState, most: int) -> tuple[PdhgState, int]:
         """Several passes; :meth:`finish` forms multipliers and points.
 
         Parameters
@@ -177,7 +177,7 @@ class Pdhg(Method):
     def multipliers(self, plan: Plan, y: Tensor) -> Tensor:
         """The multipliers ``(batch, copies)`` that row duals ``(batch, rows)`` make, by their best factor."""
         problem, program = plan.problem, plan.program
-        duals = program.pull(problem, y)
+        duals = program.adjoint(problem, y)
         bounds = program.box.lower, program.box.upper
         factor = shrinking(program.proved(problem, y), problem.collect(duals), problem.cost, *bounds)
         duals = duals * factor.to(duals)[:, None]

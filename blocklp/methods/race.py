@@ -126,9 +126,9 @@ class Race(Method):
 
     def step(self, plan: Plan, state: RaceState) -> RaceState:
         """One pass of PDHG."""
-        return self.finish(plan, self.leap(plan, state, 1)[0])
+        return self.finish(plan, self.run(plan, state, 1)[0])
 
-    def leap(self, plan: Plan, state: RaceState, most: int) -> tuple[RaceState, int]:
+    def run(self, plan: Plan, state: RaceState, most: int) -> tuple[RaceState, int]:
         """Several passes of PDHG.
 
         Parameters
@@ -145,7 +145,7 @@ class Race(Method):
         state, passes : RaceState, int
             The state, which :meth:`finish` completes, and the number of passes made.
         """
-        inner, passes = Pdhg().leap(plan, state.inner, most)
+        inner, passes = Pdhg().run(plan, state.inner, most)
         return replace(state, inner=inner, eta=inner.eta), passes
 
     def finish(self, plan: Plan, state: RaceState) -> RaceState:

@@ -279,7 +279,7 @@ def _ask_group(
     fused, points = fused_loops(plan), query.points
     assert fused is not None
     sums = points.new_empty(len(points), tiles(group.blocks), 3)
-    valid = points.new_empty(1, 0) if group.alive is None else group.alive
+    valid = points.new_empty(1, 0) if group.valid is None else group.valid
     state = points, query.centre, plan.problem.coupling.places, query.mean, query.eta
     table = group.start, atoms.table, *_masked(group, points), valid
     fused.ask(sums.shape[0] * sums.shape[1], *state, *table, weights, query.duals, sums)
@@ -353,7 +353,7 @@ def _cache_steps(
     loops, (points, slopes, eta) = plan.backend.loops(FUSED), state
     assert loops is not None
     found, least = group.min_oracle(group.view(slopes))
-    answers = found.transpose(1, 2).contiguous(), least.contiguous(), atoms.curved[:, 0]
+    answers = found.transpose(1, 2).contiguous(), least.contiguous(), atoms.coupled[:, 0]
     rest = eta, repeats, atom.ruled_out(points.dtype), atoms.points, weights, points
     loops.renew(len(points) * tiles(group.blocks), slopes, group.start, *answers, *rest)
     return atoms, weights

@@ -116,7 +116,7 @@ def take(
     parts = {g.name: g.view(duals) for g in problem.groups}
     for group in problem.groups:
         if group.name == BOX:
-            own = parts[BOX] if group.alive is None else parts[BOX] * group.alive[..., None]
+            own = parts[BOX] if group.valid is None else parts[BOX] * group.valid[..., None]
             zero = torch.zeros_like(problem.cost)[..., None]
             parts[BOX] = zero.scatter_add_(1, _boxed(problem, group), own)
     if problem.rows is not None:
@@ -246,8 +246,8 @@ def fill(problem: Decomposition, state: State) -> Tensor:
                 f"the model has {(group.blocks, group.dim)}; blocks may be added, not removed"
             )
         group.view(duals)[:, : known.shape[1]].copy_(known)
-        if group.alive is not None:  # padding has no multipliers
-            group.view(duals).mul_(group.alive[..., None])
+        if group.valid is not None:  # padding has no multipliers
+            group.view(duals).mul_(group.valid[..., None])
     if problem.rows is not None and (prices := state.duals.get(ROWS)) is not None:
         if prices.shape[1] > problem.rows.count or prices.shape[2] != 1:
             raise ShapeError(

@@ -26,10 +26,10 @@ class Zonotope(bl.FactoredBlock):
     def vertices(self) -> Tensor:
         return torch.stack([self.lower, self.upper], 2)[:, :, :, None]
 
-    def push(self, parts: Tensor) -> Tensor:
+    def apply(self, parts: Tensor) -> Tensor:
         return self.centre.to(parts) + parts[:, :, 0] @ self.generators.to(parts).T
 
-    def pull(self, cost: Tensor) -> Tensor:
+    def adjoint(self, cost: Tensor) -> Tensor:
         return (cost @ self.generators.to(cost))[:, :, None]
 
     def shift(self) -> Tensor:
@@ -54,7 +54,7 @@ class TestZonotope(BlockTypeConformance):
     def vertices(self) -> np.ndarray:
         block = self.block_type()
         corners = [torch.where(torch.tensor(c), block.upper, block.lower) for c in itertools.product((True, False), repeat=5)]
-        return torch.stack([block.push(c[:, :, None]) for c in corners], 2).numpy()
+        return torch.stack([block.apply(c[:, :, None]) for c in corners], 2).numpy()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -72,7 +72,7 @@ def chained(batch: int) -> tuple[bl.Model, list[float]]:
     """Zonotopes that share variables, and the optima by HiGHS, parts as columns."""
     first, second = zonotope(1, 14, 30, batch), zonotope(2, 14, 30, batch)
     # Both hold the point of their mid-parts after this shift, so the sets intersect.
-    middle = [block.push((block.lower + block.upper)[:1, :, None] / 2)[0, 0] for block in (first, second)]
+    middle = [block.apply((block.lower + block.upper)[:1, :, None] / 2)[0, 0] for block in (first, second)]
     second.centre = second.centre + middle[0] - middle[1]
     if batch > 1:
         for block in (first, second):

@@ -40,8 +40,8 @@ def multipliers(problem: Decomposition, seed: int, scale: float) -> torch.Tensor
     """Any for real blocks, zero for padding."""
     duals = scale * torch.randn(problem.batch, problem.copies, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     for group in problem.groups:
-        if group.alive is not None:
-            group.view(duals).mul_(group.alive[..., None])
+        if group.valid is not None:
+            group.view(duals).mul_(group.valid[..., None])
     return duals
 
 
@@ -56,7 +56,7 @@ def exact_value(problem: Decomposition, duals: torch.Tensor, row: int) -> Fracti
     total += sum((min(r * lo, r * hi) for r, lo, hi in zip(left, *sides, strict=True)), Fraction(0))
     for group in problem.groups:
         for block in range(group.blocks):
-            if group.alive is not None and not group.alive[row, block]:
+            if group.valid is not None and not group.valid[row, block]:
                 continue
             cost = [own[group.start + i * group.blocks + block] for i in range(group.dim)]
             if group.dim == 3:
@@ -172,7 +172,7 @@ def test_an_interrupt_leaves_multipliers_that_prove_the_bound(checks: int, dtype
         known = found.state.duals[group.name]
         if group.name == "box":
             known = known.gather(1, problem.coupling.index[:, group.start : group.stop, None])
-        group.view(duals).copy_(known if group.alive is None else known * group.alive[..., None])
+        group.view(duals).copy_(known if group.valid is None else known * group.valid[..., None])
     for row, (bound, safe) in enumerate(zip(found.bound.tolist(), found.safe_bound.tolist(), strict=True)):
         exact = exact_value(problem, duals, row)
         assert Fraction(safe) <= exact and abs(float(exact - Fraction(bound))) <= 1e-12 * (1 + abs(bound))

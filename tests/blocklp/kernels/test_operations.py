@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]
     "tables": (shared(Table(), Table()), "admm", {"steps_to_points"}),
     "oracles": (shared(Corner(), Corner()), "admm", {"steps_to_points"}),
     "sweeps": (shared(Table(), Table()), "prox", {"ask_group", "advance_group"}),
-    "rows": (rows, "pdhg", {"pdhg_passes", "row_products", "row_pulls", "row_extremes", "projection_passes"}),
+    "rows": (rows, "pdhg", {"pdhg_passes", "row_products", "row_adjoints", "row_extremes", "projection_passes"}),
     "vertices": (rows, "race", {"vertices"}),
 }
 
@@ -156,8 +156,8 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
     known, found = OPERATIONS[name].definition(pure, *own), function(plan, *args)
     if name == "admm_passes":
         known = bl.methods.Admm().finish(pure, known[0])
-        pairs = [(found[0].governing[copies], known.governing[copies]), (found[0].duals, known.duals)]
-        pairs += [(getattr(found[0], part)[coupled], getattr(known, part)[coupled]) for part in ("target", "mean")]
+        pairs = [(found[0].iterate[copies], known.iterate[copies]), (found[0].duals, known.duals)]
+        pairs += [(getattr(found[0], part)[coupled], getattr(known, part)[coupled]) for part in ("reflected", "mean")]
         pairs += [(residuals(plan, found[0]), residuals(pure, known))]
     elif name == "admm_first_means":
         pairs = [(found[0][coupled], known[0][coupled]), (found[1:], known[1:])]
@@ -165,10 +165,10 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
         pairs = [(found[copies], known[copies])]
     elif name == "admm_restart":
         anchors = args[-1].shape[1] > 0
-        pairs = [(args[0].governing[copies], own[0].governing[copies])]
+        pairs = [(args[0].iterate[copies], own[0].iterate[copies])]
         pairs += [(args[-1][copies], own[-1][copies])] if anchors else []
     elif name == "admm_block_points":
-        pairs = [(getattr(args[0], part), getattr(own[0], part)) for part in ("governing", "points")]
+        pairs = [(getattr(args[0], part), getattr(own[0], part)) for part in ("iterate", "points")]
     elif name == "pdhg_passes":
         names = "now", "bar", "first", "eta", "age", "residual", "first_residual"
         pairs = [(getattr(found[0], part), getattr(known[0], part)) for part in names]
@@ -185,7 +185,7 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
     elif name == "finish_points":  # the definition has nothing to do, as it leaves nothing out before
         rows, x = args
         pairs = [(x[rows], plan.problem.select(rows).completed(x[rows]))]
-    elif name == "row_pulls":
+    elif name == "row_adjoints":
         pairs = [(found[:, : args[0].in_blocks], known[:, : args[0].in_blocks])]
     elif name == "vertices":  # the definition leaves all to passes; test_vertices.py has HiGHS beside
         assert not bool(known[2].any()) and bool(found[2].any())

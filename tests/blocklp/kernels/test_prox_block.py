@@ -115,7 +115,7 @@ def test_the_backend_serves_them(kind: str, use_backend: Callable[[str], None]) 
     problem = model(kind, 1, 1).compile().decomposition()
     loops = Plan(problem).settled(torch.float64, 1).laid_out(whole=True).tables
     assert isinstance(loops, Loops)
-    assert [run is not None for run in loops.passes] == [bool(group.curved.all()) for group in problem.groups]
+    assert [run is not None for run in loops.passes] == [bool(group.coupled.all()) for group in problem.groups]
 
 
 def test_an_instance_has_the_same_bits_in_a_batch_and_for_any_threads(use_backend: Callable[[str], None]) -> None:

@@ -147,7 +147,7 @@ def test_types_learn_in_double_precision_what_is_shared() -> None:
     m.minimize(x.sum())
     for dtype in (torch.float32, torch.float64):
         (group,) = m.compile(dtype=dtype).decomposition().groups
-        assert group.curved.dtype == torch.float64 and group.curved.tolist() == [1, 1]
+        assert group.coupled.dtype == torch.float64 and group.coupled.tolist() == [1, 1]
 
 
 def test_gradients_of_many_models_take_time_in_proportion() -> None:

@@ -214,9 +214,9 @@ def test_loops_begin_where_tensor_operations_do(dtype: torch.dtype) -> None:
     torch.testing.assert_close(compiled.eta, tensors.eta)
     shared = (problem.counts > 1).expand_as(problem.cost)
     torch.testing.assert_close(compiled.mean[shared], tensors.mean[shared])
-    assert group.alive is not None
-    coupled = (group.alive[:, None] > 0) & (group.curved[:, None] > 0)
-    torch.testing.assert_close(group.rows(compiled.governing)[coupled], group.rows(tensors.governing)[coupled])
+    assert group.valid is not None
+    coupled = (group.valid[:, None] > 0) & (group.coupled[:, None] > 0)
+    torch.testing.assert_close(group.rows(compiled.iterate)[coupled], group.rows(tensors.iterate)[coupled])
 
 
 def test_what_one_block_has_moves_nothing() -> None:
@@ -338,9 +338,9 @@ def test_proximal_points_of_edges_with_fixings(seed: int) -> None:
     high = torch.maximum((torch.rand(1, 40, 3, generator=draw) < 0.8).double(), low)
     kind = Edge().restrict(low, high)
     assert kind is not None
-    alive = ~kind.excluded.all(-1)[0]
-    kind = kind.with_data(excluded=kind.excluded[:, alive])
-    cost, centre = torch.randn(2, 1, int(alive.sum()), 3, generator=draw, dtype=torch.float64)
+    valid = ~kind.excluded.all(-1)[0]
+    kind = kind.with_data(excluded=kind.excluded[:, valid])
+    cost, centre = torch.randn(2, 1, int(valid.sum()), 3, generator=draw, dtype=torch.float64)
     shared = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
     point = kind.prox(cost, centre, torch.full((1, 1, 1), 0.7, dtype=torch.float64), shared)
     assert point is not None

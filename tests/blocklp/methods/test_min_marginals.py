@@ -147,7 +147,7 @@ def test_multipliers_of_one_block_alone_are_the_cost() -> None:
     for _ in range(10):
         state = METHOD.step(Plan(problem), state)
     (group,) = problem.groups
-    private = group.curved == 0
+    private = group.coupled == 0
     assert int(private.sum()) == 9
     assert torch.equal(group.rows(state.duals)[:, private], group.rows(problem.spread(problem.cost))[:, private])
 

@@ -102,7 +102,7 @@ def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
     for seed in range(20):
         x, y = random(tuple(p.cost.shape), seed), random(tuple(rows.row.shape), seed + 100)
         product = dot(rows.activity(p, x), y)
-        assert torch.allclose(product, dot(x, p.collect(rows.pull(p, y))))
+        assert torch.allclose(product, dot(x, p.collect(rows.adjoint(p, y))))
         assert bool((2 * product.abs() <= dot(x / rows.column, x) + dot(y / rows.row, y)).all())
 
 
@@ -126,7 +126,7 @@ def passed(model: bl.Model, dtype: torch.dtype, divided: int = 300_000) -> PdhgS
     state = bl.methods.Pdhg().start(plan, p.to_dual(p.cost), None)
     for left in (1, 7, 5, 30, 40):
         while left:
-            state, passes = bl.methods.Pdhg().leap(plan, state, left)
+            state, passes = bl.methods.Pdhg().run(plan, state, left)
             left -= passes
     return bl.methods.Pdhg().finish(plan, state)
 
@@ -246,7 +246,7 @@ def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model
     p = model.compile().decomposition()
     saddle = begun(p)
     for _ in range(800):
-        saddle, _ = Steady().leap(planned(p), saddle, 10)
+        saddle, _ = Steady().run(planned(p), saddle, 10)
     assert saddle.residual.item() < 1e-18
     state, method = begun(p), Endless()
     rows, eta = state.program, state.eta
@@ -262,7 +262,7 @@ def test_a_saddle_point_is_fixed_and_its_multipliers_are_optimal(model: bl.Model
     p = model.compile().decomposition()
     state = begun(p)
     for _ in range(600):
-        state, _ = bl.methods.Pdhg().leap(planned(p), state, 10)
+        state, _ = bl.methods.Pdhg().run(planned(p), state, 10)
     state = bl.methods.Pdhg().finish(planned(p), state)
     after = bl.methods.Pdhg().step(planned(p), state)
     assert torch.allclose(after.points, state.points, atol=1e-8) and torch.allclose(after.duals, state.duals, atol=1e-8)
@@ -278,7 +278,7 @@ def test_the_multipliers_always_sum_to_the_cost_and_private_ones_are_the_cost() 
         state = bl.methods.Pdhg().step(planned(p), state)
         assert torch.allclose(p.collect(state.duals), p.cost, atol=1e-12)
         [group] = p.groups
-        own = group.curved == 0
+        own = group.coupled == 0
         assert bool(own.any())
         assert torch.allclose(group.view(state.duals)[..., own], group.view(p.spread(p.cost))[..., own], atol=1e-12)
 
@@ -321,8 +321,8 @@ def test_instances_with_matrices_of_their_own_do_not_depend_on_the_batch() -> No
         for _ in range(12):
             state, whole = bl.methods.Pdhg().step(planned(q), state), bl.methods.Pdhg().step(planned(p), whole)
         assert torch.equal(whole.duals[i], state.duals[0]) and torch.equal(whole.eta[i], state.eta[0])
-        picked, _ = bl.methods.Pdhg().leap(planned(q), whole.select(torch.tensor([i])), 40)
-        alone, _ = bl.methods.Pdhg().leap(planned(q), state, 40)
+        picked, _ = bl.methods.Pdhg().run(planned(q), whole.select(torch.tensor([i])), 40)
+        alone, _ = bl.methods.Pdhg().run(planned(q), state, 40)
         assert torch.equal(bl.methods.Pdhg().finish(planned(q), picked).duals, bl.methods.Pdhg().finish(planned(q), alone).duals)
     assert together.passes[1] < together.passes[0]
 
