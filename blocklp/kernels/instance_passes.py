@@ -4,8 +4,8 @@
 :mod:`blocklp.kernels.block_tiles`.  Copies that other blocks share come first in a block; of the others a
 pass needs the cost alone.
 
-Between the passes over whole instances t is kept less ``relaxation`` times the points, which are then found once a
-pass.  A copy reads t, its place and its anchor, and writes t.
+Between the passes over whole instances t is kept less ``relaxation`` times the points, which are then found
+once a pass.  A copy reads t, its place and its anchor, and writes t.
 """
 
 from __future__ import annotations
