@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from . import simulated_device
-from .simulated_device import device_trace  # noqa: F401
 
 # A shell that starts the tests in the background has its children ignore interrupts; those of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -58,7 +58,9 @@ class Box(BlockType):
             ``(batch, blocks, dim)``.
         """
         near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
-        return torch.where(shared > 0, near, torch.where(cost < 0, self.upper, self.lower))
+        if bool(shared.all()):
+            return near
+        return torch.where(shared.to(cost.device) > 0, near, torch.where(cost < 0, self.upper, self.lower))
 
     @staticmethod
     def prox_block(cost: Any, centre: Any, step: float, point: Any, lower: Any, upper: Any) -> None:
@@ -91,7 +93,8 @@ class Box(BlockType):
         Tensor
             ``(batch, blocks, k)``: the k coordinates to choose.
         """
-        return torch.where(cost < 0, self.upper, self.lower)[..., shared == 0]
+        best = torch.where(cost < 0, self.upper, self.lower)
+        return best[..., (shared == 0).to(cost.device)] if bool(shared.any()) else best
 
     def min_marginals(self, cost: Tensor) -> Tensor:
         """The costs between 0 and 1."""

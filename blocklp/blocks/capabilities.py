@@ -80,8 +80,8 @@ class HasProx(Protocol):
         step : Tensor
             ``(batch, 1, 1)``: t, positive.
         shared : Tensor
-            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this
-            block has.
+            ``(dim,)`` float64 on the CPU: s, 1 for coordinates that other blocks share and 0 for those that
+            only this block has.
 
         Returns
         -------
@@ -173,7 +173,7 @@ class HasCompletion(Protocol):
             ``(batch, blocks, dim)`` float64; costs of the coordinates to choose and values of the shared
             ones; all else is undefined.
         shared : Tensor
-            ``(dim,)`` float64: 1 for coordinates that other blocks share, 0 for those to choose.
+            ``(dim,)`` float64 on the CPU: 1 for coordinates that other blocks share, 0 for those to choose.
 
         Returns
         -------
@@ -222,8 +222,8 @@ class HasOverlap(Protocol):
         Parameters
         ----------
         shared : Tensor
-            ``(dim,)`` float64: s, 1 for coordinates that other blocks share and 0 for those that only this
-            block has.
+            ``(dim,)`` float64 on the CPU: s, 1 for coordinates that other blocks share and 0 for those that
+            only this block has.
         """
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from blocklp.errors import ShapeError
 from blocklp.options import numbers
-from blocklp.violation import distance_outside, relative_excess
+from blocklp.violation import distance_outside, known_empty, relative_excess
 
 Rows = Tensor | slice
 """Some instances: their numbers ``(k,)`` int64, or a slice."""
@@ -153,11 +153,11 @@ class Constraints:
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
         activity = (matrix @ point[..., None])[..., 0]
         outside = (activity < lower) | (activity > upper)
-        if not bool(outside.any()):
+        if known_empty(outside):
             return point.new_zeros(point.shape[:2])
         terms = (matrix.abs() @ point.abs()[..., None])[..., 0]
         # What rows can reach counts where a side is zero.
-        none = bool(((lower != 0) & (upper != 0)).all())
+        none = known_empty((lower == 0) | (upper == 0))
         reach = terms if none else (matrix.abs() @ size[..., None])[..., 0]
         below = relative_excess(lower - activity, lower.abs(), terms, reach)
         worst = torch.maximum(below, relative_excess(activity - upper, upper.abs(), terms, reach))
@@ -172,7 +172,7 @@ class Constraints:
             used = [(entry, i) for i, entry in enumerate(entries) if entry]
             activity = sum((x[i] * entry for entry, i in used), start=zero)
             for side, excess in ((low, low - activity), (high, activity - high)):
-                if math.isinf(side) or not bool((excess > 0).any()):
+                if math.isinf(side) or known_empty(excess > 0):
                     continue
                 magnitudes = x if side else sizes
                 terms = sum((magnitudes[i].abs() * abs(entry) for entry, i in used), start=zero)

@@ -28,9 +28,10 @@ class Coupling:
         Number of variables of an instance (padding included).
     index : Tensor
         ``(batch or 1, copies)`` int64: the variable of each copy.
-    order, lengths : Tensor or None
-        Copies sorted by variable and the number of copies of each, ``(batch or 1, ...)``; used where a
-        scatter would need atomics (CUDA), so that sums are the same in every run.
+    order, ends : Tensor or None
+        ``(batch or 1, copies)`` and ``(batch or 1, variables + 1)`` int64: copies sorted by variable, and
+        where those of each begin and end; used where a scatter would need atomics (CUDA), so that sums are
+        the same in every run.
     maps : dict
         Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``, for structured scopes.
     """
@@ -38,7 +39,7 @@ class Coupling:
     variables: int
     index: Tensor
     order: Tensor | None
-    lengths: Tensor | None
+    ends: Tensor | None
     maps: dict[tuple[int, int], tuple[Linear, Linear]]
 
     @property
@@ -79,7 +80,8 @@ class Coupling:
         order = torch.argsort(index, dim=1, stable=True)
         lengths = torch.zeros(index.shape[0], variables, dtype=torch.long, device=index.device)
         lengths.scatter_add_(1, index, torch.ones_like(index))
-        return cls(variables, index, order, lengths, maps or {})
+        ends = torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
+        return cls(variables, index, order, ends, maps or {})
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every copy the value of its variable: ``(batch, variables) -> (batch, copies)``."""
@@ -117,22 +119,24 @@ class Coupling:
                 part = to_primal(copies[:, start:stop].clone())
                 extra = part if extra is None else extra + part
                 copies[:, start:stop] = 0
-        if self.order is None or self.lengths is None:
+        if self.order is None or self.ends is None:
             total = copies.new_zeros(batch, self.variables)
             total.scatter_add_(1, self.index.expand(batch, -1), copies)
         else:
-            flat = copies.gather(1, self.order.expand(batch, -1)).reshape(-1)
-            lengths = self.lengths.expand(batch, -1).reshape(-1)
-            total = torch.segment_reduce(flat, "sum", lengths=lengths, unsafe=True, initial=0.0)
-            total = total.view(batch, self.variables)
+            # CUDA takes a thread for each sum; in a flat tensor it would be a block of threads.
+            ends, sorted_ = (
+                self.ends.expand(batch, -1).contiguous(),
+                copies.gather(1, self.order.expand(batch, -1)),
+            )
+            total = torch.segment_reduce(sorted_, "sum", offsets=ends, axis=1, unsafe=True, initial=0.0)
         return total if extra is None else total + extra
 
     def select(self, rows: Rows) -> Coupling:
         """Return the maps of some instances."""
         if self.index.shape[0] == 1:
             return self
-        order, lengths = (t if t is None else pick(t, rows) for t in (self.order, self.lengths))
-        part = Coupling(self.variables, pick(self.index, rows), order, lengths, self.maps)
+        order, ends = (t if t is None else pick(t, rows) for t in (self.order, self.ends))
+        part = Coupling(self.variables, pick(self.index, rows), order, ends, self.maps)
         if "places" in vars(self):
             vars(part)["places"] = pick(self.places, rows)
         return part

@@ -76,10 +76,20 @@ class Group:
         return [(self.start + i * self.blocks, self.start + (i + 1) * self.blocks) for i in range(self.dim)]
 
     @cached_property
+    def pattern(self) -> tuple[bool, ...]:
+        """Which coordinates are coupled: ``dim`` entries, read once."""
+        return tuple(coupled > 0 for coupled in self.coupled.tolist())
+
+    @cached_property
+    def shared(self) -> Tensor:
+        """:attr:`pattern` for types: ``(dim,)`` float64 on the CPU, where they ask which formula serves."""
+        return torch.tensor(self.pattern, dtype=torch.float64)
+
+    @cached_property
     def unshared(self) -> list[tuple[int, int]]:
         """First copy and one past the last of every run of coordinates that no other block shares."""
         runs: list[tuple[int, int]] = []
-        for (first, last), coupled in zip(self.spans, self.coupled.tolist(), strict=True):
+        for (first, last), coupled in zip(self.spans, self.pattern, strict=True):
             if not coupled and runs and runs[-1][1] == first:
                 runs[-1] = runs[-1][0], last
             elif not coupled:
@@ -119,7 +129,7 @@ class Group:
     @cached_property
     def shares(self) -> bool:
         """Whether its blocks have variables in common with others."""
-        return bool(self.coupled.any())
+        return any(self.pattern)
 
     def rows(self, copies: Tensor) -> Tensor:
         """Copies as stored: ``(batch, dim, blocks)``, a view."""
@@ -340,7 +350,7 @@ class Decomposition:
             return None
         found = x.clone()
         for group in self.groups:
-            private = [i for i, shared in enumerate(group.coupled.tolist()) if not shared]
+            private = [i for i, shared in enumerate(group.pattern) if not shared]
             if private:
                 if not supports(group.type, HasCompletion):  # spares the costs
                     return None
@@ -348,7 +358,7 @@ class Decomposition:
                 for i, (first, last) in enumerate(group.spans):
                     into, values = (cost, self.cost) if i in private else (own, x)
                     into[:, i] = self.coupling.spread_part(values, first, last)
-                best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.coupled)
+                best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.shared)
                 if best is None:
                     return None
                 best = best if group.valid is None else best * group.valid[..., None]

@@ -145,8 +145,8 @@ class Chunk:
         limits = schedule.passes, schedule.out_of_passes, out_of_time
         status = self.rules.update(Checked(bound, primal, value, least, infeasible, *limits))
         out.status[rows] = status
-        out.passes[rows] = schedule.passes
-        out.seconds[rows] = seconds
+        out.passes.index_fill_(0, rows, schedule.passes)
+        out.seconds.index_fill_(0, rows, seconds)
         done = status.nonzero()[:, 0]
         if len(done):
             self._leave(status, done)

@@ -365,8 +365,8 @@ def pass_over(module: ModuleType) -> Callable[..., None]:
 def loops_of(group: Group) -> str | None:
     """The module of its type's loops, where the coordinates are coupled for which there are some."""
     coupled = group.dim - group.type.private_coordinates
-    pattern = [1] * coupled + [0] * (group.dim - coupled)
-    return module_of(group.type, group.dim) if coupled and group.coupled.tolist() == pattern else None
+    pattern = (True,) * coupled + (False,) * (group.dim - coupled)
+    return module_of(group.type, group.dim) if coupled and group.pattern == pattern else None
 
 
 def checks_in_loops(group: Group) -> bool:
@@ -391,7 +391,7 @@ def shared_variables(problem: Decomposition, group: Group) -> Tensor:
     """Variables that valid blocks of a group share: ``(batch or 1, variables)`` bool."""
     index = problem.coupling.index
     met = torch.zeros(len(index), problem.coupling.variables, dtype=torch.bool)
-    for (first, last), shared in zip(group.spans, group.coupled.tolist(), strict=True):
+    for (first, last), shared in zip(group.spans, group.pattern, strict=True):
         if shared:
             met.scatter_(1, index[:, first:last], _valid(group).expand(len(index), group.blocks))
     return met

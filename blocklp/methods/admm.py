@@ -252,7 +252,7 @@ def admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor,
     shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
     residual, size = torch.zeros(2, len(duals), dtype=torch.float64, device=duals.device)
     for group in problem.groups:
-        for (start, stop), coupled in zip(group.spans, group.coupled.tolist(), strict=True):
+        for (start, stop), coupled in zip(group.spans, group.pattern, strict=True):
             if coupled:
                 own = problem.coupling.spread_part(shared, start, stop).mul_(duals[:, start:stop])
                 residual = residual + in_order(away[:, start:stop].double().square())
@@ -410,6 +410,6 @@ def residuals(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
         if group.shares:
             means = problem.coupling.spread_part(state.mean, group.start, group.stop)
             own = state.points[:, group.start : group.stop] - means
-            squares = own.view(-1, group.dim, group.blocks)[:, group.coupled > 0].double().square()
-            primal = primal + in_order(squares.flatten(1))
+            own = own.view(-1, group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
+            primal = primal + in_order(own.flatten(1).double().square())
     return primal, moves(problem.counts, state.mean, state.reflected)

@@ -197,6 +197,9 @@ def put(mask: Tensor, source: Tensor, target: Tensor) -> None:
     source, target : Tensor
         ``(batch, ...)``; ``target`` is written.
     """
+    if mask.device.type != "cpu":  # which rows, the host would have to wait for
+        target.copy_(torch.where(mask.view(-1, *[1] * (source.dim() - 1)), source, target))
+        return
     rows = mask.nonzero()[:, 0]
     if len(rows) == len(mask):
         target.copy_(source)

@@ -33,7 +33,7 @@ def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | No
     """
     if group.prox is None:
         return None
-    point = group.prox(cost, centre, eta[:, None, None], group.coupled)
+    point = group.prox(cost, centre, eta[:, None, None], group.shared)
     return point if point is None or group.valid is None else point * group.valid[..., None]
 
 

@@ -76,14 +76,14 @@ class MinMarginals(Method):
         free, fixed = torch.zeros_like(duals), torch.zeros_like(duals)
         overlaps = []
         for group in problem.groups:
-            ask = group.min_marginals if bool(group.coupled.any()) else None
+            ask = group.min_marginals if group.shares else None
             found = None if ask is None else ask(group.view(duals))
-            overlaps.append(0 if found is None else overlap_of(group.type, group.coupled))
+            overlaps.append(0 if found is None else overlap_of(group.type, group.shared))
             if found is not None:
                 part = group.coupled if group.valid is None else group.coupled * group.valid[..., None]
                 group.view(free).copy_(found.isfinite() * part)
                 group.view(fixed).copy_(found.isinf() * part)
-        shared = [group for group in problem.groups if bool(group.coupled.any())]
+        shared = [group for group in problem.groups if group.shares]
         if shared and not any(overlaps):
             types = ", ".join(sorted({g.type.name for g in shared}))
             raise OptionError(

@@ -43,6 +43,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import PASSES, Program
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.shrinking import shrinking
+from blocklp.violation import known_empty
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ class Pdhg(Method):
         enough = state.residual <= self.sufficient**2 * state.first_residual
         some = grown & (state.residual <= self.necessary**2 * state.first_residual)
         due = (state.age > 1) & (enough | some | (state.age.double() > self.artificial * state.passes))
-        if not bool(due.any()):
+        if known_empty(due):
             return state
         program, eta, bar = state.program, state.eta.double(), state.bar
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))

@@ -179,7 +179,7 @@ def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor,
     OptionError
         If the type shares variables and has no soft minimum.
     """
-    if not bool(group.coupled.any()):
+    if not group.shares:
         point, value = group.min_oracle(cost)
         return point, value, torch.zeros_like(value)
     found = None if group.soft_min is None else group.soft_min(cost, temperature[:, None, None])
@@ -198,7 +198,7 @@ def width(problem: Decomposition, duals: Tensor) -> Tensor:
     """Mean spread of the values of a block that shares variables: ``(batch,)``, 1 where that is 0."""
     total, count = torch.zeros_like(duals[:, 0]), torch.zeros_like(duals[:, 0])
     for group in problem.groups:
-        if bool(group.coupled.any()):
+        if group.shares:
             cost = group.view(duals)
             # Blocks that are left without a vertex have huge values of either sign.
             reach = (-group.block_values(cost) - group.block_values(-cost)).clamp(min=0)
@@ -217,7 +217,7 @@ def steepest(problem: Decomposition, duals: Tensor) -> Tensor:
     largest = torch.zeros_like(duals[:, 0])
     widths = problem.spread((problem.upper - problem.lower).square().expand(len(duals), -1))
     for group in problem.groups:
-        if bool(group.coupled.any()):
+        if group.shares:
             widest = (group.view(widths) * group.coupled).amax((1, 2))
-            largest = torch.maximum(largest, widest * overlap_of(group.type, group.coupled) / 4)
+            largest = torch.maximum(largest, widest * overlap_of(group.type, group.shared) / 4)
     return torch.where(largest > 0, largest, torch.ones_like(largest))
