@@ -145,7 +145,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     anchors, consensus = (state.anchor, state.age, state.ready), (state.reflected, state.mean)
     given = most, state.eta, consensus, relaxation, anchors, (state.iterate, state.duals)
     primal, dual = _instances(plan).passes(plan.problem, *given)
-    return replace(state, primal_residual=primal, dual_residual=dual, finished=True), most
+    return state.after(most, primal_residual=primal, dual_residual=dual, finished=True), most
 
 
 def _passes_over(plan: Plan, state: Any, number: int, *_: Any) -> bool:
