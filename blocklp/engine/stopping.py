@@ -26,7 +26,8 @@ class Checked:
     Attributes
     ----------
     bound, primal : Tensor
-        ``(k,)`` float64: the best so far.
+        ``(k,)`` float64: the best so far, in the sense of minimisation; ``primal`` is infinite
+        without a point.
     value : Tensor
         ``(k,)``: the dual value of the present multipliers.
     floor : Tensor

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import in_order
+from blocklp.errors import OptionError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
@@ -104,6 +105,12 @@ class Admm(Method):
     def __post_init__(self) -> None:
         if self.eta is not None:
             object.__setattr__(self, "eta", Fixed(self.eta).eta)
+        for name in ("relaxation", "anchored"):
+            value = getattr(self, name)
+            if not isinstance(value, float | int) or not 0 < value < 2:
+                raise OptionError(
+                    f"{type(self).__name__}.{name} is {value!r}; give a number above 0 and below 2"
+                )
 
     def weights(self, batch: int) -> Tensor | None:
         """The weights given, which no warm start changes."""

@@ -197,26 +197,31 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
     return found
 
 
-@pytest.fixture
-def comparing(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> set[str]:
+TESTED = ("numba",)
+"""Backends whose implementations are compared with the definitions."""
+
+
+@pytest.fixture(params=TESTED)
+def comparing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> set[str]:
     """A backend named "compared", whose operations run numba's and compare it with the definition; returns those that ran."""
     pytest.importorskip("numba")
-    for module in backends.known("numba").modules:
+    tested: str = request.param
+    for module in backends.known(tested).modules:
         importlib.import_module(module)
     ran: set[str] = set()
     monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
     monkeypatch.setattr(operations, "IMPLEMENTATIONS", {key: list(own) for key, own in IMPLEMENTATIONS.items()})
-    add_backend("compared", builds_on="numba")
+    add_backend("compared", builds_on=tested)
 
     def both(name: str, *args: Any) -> Any:
-        found = next(own for own in IMPLEMENTATIONS[name, "numba"] if own.serves(*args))
+        found = next(own for own in IMPLEMENTATIONS[name, tested] if own.serves(*args))
         ran.add(name)
         return compared(name, SAME[dtype], found.function, *args)
 
-    for name, _ in list(IMPLEMENTATIONS):
+    for name in [name for name, backend in IMPLEMENTATIONS if backend == tested]:
 
         def serves(*args: Any, name: str = name) -> bool:
-            return any(own.serves(*args) for own in IMPLEMENTATIONS[name, "numba"])
+            return any(own.serves(*args) for own in IMPLEMENTATIONS[name, tested])
 
         implements(name, "compared", serves)(partial(both, name))
     return ran
@@ -268,6 +273,15 @@ def test_a_backend_can_be_added_from_outside(monkeypatch: pytest.MonkeyPatch) ->
         ours, theirs = (solver.solve(method="pdhg", passes=200) for solver in (here, there))
         assert torch.equal(ours.bound, theirs.bound) and here.backend == "mine"
     assert asked and set(asked) == {20}
+
+
+def test_an_operation_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
+    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {})
+    add_backend("misspelt")
+    implements("row_product", "misspelt")(print)
+    with pytest.raises(OptionError, match="backend 'misspelt' implements row_product; there are admm_block_points"):
+        rows(np.random.default_rng(0)).solve(backend="misspelt")
 
 
 def test_backends_that_cannot_be_are_refused() -> None:
