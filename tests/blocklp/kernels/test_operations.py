@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ import blocklp as bl
 from blocklp.engine.loop import run  # imports the definitions of the engine
 from blocklp.errors import OptionError
 from blocklp.kernels import backend as backends
-from blocklp.kernels import operations
-from blocklp.kernels.backend import Backend, add_backend
+from blocklp.kernels import compiled
+from blocklp.kernels.backend import ENGINE, Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements, lays_out
 from blocklp.kernels.plan import Plan
 from blocklp.methods.active_set import VertexCache
@@ -197,20 +197,29 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
     return found
 
 
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Have backends and implementations that a test adds forgotten after it."""
+    if compiled.loops(ENGINE[0]) is not None:
+        for module in backends.known("numba").modules:
+            importlib.import_module(module)
+    known, registered = dict(backends.BACKENDS), {key: list(own) for key, own in IMPLEMENTATIONS.items()}
+    yield
+    for table, before in ((backends.BACKENDS, known), (IMPLEMENTATIONS, registered)):
+        table.clear()
+        table.update(before)  # type: ignore[arg-type]
+
+
 TESTED = ("numba",)
 """Backends whose implementations are compared with the definitions."""
 
 
 @pytest.fixture(params=TESTED)
-def comparing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> set[str]:
+def comparing(request: pytest.FixtureRequest, forgotten: None, dtype: torch.dtype) -> set[str]:
     """A backend named "compared", whose operations run numba's and compare it with the definition; returns those that ran."""
     pytest.importorskip("numba")
     tested: str = request.param
-    for module in backends.known(tested).modules:
-        importlib.import_module(module)
     ran: set[str] = set()
-    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
-    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {key: list(own) for key, own in IMPLEMENTATIONS.items()})
     add_backend("compared", builds_on=tested)
 
     def both(name: str, *args: Any) -> Any:
@@ -254,10 +263,9 @@ def test_the_documentation_lists_all_operations() -> None:
     assert listed == folder
 
 
-def test_a_backend_can_be_added_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("forgotten")
+def test_a_backend_can_be_added_from_outside() -> None:
     """It implements one operation in one case, finds there what it laid out, and leaves the rest to definitions."""
-    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
-    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {})
     add_backend("mine", device="cpu")
     asked: list[int] = []
 
@@ -275,9 +283,8 @@ def test_a_backend_can_be_added_from_outside(monkeypatch: pytest.MonkeyPatch) ->
     assert asked and set(asked) == {20}
 
 
-def test_an_operation_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
-    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {})
+@pytest.mark.usefixtures("forgotten")
+def test_an_operation_that_there_is_not_is_refused() -> None:
     add_backend("misspelt")
     implements("row_product", "misspelt")(print)
     with pytest.raises(OptionError, match="backend 'misspelt' implements row_product; there are admm_block_points"):
