@@ -13,6 +13,7 @@ PAGES = [
     "docs/start.md",
     "docs/block-types.md",
     "docs/own-block-type.md",
+    "docs/extending.md",
     "docs/certificate.md",
     "docs/linear-programs.md",
     "docs/coming-from.md",

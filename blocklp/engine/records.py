@@ -155,8 +155,8 @@ def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> 
         ``(batch,)``: zero where both agree, infinite where one of them is.
     """
     scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=torch.as_tensor(floor).to(bound))
-    gap = torch.where(primal == bound, 0.0, (primal - bound).abs() / scale)
-    return torch.where(torch.isfinite(primal) & torch.isfinite(bound), gap, torch.inf)
+    away = (primal - bound).abs()  # NaN where both are infinite
+    return torch.where(away == 0, 0.0, away / scale).nan_to_num(torch.inf, torch.inf)
 
 
 def picked(record: Record, rows: Tensor | slice) -> Record:

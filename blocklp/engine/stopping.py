@@ -26,7 +26,8 @@ class Checked:
     Attributes
     ----------
     bound, primal : Tensor
-        ``(k,)`` float64: the best so far.
+        ``(k,)`` float64: the best so far, in the sense of minimisation; ``primal`` is infinite
+        without a point.
     value : Tensor
         ``(k,)``: the dual value of the present multipliers.
     floor : Tensor
@@ -66,7 +67,7 @@ class StopRules:
         self.box_maximum = box_maximum(problem)
         unknown = torch.full_like(rows, -torch.inf, dtype=torch.float64)
         self.tol, self.cutoff, self.patience = limits.tol[rows], limits.cutoff[rows], limits.patience
-        self.bound, self.primal, self.value, self.passes = unknown, -unknown, unknown, torch.zeros_like(rows)
+        self.last, self.passes = torch.stack([unknown, -unknown, unknown]), torch.zeros_like(rows)
 
     def infeasible(
         self,
@@ -121,17 +122,14 @@ class StopRules:
     def _note(self, now: Checked) -> None:
         """Note progress: of the best values, or of the value of the present multipliers."""
         scale = STILL * torch.maximum(now.bound.abs(), now.floor)
-        changed = torch.zeros_like(now.infeasible)
-        for before, value in ((self.bound, now.bound), (self.primal, now.primal), (self.value, now.value)):
-            changed |= (value - before).abs() > scale  # false where both are infinite
-        self.bound = torch.where(changed, now.bound, self.bound)
-        self.primal = torch.where(changed, now.primal, self.primal)
-        self.value = torch.where(changed, now.value, self.value.to(now.value))
+        values = torch.stack([now.bound, now.primal, now.value.double()])
+        changed = ((values - self.last).abs() > scale).any(0)  # not where both are infinite
+        self.last = torch.where(changed, values, self.last)
         self.passes = self.passes.masked_fill(changed, now.passes)
 
     def select(self, rows: Tensor) -> StopRules:
         """Return the rules of some of the instances: their positions ``(m,)`` int64."""
         other = copy.copy(self)
-        for name in ("box_maximum", "tol", "cutoff", "bound", "primal", "value", "passes"):
-            setattr(other, name, getattr(self, name)[rows])
+        for name in ("box_maximum", "tol", "cutoff", "last", "passes"):
+            setattr(other, name, getattr(self, name)[..., rows])
         return other

@@ -1,17 +1,17 @@
 """The backend of a solve: plain torch operations, loops that numba compiles for the CPU, or one added.
 
 A backend is a name under which implementations of operations are registered
-(:mod:`blocklp.kernels.operations`).  All do what the methods say; sums are added in another order, so that
-iterates differ in their last digits, and bounds hold in any.  Loops alone find the vertices of small LPs
-(:mod:`blocklp.kernels.vertices`), which saves passes.  Within a backend an instance has the same bits
-whatever is beside it in its batch, and whatever the number of threads; but whether ``race`` begins at a
-vertex goes by the largest instance of the batch.
+(:mod:`blocklp.kernels.operations`).  All do what the methods say; sums are added in another order, so
+that iterates differ in their last digits, and bounds hold in any.  Only the backend ``"numba"`` finds
+the vertices of small LPs (:mod:`blocklp.kernels.vertices`), which saves passes of ``race``.  Within a
+backend an instance has the same bits whatever is beside it in its batch, and whatever the number of
+threads; but whether ``race`` begins at a vertex goes by the largest instance of the batch.
 
-``"auto"`` decides before the first pass, by what is counted and by what is installed, never by a clock: loops
-serve where tensor operations would take longer than it takes to load the loops, or to compile them where no
-process has on this machine.  A solve of a few milliseconds that is repeated thousands of times is better off
-with ``backend="numba"``.  The environment variable ``BLOCKLP_BACKEND`` says what ``"auto"`` means where a
-model is compiled by a function that has no such option.
+``"auto"`` decides before the first pass, by the number of copies and passes, by what is installed and
+already compiled, and by the time limit; nothing is measured.  Loops serve where tensor operations would
+take longer than it takes to load the loops, or to compile them where no process has on this machine.  A
+solve of a few milliseconds that is repeated thousands of times is better off with ``backend="numba"``.
+The environment variable ``BLOCKLP_BACKEND`` says what ``"auto"`` means.
 """
 
 from __future__ import annotations

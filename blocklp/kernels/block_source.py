@@ -31,6 +31,7 @@ from torch import Tensor
 from blocklp import generated
 from blocklp.blocks.capabilities import HasProxBlock, supports
 from blocklp.blocks.contract import BlockType
+from blocklp.errors import ModelError
 
 FIXED = {
     "prox_block": ("cost", "centre", "step", "point"),
@@ -93,10 +94,19 @@ def block_data(kind: Any) -> tuple[Tensor, ...]:
 
 @functools.cache
 def _names(kind: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the block data that the functions of a type read, each once."""
-    given = (getattr(kind, name, None) for name in FIXED)
-    names = (_data_of(function) for function in given if function is not None)
-    return tuple(dict.fromkeys(name for some in names for name in some))
+    """The names of the block data that the functions of a type read, each once.
+
+    Raises
+    ------
+    ModelError
+        If the type has no such block data.
+    """
+    given = [function for name in FIXED if (function := getattr(kind, name, None)) is not None]
+    names = tuple(dict.fromkeys(name for function in given for name in _data_of(function)))
+    if missing := [name for name in names if name not in kind.block_data]:  # type: ignore[attr-defined]
+        which = f"{kind.__name__}: its functions of one block have parameters {', '.join(missing)}"
+        raise ModelError(f"{which}, which are not among its block_data {kind.block_data}")  # type: ignore[attr-defined]
+    return names
 
 
 def point_of(kind: BlockType, place: tuple[int, int], cost: Tensor, centre: Tensor, step: float) -> Tensor:

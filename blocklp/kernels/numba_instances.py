@@ -6,6 +6,7 @@ one group after the other (:mod:`blocklp.kernels.instances`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,10 +82,13 @@ def loops(plan: Plan, whole: bool) -> Loops | None:
     problem = plan.problem
     if problem.cost.device.type != "cpu" or problem.coupling.maps or problem.rows is not None:
         return None
-    names = [loops_of(group) for group in problem.groups]
-    modules = [None if name is None else plan.backend.loops(name) for name in names]
+    found = [loops_of(group) for group in problem.groups]
+    modules = [None if name is None else plan.backend.loops(name) for name in found]
     if not any(modules):
         return None
+    pairs = zip(problem.groups, modules, strict=True)
+    names = sorted({group.type.name for group, module in pairs if module is not None})
+    logging.getLogger("blocklp").info("compiled passes over blocks of type %s", ", ".join(names))
     passes = tuple(None if module is None else pass_over(module) for module in modules)
     number = only_one(problem) if whole else None
     if number is None or modules[number] is None:
@@ -145,7 +149,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     anchors, consensus = (state.anchor, state.age, state.ready), (state.reflected, state.mean)
     given = most, state.eta, consensus, relaxation, anchors, (state.iterate, state.duals)
     primal, dual = _instances(plan).passes(plan.problem, *given)
-    return replace(state, primal_residual=primal, dual_residual=dual, finished=True), most
+    return state.after(most, primal_residual=primal, dual_residual=dual, finished=True), most
 
 
 def _passes_over(plan: Plan, state: Any, number: int, *_: Any) -> bool:

@@ -1,20 +1,21 @@
 """The operations of a solve: each is defined in tensor operations, and backends bring faster implementations.
 
-A definition stands on the page of what it belongs to, a method or the engine, and runs on any device:
+A definition stands in the source file of what it belongs to, a method or a part of the engine, and runs on
+any device:
 
     @operation
-    def row_products(program, problem, x): ...
+    def row_products(program, problem, rows, x): ...
 
 An implementation is registered under the operation's name and a backend's, in whatever file:
 
     @implements("row_products", "mine")
-    def row_products(program, problem, x): ...
+    def row_products(program, problem, rows, x): ...
 
 The first argument of every operation is the plan or the program that it works on, which knows its backend
 (:mod:`blocklp.kernels.backend`).  An implementation takes the arguments of the definition and returns what it
 returns, up to rounding; where it serves some cases alone, ``serves`` says which.  All other cases, and all
-operations that a backend does not implement, go to the backends that it builds on, and in the end to the
-definition.  docs/backends.md lists the operations.
+operations that a backend does not implement, go to the backends that it builds on, then to the definition.
+docs/extending.md lists the operations.
 """
 
 from __future__ import annotations
@@ -130,6 +131,11 @@ def implements(
         return function
 
     return register
+
+
+def unknown_names(backends: tuple[str, ...]) -> list[str]:
+    """Names under which backends have implementations, and no operation has been defined."""
+    return sorted({name for name, backend in IMPLEMENTATIONS if backend in backends} - OPERATIONS.keys())
 
 
 def lays_out(backend: str) -> Callable[[Function], Function]:

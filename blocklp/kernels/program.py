@@ -351,7 +351,7 @@ def row_products(
     Parameters
     ----------
     program : Program
-        The program, whose rows are meant where only the entries differ.
+        The program, which has shapes and places; entries are those of ``rows``.
     problem : Decomposition
         The problem of this program.
     rows : tuple

@@ -26,11 +26,13 @@ one block (:class:`HasProxBlock`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import in_order
+from blocklp.errors import OptionError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
@@ -65,6 +67,12 @@ class AdmmState(MethodState):
     atoms: tuple[atom.Atoms | None, ...]  # one a group, None for types with a prox
     weights: tuple[Tensor, ...]  # (batch, atoms, blocks)
 
+    def after(self, passes: int, **changes: Any) -> AdmmState:
+        """Return the state after some more passes, whose iterate the next one updates, with other changes."""
+        age = self.age + passes - self.ready.long()
+        none = torch.zeros_like(self.ready)
+        return replace(self, passes=self.passes + passes, age=age, ready=none, **changes)
+
 
 @dataclass(frozen=True)
 class Admm(Method):
@@ -97,6 +105,12 @@ class Admm(Method):
     def __post_init__(self) -> None:
         if self.eta is not None:
             object.__setattr__(self, "eta", Fixed(self.eta).eta)
+        for name in ("relaxation", "anchored"):
+            value = getattr(self, name)
+            if not isinstance(value, float | int) or not 0 < value < 2:
+                raise OptionError(
+                    f"{type(self).__name__}.{name} is {value!r}; give a number above 0 and below 2"
+                )
 
     def weights(self, batch: int) -> Tensor | None:
         """The weights given, which no warm start changes."""
@@ -176,9 +190,6 @@ class Admm(Method):
         """
         most = min(most, self.every - (state.passes + 1) % self.every)
         state, passes = admm_passes(plan, state, self._relaxed(state), self.repeats, most)
-        late = state.ready.long()
-        age, none = state.age + passes - late, torch.zeros_like(state.ready)
-        state = replace(state, passes=state.passes + passes, age=age, ready=none)
         if (state.passes + 1) % self.every == 0:
             state = self._settled(plan, self.finish(plan, state))
         return state, passes
@@ -319,7 +330,8 @@ def admm_passes(
             atoms[n], weights[n] = admm_block_points(plan, state, n, relaxation, repeats)
     reflected = problem.collect(state.points + state.points - state.iterate)
     reflected = reflected.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
-    return replace(state, reflected=reflected, finished=False, atoms=tuple(atoms), weights=tuple(weights)), 1
+    changes = {"reflected": reflected, "finished": False, "atoms": tuple(atoms), "weights": tuple(weights)}
+    return state.after(1, **changes), 1
 
 
 @operation

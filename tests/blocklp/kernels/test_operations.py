@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ import blocklp as bl
 from blocklp.engine.loop import run  # imports the definitions of the engine
 from blocklp.errors import OptionError
 from blocklp.kernels import backend as backends
-from blocklp.kernels import operations
-from blocklp.kernels.backend import Backend, add_backend
+from blocklp.kernels import compiled
+from blocklp.kernels.backend import ENGINE, Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements, lays_out
 from blocklp.kernels.plan import Plan
 from blocklp.methods.active_set import VertexCache
@@ -198,25 +198,39 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
 
 
 @pytest.fixture
-def comparing(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> set[str]:
+def forgotten() -> Iterator[None]:
+    """Have backends and implementations that a test adds forgotten after it."""
+    if compiled.loops(ENGINE[0]) is not None:
+        for module in backends.known("numba").modules:
+            importlib.import_module(module)
+    known, registered = dict(backends.BACKENDS), {key: list(own) for key, own in IMPLEMENTATIONS.items()}
+    yield
+    for table, before in ((backends.BACKENDS, known), (IMPLEMENTATIONS, registered)):
+        table.clear()
+        table.update(before)  # type: ignore[arg-type]
+
+
+TESTED = ("numba",)
+"""Backends whose implementations are compared with the definitions."""
+
+
+@pytest.fixture(params=TESTED)
+def comparing(request: pytest.FixtureRequest, forgotten: None, dtype: torch.dtype) -> set[str]:
     """A backend named "compared", whose operations run numba's and compare it with the definition; returns those that ran."""
     pytest.importorskip("numba")
-    for module in backends.known("numba").modules:
-        importlib.import_module(module)
+    tested: str = request.param
     ran: set[str] = set()
-    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
-    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {key: list(own) for key, own in IMPLEMENTATIONS.items()})
-    add_backend("compared", builds_on="numba")
+    add_backend("compared", builds_on=tested)
 
     def both(name: str, *args: Any) -> Any:
-        found = next(own for own in IMPLEMENTATIONS[name, "numba"] if own.serves(*args))
+        found = next(own for own in IMPLEMENTATIONS[name, tested] if own.serves(*args))
         ran.add(name)
         return compared(name, SAME[dtype], found.function, *args)
 
-    for name, _ in list(IMPLEMENTATIONS):
+    for name in [name for name, backend in IMPLEMENTATIONS if backend == tested]:
 
         def serves(*args: Any, name: str = name) -> bool:
-            return any(own.serves(*args) for own in IMPLEMENTATIONS[name, "numba"])
+            return any(own.serves(*args) for own in IMPLEMENTATIONS[name, tested])
 
         implements(name, "compared", serves)(partial(both, name))
     return ran
@@ -249,10 +263,9 @@ def test_the_documentation_lists_all_operations() -> None:
     assert listed == folder
 
 
-def test_a_backend_can_be_added_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("forgotten")
+def test_a_backend_can_be_added_from_outside() -> None:
     """It implements one operation in one case, finds there what it laid out, and leaves the rest to definitions."""
-    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
-    monkeypatch.setattr(operations, "IMPLEMENTATIONS", {})
     add_backend("mine", device="cpu")
     asked: list[int] = []
 
@@ -268,6 +281,14 @@ def test_a_backend_can_be_added_from_outside(monkeypatch: pytest.MonkeyPatch) ->
         ours, theirs = (solver.solve(method="pdhg", passes=200) for solver in (here, there))
         assert torch.equal(ours.bound, theirs.bound) and here.backend == "mine"
     assert asked and set(asked) == {20}
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_an_operation_that_there_is_not_is_refused() -> None:
+    add_backend("misspelt")
+    implements("row_product", "misspelt")(print)
+    with pytest.raises(OptionError, match="backend 'misspelt' implements row_product; there are admm_block_points"):
+        rows(np.random.default_rng(0)).solve(backend="misspelt")
 
 
 def test_backends_that_cannot_be_are_refused() -> None:

@@ -607,3 +607,10 @@ def test_padding_has_no_multipliers(tensors_and_loops) -> None:
     noise = {k: v + 0.1 * torch.randn(v.shape, generator=draw, dtype=v.dtype) for k, v in state.duals.items()}
     tensors, compiled = tensors_and_loops(lambda: solver.solve(warm_start=bl.State(noise, state.eta), tol=1e-6, passes=200))
     assert_near(tensors, compiled, torch.float64)
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0, 2.6, "1.6", None])
+def test_a_relaxation_that_cannot_converge_is_refused(value: object) -> None:
+    method = type("Relaxed", (bl.methods.Admm,), {"relaxation": value})
+    with pytest.raises(OptionError, match="give a number above 0 and below 2"):
+        method()
