@@ -83,12 +83,13 @@ def add_backend(name: str, builds_on: str = "torch", device: str | None = None) 
     Raises
     ------
     OptionError
-        If the name is taken, or there is no backend to build on.
+        If there is another backend of this name, or none to build on.
     """
     base = known(builds_on)
-    if name == "auto" or name in BACKENDS:
+    made = Registered((name, *base.builds_on), device or base.device, base.modules)
+    if name == "auto" or BACKENDS.get(name, made) != made:
         raise OptionError(f"there is a backend {name!r} already; choose another name")
-    BACKENDS[name] = Registered((name, *base.builds_on), device or base.device, base.modules)
+    BACKENDS[name] = made
 
 
 def known(name: object, option: str = "backend") -> Registered:

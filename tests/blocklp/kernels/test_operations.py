@@ -266,10 +266,10 @@ def test_the_documentation_lists_all_operations() -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_a_backend_can_be_added_from_outside() -> None:
     """It implements one operation in one case, finds there what it laid out, and leaves the rest to definitions."""
-    add_backend("mine", device="cpu")
+    add_backend("outside", device="cpu")
     asked: list[int] = []
 
-    @implements("row_products", "mine", serves=lambda program, problem, rows, x: len(x) == 20)
+    @implements("row_products", "outside", serves=lambda program, problem, rows, x: len(x) == 20)
     def products(program: Any, problem: Any, rows: Any, x: Tensor) -> Tensor:
         asked.append(len(x))
         return OPERATIONS["row_products"].definition(program, problem, rows, x)
@@ -277,9 +277,9 @@ def test_a_backend_can_be_added_from_outside() -> None:
     for batch in (20, 1):
         model = rows(np.random.default_rng(0))
         model = model if batch == 20 else shared(AtMostOne(3), Simplex(3))(np.random.default_rng(0))
-        here, there = (model.compile(backend=name) for name in ("mine", "torch"))
+        here, there = (model.compile(backend=name) for name in ("outside", "torch"))
         ours, theirs = (solver.solve(method="pdhg", passes=200) for solver in (here, there))
-        assert torch.equal(ours.bound, theirs.bound) and here.backend == "mine"
+        assert torch.equal(ours.bound, theirs.bound) and here.backend == "outside"
     assert asked and set(asked) == {20}
 
 
