@@ -81,8 +81,17 @@ def module_of(kind: BlockType, dim: int) -> str | None:
 
 
 def _asked(kind: Any) -> tuple[Functions, str, int, frozenset[str]]:
-    """The functions of a type, its name, its private coordinates, and which block data are None."""
+    """The functions of a type, its name, its private coordinates, and which block data are None.
+
+    Raises
+    ------
+    ModelError
+        If a function reads what the type does not have.
+    """
     functions = tuple(getattr(kind, name, None) for name in FIXED)
+    if missing := [name for name in _names(kind.__class__) if not hasattr(kind, name)]:
+        which = f"{type(kind).__name__}: its functions of one block have parameters {', '.join(missing)}"
+        raise ModelError(f"{which}, which it has no block data of; there are {kind.block_data}")
     absent = frozenset(name for name in _names(kind.__class__) if getattr(kind, name) is None)
     return functions, type(kind).__name__, kind.private_coordinates, absent
 
@@ -94,19 +103,10 @@ def block_data(kind: Any) -> tuple[Tensor, ...]:
 
 @functools.cache
 def _names(kind: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the block data that the functions of a type read, each once.
-
-    Raises
-    ------
-    ModelError
-        If the type has no such block data.
-    """
-    given = [function for name in FIXED if (function := getattr(kind, name, None)) is not None]
-    names = tuple(dict.fromkeys(name for function in given for name in _data_of(function)))
-    if missing := [name for name in names if name not in kind.block_data]:  # type: ignore[attr-defined]
-        which = f"{kind.__name__}: its functions of one block have parameters {', '.join(missing)}"
-        raise ModelError(f"{which}, which are not among its block_data {kind.block_data}")  # type: ignore[attr-defined]
-    return names
+    """The names of the block data that the functions of a type read, each once."""
+    given = (getattr(kind, name, None) for name in FIXED)
+    names = (_data_of(function) for function in given if function is not None)
+    return tuple(dict.fromkeys(name for some in names for name in some))
 
 
 def point_of(kind: BlockType, place: tuple[int, int], cost: Tensor, centre: Tensor, step: float) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.errors import OracleError
+from blocklp.errors import ModelError, OracleError
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels import block_source
 from blocklp.kernels.block_source import module_of
@@ -172,3 +172,20 @@ def test_a_wrong_function_is_found() -> None:
     with pytest.raises(OracleError, match="no prox\\(\\), which it stands for"):
         proximal(Alone([[0, 0], [1, 0]]), cost, centre, step)
     proximal(Simplex(2), cost, centre, step)
+
+
+def test_a_parameter_that_is_no_block_data_is_refused(use_backend: Callable[[str], None]) -> None:
+    use_backend("numba")
+
+    class Reads(bl.Box):
+        @staticmethod
+        def prox_block(cost, centre, step, point, limit):  # type: ignore[no-untyped-def]
+            point[:] = limit
+
+    m = bl.Model()
+    x = m.variable("x", (2, 2), lower=0, upper=1)
+    m.add(Reads(np.zeros(2), np.ones(2)), x)
+    m.add(AtMostOne(2), x.T)
+    m.minimize(x.sum())
+    with pytest.raises(ModelError, match="Reads: its functions of one block have parameters limit"):
+        m.solve(method="admm")
