@@ -18,7 +18,8 @@ from torch import Tensor
 from blocklp.blocks.contract import BlockType, Rows, pick
 from blocklp.blocks.oracle_answers import check_answer
 from blocklp.decomposition.incidence import Coupling
-from blocklp.decomposition.problem import Decomposition, Group, dot
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.row_sums import dot
 from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
 from blocklp.engine.records import Event, Hooks

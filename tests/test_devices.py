@@ -23,26 +23,10 @@ from blocklp.problems.qpbo import Qubo, solve_qpbo
 from blocklp.problems.verification import Network, Property, from_torch, network_bounds, verify
 
 from . import simulated_device
+from .block_types import Oracle, Table
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}
 """After some dozen passes in another order of sums."""
-
-
-class Oracle(bl.BlockType):
-    """At most one of three, by its oracle alone."""
-
-    dim = 3
-
-    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        value, at = cost.min(-1)
-        point = torch.zeros_like(cost).scatter(-1, at[..., None], (value < 0).to(cost)[..., None])
-        return point, (cost * point).sum(-1)
-
-
-class Table(bl.FiniteVertices):
-    """A table of a user's."""
-
-    vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 1))
 
 
 def qpbo(seed: int, n: int = 12) -> bl.Model:
@@ -128,7 +112,7 @@ def test_methods(family: str, method: str, dtype: torch.dtype, device: torch.dev
     torch.testing.assert_close(there.bound.cpu(), here.bound, **CLOSE)
 
 
-def alike(work: Callable[[Any], Tensor], device: torch.device, **close: float) -> None:
+def assert_alike(work: Callable[[Any], Tensor], device: torch.device, **close: float) -> None:
     """Compare what some work returns here and there."""
     here, there = work(torch.device("cpu")), work(device)
     assert there.device.type == device.type
@@ -168,7 +152,7 @@ def test_options_of_a_solve(device: torch.device) -> None:
             device=place, bounds={x: (0, upper)}, cutoff=torch.full((2,), 1e9, device=place), callback=seen, passes=60
         ).bound
 
-    alike(work, device)
+    assert_alike(work, device)
     assert events
 
 
@@ -185,7 +169,7 @@ def test_models_are_stated_from_tensors_of_the_device(device: torch.device) -> N
         m.maximize((cost * x).sum())
         return m.solve(device=place, passes=300).bound
 
-    alike(work, device)
+    assert_alike(work, device)
 
 
 def test_answers_read_well(device: torch.device, tmp_path: Path) -> None:
@@ -221,7 +205,7 @@ def test_soft_bounds_and_their_gradients(device: torch.device) -> None:
         assert cost.grad is not None
         return cost.grad
 
-    alike(work, device)
+    assert_alike(work, device)
 
 
 def test_nodes(device: torch.device) -> None:
@@ -230,7 +214,7 @@ def test_nodes(device: torch.device) -> None:
         search = bl.Nodes(model.compile(device=place), model.variables["y"])
         return search.solve([{0: 0}, {0: 1, 3: 0}, {}]).bound
 
-    alike(work, device, rtol=1e-2, atol=1e-2)
+    assert_alike(work, device, rtol=1e-2, atol=1e-2)
 
 
 def labels_of(place: torch.device) -> dict[str, Any]:
@@ -242,14 +226,14 @@ def test_qpbo(tighten: bool, device: torch.device) -> None:
     draw = np.random.default_rng(0)
     ends = np.array([(i, j) for i in range(12) for j in range(i + 1, 12)])
     qubo = Qubo(draw.normal(size=12), ends, draw.normal(size=len(ends)))
-    alike(lambda place: solve_qpbo(qubo, tighten=tighten, **labels_of(place)).relaxation.bound, device)
+    assert_alike(lambda place: solve_qpbo(qubo, tighten=tighten, **labels_of(place)).relaxation.bound, device)
 
 
 def test_independent_sets(device: torch.device) -> None:
     draw = np.random.default_rng(0)
     ends = np.array([(i, j) for i in range(14) for j in range(i + 1, 14) if draw.random() < 0.4])
     graph = WeightedGraph(np.ones(14), ends)
-    alike(lambda place: solve_mis(graph, **labels_of(place)).relaxation.bound, device)
+    assert_alike(lambda place: solve_mis(graph, **labels_of(place)).relaxation.bound, device)
 
 
 @pytest.mark.parametrize("tighten", [False, True])
@@ -257,7 +241,7 @@ def test_fields(tighten: bool, device: torch.device) -> None:
     draw = np.random.default_rng(0)
     ends = np.array([(0, 1), (1, 2), (2, 0), (2, 3)])
     mrf = Mrf.from_arrays(draw.random((4, 3)), ends, draw.random((4, 3, 3)))
-    alike(lambda place: torch.as_tensor(solve_mrf(mrf, tighten=tighten, **labels_of(place)).bound).to(place), device)
+    assert_alike(lambda place: torch.as_tensor(solve_mrf(mrf, tighten=tighten, **labels_of(place)).bound).to(place), device)
 
 
 def network(place: torch.device, inputs: int = 4) -> Network:
@@ -282,7 +266,7 @@ def test_bounds_of_networks(method: str, boxed: str, device: torch.device) -> No
         found = network_bounds(network(place), low, high, method=method)
         return torch.cat([torch.stack([layer.lower.flatten(), layer.upper.flatten()], 1) for layer in found.layers])
 
-    alike(work, device)
+    assert_alike(work, device)
 
 
 @pytest.mark.parametrize("inputs", [4, 24])
@@ -310,7 +294,7 @@ def test_dense_crfs(method: str, device: torch.device) -> None:
         assert found.labelling.device.type == place.type
         return found.energy
 
-    alike(work, device, rtol=1e-2, atol=1e-2)
+    assert_alike(work, device, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -322,7 +306,7 @@ def test_layers_of_dense_crfs(exact: bool, device: torch.device) -> None:
         layer = DenseCRFLayer(3, smooth=None, exact=exact).to(place)
         return layer(images.to(place), logits.to(place)).detach()
 
-    alike(work, device)
+    assert_alike(work, device)
 
 
 @pytest.mark.parametrize("method", ["admm", "prox", "pdhg"])

@@ -29,6 +29,7 @@ from blocklp.blocks.capabilities import (
 )
 from blocklp.blocks.contract import BlockType, Constraints, Rows, pick
 from blocklp.decomposition.incidence import Coupling
+from blocklp.decomposition.row_sums import largest
 from blocklp.decomposition.rows import CouplingRows
 
 TABLE_LIMIT = 32
@@ -53,8 +54,7 @@ class Group:
         ``(dim,)``, 1 where some block shares this coordinate with another block and 0 where all copies are
         the only one of their variable: those have fixed multipliers and stay out of norms and steps.
     valid : Tensor or None
-        ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding of a ragged batch;
-        ``None`` if all are valid.
+        ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding; None if all are valid.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Group:
     @cached_property
     def pattern(self) -> tuple[bool, ...]:
         """Which coordinates are coupled: ``dim`` entries, read once."""
-        return tuple(coupled > 0 for coupled in self.coupled.tolist())
+        return tuple(c > 0 for c in self.coupled.tolist())
 
     @cached_property
     def shared(self) -> Tensor:
@@ -440,16 +440,6 @@ class Decomposition:
             beyond=None if self.beyond is None else self.beyond.to(dtype),
             groups=tuple(map(group, self.groups)),
         )
-
-
-def dot(a: Tensor, b: Tensor) -> Tensor:
-    """Inner product of each instance: ``(batch, ...) -> (batch,)``."""
-    return (a * b).flatten(1).sum(1)
-
-
-def largest(x: Tensor) -> Tensor:
-    """Largest magnitude in each row of ``(batch, entries)``: ``(batch,)``; a norm takes six times as long."""
-    return torch.maximum(x.amax(1), -x.amin(1))
 
 
 def in_order(terms: Tensor) -> Tensor:

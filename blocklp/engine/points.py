@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition, largest
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import largest
 from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan

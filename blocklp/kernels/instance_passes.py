@@ -29,12 +29,8 @@ def gather(place: Any, values: Any, near: Any) -> None:
 
     Parameters
     ----------
-    place : array
-        ``(k,)``: the variables.
-    values : array
-        ``(variables,)``.
-    near : array
-        At least ``(k,)``, written.
+    place, values, near : array
+        ``(k,)``: the variables; ``(variables,)``; and at least ``(k,)``, written.
     """
     for q in range(len(place)):
         near[q] = values[place[q]]
@@ -46,20 +42,14 @@ def update(place: Any, target: Any, relaxation: Any, anchor: Any, age: int, t: A
 
     Parameters
     ----------
-    place : array
-        ``(k,)``: variables of the copies.
-    target : array
-        ``(variables,)``: the reflected consensus.
-    relaxation : float
-        Relaxation of the pass.
+    place, target : array
+        ``(k,)``: variables of the copies; ``(variables,)``: the reflected consensus.
+    relaxation, age : float, int
+        Relaxation of the pass, and passes since the anchor was set.
     anchor : array
         ``(k,)``: the anchor of Halpern's step, or ``(0,)`` for none.
-    age : int
-        Passes since it was set.
-    t : array
-        ``(k,)``, written.
-    near : array
-        At least ``(k,)``, to be written over.
+    t, near : array
+        ``(k,)``, written, and at least ``(k,)``, to be written over.
     """
     kind = t.dtype.type
     share = kind(age) / kind(age + 1)
@@ -83,12 +73,10 @@ def add(place: Any, tile: Any, near: Any, first: Any, second: Any) -> None:
 
     Parameters
     ----------
-    place : array
-        ``(copies,)``: variables of the copies.
+    place, near : array
+        ``(copies,)``: variables of the copies; ``(COUPLED, count)``: the values.
     tile : tuple of int
         First copy of the group, its blocks, the first block of the tile, and how many.
-    near : array
-        ``(COUPLED, count)``: the values.
     first, second : array
         ``(used,)``: sums of even and of odd coordinates, written.
     """

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import dot
+from blocklp.decomposition.row_sums import dot
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState, where
 from blocklp.methods.supergradient import scale

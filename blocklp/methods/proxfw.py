@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import dot
 from blocklp.methods.proxbc import ProxBC
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import dot
 from blocklp.errors import OptionError
 
 

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.capabilities import overlap_of
-from blocklp.decomposition.problem import Decomposition, Group, dot
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.row_sums import dot
 from blocklp.errors import OptionError
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import dot
+from blocklp.decomposition.row_sums import dot
 from blocklp.errors import OptionError
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.finite import struck_out
-from blocklp.decomposition.problem import Decomposition, Group, dot
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.row_sums import dot
 from blocklp.kernels.compiled import tiles
 from blocklp.kernels.operations import implements, operation
 from blocklp.kernels.plan import Plan

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition, Group, dot
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.row_sums import dot
 from blocklp.errors import ModelError, OracleError
 from blocklp.language.handles import Blocks
 from blocklp.model import Model

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import constraints_of
 from blocklp.blocks.contract import BlockType
-from blocklp.kernels.block_source import completed_of, point_of, value_of
+from blocklp.testing.block_functions import completed_of, point_of, value_of
 from blocklp.testing.refusals import refuse, size
 
 FEW = 40

@@ -28,25 +28,10 @@ from blocklp.methods.admm import residuals
 from blocklp.methods.base import MethodState
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
+from ...block_types import Oracle, Table
+
 REPOSITORY = Path(__file__).parents[3]
 assert run is not None
-
-
-class Corner(bl.BlockType):
-    """At most one of three, by its oracle alone: no formula for proximal points, and no table."""
-
-    dim = 3
-
-    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
-        value, at = cost.min(-1)
-        point = torch.zeros_like(cost).scatter(-1, at[..., None], (value < 0).to(cost)[..., None])
-        return point, (cost * point).sum(-1)
-
-
-class Table(bl.FiniteVertices):
-    """Three numbers of which the first two differ, or all are zero: a table without a formula."""
-
-    vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 1))
 
 
 def edges(draw: np.random.Generator) -> bl.Model:
@@ -95,7 +80,7 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]
     ),
     "groups": (shared(AtMostOne(3), Simplex(3)), "admm", {"admm_block_points"}),
     "tables": (shared(Table(), Table()), "admm", {"steps_to_points"}),
-    "oracles": (shared(Corner(), Corner()), "admm", {"steps_to_points"}),
+    "oracles": (shared(Oracle(), Oracle()), "admm", {"steps_to_points"}),
     "sweeps": (shared(Table(), Table()), "prox", {"ask_group", "advance_group"}),
     "rows": (rows, "pdhg", {"pdhg_passes", "row_products", "row_adjoints", "row_extremes", "projection_passes"}),
     "vertices": (rows, "race", {"vertices"}),

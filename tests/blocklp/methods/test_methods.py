@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.decomposition.problem import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import dot
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atoms
 from blocklp.oracles import AtMostOne

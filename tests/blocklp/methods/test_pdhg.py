@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.decomposition.problem import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import dot
 from blocklp.engine.points import feasible
 from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference

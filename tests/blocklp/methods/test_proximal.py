@@ -13,7 +13,8 @@ from torch import Tensor
 import blocklp as bl
 from bench import families
 from bench.instances import ba, er
-from blocklp.decomposition.problem import Decomposition, dot
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import dot
 from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan

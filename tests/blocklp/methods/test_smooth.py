@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.decomposition.problem import dot
+from blocklp.decomposition.row_sums import dot
 from blocklp.errors import OptionError, ShapeError
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan
