@@ -1,5 +1,6 @@
 """Fixtures shared by the tests of all parts."""
 
+import os
 import signal
 from collections.abc import Callable
 from itertools import product
@@ -17,6 +18,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run side by side on small tensors; threads of their own would only wait for each other.
 torch.set_num_threads(1)
+
+
+# Triton reads this when kernels are defined; its interpreter runs them on tensors of any device.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,4 +1,4 @@
-"""The backend of a solve: plain torch operations, loops that numba compiles for the CPU, or one added.
+"""The backend of a solve: torch operations, loops that numba compiles for the CPU, Triton, or one added.
 
 A backend is a name under which implementations of operations are registered
 (:mod:`blocklp.kernels.operations`).  All do what the methods say; sums are added in another order, so
@@ -17,6 +17,7 @@ The environment variable ``BLOCKLP_BACKEND`` says what ``"auto"`` means.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import os
 import sys
@@ -64,8 +65,16 @@ class Registered:
 
 
 _NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
-BACKENDS = {"torch": Registered(()), "numba": Registered(("numba",), "cpu", _NUMBA)}
+_TRITON: tuple[str, ...] = ()
+BACKENDS = {
+    "torch": Registered(()),
+    "numba": Registered(("numba",), "cpu", _NUMBA),
+    "triton": Registered(("triton",), "cuda", _TRITON),
+}
 """All backends, by name."""
+
+AUTOMATIC = {kind.device: name for name, kind in BACKENDS.items()}
+"""What ``"auto"`` means on each type of device; on others the definitions run."""
 
 
 def add_backend(name: str, builds_on: str = "torch", device: str | None = None) -> None:
@@ -171,11 +180,13 @@ def choose(
     if asked == "auto" and (asked := os.environ.get(VARIABLE, "auto")) != "auto":
         known(asked, VARIABLE)
     seconds = passes * (PER_PASS + PER_COPY * copies) if asked == "auto" else float("inf")
-    name = "numba" if asked == "auto" else asked
+    name = AUTOMATIC.get(device.type, "torch") if asked == "auto" else asked
     kind = known(name)
-    if seconds < LOADING or kind.device not in (None, device.type):
+    if seconds < LOADING or not _runs_on(kind, device):
         return Backend("torch")
     if "numba" not in kind.builds_on:
+        for module in kind.modules:
+            importlib.import_module(module)
         return Backend(name)
     precisions = {torch.float64, dtype}
     ready = frozenset(m for m in kernels.union(ENGINE) if _ready(m, precisions, seconds, deadline))
@@ -184,6 +195,14 @@ def choose(
         importlib.import_module(module)
     logging.getLogger("blocklp").info("backend %s for %d copies of variables", found.name, copies)
     return found
+
+
+def _runs_on(kind: Registered, device: torch.device) -> bool:
+    """Whether a backend's implementations take tensors of a device; Triton's interpreter takes all."""
+    if "triton" not in kind.builds_on:
+        return kind.device in (None, device.type)
+    there = importlib.util.find_spec("triton") is not None
+    return there and (device.type == kind.device or os.environ.get("TRITON_INTERPRET") == "1")
 
 
 def _ready(module: str, precisions: set[torch.dtype], seconds: float, deadline: Deadline) -> bool:
