@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
@@ -16,6 +17,7 @@ from blocklp.methods.base import Memory
 from blocklp.status import Status
 
 Record = TypeVar("Record", "Event", Limits, "Start", "Results")
+Values = TypeVar("Values", Tensor, NDArray[np.float64])
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 """Takes points ``(k, variables)`` and numbers of their instances ``(k,)`` to points that may be feasible."""
@@ -138,25 +140,29 @@ class Results:
         return relative_gap(self.primal, self.bound, self.floor)
 
 
-def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> Tensor:
+def relative_gap(primal: Values, bound: Values, floor: Values | float = 0.0) -> Values:
     r"""Return :math:`|primal - bound| / \max(|primal|, |bound|, floor)`.
 
     Parameters
     ----------
-    primal, bound : Tensor
+    primal, bound : Tensor or array
         ``(batch,)`` float64.
-    floor : Tensor or float
+    floor : Tensor, array or float
         In the units of the costs (:func:`blocklp.engine.points.floor`), so that no scale of a model is
         better than another.
 
     Returns
     -------
-    Tensor
+    Tensor or array
         ``(batch,)``: zero where both agree, infinite where one of them is.
     """
-    scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=torch.as_tensor(floor).to(bound))
-    away = (primal - bound).abs()  # NaN where both are infinite
-    return torch.where(away == 0, 0.0, away / scale).nan_to_num(torch.inf, torch.inf)
+    of: Any = np
+    if isinstance(bound, Tensor):
+        of, floor = torch, torch.as_tensor(floor).to(bound)
+    scale = of.maximum(of.maximum(abs(primal), abs(bound)), floor)
+    away = abs(primal - bound)  # NaN where both are infinite
+    gap: Values = of.where(away == 0, 0.0, away / scale)
+    return of.where(gap == gap, gap, of.inf)  # type: ignore[no-any-return]
 
 
 def picked(record: Record, rows: Tensor | slice) -> Record:

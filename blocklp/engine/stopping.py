@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
@@ -53,6 +55,8 @@ class Checked:
 class StopRules:
     """The stop rules, and the values and pass at which each active instance last made progress.
 
+    They work on arrays: operations on tensors take several times as long where instances are few.
+
     Parameters
     ----------
     limits : Limits
@@ -64,10 +68,10 @@ class StopRules:
     """
 
     def __init__(self, limits: Limits, rows: Tensor, problem: Decomposition) -> None:
-        self.box_maximum = box_maximum(problem)
-        unknown = torch.full_like(rows, -torch.inf, dtype=torch.float64)
-        self.tol, self.cutoff, self.patience = limits.tol[rows], limits.cutoff[rows], limits.patience
-        self.last, self.passes = torch.stack([unknown, -unknown, unknown]), torch.zeros_like(rows)
+        self.box_maximum, self.patience = box_maximum(problem), limits.patience
+        self.tol, self.cutoff = (of_each[rows].cpu().numpy() for of_each in (limits.tol, limits.cutoff))
+        self.last = np.tile([[-np.inf], [np.inf], [-np.inf]], len(rows))
+        self.passes = np.zeros(len(rows), np.int64)
 
     def infeasible(
         self,
@@ -105,31 +109,33 @@ class StopRules:
 
     def update(self, now: Checked) -> Tensor:
         """Note progress; return the status of instances that end, ``(k,)`` int64, 0 for those that go on."""
-        self._note(now)
         limit = Status.PASS_LIMIT if now.out_of_passes else Status.TIME_LIMIT if now.out_of_time else 0
-        status = torch.full_like(self.passes, int(limit))
-        reasons = (  # each counts for more than those before it
-            (now.passes - self.passes >= self.patience, Status.STALLED),
-            (~torch.isfinite(now.value), Status.NUMERICAL_ERROR),
-            (now.infeasible, Status.INFEASIBLE),
-            (now.bound - NOTICED * now.bound.abs() >= self.cutoff, Status.CUTOFF),
-            (relative_gap(now.primal, now.bound, now.floor) <= self.tol, Status.OPTIMAL),
-        )
+        status = np.full(len(self.passes), int(limit))
+        known = now.bound, now.primal, now.value, now.floor
+        bound, primal, value, floor = (of_each.cpu().numpy() for of_each in known)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self._note(np.array([bound, primal, value]), floor, now.passes)
+            reasons = (  # each counts for more than those before it
+                (now.passes - self.passes >= self.patience, Status.STALLED),
+                (~np.isfinite(value), Status.NUMERICAL_ERROR),
+                (now.infeasible.cpu().numpy(), Status.INFEASIBLE),
+                (bound - NOTICED * abs(bound) >= self.cutoff, Status.CUTOFF),
+                (relative_gap(primal, bound, floor) <= self.tol, Status.OPTIMAL),
+            )
         for mask, why in reasons:
-            status.masked_fill_(mask, int(why))
-        return status
+            status[mask] = why
+        return torch.from_numpy(status).to(now.bound.device)
 
-    def _note(self, now: Checked) -> None:
+    def _note(self, values: NDArray[np.float64], floor: NDArray[np.float64], passes: int) -> None:
         """Note progress: of the best values, or of the value of the present multipliers."""
-        scale = STILL * torch.maximum(now.bound.abs(), now.floor)
-        values = torch.stack([now.bound, now.primal, now.value.double()])
-        changed = ((values - self.last).abs() > scale).any(0)  # not where both are infinite
-        self.last = torch.where(changed, values, self.last)
-        self.passes = self.passes.masked_fill(changed, now.passes)
+        scale = STILL * np.maximum(abs(values[0]), floor)
+        changed = (abs(values - self.last) > scale).any(0)  # not where both are infinite
+        self.last[:, changed], self.passes[changed] = values[:, changed], passes
 
     def select(self, rows: Tensor) -> StopRules:
         """Return the rules of some of the instances: their positions ``(m,)`` int64."""
-        other = copy.copy(self)
-        for name in ("box_maximum", "tol", "cutoff", "last", "passes"):
-            setattr(other, name, getattr(self, name)[..., rows])
+        other, at = copy.copy(self), rows.cpu().numpy()
+        other.box_maximum = self.box_maximum[rows]
+        for name in ("tol", "cutoff", "last", "passes"):
+            setattr(other, name, getattr(self, name)[..., at])
         return other
