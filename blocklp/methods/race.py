@@ -57,6 +57,7 @@ class Race(Method):
     """PDHG with turns of the simplex method: ``method="auto"`` where types are dealt with by rows."""
 
     evaluates = False
+    advised = True
     cadence, usual = Pdhg.cadence, Pdhg.usual
     first, growth = 100, 2
     decade = 200  # passes in which PDHG should gain a digit
