@@ -219,7 +219,9 @@ class Chunk:
         if self.method.advised:
             gap = torch.zeros(self.active.count, dtype=torch.float64)
             gap[self.active.positions] = self.gap
-            self.state = self.method.checked(self.iterated, self.state, gap.to(self.active.device))
+            self.state = self.method.checked(
+                self.iterated, self.state, gap.to(self.active.device, non_blocking=True)
+            )
 
     def drop(self, stop: Tensor) -> None:
         """Interrupt the active instances of a mask ``(batch,)``, on the CPU."""
