@@ -104,7 +104,11 @@ class Group:
     @cached_property
     def constraints(self) -> Constraints | None:
         """The constraints that its type states, asked for once; None where it states none."""
-        return constraints_of(self.type)
+        found, device = constraints_of(self.type), self.coupled.device
+        if found is None or found.below is None or found.above is None:
+            return found
+        below, above = (side.to(device, non_blocking=True) for side in (found.below, found.above))
+        return replace(found, below=below, above=above)
 
     @cached_property
     def few_vertices(self) -> tuple[Tensor, Tensor | None] | None:
@@ -163,7 +167,19 @@ class Group:
     def select(self, rows: Rows) -> Group:
         """Return the group of some instances."""
         valid = None if self.valid is None else pick(self.valid, rows)
-        return replace(self, type=self.type.select(rows), valid=valid)
+        return self._changed(self.type.select(rows), valid)
+
+    def to(self, dtype: torch.dtype) -> Group:
+        """Return the group in another precision."""
+        valid = None if self.valid is None else self.valid.to(dtype)
+        return self._changed(self.type.to(dtype, self.coupled.device), valid)
+
+    def _changed(self, kind: BlockType, valid: Tensor | None) -> Group:
+        """The same blocks with other data, which knows what this one has read from the device."""
+        other = replace(self, type=kind, valid=valid)
+        if "pattern" in vars(self):
+            vars(other)["pattern"] = self.pattern
+        return other
 
 
 @dataclass(frozen=True)
@@ -395,6 +411,8 @@ class Decomposition:
         )
         if "reach" in vars(self):
             vars(part)["reach"] = own(self.reach)
+        if "cost_terms" in vars(self):
+            vars(part)["cost_terms"] = tuple(pick(terms, rows) for terms in self.cost_terms)
         return part
 
     def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
@@ -423,12 +441,6 @@ class Decomposition:
         """Return the same problem in another precision."""
         if dtype == self.cost.dtype:
             return self
-        device = self.cost.device
-
-        def group(g: Group) -> Group:
-            valid = None if g.valid is None else g.valid.to(dtype)
-            return replace(g, type=g.type.to(dtype, device), valid=valid)
-
         return replace(
             self,
             cost=self.cost.to(dtype),
@@ -438,7 +450,7 @@ class Decomposition:
             counts=self.counts.to(dtype),
             rows=None if self.rows is None else self.rows.to(dtype),
             beyond=None if self.beyond is None else self.beyond.to(dtype),
-            groups=tuple(map(group, self.groups)),
+            groups=tuple(group.to(dtype) for group in self.groups),
         )
 
 
