@@ -32,9 +32,8 @@ def relative_excess(excess: Tensor, side: Tensor, terms: Tensor, size: Tensor) -
     """
     outside = excess > 0
     if known_empty(outside):  # as a rule
-        shapes = (t.shape for t in (excess, side, terms, size))
-        shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
-        return excess.new_zeros(()).expand(shape)
+        views = torch.broadcast_tensors(excess, side, terms, size)  # type: ignore[no-untyped-call]
+        return excess.new_zeros(()).expand(views[0].shape)
     scale = torch.where(side > 0, torch.maximum(side, terms), size)
     return torch.where(outside, excess / scale, 0.0)
 

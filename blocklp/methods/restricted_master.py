@@ -192,27 +192,32 @@ class RestrictedMaster:
         reach = np.minimum(reach, self._required(seen.max(initial=0.0)))
         self.unit = _power_of_two(np.where(seen > 0, seen, reach))
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
-        sizes = abs(self.by_variable).multiply(self.unit[None]).tocsr().max(axis=1)
-        self.row_unit = _power_of_two(sizes.toarray().reshape(-1))
-        places = self.stands, self.layout.first[self.stands]
-        values = csr_array((np.ones(len(self.stands)), places), shape=(width, self.in_blocks))
-        # The activity of a point in the rows.
-        self.table = csc_array(_scaled(self.by_variable @ values + self.by_copy, self.row_unit))
-        self.copy_cost = values.T @ self.cost
+        sizes = _with_data(self.by_variable, abs(self.by_variable.data) * self.unit[self.by_variable.indices])
+        self.row_unit = _power_of_two(sizes.max(axis=1).toarray().reshape(-1))
+        if self.layout.blocks:
+            self._tabulate()
         one = np.ones(self.layout.blocks)
         self._rows(one, one)
         first = self.highs.getNumRow()
         lower, upper = self.row_lower / self.row_unit, self.row_upper / self.row_unit
         self._rows(lower, upper)
         held = self.layout.held
-        own = _scaled(self.by_variable[:, held].multiply(self.unit[held][None]), self.row_unit)
-        columns = csc_array(vstack([csr_array((first, len(held))), own], format="csc"))
+        own = self.by_variable[:, held]
+        own = _scaled(_with_data(own, own.data * self.unit[held][own.indices]), self.row_unit)
+        columns = csc_array(vstack([csr_array((first, len(held))), own], format="csc") if first else own)
         unit, mark = self.unit[held], np.full(len(held), HELD)
         cost = self.cost[held] * unit / self.scale
         self._columns(columns, cost, self.lower[held] / unit, self.upper[held] / unit, owner=mark)
         if self.layout.blocks:
             among = self.priced + len(self.layout.linked)  # rows of blocks are kept
             self._elastic(first, lower[:among], upper[:among])
+
+    def _tabulate(self) -> None:
+        """The activities of copies in the rows, and their costs, for the columns of points."""
+        places = self.stands, self.layout.first[self.stands]
+        values = csr_array((np.ones(len(self.stands)), places), shape=(len(self.cost), self.in_blocks))
+        self.table = csc_array(_scaled(self.by_variable @ values + self.by_copy, self.row_unit))
+        self.copy_cost = values.T @ self.cost
 
     def _required(self, most: float) -> Array:
         """Magnitudes that rows require of each variable (:meth:`CouplingRows.asked`).
@@ -321,7 +326,13 @@ def available() -> bool:
 
 def _scaled(matrix: Any, unit: Array) -> csr_array:
     """Rows divided by their units."""
-    return csr_array(csr_array(matrix).multiply(1 / unit[:, None]))
+    rows = csr_array(matrix)
+    return _with_data(rows, rows.data * np.repeat(1 / unit, np.diff(rows.indptr)))
+
+
+def _with_data(matrix: csr_array, data: Array) -> csr_array:
+    """A matrix with the same places and other entries."""
+    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _power_of_two(size: Array) -> Array:

@@ -36,10 +36,10 @@ def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper:
     Tensor
         ``(batch,)``: s.
     """
+    ends = pulled * lower, pulled * upper
 
     def slope(s: Tensor) -> Tensor:
-        point = torch.where(cost - s[:, None] * pulled > 0, lower, upper)
-        return value - in_order(pulled * point)
+        return value - in_order(torch.where(cost - s[:, None] * pulled > 0, *ends))
 
     def bound(s: Tensor) -> Tensor:
         return s * value + in_order(charges(cost - s[:, None] * pulled, lower, upper))
