@@ -29,6 +29,7 @@ from blocklp.kernels.backend import AUTO, Backend
 from blocklp.kernels.operations import operation
 from blocklp.kernels.row_layout import Layout
 from blocklp.kernels.settings import DEFAULT, EngineSettings
+from blocklp.violation import known_empty
 
 PASSES = "blocklp.kernels.program_kernels"
 """Module of compiled loops over the rows: passes of PDHG."""
@@ -236,9 +237,11 @@ class Program:
 
     def violation(self, problem: Decomposition, x: Tensor) -> Tensor:
         """Largest relative violation ``(batch,)`` of a row at points ``(batch, variables)``."""
-        reached, size = self.activity(problem, x), self.sizes(problem, x)
+        reached = self.activity(problem, x)
         excess = torch.maximum(self.lower - reached, reached - self.upper)
-        return torch.where(excess > 0, excess / size, 0.0).amax(1) if excess.shape[1] else x.new_zeros(len(x))
+        if not excess.shape[1] or known_empty(outside := excess > 0):  # as a rule: sizes need not be known
+            return x.new_zeros(len(x))
+        return torch.where(outside, excess / self.sizes(problem, x), 0.0).amax(1)
 
     def scaled(self, problem: Decomposition, x: Tensor) -> Tensor:
         """Scale points, from the lower bounds, until no row with entries of one sign is violated.
