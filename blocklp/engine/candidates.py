@@ -122,6 +122,8 @@ class Candidates:
         Tensor
             ``(j,)`` int64: numbers among the ``k``.
         """
+        if self.found is None:
+            return torch.zeros(0, dtype=torch.long)
         almost = (worst > self.tolerance) & (worst <= ALMOST) & (self.project_from <= passes)
         rows = torch.from_numpy(almost.nonzero()[0])
         return rows if len(rows) and plan.problem.testable else rows[:0]

@@ -47,7 +47,8 @@ class StatusRecord:
     @classmethod
     def of(cls, packed: Tensor, positions: Tensor) -> StatusRecord:
         """Unpack the record ``(6, batch)`` of instances at some positions ``(k,)`` int64."""
-        return cls(*packed.numpy()[:, positions.numpy()])
+        values = packed.numpy()
+        return cls(*(values if len(positions) == values.shape[1] else values[:, positions.numpy()]))
 
     @cached_property
     def gap(self) -> Numbers:

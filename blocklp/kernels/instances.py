@@ -247,7 +247,8 @@ class Instances:
         anchor : Tensor
             ``(batch, copies)``, written, or ``(batch, 0)``.
         """
-        rows, own = self.active[due[self.active]], self._arrays(problem)
+        active, own = self.active.numpy(), self._arrays(problem)
+        rows = active[due.numpy()[active]]
         runs = -(-problem.groups[self.group].blocks // int(self.module.RUN))
         rest = (*eta, *consensus, relaxation, anchor, *iterates, own.data)
         self.module.restart(len(rows) * runs, rows, own.layout, *rest)

@@ -374,7 +374,7 @@ class ResidualBalancing:
         # Roots only: they round alike in all positions of a batch, which powers do not.
         for _ in range(1 + max(0, round(math.log2(passes / self.settle)))):
             ratio = ratio.sqrt()
-        factor = (1 / ratio).clamp(1 / self.most, self.most).to(eta)
+        factor = ratio.reciprocal().clamp_(1 / self.most, self.most).to(eta)
         reach = self.reach if eta.dtype == torch.float64 else self.single
         return torch.where(factor.isnan(), eta, within(eta * factor, origin, reach))
 
