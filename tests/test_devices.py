@@ -217,6 +217,25 @@ def test_nodes(device: torch.device) -> None:
     assert_alike(work, device, rtol=1e-2, atol=1e-2)
 
 
+def test_the_thesis_s_three_functions(device: torch.device) -> None:
+    """Their tensors lie where the costs do: rows and columns of a matrix, each with one entry of 1."""
+
+    def work(place: torch.device) -> Tensor:
+        cost = torch.linspace(-1, 1, 50, dtype=torch.float64).sin().mul(7).cos().view(2, 5, 5).to(place)
+        choose = torch.nn.functional.one_hot
+
+        def least(copies: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            rows, columns = copies
+            return choose(rows.argmin(2), 5).double(), choose(columns.argmin(1), 5).double().transpose(1, 2)
+
+        found = bl.raw.solve_raw(
+            cost, least, lambda x: (x / 2, x / 2), lambda copies: copies[0] + copies[1], lower=0.0, upper=1.0, passes=200
+        )
+        return found.bound
+
+    assert_alike(work, device)
+
+
 def labels_of(place: torch.device) -> dict[str, Any]:
     return {"device": place, "tol": 1e-3, "passes": 300}
 
