@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import in_order
+from blocklp.decomposition.row_sums import in_order
 from blocklp.engine.points import offer
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.operations import operation

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition
+from blocklp.kernels.instance_tables import last_of, shared_variables
 from blocklp.kernels.instances import (
     Instances,
     checks_in_loops,
-    last_of,
     loops_of,
     only_one,
     pass_over,
-    shared_variables,
 )
 from blocklp.kernels.operations import implements, lays_out
 from blocklp.kernels.plan import Plan
