@@ -96,8 +96,6 @@ def _solve(
     settings = parts[0][1].settings
     for rows, part in parts:
         in_place = part.in_place
-        if in_place:
-            _ = part.problem.coupling.places  # once for all chunks, and for solves to come
         most = settings.looped_copies if in_place else settings.cached_copies
         pieces += [(FrozenChunk if in_place else Chunk, *piece) for piece in chunks(part, rows.start, most)]
     rounds = max(1.0, len(pieces) / torch.get_num_threads())

@@ -92,6 +92,7 @@ def loops(plan: Plan, whole: bool) -> Loops | None:
     number = only_one(problem) if whole else None
     if number is None or modules[number] is None:
         return Loops(passes)
+    _ = problem.coupling.places  # once for all chunks, and for solves to come
     divided = _divided(problem, number, plan.settings.divided_copies)
     return Loops(passes, number, checks_in_loops(problem.groups[number]), divided)
 

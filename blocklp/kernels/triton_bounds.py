@@ -144,7 +144,7 @@ def bounds(
                     else:
                         dual = tl.load(cost + place, mask=mine, other=0.0)
                     size += tl.abs(dual)
-                    own = own + (dual,)  # type: ignore[assignment]  # noqa: RUF005
+                    own = own + (dual,)  # noqa: RUF005
                 value += tl.where(mine, MIN(own, data, data_strides, row, b, mine, tl.float64), 0.0)
             tl.store(totals + VALUE * most + chunk, tl.sum(value, 0))
             tl.store(totals + SIZE * most + chunk, tl.sum(size, 0))

@@ -59,7 +59,7 @@ class CheckTables(InstanceTables):
             Those of its type.
         """
         order, begins = problem.coupling.by_variable
-        places = problem.coupling.places
+        places = problem.coupling.index.to(order.dtype)
         own = cls.laid_out(problem, group, functions=functions, places=places, order=order, begins=begins)
         return replace(own, narrow=own.narrow.contiguous(), largest=own.largest.contiguous())
 

@@ -130,10 +130,10 @@ def completed(
                         place = layout[1] + row * strides[0] + start + i * blocks + b
                         place = tl.load(place, mask=mine, other=0)
                         if i < COUPLED:
-                            costs = costs + (tl.zeros([BLOCK], tl.float64),)  # type: ignore[assignment]  # noqa: RUF005
-                            points = points + (tl.load(found + k * ends + place, mask=mine, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+                            costs = costs + (tl.zeros([BLOCK], tl.float64),)  # noqa: RUF005
+                            points = points + (tl.load(found + k * ends + place, mask=mine, other=0.0),)  # noqa: RUF005
                         else:
-                            costs = costs + (tl.load(cost + place, mask=mine, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+                            costs = costs + (tl.load(cost + place, mask=mine, other=0.0),)  # noqa: RUF005
                     own = COMPLETE(costs, points, data, data_strides, row, b, mine, tl.float64)
                     if DIM == COUPLED:
                         worst = tl.maximum(worst, tl.where(mine, own, 0.0))
@@ -208,10 +208,10 @@ def finished(
     for i in tl.static_range(DIM):
         place = tl.load(places + i * blocks, mask=mine, other=0)
         if i < COUPLED:
-            costs = costs + (tl.zeros([BLOCK], tl.float64),)  # type: ignore[assignment]  # noqa: RUF005
-            points = points + (tl.load(x + row * count + place, mask=mine, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+            costs = costs + (tl.zeros([BLOCK], tl.float64),)  # noqa: RUF005
+            points = points + (tl.load(x + row * count + place, mask=mine, other=0.0),)  # noqa: RUF005
         else:
-            costs = costs + (tl.load(cost + row * count + place, mask=mine, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+            costs = costs + (tl.load(cost + row * count + place, mask=mine, other=0.0),)  # noqa: RUF005
     own = COMPLETE(costs, points, data, data_strides, row, b, mine, tl.float64)
     for i in tl.static_range(COUPLED, DIM):
         place = tl.load(places + i * blocks, mask=mine, other=0)

@@ -63,8 +63,7 @@ HEADER = '''"""Blocks of {owner} for Triton, written by blocklp."""
 import triton
 import triton.language as tl
 
-from blocklp.kernels.triton_functions import divided, highest, least, lowest, most
-from blocklp.kernels.triton_functions import root, sign, some, with_sign
+from blocklp.kernels.triton_functions import divided, highest, lowest, root, sign, some, with_sign
 '''
 
 FILES = Path(__file__).stem, "triton_translation", "triton_expressions", "block_source"
