@@ -140,7 +140,7 @@ def solve_raw(
         safe_bound=results.safe_bound,
         primal=results.primal,
         gap=results.gap(),
-        status=tuple(Status(int(s)) for s in results.status),
+        status=tuple(map(Status, results.status.tolist())),
         x=unpack(results.x, functions.primal),
         duals=unpack(results.duals, functions.dual),
         passes=results.passes,

@@ -156,8 +156,9 @@ class Solver:
 
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: ``(batch,)`` bool."""
-        hooks = torch.tensor([m.repair is not None for m in self.models], device=self.device)
-        return hooks.repeat_interleave(torch.tensor([m.batch for m in self.models], device=self.device))
+        hooks = torch.tensor([m.repair is not None for m in self.models])
+        hooks = hooks.repeat_interleave(torch.tensor([m.batch for m in self.models]))
+        return hooks.to(self.device, non_blocking=True)
 
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""

@@ -70,6 +70,7 @@ class FiniteVertices(BlockType):
         if len(torch.unique(table, dim=0)) != len(table):
             raise ModelError(f"{self.name}: the vertex table repeats a row; list every vertex once")
         self.table = table
+        self._sent: dict[tuple[torch.device, torch.dtype], Tensor] = {}  # copies of the type share it
         self.dim = table.shape[1]
 
     @property
@@ -77,9 +78,18 @@ class FiniteVertices(BlockType):
         """Number of rows of the table."""
         return self.table.shape[0]
 
+    def _table(self, like: Tensor) -> Tensor:
+        """The table in dtype and on device of a tensor: a device gets it once, without the host waiting."""
+        if like.device.type == "cpu":
+            return self.table.to(like)
+        key = like.device, like.dtype
+        if key not in self._sent:
+            self._sent[key] = self.table.to(like.device, like.dtype, non_blocking=True)
+        return self._sent[key]
+
     def vertex_values(self, cost: Tensor) -> Tensor:
         """Cost of every vertex: ``(batch, blocks, dim) -> (batch, blocks, vertices)``; huge where masked."""
-        values = cost @ self.table.to(cost).T
+        values = cost @ self._table(cost).T
         return values if self.excluded is None else values.masked_fill(self.excluded, struck_out(cost.dtype))
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,7 +100,7 @@ class FiniteVertices(BlockType):
 
     def vertex_points(self, row: Tensor, like: Tensor) -> Tensor:
         """Rows of the table by their numbers: ``(...) -> (..., dim)``, in dtype and on device of ``like``."""
-        return self.table.to(like)[row]
+        return self._table(like)[row]
 
     def min_value(self, cost: Tensor) -> Tensor:
         """The least cost of a vertex."""
@@ -105,7 +115,7 @@ class FiniteVertices(BlockType):
         if self.excluded is not None:
             values = values.masked_fill(self.excluded, torch.inf)
         found = torch.full_like(cost, torch.nan)
-        for i, column in enumerate(self.table.to(cost.device).unbind(1)):
+        for i, column in enumerate(self._table(cost).unbind(1)):
             if binary[i]:
                 one, zero = (values.masked_fill(column != side, torch.inf).amin(-1) for side in (1, 0))
                 found[..., i] = one - zero
@@ -121,7 +131,7 @@ class FiniteVertices(BlockType):
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of all vertices by their cost."""
         weights, value, excess = soft(self.vertex_values(cost), temperature)
-        return weights @ self.table.to(cost), value, excess
+        return weights @ self._table(cost), value, excess
 
     def vertex_table(self) -> Tensor | None:
         """The table, where no row is masked."""

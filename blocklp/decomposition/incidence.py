@@ -18,6 +18,27 @@ from blocklp.blocks.contract import Rows, pick
 Linear = Callable[[Tensor], Tensor]
 
 
+def sorted_copies(index: Tensor, variables: int) -> tuple[Tensor, Tensor]:
+    """Copies sorted by variable, in their order, and where those of each begin and end.
+
+    Parameters
+    ----------
+    index : Tensor
+        ``(batch or 1, copies)`` int64: the variable of each copy.
+    variables : int
+        Number of variables of an instance.
+
+    Returns
+    -------
+    order, ends : Tensor
+        ``(batch or 1, copies)`` and ``(batch or 1, variables + 1)`` int64.
+    """
+    order = torch.argsort(index, dim=1, stable=True)
+    lengths = torch.zeros(index.shape[0], variables, dtype=torch.long, device=index.device)
+    lengths.scatter_add_(1, index, torch.ones_like(index))
+    return order, torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
+
+
 @dataclass(frozen=True)
 class Coupling:
     """Index maps between variables ``(batch, variables)`` and copies ``(batch, copies)``.
@@ -52,6 +73,18 @@ class Coupling:
         """``index`` in unsigned integers, of half the size where they suffice: loops test no sign."""
         return self.index.to(torch.uint32 if self.variables <= 2**32 else torch.uint64)
 
+    @cached_property
+    def by_variable(self) -> tuple[Tensor, Tensor]:
+        """Copies sorted by variable ``(batch or 1, copies)``, and where those of each begin and end.
+
+        In ``(batch or 1, variables + 1)``; in integers of half the size where they suffice.
+        """
+        order, ends = self.order, self.ends
+        if order is None or ends is None:
+            order, ends = sorted_copies(self.index, self.variables)
+        kind = torch.int32 if self.index.shape[1] < 2**31 else torch.int64
+        return order.to(kind), ends.to(kind)
+
     @classmethod
     def build(
         cls,
@@ -77,11 +110,7 @@ class Coupling:
         """
         if index.device.type == "cpu":
             return cls(variables, index, None, None, maps or {})
-        order = torch.argsort(index, dim=1, stable=True)
-        lengths = torch.zeros(index.shape[0], variables, dtype=torch.long, device=index.device)
-        lengths.scatter_add_(1, index, torch.ones_like(index))
-        ends = torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
-        return cls(variables, index, order, ends, maps or {})
+        return cls(variables, index, *sorted_copies(index, variables), maps or {})
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every copy the value of its variable: ``(batch, variables) -> (batch, copies)``."""
@@ -139,4 +168,6 @@ class Coupling:
         part = Coupling(self.variables, pick(self.index, rows), order, ends, self.maps)
         if "places" in vars(self):
             vars(part)["places"] = pick(self.places, rows)
+        if "by_variable" in vars(self):
+            vars(part)["by_variable"] = tuple(pick(t, rows) for t in self.by_variable)
         return part

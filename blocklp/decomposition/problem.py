@@ -99,12 +99,13 @@ class Group:
     @cached_property
     def filled(self) -> Tensor:
         """Number of valid blocks, which come before the padding: ``(batch or 1,)`` int64."""
-        return torch.tensor([self.blocks]) if self.valid is None else self.valid.sum(1).long()
+        every = torch.full((1,), self.blocks, device=self.coupled.device)
+        return every if self.valid is None else self.valid.sum(1).long()
 
     @cached_property
     def constraints(self) -> Constraints | None:
         """The constraints that its type states, asked for once; None where it states none."""
-        return constraints_of(self.type)
+        return (found := constraints_of(self.type)) and found.bounds_on(self.coupled.device)
 
     @cached_property
     def few_vertices(self) -> tuple[Tensor, Tensor | None] | None:
@@ -163,7 +164,18 @@ class Group:
     def select(self, rows: Rows) -> Group:
         """Return the group of some instances."""
         valid = None if self.valid is None else pick(self.valid, rows)
-        return replace(self, type=self.type.select(rows), valid=valid)
+        return self._changed(self.type.select(rows), valid)
+
+    def to(self, dtype: torch.dtype) -> Group:
+        """Return the group in another precision."""
+        valid = None if self.valid is None else self.valid.to(dtype)
+        return self._changed(self.type.to(dtype, self.coupled.device), valid)
+
+    def _changed(self, kind: BlockType, valid: Tensor | None) -> Group:
+        """The same blocks with other data, which knows what this one has read from the device."""
+        other = replace(self, type=kind, valid=valid)
+        vars(other).update({name: value for name, value in vars(self).items() if name == "pattern"})
+        return other
 
 
 @dataclass(frozen=True)
@@ -395,6 +407,8 @@ class Decomposition:
         )
         if "reach" in vars(self):
             vars(part)["reach"] = own(self.reach)
+        if "cost_terms" in vars(self):
+            vars(part)["cost_terms"] = tuple(pick(terms, rows) for terms in self.cost_terms)
         return part
 
     def alike(self) -> tuple[Tensor, list[tuple[slice, Decomposition]]]:
@@ -423,12 +437,6 @@ class Decomposition:
         """Return the same problem in another precision."""
         if dtype == self.cost.dtype:
             return self
-        device = self.cost.device
-
-        def group(g: Group) -> Group:
-            valid = None if g.valid is None else g.valid.to(dtype)
-            return replace(g, type=g.type.to(dtype, device), valid=valid)
-
         return replace(
             self,
             cost=self.cost.to(dtype),
@@ -438,13 +446,5 @@ class Decomposition:
             counts=self.counts.to(dtype),
             rows=None if self.rows is None else self.rows.to(dtype),
             beyond=None if self.beyond is None else self.beyond.to(dtype),
-            groups=tuple(map(group, self.groups)),
+            groups=tuple(group.to(dtype) for group in self.groups),
         )
-
-
-def in_order(terms: Tensor) -> Tensor:
-    """Sum of ``(batch, ...)`` from first to last, in double precision, as loops add: ``(batch,)``."""
-    terms = terms.flatten(1)
-    if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
-        return terms.sum(1)
-    return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))

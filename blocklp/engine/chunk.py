@@ -9,16 +9,21 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
+from blocklp.engine.active import Active
 from blocklp.engine.best_bound import BestBound
 from blocklp.engine.candidates import Candidates, MeanCandidates
 from blocklp.engine.limits import Limits
-from blocklp.engine.points import floor
-from blocklp.engine.records import Repair, Results, Start, picked, zeros
+from blocklp.engine.records import Repair, Results, Start, picked, relative_gap, zeros
 from blocklp.engine.schedule import Schedule
-from blocklp.engine.stopping import Checked, StopRules
+from blocklp.engine.status_record import Readout, StatusRecord, status_record
+from blocklp.engine.stopping import Moment, StopRules
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
 from blocklp.status import Status
+
+COMPACTED = 0.5
+"""On a device instances that are done leave once at most so large a part of those held is active: tensors of
+the others are then copied."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Task:
         Hook of the caller.
     rounds : float
         Chunks for each thread.
+    observed : bool
+        Whether the caller sees every check, which is then settled at once.
     results : Results
         Of all instances, written.
     """
@@ -46,11 +53,38 @@ class Task:
     limits: Limits
     repair: Repair | None
     rounds: float
+    observed: bool
     results: Results
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A check whose record is on its way to the host.
+
+    Attributes
+    ----------
+    packed : Readout
+        The record (:func:`blocklp.engine.status_record.status_record`).
+    when : Moment
+        When the check was made.
+    value, eta : Tensor
+        ``(held,)``: dual value and proximal weight, should points be projected.
+    """
+
+    packed: Readout
+    when: Moment
+    value: Tensor
+    eta: Tensor
 
 
 class Chunk:
     """Instances that are iterated together; those that are done leave, and all tensors follow the others.
+
+    A check evaluates the present state and sends its record to the host, which settles the check: it applies
+    the stop rules to the record.  On a CPU it does so at once.  On a device the record takes its time, and
+    the host settles a check just before the next one, when passes have been made that instances which were
+    done did not need; what is kept of these is what the check found.  Nothing depends on when the record
+    arrives.
 
     Parameters
     ----------
@@ -63,10 +97,9 @@ class Chunk:
 
     Attributes
     ----------
-    rows : Tensor
-        ``(k,)`` int64: numbers of the active instances.
-    positions : Tensor or None
-        ``(k,)`` int64: which of the instances held they are; None where those that are done have left.
+    active : Active
+        The active instances, among those held: on a device instances that are done leave when they are half
+        of them.
     plan, iterated : Plan
         Of the instances held, in float64 and in the precision of the iterates.
     state : MethodState
@@ -77,25 +110,32 @@ class Chunk:
         Primal-dual warm start of all instances of the chunk that are done.
     """
 
-    positions: Tensor | None = None
     offered: ClassVar[type[Candidates]] = Candidates
     state: Any
     best: BestBound
     rules: StopRules
+    gap: Tensor
+    pending: Pending | None = None
 
     def __init__(self, plan: Plan, part: slice, task: Task) -> None:
         self.plan = self.iterated = plan
         self.part, self.results, self.limits = part, task.results, task.limits
         self.method, self.dtype = task.method, task.dtype
-        self.rows = torch.arange(part.start, part.stop, device=plan.problem.cost.device)
-        self.candidates = self.offered(task.results, task.limits, task.repair, part)
+        self.active = Active.all_of(part, plan.problem.cost.device)
+        self.candidates = self.offered(task.results, task.limits, task.repair, self.active.count)
         self.schedule = Schedule(task.method, task.limits, task.dtype == torch.float64, task.rounds)
         self.memory: tuple[Tensor, ...] | None = None
+        self.at_once = task.observed or task.method.advised or self.active.device.type == "cpu"
 
     @property
     def problem(self) -> Decomposition:
         """The mathematics of the instances held, in double precision."""
         return self.plan.problem
+
+    @property
+    def rows(self) -> Tensor:
+        """Numbers of the active instances: ``(k,)`` int64 on the CPU."""
+        return self.active.rows
 
     @property
     def swept(self) -> bool:
@@ -128,134 +168,142 @@ class Chunk:
 
     def give_up(self) -> None:
         """End without a pass: nothing is known but what the bounds of the variables say."""
-        self.results.status[self.rows], self.rows = int(Status.TIME_LIMIT), self.rows[:0]
+        self.results.status[self.rows] = int(Status.TIME_LIMIT)
+        self.active = self.active.select(self.rows[:0])
 
     def check(self) -> None:
-        """Evaluate the finished state, look for points and for reasons to stop."""
-        out, rows, schedule, value = self.results, self.rows, self.schedule, self.state.value
+        """Settle the last check; then evaluate the finished state, and look for points."""
+        self.settle()
+        if not len(self.rows):
+            return
+        schedule, value = self.schedule, self.state.value
         if not schedule.known:
-            value = self.best.evaluate(self.plan, self.state.duals, out.primal[self._held])
+            primal = self.results.primal[self.active.held]
+            value = self.best.evaluate(self.plan, self.state.duals, primal)
             schedule.passes += 1
-        self.candidates.update(self.plan, self.method, self.state, self.best.value, rows, schedule.passes)
-        value, bound, primal = self._active(value), self._active(self.best.value), out.primal[rows]
-        out.bound[rows] = bound
-        out.floor[rows] = least = self._active(floor(self.problem, out.x[self._held]))
-        seconds, out_of_time = self.limits.deadline.elapsed(), schedule.out_of_time
-        infeasible = self.rules.infeasible(self.problem, bound, self.best.duals, self.positions)
-        limits = schedule.passes, schedule.out_of_passes, out_of_time
-        status = self.rules.update(Checked(bound, primal, value, least, infeasible, *limits))
+        points = self.candidates.update(self.plan, self.method, self.state, self.best.value, self.active)
+        packed = status_record(self.plan, self.best.value, value, *points, self.state.eta)
+        limits = schedule.out_of_passes, schedule.out_of_time
+        when = Moment(schedule.passes, self.limits.deadline.elapsed(), *limits)
+        self.pending = Pending(Readout(packed), when, value, self.state.eta)
+        if self.at_once or schedule.known or any(limits):
+            self.settle()
+
+    def settle(self) -> None:
+        """Apply the stop rules to the last check, if that has not been done; whoever is done leaves."""
+        if self.pending is None:
+            return
+        (pending, self.pending), out, rows = (self.pending, None), self.results, self.rows
+        now, when = StatusRecord.of(pending.packed.read(), self.active.positions), pending.when
+        if len(due := self.candidates.due(self.plan, now.worst, when.passes)):
+            self.candidates.project(self.plan, self.best.value, self.active, due, when.passes)
+            found = out.primal[self.active.held], out.x[self.active.held], None
+            packed = status_record(self.plan, self.best.value, pending.value, *found, pending.eta)
+            now = StatusRecord.of(Readout(packed).read(), self.active.positions)
+        out.bound[rows], out.floor[rows] = now.bound, now.floor
+        infeasible = self.rules.infeasible(self.problem, now.bound, self.best.duals, self.active.positions)
+        status = self.rules.update(now, infeasible, when)
+        if self.method.proximal:
+            out.eta[rows] = now.eta
         out.status[rows] = status
-        out.passes.index_fill_(0, rows, schedule.passes)
-        out.seconds.index_fill_(0, rows, seconds)
+        out.passes.index_fill_(0, rows, when.passes)
+        out.seconds.index_fill_(0, rows, when.seconds)
         done = status.nonzero()[:, 0]
         if len(done):
-            self._leave(status, done)
+            self._leave(done)
+        if self.method.advised:
+            self.gap = relative_gap(now.primal, now.bound, now.floor)[status == 0]
 
     def advise(self) -> None:
         """Tell the method what a check has found."""
-        gap = self.results.gap()[self.rows]
-        self.state = self.method.checked(self.iterated, self.state, gap)
+        if self.method.advised:
+            gap = torch.zeros(self.active.count, dtype=torch.float64)
+            gap[self.active.positions] = self.gap
+            self.state = self.method.checked(
+                self.iterated, self.state, gap.to(self.active.device, non_blocking=True)
+            )
 
     def drop(self, stop: Tensor) -> None:
-        """Interrupt the active instances of a mask ``(batch,)``."""
-        done = stop[self.rows].nonzero()[:, 0]
-        if len(done) and self.schedule.passes:
-            self._leave(torch.full_like(self.rows, Status.INTERRUPTED), done)
-        elif len(done):
-            self.results.status[self.rows[done]] = int(Status.INTERRUPTED)
+        """Interrupt the active instances of a mask ``(batch,)``, on the CPU."""
+        self.settle()
+        out, done = self.results, stop[self.rows].nonzero()[:, 0]
+        rows, at = self.rows[done], self.active.positions[done]
+        out.status[rows] = int(Status.INTERRUPTED)
+        if not len(done) or not self.schedule.passes:
+            return
+        bound, eta = torch.stack([self.best.value, self.state.eta.double()]).cpu()[:, at]
+        out.bound[rows], out.passes[rows] = bound, self.schedule.passes
+        out.seconds[rows] = self.limits.deadline.elapsed()
+        if self.method.proximal:
+            out.eta[rows] = eta
+        self._leave(done)
 
     @property
     def _kept(self) -> torch.dtype:
         """Precision of the best multipliers."""
         return torch.float64
 
-    @property
-    def _held(self) -> Tensor | slice:
-        """Numbers of the instances held."""
-        return self.rows
+    def _leave(self, done: Tensor) -> None:
+        """Write out the active instances of some numbers ``(j,)`` among them, and go on with the others."""
+        self._write(self.active.select(done))
+        leaves = torch.zeros(len(self.rows), dtype=torch.bool).index_fill(0, done, True)
+        stay = (~leaves).nonzero()[:, 0]
+        left = {"rules": self.rules.select(stay), "candidates": self.candidates.select(stay)}
+        vars(self).update(left | self._remaining(self.active.select(stay)))  # at once, whatever interrupts
 
-    def _active(self, values: Tensor) -> Tensor:
-        """Values ``(k,)`` of the active instances among those held."""
-        return values
-
-    def _leave(self, status: Tensor, done: Tensor) -> None:
-        """Write out the active instances at some positions and go on with the others."""
-        rows, out = self.rows[done], self.results
-        at = done if self.positions is None else self.positions[done]
-        out.bound[rows] = self.best.value[at]
-        self.candidates.finish(self.plan, at)
-        self._write(rows, at)
-        out.status[rows] = status[done]
-        out.passes[rows] = self.schedule.passes
-        out.seconds[rows] = self.limits.deadline.elapsed()
-        if self.method.proximal:
-            out.eta[rows] = self.state.eta[at].double()
+    def _write(self, leaving: Active) -> None:
+        """Write the multipliers and the warm start of instances that leave."""
+        numbers, at = leaving.there
+        self.results.duals[numbers] = self.best.duals[at]
         known = self.method.remember(self.iterated, self.state)
-        if known is not None:
-            if self.memory is None:
-                count = self.part.stop - self.part.start
-                self.memory = tuple(t.new_zeros(count, *t.shape[1:]).double() for t in known)
-            for kept, now in zip(self.memory, known, strict=True):
-                kept[rows - self.part.start] = now[at].double()
-        stay = torch.ones_like(status, dtype=torch.bool).index_fill(0, done, False).nonzero()[:, 0]
-        left = {"rows": self.rows[stay], "rules": self.rules.select(stay), **self._remaining(stay)}
-        vars(self).update(left)  # at once, whatever interrupts
+        if known is None:
+            return
+        if self.memory is None:
+            count = self.part.stop - self.part.start
+            self.memory = tuple(t.new_zeros(count, *t.shape[1:]).double() for t in known)
+        for kept, now in zip(self.memory, known, strict=True):
+            kept[numbers - self.part.start] = now[at].double()
 
-    def _write(self, rows: Tensor, at: Tensor) -> None:
-        """Write the multipliers of instances ``rows``, at positions ``at`` of those held."""
-        self.results.duals[rows] = self.best.duals[at]
-
-    def _remaining(self, stay: Tensor) -> dict[str, Any]:
-        """Attributes once only the instances at positions ``stay`` are active."""
-        if not len(stay):
-            return {}
-        plan = self.plan.select(stay)
+    def _remaining(self, stay: Active) -> dict[str, Any]:
+        """Attributes once only some instances are active, of those that were."""
+        many = self.active.device.type != "cpu" and len(stay.rows) > COMPACTED * stay.count
+        if many or not len(stay.rows):
+            return {"active": stay}
+        at, plan = stay.there[1], self.plan.select(stay.there[1])
         return {
+            "active": stay.compacted(),
             "plan": plan,
-            "iterated": plan if self.dtype == torch.float64 else self.iterated.select(stay),
-            "state": self.state.select(stay),
-            "best": self.best.select(stay),
-            "candidates": self.candidates.select(stay),
+            "iterated": plan if self.dtype == torch.float64 else self.iterated.select(at),
+            "state": self.state.select(at),
+            "best": self.best.select(at),
         }
 
 
 class FrozenChunk(Chunk):
     """Instances that stay in place: freezing those that are done spares copying others."""
 
-    positions: Tensor
     offered = MeanCandidates
-
-    def begin(self, start: Start) -> None:
-        """Make the first pass, with all instances active."""
-        self.positions = torch.arange(len(self.rows))
-        super().begin(start)
 
     @property
     def swept(self) -> bool:
         """Whether passes are compiled loops, which deal the instances out to threads themselves."""
         return True
 
-    def advise(self) -> None:
-        """Do nothing: the methods of these loops take no advice."""
-
     @property
     def _kept(self) -> torch.dtype:
         """Precision of the best multipliers: loops take them as they are."""
         return self.dtype
 
-    @property
-    def _held(self) -> slice:
-        """Numbers of the instances held: all of the chunk."""
-        return self.part
-
-    def _active(self, values: Tensor) -> Tensor:
-        return values[self.positions]
-
-    def _write(self, rows: Tensor, at: Tensor) -> None:
-        if len(rows) == len(self.rows):  # the last ones: to write those of all at once takes least
+    def _write(self, leaving: Active) -> None:
+        """Write what is kept of all instances held once the last ones leave, which takes least."""
+        if len(leaving.rows) == len(self.rows):
+            self.candidates.finish(self.plan, self.active)
             self.results.duals[self.part] = self.best.duals
 
-    def _remaining(self, stay: Tensor) -> dict[str, Any]:
-        positions = self.positions[stay]
-        plans = self.plan.with_active(positions), self.iterated.with_active(positions)
-        return {"positions": positions, "plan": plans[0], "iterated": plans[1]}
+    def _remaining(self, stay: Active) -> dict[str, Any]:
+        at = stay.there[1]
+        return {
+            "active": stay,
+            "plan": self.plan.with_active(at),
+            "iterated": self.iterated.with_active(at),
+        }

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict
 
+import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
@@ -46,7 +47,8 @@ class Limits:
     Attributes
     ----------
     tol, cutoff : Tensor
-        ``(batch,)`` float64 on the problem's device; ``cutoff`` is infinite where there is none.
+        ``(batch,)`` float64 on the CPU, where stop rules are applied; ``cutoff`` is infinite where there is
+        none.
     passes, patience : int
         Most passes, and most passes without progress.
     deadline : Deadline
@@ -75,7 +77,7 @@ class Limits:
         Parameters
         ----------
         like : Tensor
-            ``(batch,)``: shape and device of ``tol`` and ``cutoff``.
+            ``(batch,)``: shape of ``tol`` and ``cutoff``.
         options : LimitOptions
             All of them (:func:`with_defaults`).
 
@@ -90,6 +92,7 @@ class Limits:
             If one is out of range.
         """
         every, cutoff = options["check_every"], options["cutoff"]
+        like = torch.empty(len(like))
         tol = per_instance(options["tol"], "tol", like, 0.0)
         if bool(tol.isinf().any()):
             need = "it must be a finite gap, at which an instance counts as optimal"

@@ -17,7 +17,7 @@ from blocklp.engine.chunk import Chunk, FrozenChunk, Task
 from blocklp.engine.division import chunks, workers
 from blocklp.engine.final_bounds import certify
 from blocklp.engine.limits import Limits
-from blocklp.engine.records import Event, Hooks, Results, Start
+from blocklp.engine.records import Event, Hooks, Results, Start, relative_gap
 from blocklp.engine.reductions import SamePattern
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.compiled import called, loops_only, mark, until
@@ -70,7 +70,8 @@ def run(
             results.backend = plan.backend.name
             return results
     except KeyboardInterrupt:  # before the first pass
-        return Results.unsolved(problem, box_minimum(problem), Status.INTERRUPTED)
+        least = box_minimum(problem)
+        return Results.unsolved(problem, least, Status.INTERRUPTED).on(least.device)
 
 
 def _solve(
@@ -85,8 +86,9 @@ def _solve(
     parts = lowered.parts
     status = Status.TIME_LIMIT if limits.deadline.over() else Status.RUNNING
     results = Results.unsolved(parts[0][1].problem, lowered.least, status)
+    device = lowered.least.device
     if status:
-        return results
+        return results.on(device)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory
     if method.uses_tables:
         parts = [(rows, part.laid_out(whole=hooks.repair is None)) for rows, part in parts]
@@ -94,12 +96,11 @@ def _solve(
     settings = parts[0][1].settings
     for rows, part in parts:
         in_place = part.in_place
-        if in_place:
-            _ = part.problem.coupling.places  # once for all chunks, and for solves to come
         most = settings.looped_copies if in_place else settings.cached_copies
         pieces += [(FrozenChunk if in_place else Chunk, *piece) for piece in chunks(part, rows.start, most)]
     rounds = max(1.0, len(pieces) / torch.get_num_threads())
-    task = Task(method, dtype, limits, hooks.repair, rounds, results)
+    observed = hooks.callback is not None or hooks.record is not None
+    task = Task(method, dtype, limits, hooks.repair, rounds, observed, results)
     running = [kind(own, at, task) for kind, own, at in pieces]
     _run(running, results, start, hooks)
     known = [chunk.memory for chunk in running if chunk.memory is not None]
@@ -107,6 +108,7 @@ def _solve(
         x, y, weight = map(torch.cat, zip(*known, strict=True))
         results.memory = x, y, weight
     results.passes += results.passes > 0
+    results = results.on(device)
     try:
         most = settings.cached_copies
         certify([piece for _, own, at in pieces for piece in chunks(own, at.start, most)], results)
@@ -171,12 +173,13 @@ def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:
 def _send(results: Results, running: list[Chunk], hooks: Hooks) -> None:
     """Send the event; a callback's answer may stop instances."""
     passes, seconds = max(chunk.schedule.passes for chunk in running), running[0].limits.deadline.elapsed()
-    bound, primal, status = (t.clone() for t in (results.bound, results.primal, results.status))
-    event = Event(passes, seconds, bound, primal, results.gap(), status)
+    known = results.bound, results.primal, results.floor, results.status
+    bound, primal, least, status = (t.to(results.x.device, copy=True) for t in known)
+    event = Event(passes, seconds, bound, primal, relative_gap(primal, bound, least), status)
     if hooks.record is not None:
         hooks.record(event)
     answer = None if hooks.callback is None else hooks.callback(event)
     if answer is not None and answer is not False:
-        stop = torch.as_tensor(answer, dtype=torch.bool, device=status.device).expand(len(status))
+        stop = torch.as_tensor(answer, dtype=torch.bool).cpu().expand(len(status))
         for chunk in running:
             chunk.drop(stop)

@@ -11,7 +11,7 @@ from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
-from blocklp.violation import relative_excess
+from blocklp.violation import known_empty, relative_excess
 
 CANCELLED, ROUNDED = 1e-3, 1e-9
 """Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value
@@ -55,9 +55,9 @@ def offer(
     problem = plan.problem
     value = problem.primal_value(found)
     better = nearer(value, primal, bound) & torch.isfinite(found).all(1)
-    worst = violation(plan, found) if bool(better.any()) else torch.full_like(value, torch.inf)
+    worst = torch.full_like(value, torch.inf) if known_empty(better) else violation(plan, found)
     feasible = better & (worst <= tolerance)
-    if points is not None and bool(feasible.any()):
+    if points is not None and not known_empty(feasible):
         copies = points[:, : problem.in_blocks]
         slack = problem.coupling.spread(tolerance * problem.sizes(found))
         feasible &= ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)

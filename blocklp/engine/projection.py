@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import in_order
+from blocklp.decomposition.row_sums import in_order
 from blocklp.engine.points import offer
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.operations import operation
@@ -102,7 +102,7 @@ def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[
 
 
 def offer_projected(
-    plan: Plan, found: Tensor, worst: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
+    plan: Plan, found: Tensor, tolerance: float, bound: Tensor, primal: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scale points that are almost feasible and might be better, or else project them; keep the better ones.
 
@@ -112,8 +112,6 @@ def offer_projected(
         The problem in float64, and how it is executed.
     found : Tensor
         ``(batch, variables)`` float64: points within the bounds of the variables.
-    worst : Tensor
-        ``(batch,)``: their largest relative violation, infinite where they would not be better.
     tolerance : float
         Relative violation up to which a point counts as feasible.
     bound, primal : Tensor
@@ -126,27 +124,18 @@ def offer_projected(
     primal, x, spent : Tensor
         ``(batch,)``, ``(batch, variables)`` float64, and the passes that this took ``(batch,)`` int64.
     """
-    problem = plan.problem
-    spent = torch.zeros(len(primal), dtype=torch.long, device=primal.device)
-    due = (worst > tolerance) & (worst <= ALMOST)
-    if not problem.testable or plan.deadline.over() or not bool(due.any()):
+    spent, before = torch.zeros(len(primal), dtype=torch.long, device=primal.device), primal
+    if plan.deadline.over():
         return primal, x, spent
-
-    def part(rows: Tensor) -> Plan:
-        return plan if len(rows) == problem.batch else plan.select(rows)
-
-    def offered(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        better, best, _ = offer(part(rows), points, None, tolerance, bound[rows], primal[rows], x[rows])
-        return primal.index_copy(0, rows, better), x.index_copy(0, rows, best)
-
-    rows = due.nonzero()[:, 0]
     try:
-        before = primal
-        primal, x = offered(part(rows).program.scaled(part(rows).problem, found[rows]), rows)
-        rows = (due & ~(primal < before)).nonzero()[:, 0]
+        scaled = plan.program.scaled(plan.problem, found)
+        primal, x, _ = offer(plan, scaled, None, tolerance, bound, primal, x)
+        rows = (~(primal < before)).nonzero()[:, 0]
         if len(rows):
-            projected, passes = project(part(rows), found[rows], tolerance / 2, PASSES)
-            primal, x = offered(projected, rows)
+            part = plan if len(rows) == len(primal) else plan.select(rows)
+            projected, passes = project(part, found[rows], tolerance / 2, PASSES)
+            better, best, _ = offer(part, projected, None, tolerance, bound[rows], primal[rows], x[rows])
+            primal, x = primal.index_copy(0, rows, better), x.index_copy(0, rows, best)
             spent.index_copy_(0, rows, passes)
     except TimeLimitError:  # no time is left to write the rows out
         pass

@@ -83,11 +83,16 @@ class Hooks:
     record: Callable[[Event], None] | None = None
 
 
+HOSTED = ("bound", "eta", "status", "passes", "seconds", "floor")
+"""Fields of :class:`Results` that stop rules read and write."""
+
+
 @dataclass
 class Results:
     """The best so far of every instance, ``(batch, ...)``, in the sense of minimisation.
 
-    ``floor`` is that of :func:`relative_gap`.
+    ``floor`` is that of :func:`relative_gap`.  Until :meth:`on` moves them, what stop rules read and write is
+    on the CPU (:data:`HOSTED`), and all else on the problem's device.
     """
 
     bound: Tensor
@@ -118,20 +123,29 @@ class Results:
         status : Status
             Of all instances.
         """
-        number = torch.zeros(len(least), dtype=torch.long, device=least.device)
+        here = least.to("cpu", copy=True)
+        number = torch.zeros(len(least), dtype=torch.long)
         return cls(
-            bound=least.clone(),
+            bound=here,
             safe_bound=least.clone(),
             primal=torch.full_like(least, torch.inf),
             x=zeros(least, problem.cost.shape[1]),
             duals=zeros(least, problem.copies),
-            eta=torch.full_like(least, torch.nan),
+            eta=torch.full_like(here, torch.nan),
             status=torch.full_like(number, int(status)),
             passes=number,
-            seconds=torch.zeros_like(least),
-            floor=torch.zeros_like(least),
-            repaired=torch.zeros_like(number, dtype=torch.bool),
+            seconds=torch.zeros_like(here),
+            floor=torch.zeros_like(here),
+            repaired=torch.zeros_like(least, dtype=torch.bool),
         )
+
+    def on(self, device: torch.device) -> Results:
+        """Return results with all tensors on the problem's device: what is on the CPU goes in one copy."""
+        if device.type == "cpu":
+            return self
+        kinds = [(name, getattr(self, name).dtype) for name in HOSTED]
+        packed = torch.stack([getattr(self, name).double() for name in HOSTED]).to(device, non_blocking=True)
+        return replace(self, **{name: own.to(kind) for (name, kind), own in zip(kinds, packed, strict=True)})
 
     def gap(self) -> Tensor:
         """Relative gap, see :func:`relative_gap`."""
@@ -168,7 +182,9 @@ def reordered(value: Any, rows: Tensor | slice) -> Any:
     """Pick instances ``rows`` ``(k,)`` of a tensor or of a tuple of tensors; keep other values."""
     if isinstance(value, tuple):
         return tuple(reordered(v, rows) for v in value)
-    return value[rows] if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    return value[rows.to(value.device) if isinstance(rows, Tensor) else rows]
 
 
 def zeros(like: Tensor, columns: int, kind: torch.dtype = torch.float64) -> Tensor:

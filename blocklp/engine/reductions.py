@@ -24,7 +24,8 @@ class SamePattern:
     least : Tensor
         ``(batch,)`` float64, in the new order: what the bounds of the variables alone prove.
     order, back : Tensor or None
-        ``(batch,)`` int64: the old numbers in the new order, and the reverse; None where nothing moves.
+        ``(batch,)`` int64 on the CPU: the old numbers in the new order, and the reverse; None where nothing
+        moves.
     """
 
     parts: list[tuple[slice, Plan]]
@@ -39,7 +40,10 @@ class SamePattern:
         least = box_minimum(plan.problem)
         own = plan.deadline, plan.backend, plan.settings
         parts = [(rows, plan if part is plan.problem else Plan(part, *own)) for rows, part in same]
-        return cls(parts, least) if len(parts) == 1 else cls(parts, least[order], order, order.argsort())
+        if len(parts) == 1:
+            return cls(parts, least)
+        there = order.cpu()
+        return cls(parts, least[order], there, there.argsort())
 
     def apply(self, record: Record) -> Record:
         """Limits or a start in the new order."""
@@ -60,7 +64,7 @@ class SamePattern:
             answer = callback(self.inverse(event))
             if answer is None or isinstance(answer, bool):
                 return answer
-            return torch.as_tensor(answer, device=order.device).expand(len(order))[order]
+            return torch.as_tensor(answer).cpu().expand(len(order))[order]
 
         def recorded(event: Event) -> None:
             assert record is not None
@@ -68,6 +72,6 @@ class SamePattern:
 
         def repaired(x: Tensor, rows: Tensor) -> Tensor:
             assert repair is not None
-            return repair(x, order[rows])
+            return repair(x, order.to(rows.device)[rows])
 
         return Hooks(repair and repaired, callback and called, record and recorded)

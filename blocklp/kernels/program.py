@@ -22,7 +22,8 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition.block_products import by_groups, stated_rows, times, transposed
 from blocklp.decomposition.group_rows import GroupRows
 from blocklp.decomposition.lanczos import largest_singular_value
-from blocklp.decomposition.problem import Decomposition, Group, in_order
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.row_sums import in_order
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.decomposition.variable_box import VariableBox
 from blocklp.kernels.backend import AUTO, Backend

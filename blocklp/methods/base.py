@@ -62,6 +62,8 @@ class Method:
     evaluates : bool
         Whether the value in its state is that of the multipliers there, so that in double precision every
         pass gives a bound.
+    advised : bool
+        Whether :meth:`checked` is called after checks, for which the host waits.
     cadence : int
         Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate:
         a check costs as much as some passes.
@@ -71,6 +73,7 @@ class Method:
     usual: ClassVar[int] = 300
     proximal: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
+    advised: ClassVar[bool] = False
     cadence: ClassVar[int] = 9
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> Any:
@@ -147,7 +150,7 @@ class Method:
         return state
 
     def checked(self, plan: Plan, state: Any, gap: Tensor) -> Any:
-        """State after a check.
+        """State after a check, of methods that are :attr:`advised`.
 
         Parameters
         ----------

@@ -33,6 +33,7 @@ from blocklp.decomposition.problem import Group
 from blocklp.errors import OptionError
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
+from blocklp.violation import known_empty
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,6 @@ def best(group: Group, cost: Tensor, marginals: Tensor | None) -> Tensor:
     # Halves where both values are as good.
     point = 0.5 * (marginals <= 0).to(cost) + 0.5 * (marginals < 0)
     silent = marginals.isnan()
-    if bool(silent.any()):
+    if not known_empty(silent):
         point = torch.where(silent, group.min_oracle(cost)[0], point)
     return point if group.valid is None else point * group.valid[..., None]

@@ -35,6 +35,7 @@ from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.dantzig_wolfe import Column, Columns
 from blocklp.methods.pdhg import Pdhg, PdhgState
 from blocklp.methods.restricted_master import RestrictedMaster
+from blocklp.violation import known_empty
 
 Iterates = tuple[Tensor, ...]
 
@@ -57,6 +58,7 @@ class Race(Method):
     """PDHG with turns of the simplex method: ``method="auto"`` where types are dealt with by rows."""
 
     evaluates = False
+    advised = True
     cadence, usual = Pdhg.cadence, Pdhg.usual
     first, growth = 100, 2
     decade = 200  # passes in which PDHG should gain a digit
@@ -183,7 +185,7 @@ class Race(Method):
         """
         problem = plan.problem
         passes = state.inner.passes
-        if bool(state.solved.any()):  # an answer that was not good enough: PDHG goes on
+        if not known_empty(state.solved):  # an answer that was not good enough: PDHG goes on
             state = replace(state, solved=torch.zeros_like(state.solved))
         if passes < state.turn or plan.program.work > self.largest:
             return state

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import in_order
+from blocklp.decomposition.row_sums import in_order
 from blocklp.decomposition.valid_bounds import charges
+from blocklp.violation import known_empty
 
 STEPS = 12
 """Halvings of the range of the exponent of 1 - s: to a fiftieth of a power of two."""
@@ -44,7 +45,7 @@ def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper:
         return s * value + in_order(charges(cost - s[:, None] * pulled, lower, upper))
 
     one = torch.ones_like(value)
-    if not bool((slope(one) < 0).any()):
+    if known_empty(slope(one) < 0):
         return one
     least, most = torch.full_like(value, -52.0), torch.zeros_like(value)  # of the logarithm of 1 - s
     for _ in range(STEPS):

@@ -370,8 +370,10 @@ class Nodes:
         closing = CLOSING * (deadline.elapsed() - began)
         ascent = as_method(method, self.problem)
         limits = Limits(
-            tol=torch.full_like(problem.offset, -1.0),  # a gap of the problem with penalties says nothing
-            cutoff=out.cutoff[rows],
+            tol=torch.full(
+                (len(rows),), -1.0, dtype=torch.float64
+            ),  # a gap of the problem with penalties says nothing
+            cutoff=out.cutoff[rows].cpu(),
             passes=passes,
             deadline=deadline.within(deadline.left() - closing),
             check_every=10,

@@ -124,8 +124,7 @@ def test_points_stay_as_they_are_where_no_time_is_left_to_mend_them(limit: float
     plan = Plan(m.compile().decomposition(), Deadline(limit))
     almost = torch.tensor([[0.52, 0.49, 0.0, 0.0]], dtype=torch.float64)
     nothing = torch.full((1,), torch.inf, dtype=torch.float64)
-    worst = torch.full_like(nothing, 0.01)
-    primal, _, _ = offer_projected(plan, almost, worst, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
+    primal, _, _ = offer_projected(plan, almost, 1e-6, torch.zeros_like(nothing), nothing, torch.zeros_like(almost))
     assert bool(torch.isfinite(primal)) == np.isinf(limit)
 
 

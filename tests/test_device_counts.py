@@ -1,0 +1,84 @@
+"""What a solve on a device costs beside bytes, by counts on the simulated device: kernel launches, and waits of the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import blocklp as bl
+from blocklp.errors import OptionError
+from blocklp.methods import METHODS
+from blocklp.oracles import Simplex
+
+from . import simulated_device
+from .test_devices import FAMILIES, qpbo
+
+HOST = {"dantzig-wolfe", "bundle"}
+"""Methods of which the host decides in every pass how it goes on: by simplex steps, or how many inner steps a model is worth."""
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """The simulated device, which counts."""
+    if not simulated_device.available():
+        pytest.skip("this version of torch takes no devices from Python")
+    return simulated_device.install()
+
+
+def counts(solver: bl.Solver, method: str, passes: int, every: int) -> simulated_device.Trace:
+    """A solve with so many passes and a check every so often."""
+    with simulated_device.watch("blocklp") as trace:
+        solver.solve(method=method, passes=passes, check_every=every, tol=0, patience=10**6, project=False)
+    return trace
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - HOST))
+@pytest.mark.parametrize("family", ["QPBO, ragged", "two types", "clusters", "a user's table"])
+def test_the_host_waits_once_a_check(family: str, method: str, device: torch.device) -> None:
+    """And not between checks."""
+    try:
+        solver = bl.compile(FAMILIES[family](), device=device)
+        counts(solver, method, 3, 5)
+    except OptionError:  # the type lacks what the method needs
+        return
+    few, many, often = counts(solver, method, 11, 1000), counts(solver, method, 21, 1000), counts(solver, method, 21, 5)
+    assert many.syncs == few.syncs, (few.sites(), many.sites())
+    assert 0 < often.syncs - many.syncs <= 4, (many.sites(), often.sites())
+
+
+@pytest.mark.parametrize(("method", "a_pass", "a_check"), [("admm", 75, 340), ("prox", 195, 470), ("pdhg", 80, 470)])
+def test_launches_by_tensor_operations(method: str, a_pass: int, a_check: int, device: torch.device) -> None:
+    solver = bl.compile([qpbo(seed) for seed in range(3)], device=device)
+    counts(solver, method, 3, 5)
+    few, many, often = counts(solver, method, 21, 1000), counts(solver, method, 41, 1000), counts(solver, method, 41, 10)
+    assert (many.launches - few.launches) / 20 <= a_pass
+    assert (often.launches - many.launches) / 4 <= a_check
+
+
+def test_what_a_check_finds_does_not_wait_for_the_next_one(device: torch.device) -> None:
+    """Bounds, points, statuses and passes are those of the check that found an instance done, whenever the host heard of it."""
+
+    def solved(callback: object) -> bl.Solution:
+        models = [qpbo(seed, 10 + 2 * (seed % 3)) for seed in range(9)]
+        return bl.compile(models, device=device).solve(tol=torch.logspace(-6, -2, 9), passes=400, callback=callback)
+
+    later, at_once = solved(None), solved(lambda event: None)
+    assert later.status == at_once.status and len(set(later.passes.tolist())) > 2
+    for name in ("bound", "safe_bound", "primal", "passes", "raw_x", "gap"):
+        assert torch.equal(getattr(later, name).cpu(), getattr(at_once, name).cpu()), name
+    assert torch.equal(later.state.eta.cpu(), at_once.state.eta.cpu())
+
+
+def test_instances_without_a_point_are_proved_infeasible_there(device: torch.device) -> None:
+    m = bl.Model(3)
+    x = m.variable("x", (3, 3), lower=0, upper=1)
+    m.add(Simplex(3), x)
+    m.add(Simplex(3), x.T)
+    m.minimize((np.random.default_rng(0).normal(size=(3, 3, 3)) * x).sum())
+    upper = torch.ones(3, 3, 3)
+    upper[1, :2, 1:] = 0  # two rows have one column between them
+    found = bl.compile(m, device=device).solve(bounds={x: (0, upper)}, tol=1e-3, passes=3000)
+    here = bl.compile(m).solve(bounds={x: (0, upper)}, tol=1e-3, passes=3000)
+    assert [str(s) for s in found.status] == [str(s) for s in here.status]
+    assert found.status[1] == bl.Status.INFEASIBLE and found.status[0] == bl.Status.OPTIMAL
