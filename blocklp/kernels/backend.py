@@ -65,7 +65,7 @@ class Registered:
 
 
 _NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
-_TRITON: tuple[str, ...] = ()
+_TRITON: tuple[str, ...] = ("blocklp.kernels.triton_rows", "blocklp.kernels.triton_projection")
 BACKENDS = {
     "torch": Registered(()),
     "numba": Registered(("numba",), "cpu", _NUMBA),
@@ -182,7 +182,7 @@ def choose(
     seconds = passes * (PER_PASS + PER_COPY * copies) if asked == "auto" else float("inf")
     name = AUTOMATIC.get(device.type, "torch") if asked == "auto" else asked
     kind = known(name)
-    if seconds < LOADING or not _runs_on(kind, device):
+    if seconds < LOADING or not runs_on(kind, device):
         return Backend("torch")
     if "numba" not in kind.builds_on:
         for module in kind.modules:
@@ -197,7 +197,7 @@ def choose(
     return found
 
 
-def _runs_on(kind: Registered, device: torch.device) -> bool:
+def runs_on(kind: Registered, device: torch.device) -> bool:
     """Whether a backend's implementations take tensors of a device; Triton's interpreter takes all."""
     if "triton" not in kind.builds_on:
         return kind.device in (None, device.type)

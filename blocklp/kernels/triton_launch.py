@@ -1,0 +1,41 @@
+"""How kernels are launched: so many lanes a program, on the device of its tensors, and no fused additions."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+
+WARPS = 8
+LANES = 32 * WARPS
+"""Lanes of a program, one a thread: what a lane wrote to memory it can read without a barrier."""
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
+    """Start a kernel; a grid without programs starts none.
+
+    Sums and products are rounded one after the other, so that a kernel gives the bits of tensor operations.
+
+    Parameters
+    ----------
+    kernel : JITFunction
+        A kernel whose programs have :data:`LANES` lanes.
+    grid : tuple of int
+        Numbers of programs.
+    *args, **constants
+        Its arguments, by place and by name.
+    """
+    if not all(grid):
+        return
+    tensor = next(a for a in args if isinstance(a, torch.Tensor))
+    there = torch.cuda.device(tensor.device) if tensor.device.type == "cuda" else nullcontext()
+    with there, np.errstate(all="ignore"):  # the interpreter is numpy, which warns of lanes that are masked
+        kernel[grid](*args, **constants, num_warps=WARPS, enable_fp_fusion=False)
+
+
+def programs(lanes: int) -> int:
+    """How many programs have so many lanes."""
+    return int(triton.cdiv(lanes, LANES))
