@@ -65,7 +65,11 @@ class Registered:
 
 
 _NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
-_TRITON: tuple[str, ...] = ("blocklp.kernels.triton_rows", "blocklp.kernels.triton_projection")
+_TRITON = (
+    "blocklp.kernels.triton_rows",
+    "blocklp.kernels.triton_projection",
+    "blocklp.methods.triton_vertices",
+)
 BACKENDS = {
     "torch": Registered(()),
     "numba": Registered(("numba",), "cpu", _NUMBA),
