@@ -65,7 +65,13 @@ class Registered:
 
 
 _NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
-_TRITON = "blocklp.kernels.triton_admm", "blocklp.kernels.triton_check_operations"
+_TRITON = (
+    "blocklp.kernels.triton_admm",
+    "blocklp.kernels.triton_check_operations",
+    "blocklp.kernels.triton_rows",
+    "blocklp.kernels.triton_projection",
+    "blocklp.methods.triton_vertices",
+)
 BACKENDS = {
     "torch": Registered(()),
     "numba": Registered(("numba",), "cpu", _NUMBA),

@@ -10,8 +10,9 @@ Products are operations (:mod:`blocklp.kernels.operations`); compiled loops for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -36,6 +37,13 @@ PASSES = "blocklp.kernels.program_kernels"
 
 MOST_PARTS = 8
 """The most parts with partial sums of their own that an instance is divided into."""
+
+
+class Tables(Protocol):
+    """What a backend keeps beside a program, made when it is first asked for."""
+
+    def select(self, rows: Rows) -> Self:
+        """The tables of some instances."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class Program:
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
     backend: Backend = AUTO
+    tables: dict[str, Tables] = field(default_factory=dict, repr=False)  # what backends laid out, by name
 
     @classmethod
     def build(
@@ -287,6 +296,7 @@ class Program:
             coupling=None if self.coupling is None else self.coupling.select(rows),
             reach=pick(self.reach, rows),
             size=pick(self.size, rows),
+            tables={name: own.select(rows) for name, own in self.tables.items()},
         )
 
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
