@@ -17,7 +17,7 @@ from blocklp.blocks.extents import extent
 from blocklp.deadline import Deadline
 from blocklp.decomposition.incidence import Linear
 from blocklp.errors import OptionError
-from blocklp.language.handles import Blocks, name_of_size
+from blocklp.language.handles import Blocks, Rows, name_of_size
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds, flat_bounds, variable_bounds
 from blocklp.options import of_type
@@ -76,6 +76,11 @@ class Instances:
     def present(self) -> Tensor:
         """Which columns of each model are variables: ``(models, width)`` bool."""
         return leading(self.sizes, self.width)
+
+    @property
+    def rows(self) -> Sequence[Rows]:
+        """Rows beside the blocks, of a model that compiles alone."""
+        return self.models[0].rows
 
     def members(self) -> Iterator[Members]:
         """The blocks, by name and size; each size of a name is a group (:func:`name_of_size`).

@@ -22,8 +22,8 @@ from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.errors import OracleError
 from blocklp.language.expression import Expression, Values
+from blocklp.language.handles import Rows
 from blocklp.language.instances import BUILDING, Instances, Members, leading, padded, taken
-from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds
 
 
@@ -77,22 +77,22 @@ def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Deco
         groups.append(group)
         indices.append(columns)
     made = _decomposed(instances, lower, upper, groups, indices, maps, device)
-    model = instances.models[0]
-    return replace(made, rows=_rows(model, made)) if model.rows else made
+    rows = instances.rows
+    return replace(made, rows=_rows(rows, made)) if rows else made
 
 
-def _rows(model: Statement, problem: Decomposition) -> CouplingRows:
+def _rows(rows: Sequence[Rows], problem: Decomposition) -> CouplingRows:
     """All rows of a model, which compiles alone, within the bounds of its variables."""
     from scipy.sparse import coo_array, vstack  # importing it takes as long as solving a small model
 
-    stated = [r.constraint for r in model.rows]
+    stated, batch = [r.constraint for r in rows], problem.batch
     matrices = [r.matrix for r in stated]
-    parts = [coo_array((m.data, m.coords), shape=(m.shape[0], model.size)) for m in matrices]
+    parts = [coo_array((m.data, m.coords), shape=(m.shape[0], problem.cost.shape[1])) for m in matrices]
     matrix = vstack(parts, format="csr")
     matrix.sum_duplicates()
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    lower = torch.cat([r.lower.expand(model.batch, -1) for r in stated], 1)
-    upper = torch.cat([r.upper.expand(model.batch, -1) for r in stated], 1)
+    lower = torch.cat([r.lower.expand(batch, -1) for r in stated], 1)
+    upper = torch.cat([r.upper.expand(batch, -1) for r in stated], 1)
     columns = matrix.indices.astype(np.int64)
     entries = (torch.from_numpy(np.array(part)) for part in (row, columns, matrix.data))
     device = problem.cost.device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from blocklp.blocks.contract import BlockType
 from blocklp.blocks.extents import extent
 from blocklp.deadline import Deadline
 from blocklp.language.batch_statement import BatchStatement, RaggedBlocks, RaggedVariable
+from blocklp.language.handles import Rows
 from blocklp.language.instances import Instances, Members, extent_known
 from blocklp.language.variable_bounds import Bounds
 
@@ -57,6 +58,11 @@ class RaggedInstances(Instances):
         if not any(v.grid for v in variables):
             return None
         return self._rows({v: v.grid for v in variables}).to(device)
+
+    @property
+    def rows(self) -> Sequence[Rows]:
+        """There are no rows beside the blocks."""
+        return ()
 
     def members(self) -> Iterator[Members]:
         """The blocks, by name."""
