@@ -13,6 +13,7 @@ from torch import Tensor
 from blocklp.blocks.box import BOX
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
+from blocklp.engine.division import within_memory
 from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
 from blocklp.engine.records import Event, Hooks, Start
@@ -213,6 +214,8 @@ class Solver:
         ------
         OptionError
             If an option is of another type, out of range or unknown, or a callback answers what is no mask.
+        DeviceError
+            If an instance does not fit the device's memory; batches are divided.
         ModelError, ShapeError, NonFiniteError
             If bounds or the warm start do not fit, hold NaN, or require gradients; if the model was changed
             since it was compiled, but for its costs; if a repair hook does not return what it must.
@@ -293,7 +296,8 @@ class Solver:
         plan = self._structure
         if bounds is not None or plan is None:
             given = {} if bounds is None else bounds
-            problem = self._stated.assembled(given, self.device, deadline)
+            with within_memory(self.device):
+                problem = self._stated.assembled(given, self.device, deadline)
             plan = Plan(problem, backend=self._asked, settings=self._settings)
             if bounds is None:
                 self._structure = plan

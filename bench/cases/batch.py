@@ -34,13 +34,14 @@ def draw(records: list[Record], figure: Figure) -> None:
 @case(
     "batch",
     "Batches of BA-200 (shape of Fig. 4.3)",
-    "Different graphs, float32 with bounds in float64, a gap certified for each instance; medians of five runs, in turn with those "
-    "of max-flow on all cores. `one after the other` is this engine on single models (64 at most, extrapolated), `ratio` its time "
-    "over the batch's, `difference` the largest difference of a bound between the two. `build`: seconds from concatenated arrays to a "
-    "compiled solver, median of three, and its share of building and solving; `build one by one`: by a model for each QUBO; `solve_qpbo`: from QUBOs to bounds, labellings and verified persistencies. Max-flow includes building "
-    "its graphs, `its solves` do not, HiGHS does not include building the LPs; `all cores`: processes that share the instances, at "
-    "the same time. Beyond 64 instances (1024 for max-flow on all cores) all are extrapolated. `of max-flow`, `of HiGHS`: bounds a "
-    "second against theirs on all cores.",
+    "Different graphs, float32 with bounds in float64, a gap certified for each instance; medians of five runs, in turn "
+    "with those of max-flow on all cores. `one after the other` is this engine on single models (64 at most, extrapolated),"
+    " `ratio` its time over the batch's, `difference` the largest difference of a bound between the two. `build`: seconds "
+    "from concatenated arrays to a compiled solver, median of three, and its share of building and solving; `build one by "
+    "one`: by a model for each QUBO; `solve_qpbo`: from QUBOs to bounds, labellings and verified persistencies. Max-flow "
+    "includes building its graphs, `its solves` do not, HiGHS does not include building the LPs; `all cores`: processes "
+    "that share the instances, at the same time. Beyond 64 instances (1024 for max-flow on all cores) all are extrapolated."
+    " `of max-flow`, `of HiGHS`: bounds a second against theirs on all cores.",
     draw,
 )
 def run(quick: bool) -> list[Record]:

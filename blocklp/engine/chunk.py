@@ -166,8 +166,8 @@ class Chunk:
 
     @property
     def _kept(self) -> torch.dtype:
-        """Precision of the best multipliers."""
-        return torch.float64
+        """Precision of the best multipliers: that of the iterates, whose bounds are float64 in any case."""
+        return self.dtype
 
     @property
     def _held(self) -> Tensor | slice:
@@ -203,7 +203,7 @@ class Chunk:
 
     def _write(self, rows: Tensor, at: Tensor) -> None:
         """Write the multipliers of instances ``rows``, at positions ``at`` of those held."""
-        self.results.duals[rows] = self.best.duals[at]
+        self.results.duals[rows] = self.best.duals[at].double()
 
     def _remaining(self, stay: Tensor) -> dict[str, Any]:
         """Attributes once only the instances at positions ``stay`` are active."""
@@ -237,11 +237,6 @@ class FrozenChunk(Chunk):
 
     def advise(self) -> None:
         """Do nothing: the methods of these loops take no advice."""
-
-    @property
-    def _kept(self) -> torch.dtype:
-        """Precision of the best multipliers: loops take them as they are."""
-        return self.dtype
 
     @property
     def _held(self) -> slice:

@@ -87,7 +87,8 @@ class Hooks:
 class Results:
     """The best so far of every instance, ``(batch, ...)``, in the sense of minimisation.
 
-    ``floor`` is that of :func:`relative_gap`.
+    ``floor`` is that of :func:`relative_gap`; ``remembered`` are primal-dual warm starts of chunks, by the
+    number of their first instance.
     """
 
     bound: Tensor
@@ -103,6 +104,7 @@ class Results:
     repaired: Tensor
     history: list[Event] = field(default_factory=list)
     memory: Memory | None = None
+    remembered: dict[int, Memory] = field(default_factory=dict)
     backend: str = "torch"
 
     @classmethod

@@ -144,7 +144,7 @@ class BatchStatement(Sequence[Statement]):
         self.cost: Tensor | None = None
         self.constant: Tensor | None = None
         self.sizes: Tensor | None = None
-        self.largest = 0
+        self.largest = 0  # variables of the largest instance
         self._models: dict[int, Statement] = {}
 
     def variable(
@@ -283,7 +283,7 @@ class BatchStatement(Sequence[Statement]):
         """
         if self.sizes is None:
             raise ModelError("the batch has no variables; declare at least one")
-        width = self.largest + 1
+        width = self.largest + (len(self) > 1)
         cost = torch.zeros(len(self), width, dtype=torch.float64, device=self.sizes.device)
         for key, given in costs.items():
             variable = self.known(key)

@@ -40,7 +40,7 @@ def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0, grid: float 
 
 def divided_solver(models: Sequence[bl.Model], copies: int, dtype: torch.dtype = torch.float64, **others: int) -> Solver:
     """A solver that sums instances of so many copies in parts."""
-    return Solver(list(models), torch.device("cpu"), dtype, settings=EngineSettings(divided_copies=copies, **others))
+    return Solver(ModelList(list(models)), torch.device("cpu"), dtype, settings=EngineSettings(divided_copies=copies, **others))
 
 
 def dense(seed: int, n: int, edges: int = 60) -> bl.Model:
