@@ -18,6 +18,7 @@ from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings
+from blocklp.language.compiled_models import ModelList
 from blocklp.methods import as_method
 from blocklp.methods.consensus import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
