@@ -16,6 +16,7 @@ from rich.text import Text
 
 import blocklp as bl
 from blocklp.errors import DeviceError, OptionError
+from blocklp.kernels.backend import ACCELERATORS, DEVICES, accelerators
 from blocklp.problems.exact import ExactResult
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
@@ -53,11 +54,12 @@ class Options:
         OptionError, DeviceError
             If the device has no such name or is missing.
         """
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
-            raise OptionError(f"unknown device {self.device!r}; give cpu, cuda or cuda:N")
-        number = int(self.device.partition(":")[2] or 0)
-        if self.device != "cpu" and number >= torch.cuda.device_count():
-            raise DeviceError(f"device {self.device!r} is missing, {torch.cuda.device_count()} CUDA devices are there; use cpu")
+        kind, _, number = self.device.partition(":")
+        if self.device != "cpu" and not (kind in ACCELERATORS and re.fullmatch(r"[a-z]+(:\d+)?", self.device)):
+            raise OptionError(f"unknown device {self.device!r}; give {DEVICES}")
+        there = accelerators()
+        if self.device != "cpu" and f"{kind}:{int(number or 0)}" not in there:
+            raise DeviceError(f"device {self.device!r} is missing, {len(there)} {kind.upper()} devices are there; use cpu")
         return vars(self) | {"dtype": getattr(torch, self.dtype)}
 
 
