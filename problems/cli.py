@@ -347,9 +347,10 @@ def info() -> None:
     import torch
 
     import blocklp as bl
+    from blocklp.kernels.backend import accelerators
 
     typer.echo(f"blocklp {bl.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
-    devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    devices = [f"{name} ({what})" for name, what in accelerators().items()]
     typer.echo(f"devices: {', '.join(['cpu', *devices])}; {torch.get_num_threads()} threads")
     typer.echo(f"methods: {', '.join(bl.methods.METHODS)}")
     for package in OPTIONAL:

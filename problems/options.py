@@ -6,4 +6,4 @@ from typing import Annotated
 
 import typer
 
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, ...")]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, or one of the devices that `blocklp info` lists.")]

@@ -83,6 +83,22 @@ AUTOMATIC = {kind.device: name for name, kind in BACKENDS.items()}
 """What ``"auto"`` means on each type of device; on others the definitions run."""
 
 
+ACCELERATORS = tuple(sorted({kind.device for kind in BACKENDS.values()} - {None, "cpu"}, key=str))
+"""Types of devices, beside the CPU, that have backends of their own."""
+
+DEVICES = ", ".join(["cpu", *(f"{kind} or {kind}:N" for kind in ACCELERATORS)])
+"""Names of devices, for messages."""
+
+
+def accelerators() -> dict[str, str]:
+    """Devices of these types that are there: names, and what they are, as ``{"cuda:0": "NVIDIA H100"}``."""
+    found: dict[str, str] = {}
+    for kind in ACCELERATORS:
+        module = getattr(torch, str(kind))
+        found |= {f"{kind}:{i}": module.get_device_name(i) for i in range(module.device_count())}
+    return found
+
+
 def add_backend(name: str, builds_on: str = "torch", device: str | None = None) -> None:
     """Add a backend, under whose name implementations can then be registered.
 
