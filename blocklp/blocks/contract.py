@@ -270,7 +270,9 @@ class BlockType:
         return {k: v for k in self.block_data if (v := getattr(self, k, None)) is not None}
 
     def with_data(self, **data: Tensor | None) -> Self:
-        """A copy with some block data replaced."""
+        """A copy with some block data replaced; without any, stateless types are no others."""
+        if self.stateless and not data:
+            return self
         other = copy.copy(self)
         for key, value in data.items():
             setattr(other, key, value)

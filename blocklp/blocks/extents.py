@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -20,7 +22,7 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Te
     """Least and largest value of every coordinate over its block, by the oracle itself.
 
     Blocks with more than :data:`HULL_DIM` variables get the ranges that their constraints imply, which may be
-    wider.
+    wider. Stateless types without block data are asked once.
 
     Parameters
     ----------
@@ -36,6 +38,12 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Te
     least, most : Tensor
         ``(rows, count, dim)`` float64, infinite where nothing is known.
     """
+    ask = _asked_once if kind.stateless and not kind.tensors() else _asked
+    return ask(kind, rows, count, dim)
+
+
+def _asked(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Ask a type for the ranges of :func:`extent`."""
     if dim > HULL_DIM:
         below, above = (side.expand(rows, count, dim) for side in implied(constraints_of(kind), dim))
         return below, above
@@ -48,6 +56,9 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Te
     if kind.nonnegative_costs:
         return least, torch.full_like(least, torch.inf)
     return least, -values[dim:].movedim(0, -1)
+
+
+_asked_once = functools.lru_cache(16)(_asked)  # thousands of models may share a type
 
 
 def _values(kind: BlockType, costs: Tensor, rows: int, count: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from blocklp.engine.limits import Limits
 from blocklp.engine.points import feasible, finish_points, offer, offer_mean, point
 from blocklp.engine.projection import ALMOST, offer_projected
 from blocklp.engine.records import Repair, Results
+from blocklp.engine.status_record import Numbers
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
 from blocklp.violation import known_empty
@@ -41,8 +43,8 @@ class Candidates:
     ----------
     found : Tensor or None
         ``(held, variables)`` float64: the points of the last check, where they might be projected.
-    project_from : Tensor
-        ``(k,)`` int64 on the CPU: passes from which on those of active instances might be.
+    project_from : array
+        ``(k,)`` int64: passes from which on those of active instances might be.
     """
 
     found: Tensor | None = None
@@ -50,7 +52,7 @@ class Candidates:
     def __init__(self, results: Results, limits: Limits, repair: Repair | None, count: int) -> None:
         self.results, self.repair = results, repair
         self.tolerance, self.projects = limits.feasibility_tol, limits.project
-        self.project_from = torch.zeros(count, dtype=torch.long)
+        self.project_from = np.zeros(count, np.int64)
 
     def update(
         self, plan: Plan, method: Method, state: Any, bound: Tensor, active: Active
@@ -103,15 +105,15 @@ class Candidates:
             active.write(done, self.results.repaired)
         return done
 
-    def due(self, plan: Plan, worst: Tensor, passes: int) -> Tensor:
+    def due(self, plan: Plan, worst: Numbers, passes: int) -> Tensor:
         """Which of the active instances have a point that is almost feasible, whose turn it is.
 
         Parameters
         ----------
         plan : Plan
             The instances held, in float64.
-        worst : Tensor
-            ``(k,)`` float64 on the CPU: relative violations of the points of active instances.
+        worst : array
+            ``(k,)`` float64: relative violations of the points of active instances.
         passes : int
             Passes so far.
 
@@ -121,7 +123,7 @@ class Candidates:
             ``(j,)`` int64: numbers among the ``k``.
         """
         almost = (worst > self.tolerance) & (worst <= ALMOST) & (self.project_from <= passes)
-        rows = almost.nonzero()[:, 0]
+        rows = torch.from_numpy(almost.nonzero()[0])
         return rows if len(rows) and plan.problem.testable else rows[:0]
 
     def project(self, plan: Plan, bound: Tensor, active: Active, due: Tensor, passes: int) -> None:
@@ -142,7 +144,7 @@ class Candidates:
         plan = plan if len(due) == len(bound) else plan.select(at)
         given = self.found[at], self.tolerance, bound[at], out.primal[numbers], out.x[numbers]
         better, points, spent = offer_projected(plan, *given)
-        self.project_from[due] = passes + (SHARE * spent.cpu()).clamp(max=passes // PART)
+        self.project_from[due.numpy()] = passes + np.minimum(SHARE * spent.cpu().numpy(), passes // PART)
         out.x[numbers] = points
         out.primal[numbers] = better
 
@@ -152,7 +154,7 @@ class Candidates:
     def select(self, stay: Tensor) -> Candidates:
         """Return the candidates of some of the active instances: their numbers ``(m,)`` int64 among them."""
         other = copy.copy(self)
-        other.project_from = self.project_from[stay]
+        other.project_from = self.project_from[stay.numpy()]
         return other
 
 

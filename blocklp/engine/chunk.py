@@ -13,7 +13,7 @@ from blocklp.engine.active import Active
 from blocklp.engine.best_bound import BestBound
 from blocklp.engine.candidates import Candidates, MeanCandidates
 from blocklp.engine.limits import Limits
-from blocklp.engine.records import Repair, Results, Start, picked, relative_gap, zeros
+from blocklp.engine.records import Repair, Results, Start, picked, zeros
 from blocklp.engine.schedule import Schedule
 from blocklp.engine.status_record import Readout, StatusRecord, status_record
 from blocklp.engine.stopping import Moment, StopRules
@@ -200,19 +200,17 @@ class Chunk:
             found = out.primal[self.active.held], out.x[self.active.held], None
             packed = status_record(self.plan, self.best.value, pending.value, *found, pending.eta)
             now = StatusRecord.of(Readout(packed).read(), self.active.positions)
-        out.bound[rows], out.floor[rows] = now.bound, now.floor
         infeasible = self.rules.infeasible(self.problem, now.bound, self.best.duals, self.active.positions)
         status = self.rules.update(now, infeasible, when)
+        known = {"bound": now.bound, "floor": now.floor, "status": status}
         if self.method.proximal:
-            out.eta[rows] = now.eta
-        out.status[rows] = status
-        out.passes.index_fill_(0, rows, when.passes)
-        out.seconds.index_fill_(0, rows, when.seconds)
-        done = status.nonzero()[:, 0]
+            known["eta"] = now.eta
+        out.note(rows, known | {"passes": when.passes, "seconds": when.seconds})
+        done = status.nonzero()[0]
         if len(done):
-            self._leave(done)
+            self._leave(torch.from_numpy(done))
         if self.method.advised:
-            self.gap = relative_gap(now.primal, now.bound, now.floor)[status == 0]
+            self.gap = torch.from_numpy(now.gap[status == 0])
 
     def advise(self) -> None:
         """Tell the method what a check has found."""

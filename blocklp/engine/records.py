@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
@@ -16,6 +17,7 @@ from blocklp.methods.base import Memory
 from blocklp.status import Status
 
 Record = TypeVar("Record", "Event", Limits, "Start", "Results")
+Values = TypeVar("Values", Tensor, NDArray[np.float64])
 
 Repair = Callable[[Tensor, Tensor], Tensor]
 """Takes points ``(k, variables)`` and numbers of their instances ``(k,)`` to points that may be feasible."""
@@ -149,30 +151,40 @@ class Results:
         packed = torch.stack([getattr(self, name).double() for name in HOSTED]).to(device, non_blocking=True)
         return replace(self, **{name: own.to(kind) for (name, kind), own in zip(kinds, packed, strict=True)})
 
+    def note(self, rows: Tensor, values: Mapping[str, Any]) -> None:
+        """Write arrays ``(k,)`` or numbers over attributes of instances ``rows`` ``(k,)``, all on the CPU."""
+        at = rows.numpy()
+        for name, own in values.items():
+            getattr(self, name).numpy()[at] = own
+
     def gap(self) -> Tensor:
         """Relative gap, see :func:`relative_gap`."""
         return relative_gap(self.primal, self.bound, self.floor)
 
 
-def relative_gap(primal: Tensor, bound: Tensor, floor: Tensor | float = 0.0) -> Tensor:
+def relative_gap(primal: Values, bound: Values, floor: Values | float = 0.0) -> Values:
     r"""Return :math:`|primal - bound| / \max(|primal|, |bound|, floor)`.
 
     Parameters
     ----------
-    primal, bound : Tensor
+    primal, bound : Tensor or array
         ``(batch,)`` float64.
-    floor : Tensor or float
+    floor : Tensor, array or float
         In the units of the costs (:func:`blocklp.engine.points.floor`), so that no scale of a model is
         better than another.
 
     Returns
     -------
-    Tensor
+    Tensor or array
         ``(batch,)``: zero where both agree, infinite where one of them is.
     """
-    scale = torch.maximum(primal.abs(), bound.abs()).clamp(min=torch.as_tensor(floor).to(bound))
-    away = (primal - bound).abs()  # NaN where both are infinite
-    return torch.where(away == 0, 0.0, away / scale).nan_to_num(torch.inf, torch.inf)
+    of: Any = np
+    if isinstance(bound, Tensor):
+        of, floor = torch, torch.as_tensor(floor).to(bound)
+    scale = of.maximum(of.maximum(abs(primal), abs(bound)), floor)
+    away = abs(primal - bound)  # NaN where both are infinite
+    gap: Values = of.where(away == 0, 0.0, away / scale)
+    return of.where(gap == gap, gap, of.inf)  # type: ignore[no-any-return]
 
 
 def picked(record: Record, rows: Tensor | slice) -> Record:

@@ -3,45 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.engine.points import floor
+from blocklp.engine.records import relative_gap
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
+
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class StatusRecord:
-    """The state of instances at a check, on the host.
+    """The state of instances at a check, on the host: arrays, where instances are few several times as quick.
 
     Attributes
     ----------
-    bound, primal : Tensor
+    bound, primal : array
         ``(k,)`` float64: the best so far, in the sense of minimisation; ``primal`` is infinite
         without a point.
-    value : Tensor
+    value : array
         ``(k,)``: the dual value of the present multipliers.
-    floor : Tensor
+    floor : array
         ``(k,)``: what gaps are relative to at least.
-    worst : Tensor
+    worst : array
         ``(k,)``: relative violation of the point that might be projected; infinite where none might.
-    eta : Tensor
+    eta : array
         ``(k,)``: the proximal weight.
     """
 
-    bound: Tensor
-    primal: Tensor
-    value: Tensor
-    floor: Tensor
-    worst: Tensor
-    eta: Tensor
+    bound: Numbers
+    primal: Numbers
+    value: Numbers
+    floor: Numbers
+    worst: Numbers
+    eta: Numbers
 
     @classmethod
     def of(cls, packed: Tensor, positions: Tensor) -> StatusRecord:
         """Unpack the record ``(6, batch)`` of instances at some positions ``(k,)`` int64."""
-        return cls(*packed[:, positions].unbind())
+        return cls(*packed.numpy()[:, positions.numpy()])
+
+    @cached_property
+    def gap(self) -> Numbers:
+        """Relative gaps ``(k,)``."""
+        return relative_gap(self.primal, self.bound, self.floor)
 
 
 @operation

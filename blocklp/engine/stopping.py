@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import box_maximum, proof
 from blocklp.engine.best_bound import NOTICED
 from blocklp.engine.limits import Limits
-from blocklp.engine.records import relative_gap
-from blocklp.engine.status_record import StatusRecord
+from blocklp.engine.status_record import Numbers, StatusRecord
 from blocklp.status import Status
 
 STILL = 1e-10
@@ -43,6 +44,8 @@ class Moment:
 class StopRules:
     """The stop rules, and the values and pass at which each active instance last made progress, on the CPU.
 
+    They work on arrays: operations on tensors take several times as long where instances are few.
+
     Parameters
     ----------
     limits : Limits
@@ -54,20 +57,22 @@ class StopRules:
     """
 
     def __init__(self, limits: Limits, rows: Tensor, problem: Decomposition) -> None:
-        self.box_maximum = box_maximum(problem).cpu()
-        unknown = torch.full_like(rows, -torch.inf, dtype=torch.float64)
-        self.tol, self.cutoff, self.patience = limits.tol[rows], limits.cutoff[rows], limits.patience
-        self.last, self.passes = torch.stack([unknown, -unknown, unknown]), torch.zeros_like(rows)
+        self.box_maximum, self.patience = box_maximum(problem).cpu().numpy(), limits.patience
+        self.tol, self.cutoff = limits.tol[rows].numpy(), limits.cutoff[rows].numpy()
+        self.last = np.tile([[-np.inf], [np.inf], [-np.inf]], len(rows))
+        self.passes = np.zeros(len(rows), np.int64)
 
-    def infeasible(self, problem: Decomposition, bound: Tensor, duals: Tensor, positions: Tensor) -> Tensor:
+    def infeasible(
+        self, problem: Decomposition, bound: Numbers, duals: Tensor, positions: Tensor
+    ) -> NDArray[np.bool_]:
         """Whether the best bounds prove that there is no point.
 
         Parameters
         ----------
         problem : Decomposition
             The problem in float64, of all instances that the multipliers are of.
-        bound : Tensor
-            ``(k,)`` float64 on the CPU: the best bounds of the active instances.
+        bound : array
+            ``(k,)`` float64: the best bounds of the active instances.
         duals : Tensor
             ``(batch, copies)``: their multipliers.
         positions : Tensor
@@ -75,60 +80,63 @@ class StopRules:
 
         Returns
         -------
-        Tensor
+        array
             ``(k,)`` bool.
         """
-        over = bound > self.box_maximum
-        if bool(over.any()):
-            where, device = over.nonzero()[:, 0], duals.device
-            at = positions[where].to(device)
+        over: NDArray[np.bool_] = bound > self.box_maximum
+        if over.any():
+            where, device = over.nonzero()[0], duals.device
+            at = positions[torch.from_numpy(where)].to(device)
             part = problem.select(at)
-            proved = proof(part, part.recentred(duals[at].double()), bound[where].to(device))
-            over[where] = proved.cpu() > self.box_maximum[where]
+            own = torch.from_numpy(bound[where]).to(device)
+            proved = proof(part, part.recentred(duals[at].double()), own)
+            over[where] = proved.cpu().numpy() > self.box_maximum[where]
         return over
 
-    def update(self, now: StatusRecord, infeasible: Tensor, when: Moment) -> Tensor:
+    def update(self, now: StatusRecord, infeasible: NDArray[np.bool_], when: Moment) -> NDArray[np.int64]:
         """Note progress, and apply the rules.
 
         Parameters
         ----------
         now : StatusRecord
             The state of the active instances at the check.
-        infeasible : Tensor
+        infeasible : array
             ``(k,)`` bool: whether the bound proves that there is no point.
         when : Moment
             When that was.
 
         Returns
         -------
-        Tensor
+        array
             ``(k,)`` int64: the status of instances that end, 0 for those that go on.
         """
-        self._note(now, when.passes)
         limit = Status.PASS_LIMIT if when.out_of_passes else Status.TIME_LIMIT if when.out_of_time else 0
-        status = torch.full_like(self.passes, int(limit))
-        reasons = (  # each counts for more than those before it
-            (when.passes - self.passes >= self.patience, Status.STALLED),
-            (~torch.isfinite(now.value), Status.NUMERICAL_ERROR),
-            (infeasible, Status.INFEASIBLE),
-            (now.bound - NOTICED * now.bound.abs() >= self.cutoff, Status.CUTOFF),
-            (relative_gap(now.primal, now.bound, now.floor) <= self.tol, Status.OPTIMAL),
-        )
+        status = np.full(len(self.passes), int(limit))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self._note(now, when.passes)
+            reasons = (  # each counts for more than those before it
+                (when.passes - self.passes >= self.patience, Status.STALLED),
+                (~np.isfinite(now.value), Status.NUMERICAL_ERROR),
+                (infeasible, Status.INFEASIBLE),
+                (now.bound - NOTICED * abs(now.bound) >= self.cutoff, Status.CUTOFF),
+                (now.gap <= self.tol, Status.OPTIMAL),
+            )
         for mask, why in reasons:
-            status.masked_fill_(mask, int(why))
+            status[mask] = why
         return status
 
     def _note(self, now: StatusRecord, passes: int) -> None:
         """Note progress: of the best values, or of the value of the present multipliers."""
-        scale = STILL * torch.maximum(now.bound.abs(), now.floor)
-        values = torch.stack([now.bound, now.primal, now.value])
-        changed = ((values - self.last).abs() > scale).any(0)  # not where both are infinite
-        self.last = torch.where(changed, values, self.last)
-        self.passes = self.passes.masked_fill(changed, passes)
+        scale, values = (
+            STILL * np.maximum(abs(now.bound), now.floor),
+            np.array([now.bound, now.primal, now.value]),
+        )
+        changed = (abs(values - self.last) > scale).any(0)  # not where both are infinite
+        self.last[:, changed], self.passes[changed] = values[:, changed], passes
 
     def select(self, rows: Tensor) -> StopRules:
-        """Return the rules of some of the instances: their positions ``(m,)`` int64."""
-        other = copy.copy(self)
+        """Return the rules of some of the instances: their positions ``(m,)`` int64, on the CPU."""
+        other, at = copy.copy(self), rows.numpy()
         for name in ("box_maximum", "tol", "cutoff", "last", "passes"):
-            setattr(other, name, getattr(self, name)[..., rows])
+            setattr(other, name, getattr(self, name)[..., at])
         return other

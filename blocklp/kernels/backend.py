@@ -16,6 +16,7 @@ The environment variable ``BLOCKLP_BACKEND`` says what ``"auto"`` means.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import logging
@@ -152,7 +153,7 @@ class Backend:
     name: str = "auto"
     modules: frozenset[str] = frozenset()
 
-    @property
+    @functools.cached_property
     def builds_on(self) -> tuple[str, ...]:
         """The backends whose implementations serve, one after the other."""
         return () if self.name == "auto" else known(self.name).builds_on

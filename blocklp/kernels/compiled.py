@@ -166,8 +166,8 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
     """Compile a function ``(first, last, ...)`` that does units of work from ``first`` to before ``last``.
 
     Its other arguments are arrays and numbers.
-    The result is called as ``(units, ...)`` with tensors, tuples of them and numbers. It deals the units out
-    to as many threads as torch has, at least ``grain`` to each: waking a thread takes some fifty
+    The result is called as ``(units, ...)`` with tensors, arrays, tuples of them and numbers. It deals the
+    units out to as many threads as torch has, at least ``grain`` to each: waking a thread takes some fifty
     microseconds. Units must not depend on each other. Compiled code is cached beside the source. Options are
     numba's.
     """
@@ -176,19 +176,19 @@ def kernel(grain: int = 1, **options: Any) -> Callable[[Callable[..., None]], Ca
         compiled = compile(nogil=True, error_model="numpy", **options)(function)
 
         @functools.wraps(function)
-        def run(units: int, *arguments: Tensor | float | tuple[Tensor, ...]) -> None:
-            arrays = [_array(a) for a in arguments]
+        def run(units: int, *arguments: Any) -> None:
+            given = arrays(arguments)
             _called.add(function.__module__)
             known, began = len(compiled.overloads), time.perf_counter()
             threads = min(getattr(_own, "threads", torch.get_num_threads()), units // grain)
             if threads <= 1:
-                compiled(0, units, *arrays)
+                compiled(0, units, *given)
                 _tell(function.__name__, len(compiled.overloads) - known, time.perf_counter() - began)
                 return
             ends = [units * k // threads for k in range(threads + 1)]
-            others = [_pool().submit(compiled, *part, *arrays) for part in itertools.pairwise(ends[1:])]
+            others = [_pool().submit(compiled, *part, *given) for part in itertools.pairwise(ends[1:])]
             try:
-                compiled(*ends[:2], *arrays)
+                compiled(*ends[:2], *given)
             finally:  # an interrupt must not leave others writing
                 wait(others)
             for other in others:
@@ -207,11 +207,19 @@ def _tell(name: str, versions: int, seconds: float) -> None:
         logging.getLogger("blocklp").info("compiled %s in %.1f s", name, seconds)
 
 
-def _array(value: Tensor | float | tuple[Tensor, ...]) -> Any:
-    """The array of a tensor, or of each of several, which compiled code takes."""
-    if isinstance(value, Tensor):
-        return (value.detach() if value.requires_grad else value).numpy()
-    return tuple(map(_array, value)) if isinstance(value, tuple) else value
+def arrays(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What compiled code takes: tensors, also in tuples within, become arrays; others stay as they are.
+
+    To convert a tensor takes half a microsecond: what many calls are given is better kept as an array.
+    """
+    return tuple(
+        [_array(v) if isinstance(v, Tensor) else arrays(v) if isinstance(v, tuple) else v for v in values]
+    )
+
+
+def _array(tensor: Tensor) -> Any:
+    """The array of a tensor."""
+    return (tensor.detach() if tensor.requires_grad else tensor).numpy()
 
 
 @contextmanager

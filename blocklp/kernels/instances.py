@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.blocks.capabilities import HasCompleteBlock, HasIntervals, HasMinBlock, supports
+from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.kernels.block_source import block_data, module_of
-from blocklp.kernels.compiled import TURNS, tiles
+from blocklp.kernels.compiled import TURNS, arrays, tiles
+from blocklp.kernels.instance_arrays import Arrays
 from blocklp.kernels.instance_tables import InstanceTables, valid_blocks
 
-_NO_TURNS = torch.zeros(0, dtype=torch.long)
-_NO_TOTALS = torch.zeros(0, 8, dtype=torch.float64)
-_NO_SUMS = {kind: torch.zeros(0, 3, 0, dtype=kind) for kind in (torch.float32, torch.float64)}
+_NO_TURNS, _NO_TOTALS = np.zeros(0, np.int64), np.zeros((0, 8))
+_WHOLE_BOUND = _NO_TURNS, np.zeros((0, 3, 0)), _NO_TOTALS
+_WHOLE_POINT = _NO_TURNS, np.zeros((0, 0)), _NO_TOTALS
+"""Phase barrier, room and totals where instances are not divided."""
 
 Anchors = tuple[Tensor, Tensor, Tensor]
 """Anchors ``(batch, copies)`` or ``(batch, 0)``, their ages ``(batch,)`` int64, and instances whose iterate
@@ -35,10 +40,13 @@ class Instances(InstanceTables):
         The loops (:mod:`blocklp.kernels.block_source`).
     parts : int
         Parts of an instance with sums of their own, whatever the number of threads.
+    known : dict
+        What loops read of these instances, by the precision of their problem.
     """
 
     module: ModuleType
     parts: int
+    known: dict[torch.dtype, Arrays] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -60,6 +68,10 @@ class Instances(InstanceTables):
         parts, used = divided or (1, None)
         return cls.laid_out(problem, group, used, module=module, parts=parts)
 
+    def select(self, rows: Rows) -> Self:
+        """Return the loops over some instances, all of them active."""
+        return replace(super().select(rows), known={})
+
     def first_means(
         self, problem: Decomposition, duals: Tensor, points: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -79,7 +91,8 @@ class Instances(InstanceTables):
             squared lengths of the points less these, and of the multipliers of variables with several copies.
         """
         mean, residual = torch.zeros_like(problem.cost), torch.zeros_like(self.rest)
-        size, table = torch.zeros_like(residual), (self._layout(problem), self.used, problem.counts)
+        size, own = torch.zeros_like(residual), self._arrays(problem)
+        table = own.layout, self.used, own.variables[1]
         self.module.first_means(problem.batch, *table, duals, points, mean, (residual, size))
         return mean, residual, size
 
@@ -105,7 +118,7 @@ class Instances(InstanceTables):
         """
         found = torch.zeros_like(duals)
         given = eta, relaxation, mean, duals, points, found
-        self.module.first_iterates(problem.batch, self._layout(problem), *given)
+        self.module.first_iterates(problem.batch, self._arrays(problem).layout, *given)
         return found
 
     def passes(
@@ -142,16 +155,16 @@ class Instances(InstanceTables):
         primal, dual : Tensor
             ``(batch,)`` float64: squared residuals; of frozen instances 1.
         """
-        layout, data = self._layout(problem), block_data(problem.groups[self.group].type)
-        variables, one = (problem.cost, problem.counts, *consensus), torch.ones_like(self.rest)
-        rest = (count, layout, self.used, variables, eta, relaxation, anchors, *iterates)
+        own, one = self._arrays(problem), torch.ones_like(self.rest)
+        variables = (*own.variables, *consensus)
+        rest = (count, own.layout, self.used, variables, eta, relaxation, anchors, *iterates)
         if len(self.rest) > 1 or self.parts == 1:
             residuals = one, one.clone()
-            self.module.passes(len(self.active), self.parts, self.active, *rest, residuals, data)
+            self.module.passes(len(self.active), self.parts, self.active, *rest, residuals, own.data)
             return residuals
         chains = min(2, problem.groups[self.group].dim - problem.groups[self.group].type.private_coordinates)
         sums, totals = eta.new_empty(self.parts, 2 * chains, self.used), one.new_empty(self.parts, 8)
-        self.module.divided(self.parts, (_new_turns(), sums, totals), *rest, data)
+        self.module.divided(self.parts, (_new_turns(), sums, totals), *rest, own.data)
         primal, dual = totals[:, :2].cumsum(0)[-1, :, None]  # in order, as a batch adds them
         return primal, dual
 
@@ -178,10 +191,10 @@ class Instances(InstanceTables):
         anchor : Tensor
             ``(batch, copies)``, written, or ``(batch, 0)``.
         """
-        rows, group = self.active[due[self.active]], problem.groups[self.group]
-        runs = -(-group.blocks // int(self.module.RUN))
-        rest = (*eta, *consensus, relaxation, anchor, *iterates, block_data(group.type))
-        self.module.restart(len(rows) * runs, rows, self._layout(problem), *rest)
+        rows, own = self.active[due[self.active]], self._arrays(problem)
+        runs = -(-problem.groups[self.group].blocks // int(self.module.RUN))
+        rest = (*eta, *consensus, relaxation, anchor, *iterates, own.data)
+        self.module.restart(len(rows) * runs, rows, own.layout, *rest)
 
     def bounds(
         self,
@@ -212,14 +225,14 @@ class Instances(InstanceTables):
         Tensor
             ``(batch,)`` float64: the bounds.
         """
-        bound, units, shared = best.clone(), len(self.active), (_NO_TURNS, _NO_SUMS[best.dtype], _NO_TOTALS)
+        bound, own = best.clone(), self._arrays(problem)
+        units, shared = len(self.active), _WHOLE_BOUND
         if len(self.rest) == 1 and self.parts > 1:
-            sums, totals = best.new_empty(self.parts, 3, self.used), best.new_empty(self.parts, 8)
+            sums, totals = np.empty((self.parts, 3, self.used)), np.empty((self.parts, 8))
             units, shared = self.parts, (_new_turns(), sums, totals)
-        variables, box = (problem.cost, problem.counts), (problem.lower, problem.upper)
-        table = (self._layout(problem), self.used, self.met, variables, box, (self.largest, self.rest))
-        found, data = (bound, best, best_duals), block_data(problem.groups[self.group].type)
-        self.module.bounds(units, shared, self.parts, self.active, *table, duals, limits, primal, found, data)
+        table = (own.layout, self.used, own.masks[0], own.variables, own.box[:2], own.others)
+        rest = (duals, limits, primal, (bound, best, best_duals), own.data)
+        self.module.bounds(units, shared, self.parts, self.active, *table, *rest)
         return bound
 
     def completed(
@@ -246,20 +259,13 @@ class Instances(InstanceTables):
         primal, x : Tensor
             ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
         """
-        units, shared = len(self.active), (_NO_TURNS, x[:0, :0], _NO_TOTALS)
+        units, shared, own = len(self.active), _WHOLE_POINT, self._arrays(problem)
         if len(self.rest) == 1 and self.parts > 1:
-            found, totals = x.new_empty(2, self.ends), x.new_empty(self.parts, 8)
+            found, totals = np.empty((2, self.ends)), np.empty((self.parts, 8))
             units, shared = self.parts, (_new_turns(), found, totals)
-        grid = torch.zeros_like(problem.counts) if problem.grid is None else problem.grid
-        table = (
-            self._layout(problem),
-            self.ends,
-            (self.met, self.private, self.narrow),
-            (problem.cost, problem.offset),
-        )
-        box, state = (problem.lower, problem.upper, grid), (bound, self.size)
-        rest = (limits, mean, state, primal, x, block_data(problem.groups[self.group].type))
-        self.module.completed(units, shared, self.parts, self.active, *table, box, *rest)
+        table = (own.layout, self.ends, own.masks, own.costs, own.box)
+        rest = (limits, mean, (bound, own.size), primal, x, own.data)
+        self.module.completed(units, shared, self.parts, self.active, *table, *rest)
 
     def finished(self, problem: Decomposition, rows: Tensor, x: Tensor) -> None:
         """Write the coordinates that no other block shares into points.
@@ -273,20 +279,30 @@ class Instances(InstanceTables):
         x : Tensor
             ``(batch, variables)`` float64: points of all instances, written.
         """
-        group = problem.groups[self.group]
-        units, data = len(rows) * tiles(group.blocks), block_data(group.type)
+        group, own = problem.groups[self.group], self._arrays(problem)
         if group.type.private_coordinates:
-            self.module.finished(units, rows, self._layout(problem), problem.cost, x, data)
+            units = len(rows) * tiles(group.blocks)
+            self.module.finished(units, rows, own.layout, own.variables[0], x, own.data)
 
-    def _layout(self, problem: Decomposition) -> tuple[Tensor, int, int, Tensor]:
-        """Places of copies, and the place of the group among them."""
-        group = problem.groups[self.group]
-        return problem.coupling.places, group.start, group.blocks, self.filled
+    def _arrays(self, problem: Decomposition) -> Arrays:
+        """What loops read of a problem, converted once."""
+        found = self.known.get(problem.cost.dtype)
+        if found is not None and found.problem is problem:
+            return found
+        group, counts = problem.groups[self.group], problem.counts
+        layout = problem.coupling.places, group.start, group.blocks, self.filled
+        grid = torch.zeros_like(counts) if problem.grid is None else problem.grid
+        variables, costs = (problem.cost, counts), (problem.cost, problem.offset)
+        box, masks = (problem.lower, problem.upper, grid), (self.met, self.private, self.narrow)
+        rest = masks, (self.largest, self.rest), self.size, block_data(group.type)
+        found = Arrays(problem, *arrays((layout, variables, costs, box, *rest)))
+        self.known[problem.cost.dtype] = found
+        return found
 
 
-def _new_turns() -> Tensor:
+def _new_turns() -> NDArray[np.int64]:
     """The state of a phase barrier."""
-    return torch.zeros(TURNS, dtype=torch.long)
+    return np.zeros(TURNS, np.int64)
 
 
 def pass_over(module: ModuleType) -> Callable[..., None]:

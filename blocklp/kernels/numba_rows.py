@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -125,7 +124,7 @@ def _pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, i
         table = layout.groups, layout.tiles
         numbers = layout.by_row, layout.by_copy, program.entries, given, rows, own, state.pulled, scalars
         loops.passes(-(-batch // width), width, many, state.passes, limits, table, *numbers)
-        return replace(state, passes=state.passes + many), many
+        return state.changed(passes=state.passes + many), many
     pieces = len(layout.tiles) + tiles(problem.coupling.variables)
     sums = torch.empty(batch, pieces, 3, dtype=torch.float64)
     _loops(program, PASSES).passes(
@@ -145,7 +144,7 @@ def _pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, i
         scalars,
         (torch.zeros(batch, dtype=torch.long), sums),
     )
-    return replace(state, passes=state.passes + many), many
+    return state.changed(passes=state.passes + many), many
 
 
 def batch_loops(program: Program, batch: int) -> tuple[ModuleType, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -182,10 +181,9 @@ class Instances:
             data, (blocks, dim) = b.type.tensors().values(), b.scope.shape
             rows = batch if any(len(t) > 1 for t in data) else 1
             count = blocks if any(t.shape[1] > 1 for t in data) else 1
-            ask = extent_known if b.type.stateless and not data else extent
             key = id(b.type), rows, count
             self.deadline.check(BUILDING)
-            asked[key] = asked.get(key) or ask(b.type, rows, count, dim)
+            asked[key] = asked.get(key) or extent(b.type, rows, count, dim)
             found.append(asked[key])
         if all(f is found[0] for f in found):
             return found[0]
@@ -276,6 +274,3 @@ def padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Ten
 def taken(values: Tensor, scope: Tensor) -> Tensor:
     """Gather values ``(batch or 1, variables)`` for the variables of blocks ``(batch or 1, blocks, dim)``."""
     return values[:, scope[0]] if len(scope) == 1 else values.gather(1, scope.flatten(1)).view(scope.shape)
-
-
-extent_known = functools.lru_cache(16)(extent)  # thousands of models may share a type

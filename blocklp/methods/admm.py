@@ -25,7 +25,7 @@ block (:class:`HasProxBlock`): on a CPU compiled loops do, on CUDA kernels of Tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,7 +71,7 @@ class AdmmState(MethodState):
         """Return the state after some more passes, whose iterate the next one updates, with other changes."""
         age = self.age + passes - self.ready.long()
         none = torch.zeros_like(self.ready)
-        return replace(self, passes=self.passes + passes, age=age, ready=none, **changes)
+        return self.changed(passes=self.passes + passes, age=age, ready=none, **changes)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Admm(Method):
                 own = own - state.iterate[:, group.start : group.stop]
                 coupled, dual = group.coupled[:, None] > 0, group.rows(state.duals)
                 dual.copy_(torch.where(coupled, own.div_(state.eta[:, None]).view_as(dual), dual))
-        return replace(state, mean=mean, finished=True)
+        return state.changed(mean=mean, finished=True)
 
     def mean(self, plan: Plan, state: AdmmState) -> Tensor:
         """Mean of the points; of coupled variables that of the state, where passes take whole instances."""
@@ -386,7 +386,7 @@ def admm_settled(plan: Plan, state: AdmmState, method: Admm) -> AdmmState:
     admm_restart(plan, state, relaxation, due, eta / state.eta, anchor)
     age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
     origin = torch.where(served, residual, state.origin)
-    return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
+    return state.changed(eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
 @operation
