@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +21,7 @@ from unittest import mock
 import numpy as np
 import torch
 import triton
-from torch import Tensor
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 import blocklp as bl
 from blocklp.kernels import triton_admm
@@ -33,9 +31,6 @@ from blocklp.kernels.triton_launch import WARPS
 from blocklp.kernels.triton_tables import tables
 from blocklp.methods import Admm
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
-
-TARGET = GPUTarget("cuda", 90, 32)
-POINTERS = {torch.bool: "*i1", torch.int32: "*i32", torch.int64: "*i64", torch.float32: "*fp32", torch.float64: "*fp64"}
 
 
 @dataclass(frozen=True)
@@ -66,21 +61,26 @@ class Compiled:
     lanes: set[int]
 
 
-def signature(value: Any) -> Any:
-    """The type of an argument."""
-    if isinstance(value, Tensor):
-        return POINTERS[value.dtype]
-    if isinstance(value, tuple):
-        return tuple(map(signature, value))
-    return "i32" if -(2**31) <= value < 2**31 else "i64"
+class Card:
+    """What Triton asks a driver before it compiles."""
+
+    def get_current_target(self) -> GPUTarget:
+        """What to compile for."""
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        """There is one."""
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        """There is one."""
+        return 0
 
 
 def compiled(kernel: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> Compiled:
-    """Compile a kernel for some arguments."""
-    names = [name for name in kernel.arg_names if name not in constants]
-    types = dict(zip(names, map(signature, args), strict=True)) | dict.fromkeys(constants, "constexpr")
-    source = ASTSource(fn=kernel, signature={name: types[name] for name in kernel.arg_names}, constexprs=constants)
-    made = triton.compile(source, target=TARGET, options={"num_warps": WARPS, "enable_fp_fusion": False})
+    """Compile a kernel for some arguments, as a launch does."""
+    options = {"num_warps": WARPS, "enable_fp_fusion": False}
+    made = kernel.warmup(*args, grid=(1,), **constants, **options)
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
@@ -98,14 +98,15 @@ def compiled(kernel: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> C
 def compiling() -> Iterator[list[Compiled]]:
     """Have kernels compiled and not launched, once for each form."""
     found: list[Compiled] = []
-    seen: set[str] = set()
+    seen: set[str] = set()  # groups of one type and size have one kernel
 
     def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
-        key = f"{kernel.fn.__name__} {signature(args)} {sorted(constants.items(), key=lambda item: item[0])}"
+        key = f"{kernel.fn.__name__} {sorted(constants.items(), key=lambda item: item[0])}"
         if key not in seen:
             seen.add(key)
             found.append(compiled(kernel, args, constants))
 
+    triton.runtime.driver.set_active(Card())
     with mock.patch.object(triton_admm, "launch", launch):
         yield found
 
@@ -133,8 +134,8 @@ def mixed(size: int) -> bl.Model:
     return m
 
 
-def kernels(model: bl.Model, dtype: torch.dtype) -> list[Compiled]:
-    """What all kernels of a solve take."""
+def kernels(model: bl.Model, dtype: torch.dtype, anchored: Sequence[bool] = (False, True)) -> list[Compiled]:
+    """What all kernels of a solve take, without or with anchors."""
     problem = model.compile(backend="torch").decomposition()
     plan = Plan(problem).to(dtype)
     method = Admm()
@@ -148,7 +149,8 @@ def kernels(model: bl.Model, dtype: torch.dtype) -> list[Compiled]:
 
         run("admm_first_means", state.duals, state.points)
         run("admm_first_iterates", state.eta, 1.5, state.mean, state.duals, state.points)
-        for own in (state, replace(state, anchor=torch.zeros_like(state.iterate), passes=200)):
+        forms = state, replace(state, anchor=torch.zeros_like(state.iterate), passes=200)
+        for own in (forms[k] for k in anchored):
             relaxation = method.relaxed(own)
             for small in (10**6, -1):
                 with mock.patch.object(triton_admm, "SMALL", small):

@@ -14,7 +14,8 @@ def patch_once() -> None:
     """Have the interpreter patch each module once a launch, from now on."""
     from triton.runtime import interpreter
 
-    patch, launch, patched = interpreter._patch_lang, interpreter.GridExecutor.__call__, set()
+    patch, launch = interpreter._patch_lang, interpreter.GridExecutor.__call__
+    patched: set[int] = set()
     if hasattr(patch, "__wrapped__"):
         return
 

@@ -74,12 +74,6 @@ def _of(plan: Plan, state: Any, anchor: Tensor | None = None) -> Arguments:
     return _state(plan, *given, state.reflected, state.mean)
 
 
-def _blank(values: Tensor, tables: TritonTables) -> Tensor:
-    """Room for values of all instances; those of frozen ones stay."""
-    assert tables.active is not None
-    return torch.empty_like(values) if len(tables.active) == len(values) else values.clone()
-
-
 @implements("admm_first_means", "triton", _whole)
 def _admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """See :func:`blocklp.methods.admm.admm_first_means`."""
@@ -138,8 +132,8 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     weights = eta, state.age, state.ready
     slots = sum(programs(group[1]) for group in groups) + programs(sums[-1])
     parts = eta.new_empty(problem.batch, slots, dtype=torch.float64)
-    squares = _blank(state.primal_residual, tables), _blank(state.dual_residual, tables)
-    found = *squares, _blank(state.age, tables), _blank(state.ready, tables)
+    squares = torch.empty_like(state.primal_residual), torch.empty_like(state.dual_residual)
+    found = *squares, torch.empty_like(state.age), torch.empty_like(state.ready)
     common = {"ANCHORED": anchored, "RELAXATION": relaxation, "LANES": LANES}
     if _together(problem, tables):
         shared = groups, sums, given, problem.cost, weights, parts, slots, found, most
@@ -231,8 +225,8 @@ def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     anchor = state.anchor if anchored or plain else torch.empty_like(state.iterate)
     weights = state.eta, state.age
     looks = state.first, state.primal_residual, state.dual_residual, state.origin, state.last
-    names = "eta", "ready", "age", "origin", "last"
-    found = tuple(_blank(getattr(state, name), tables) for name in names)
+    names = "eta", "ready", "age", "origin", "last"  # of frozen instances anything
+    found = tuple(torch.empty_like(getattr(state, name)) for name in names)
     roots = balance.roots(state.passes)
     # As tensor operations compare: a number with whole numbers in single precision.
     oldest = math.ceil(np.float32(method.longest * state.passes))

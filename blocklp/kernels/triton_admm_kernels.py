@@ -19,9 +19,10 @@ from blocklp.kernels.triton_admm_phases import (
     variable_tile,
 )
 from blocklp.kernels.triton_functions import divided, root
+from blocklp.kernels.triton_launch import kernel
 
 
-@triton.jit(do_not_specialize=["n", "last"])
+@kernel
 def block_pass(
     active: tl.tensor,
     group: tl.tuple,
@@ -46,7 +47,7 @@ def block_pass(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["last"])
+@kernel
 def variable_pass(
     active: tl.tensor,
     sums: tl.tuple,
@@ -62,7 +63,7 @@ def variable_pass(
     variable_tile(sums, state, cost, eta, last, row, tile, LANES)
 
 
-@triton.jit
+@kernel
 def measure(
     active: tl.tensor,
     groups: tl.tuple,
@@ -116,7 +117,7 @@ def aged(weights: tl.tuple, found: tl.tuple, row: tl.tensor, count: tl.tensor) -
     tl.store(found[3] + row, ready != ready)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel
 def finish(
     active: tl.tensor,
     groups: tl.tuple,
@@ -134,7 +135,7 @@ def finish(
     aged(weights, found, row, count)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel
 def leap(
     active: tl.tensor,
     groups: tl.tuple,
@@ -181,7 +182,7 @@ def leap(
     aged(weights, found, row, count)
 
 
-@triton.jit
+@kernel
 def first_means(
     active: tl.tensor,
     sums: tl.tuple,
@@ -198,7 +199,7 @@ def first_means(
     tl.store(state[5] + row * state[7] + variable, divided(total, count), mask=mine)
 
 
-@triton.jit
+@kernel
 def first_squares(
     active: tl.tensor,
     group: tl.tuple,
@@ -230,7 +231,7 @@ def first_squares(
     tl.store(own + slots // 2, tl.sum(size, 0))
 
 
-@triton.jit
+@kernel
 def first_totals(
     active: tl.tensor,
     groups: tl.tuple,
@@ -253,7 +254,7 @@ def first_totals(
     tl.store(found[1] + row, size)
 
 
-@triton.jit
+@kernel
 def first_iterates(
     active: tl.tensor,
     group: tl.tuple,
@@ -307,7 +308,7 @@ def balanced(
     return tl.where(factor != factor, eta, new)
 
 
-@triton.jit(do_not_specialize=["roots", "oldest"])
+@kernel
 def settle(
     active: tl.tensor,
     group: tl.tuple,
@@ -393,7 +394,7 @@ def restart_tile(
             tl.store(anchor + at, new, mask=mine)
 
 
-@triton.jit
+@kernel
 def restart(
     active: tl.tensor,
     group: tl.tuple,
