@@ -7,8 +7,9 @@ fastest (``(batch, dim, blocks)``), which makes sums over the few variables of a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -39,6 +40,16 @@ def sorted_copies(index: Tensor, variables: int) -> tuple[Tensor, Tensor]:
     return order, torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
 
 
+class CopySums(Protocol):
+    """Sums of the copies of every variable as a backend makes them."""
+
+    def __call__(self, copies: Tensor) -> Tensor:
+        """Sum copies ``(batch, copies)`` by variable, in a fixed order: ``(batch, variables)``."""
+
+    def select(self, rows: Rows) -> Self:
+        """The sums of some instances."""
+
+
 @dataclass(frozen=True)
 class Coupling:
     """Index maps between variables ``(batch, variables)`` and copies ``(batch, copies)``.
@@ -55,6 +66,8 @@ class Coupling:
         the same in every run.
     maps : dict
         Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``, for structured scopes.
+    sums : CopySums or None
+        What sums the copies in place of tensor operations.
     """
 
     variables: int
@@ -62,6 +75,7 @@ class Coupling:
     order: Tensor | None
     ends: Tensor | None
     maps: dict[tuple[int, int], tuple[Linear, Linear]]
+    sums: CopySums | None = field(default=None, kw_only=True, repr=False)
 
     @property
     def indexed(self) -> bool:
@@ -142,6 +156,8 @@ class Coupling:
         """Sum the copies of every variable, the adjoint of :meth:`spread`, in a fixed order."""
         batch = copies.shape[0]
         extra = None
+        if self.sums is not None:
+            return self.sums(copies)
         if self.maps:
             copies = copies.clone()
             for (start, stop), (_, to_primal) in self.maps.items():
@@ -165,7 +181,8 @@ class Coupling:
         if self.index.shape[0] == 1:
             return self
         order, ends = (t if t is None else pick(t, rows) for t in (self.order, self.ends))
-        part = Coupling(self.variables, pick(self.index, rows), order, ends, self.maps)
+        sums = None if self.sums is None else self.sums.select(rows)
+        part = Coupling(self.variables, pick(self.index, rows), order, ends, self.maps, sums=sums)
         if "places" in vars(self):
             vars(part)["places"] = pick(self.places, rows)
         if "by_variable" in vars(self):

@@ -96,11 +96,34 @@ class SparseSums:
             order = order[:, : int(starts[0, -1])]
         several = max(batch, len(sources))
         found = numbers[order], sources.expand(several, -1).gather(1, order.expand(several, -1))
-        tiles, depth = _tiles(long[:, :count], runs)
-        bits = max(count, numbers.shape[0], int(max(t.amax() if t.numel() else 0 for t in found)) + 1)
-        kind = torch.int32 if bits < 2**31 else torch.int64
-        starts, numbers, sources, tiles = tables = tuple(t.to(kind) for t in (starts, *found, tiles))
-        sizes = torch.tensor([*map(apart, tables), tiles.shape[1], depth], device=targets.device)
+        return cls.of_sorted(starts, found, long[:, :count], runs)
+
+    @classmethod
+    def of_sorted(
+        cls, starts: Tensor, terms: tuple[Tensor, Tensor], long: Tensor, runs: list[int]
+    ) -> SparseSums:
+        """Deal out terms that are sorted by their sums.
+
+        Parameters
+        ----------
+        starts, terms : Tensor, tuple of Tensor
+            ``(n, sums + 1)`` and ``(n, terms)`` integers: :attr:`starts`, and :attr:`numbers` and
+            :attr:`sources`.
+        long : Tensor
+            ``(n, sums)`` bool: sums that are tiles of their own, all of more than :data:`LONG` terms.
+        runs : list of int
+            Numbers of sums, one run after the other.
+
+        Returns
+        -------
+        SparseSums
+            The tables, on the device of the terms.
+        """
+        tiles, depth = _tiles(long, runs)
+        ends = (int(t.amax()) if t.numel() else 0 for t in terms)
+        kind = torch.int32 if max(long.shape[1], terms[0].shape[1], *ends) < 2**31 - 1 else torch.int64
+        starts, numbers, sources, tiles = tables = tuple(t.to(kind) for t in (starts, *terms, tiles))
+        sizes = torch.tensor([*map(apart, tables), tiles.shape[1], depth], device=starts.device)
         return cls(starts, numbers, sources, tiles, sizes[:4], sizes[4:], depth)
 
     @property

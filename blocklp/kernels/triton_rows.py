@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.kernels import triton_pdhg_kernels as pdhg
@@ -52,15 +53,15 @@ def _served(program: Program, problem: Decomposition, *_: Any) -> bool:
     return has_tables(problem)
 
 
-def products(sums: SparseSums, entries: Tensor, values: Tensor, count: int) -> Tensor:
-    """Sums of entries times values.
+def products(sums: SparseSums, entries: Tensor | None, values: Tensor, count: int) -> Tensor:
+    """Sums of entries times values, in a fixed order.
 
     Parameters
     ----------
     sums : SparseSums
         Which entries, and which values.
-    entries : Tensor
-        ``(batch or 1, entries)``.
+    entries : Tensor or None
+        ``(batch or 1, entries)``; None where all are 1.
     values : Tensor
         ``(batch, values)``.
     count : int
@@ -71,10 +72,41 @@ def products(sums: SparseSums, entries: Tensor, values: Tensor, count: int) -> T
     Tensor
         ``(batch, count)``.
     """
-    values, out = values.contiguous(), values.new_empty(len(values), count)
-    given = out, count, values, values.shape[1], entries, apart(entries), sums.given
-    launch(sparse_products, (len(values) * sums.units,), sums.units, *given, UNIT=False, **TILES)
+    values = values if values.stride(1) == 1 else values.contiguous()
+    out = values.new_empty(len(values), count)
+    matrix = (values, 0) if entries is None else (entries, apart(entries))
+    given = out, count, values, values.stride(0), *matrix, sums.given
+    launch(sparse_products, (len(values) * sums.units,), sums.units, *given, UNIT=entries is None, **TILES)
     return out
+
+
+@dataclass(frozen=True)
+class CopySums:
+    """Sums of the copies of every variable, in the order in which they lie."""
+
+    sums: SparseSums
+    variables: int
+
+    def __call__(self, copies: Tensor) -> Tensor:
+        """Sum copies ``(batch, copies)`` by variable: ``(batch, variables)``."""
+        return products(self.sums, None, copies, self.variables)
+
+    def select(self, rows: Rows) -> CopySums:
+        """Return the sums of some instances."""
+        return replace(self, sums=self.sums.select(rows))
+
+
+@implements("copy_sums", "triton", lambda plan: has_tables(plan.problem))
+def _copy_sums(plan: Plan) -> CopySums:
+    """See :func:`blocklp.kernels.plan.copy_sums`."""
+    coupling = plan.problem.coupling
+    order, ends, variables = coupling.order, coupling.ends, coupling.variables
+    if order is None or ends is None:
+        copies = torch.arange(coupling.index.shape[1])
+        return CopySums(
+            SparseSums.of(coupling.index, copies[None], copies, copies < 0, [variables]), variables
+        )
+    return CopySums(SparseSums.of_sorted(ends, (order, order), ends.diff() > LONG, [variables]), variables)
 
 
 @implements("row_products", "triton", _served)

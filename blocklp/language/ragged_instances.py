@@ -12,7 +12,7 @@ from blocklp.blocks.extents import extent
 from blocklp.deadline import Deadline
 from blocklp.language.batch_statement import BatchStatement, RaggedBlocks, RaggedVariable
 from blocklp.language.handles import Rows
-from blocklp.language.instances import Instances, Members, extent_known
+from blocklp.language.instances import Instances, Members
 from blocklp.language.variable_bounds import Bounds
 
 
@@ -110,7 +110,7 @@ def _extent(blocks: RaggedBlocks) -> tuple[float, float]:
     """Least and largest value of any coordinate of any block; types are asked on the CPU."""
     dim, data = blocks.columns.shape[1], blocks.type.tensors()
     if blocks.type.stateless and not data:
-        least, most = extent_known(blocks.type, 1, 1, dim)
+        least, most = extent(blocks.type, 1, 1, dim)
     else:
         count = blocks.offsets.total if any(t.shape[1] > 1 for t in data.values()) else 1
         least, most = extent(blocks.type.to(torch.float64, torch.device("cpu")), 1, count, dim)

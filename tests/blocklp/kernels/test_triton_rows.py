@@ -174,6 +174,33 @@ def test_products(case: str, dtype: torch.dtype) -> None:
     assert torch.equal(found[0], known[0]) and torch.equal(found[1], known[1])
 
 
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("case", CASES)
+def test_copies_are_summed(case: str, dtype: torch.dtype) -> None:
+    """As the definition sums them, for some instances too, and with prices of rows beside the copies."""
+    plan = plan_of(*CASES[case](np.random.default_rng(1)), dtype=dtype)
+    sums, problem = triton("copy_sums")(plan), plan.problem
+    ours = replace(problem, coupling=replace(problem.coupling, sums=sums))
+    copies = torch.randn(problem.batch, problem.copies, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    torch.testing.assert_close(ours.collect(copies), problem.collect(copies), **EXACT[dtype])
+    second = torch.tensor([1])
+    assert torch.equal(ours.select(second).collect(copies[1:]), ours.collect(copies)[1:])
+
+
+def test_a_device_sums_copies_in_one_launch(device: torch.device) -> None:
+    """From the incidence that it has sorted for the tensor operations."""
+    if device.type != simulated_device.NAME:
+        pytest.skip("launches are counted on the simulated device")
+    simulated_device.count_triton()
+    plan = plan_of(graph(np.random.default_rng(0), 5), device=str(device))
+    sums, problem = triton("copy_sums")(plan), plan.problem
+    copies = problem.spread(problem.cost)
+    with simulated_device.watch() as trace:
+        found = sums(copies)
+    assert trace.launches == 1 and trace.syncs == 0
+    torch.testing.assert_close(found.cpu(), problem.collect(copies).cpu(), rtol=1e-12, atol=1e-12)
+
+
 NAMES = "now", "first", "bar", "eta", "age", "residual", "first_residual"
 
 
