@@ -109,7 +109,7 @@ def mpax(model: Model, tolerance: float, limit: float = 120.0) -> float | None:
 
 
 def on_gpu(solver: str, model: Model, tolerance: float, limit: float = 120.0) -> dict[str, Any] | None:
-    """The LP of a model's first instance by ``cupdlpx`` or ``cuopt``, as :func:`or_tools_pdlp_on`; None where it is missing or fails."""
+    """The LP of a model's first instance by ``cupdlpx`` or ``cuopt``, as :func:`or_tools_pdlp_on`; None where it is not, or fails."""
     if find_spec(solver) is None:
         return None
     try:
