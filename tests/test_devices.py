@@ -247,6 +247,12 @@ def test_qpbo(tighten: bool, device: torch.device) -> None:
     assert_alike(lambda place: solve_qpbo(qubo, tighten=tighten, **labels_of(place)).relaxation.bound, device)
 
 
+def test_a_type_of_clusters_that_a_model_has_not_yet(device: torch.device) -> None:
+    """A sparse graph: the first triangles join blocks of edges alone."""
+    qubo = Qubo(-np.ones(5), np.array([(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)]), np.full(5, 1.5))
+    assert_alike(lambda place: solve_qpbo(qubo, tighten=True, **labels_of(place)).relaxation.bound, device)
+
+
 def test_independent_sets(device: torch.device) -> None:
     draw = np.random.default_rng(0)
     ends = np.array([(i, j) for i in range(14) for j in range(i + 1, 14) if draw.random() < 0.4])
