@@ -213,13 +213,15 @@ def arrays(values: tuple[Any, ...]) -> tuple[Any, ...]:
     To convert a tensor takes half a microsecond: what many calls are given is better kept as an array.
     """
     return tuple(
-        [_array(v) if isinstance(v, Tensor) else arrays(v) if isinstance(v, tuple) else v for v in values]
+        [
+            (v.detach() if v.requires_grad else v).numpy()
+            if isinstance(v, Tensor)
+            else arrays(v)
+            if isinstance(v, tuple)
+            else v
+            for v in values
+        ]
     )
-
-
-def _array(tensor: Tensor) -> Any:
-    """The array of a tensor."""
-    return (tensor.detach() if tensor.requires_grad else tensor).numpy()
 
 
 @contextmanager

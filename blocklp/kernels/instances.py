@@ -155,18 +155,18 @@ class Instances(InstanceTables):
         primal, dual : Tensor
             ``(batch,)`` float64: squared residuals; of frozen instances 1.
         """
-        own, one = self._arrays(problem), torch.ones_like(self.rest)
+        own, batch = self._arrays(problem), problem.batch
         variables = (*own.variables, *consensus)
         rest = (count, own.layout, self.used, variables, eta, relaxation, anchors, *iterates)
-        if len(self.rest) > 1 or self.parts == 1:
-            residuals = one, one.clone()
+        if batch > 1 or self.parts == 1:
+            primal, dual = residuals = np.ones(batch), np.ones(batch)
             self.module.passes(len(self.active), self.parts, self.active, *rest, residuals, own.data)
-            return residuals
+            return torch.from_numpy(primal), torch.from_numpy(dual)
         chains = min(2, problem.groups[self.group].dim - problem.groups[self.group].type.private_coordinates)
-        sums, totals = eta.new_empty(self.parts, 2 * chains, self.used), one.new_empty(self.parts, 8)
+        sums, totals = eta.new_empty(self.parts, 2 * chains, self.used), self.rest.new_empty(self.parts, 8)
         self.module.divided(self.parts, (_new_turns(), sums, totals), *rest, own.data)
-        primal, dual = totals[:, :2].cumsum(0)[-1, :, None]  # in order, as a batch adds them
-        return primal, dual
+        in_order = totals[:, :2].cumsum(0)[-1, :, None]  # as a batch adds them
+        return in_order[0], in_order[1]
 
     def restart(
         self,
