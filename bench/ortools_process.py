@@ -6,12 +6,13 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from ortools.pdlp import solve_log_pb2, solvers_pb2
 from ortools.pdlp.python import pdlp
 from scipy.sparse import csc_matrix, load_npz
+
+from bench.lp_answer import worth
 
 
 def main(folder: str, seconds: str, tolerance: str) -> None:
@@ -35,20 +36,8 @@ def main(folder: str, seconds: str, tolerance: str) -> None:
     done = time.perf_counter()
     reason = solve_log_pb2.TerminationReason.Name(found.solve_log.termination_reason)
     status = reason.removeprefix("TERMINATION_REASON_").lower().replace("_", " ")
-    print(json.dumps({**worth(given, rows, found), "build": built - began, "solve": done - built, "status": status}))
-
-
-def worth(given: Any, rows: Any, found: Any) -> dict[str, float]:
-    """What the answer proves: the value and largest violation of its point, the bound of its duals, and the iterations."""
-    x, y = found.primal_solution, found.dual_solution
-    sides = np.where(y > 0, given["above"], given["below"])
-    y = np.where(np.isfinite(sides), y, 0.0)
-    reduced = given["c"] - rows.T @ y
-    bound = y @ np.where(np.isfinite(sides), sides, 0.0) + np.minimum(reduced * given["low"], reduced * given["high"]).sum()
-    reached = rows @ x
-    off = np.maximum(given["above"] - reached, reached - given["below"]).max(initial=0.0)
-    iterations = found.solve_log.iteration_count
-    return {"value": float(given["c"] @ x), "bound": float(bound), "violation": float(off), "iterations": iterations}
+    answer = worth(given, rows, found.primal_solution, found.dual_solution) | {"iterations": found.solve_log.iteration_count}
+    print(json.dumps({**answer, "build": built - began, "solve": done - built, "status": status}))
 
 
 if __name__ == "__main__":

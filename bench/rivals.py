@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,18 @@ def mpax(model: Model, tolerance: float, limit: float = 120.0) -> float | None:
         return None
 
 
-def _elsewhere(module: str, model: Model, tolerance: float, limit: float) -> tuple[dict[str, Any], LinearProgram, int]:
+def on_gpu(solver: str, model: Model, tolerance: float, limit: float = 120.0) -> dict[str, Any] | None:
+    """The LP of a model's first instance by ``cupdlpx`` or ``cuopt``, as :func:`or_tools_pdlp_on`; None where it is not, or fails."""
+    if find_spec(solver) is None:
+        return None
+    try:
+        return _elsewhere("gpu_process", model, tolerance, limit, solver)[0]
+    except subprocess.CalledProcessError as error:
+        print(f"{solver} failed:", error.stderr[-2000:], file=sys.stderr)
+        return None
+
+
+def _elsewhere(module: str, model: Model, tolerance: float, limit: float, *more: str) -> tuple[dict[str, Any], LinearProgram, int]:
     """What a module of this folder answers for an LP, the LP, and -1 if it is one of maximisation."""
     program = export(model, 0)
     plus, minus = program.A.maximum(0), program.A.minimum(0)
@@ -124,7 +136,7 @@ def _elsewhere(module: str, model: Model, tolerance: float, limit: float) -> tup
     with tempfile.TemporaryDirectory() as folder:
         np.savez(Path(folder) / "vectors.npz", **vectors)
         save_npz(Path(folder) / "rows.npz", program.A[used])
-        command = [sys.executable, "-m", f"bench.{module}", folder, str(limit), str(tolerance)]
+        command = [sys.executable, "-m", f"bench.{module}", folder, str(limit), str(tolerance), *more]
         answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     answer["seconds"] = answer["build"] + answer["solve"] if answer["status"] == "optimal" else None
     return answer, program, sign

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from blocklp.lp.from_cvxpy import from_cvxpy as from_cvxpy
     from blocklp.lp.linprog import linprog as linprog
     from blocklp.model import Model as Model
+    from blocklp.model import ModelBatch as ModelBatch
     from blocklp.progress import Progress as Progress
     from blocklp.results.solution import Solution as Solution
     from blocklp.results.state import State as State
@@ -68,7 +69,7 @@ else:
             "blocklp.lp.faces": ["CVXPY", "PuLP"],
             "blocklp.lp.from_cvxpy": ["from_cvxpy"],
             "blocklp.lp.linprog": ["linprog"],
-            "blocklp.model": ["Model"],
+            "blocklp.model": ["Model", "ModelBatch"],
             "blocklp.progress": ["Progress"],
             "blocklp.results.solution": ["Solution"],
             "blocklp.results.state": ["State"],

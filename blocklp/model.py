@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from blocklp.deadline import Deadline
+from blocklp.language.batch_statement import BatchStatement
 from blocklp.language.statement import Statement
 
 if TYPE_CHECKING:
@@ -64,7 +65,55 @@ class Model(Statement):
 
         See :meth:`blocklp.Solver.solve`.  A time limit includes the time to compile.
         """
-        if "time_limit" in options:
-            options["time_limit"] = Deadline.of(options["time_limit"])
-        build = {k: options.pop(k) for k in ("device", "dtype", "backend") if k in options}
-        return self.compile(**build).solve(**options)
+        return _solved(self, options)
+
+
+class ModelBatch(BatchStatement):
+    """Models of one structure and different sizes, stated together from concatenated arrays.
+
+    Nothing is done for single models: a batch of thousands is stated, compiled and solved in the time of its
+    solve, on the device where the arrays lie.  The answers are those of ``blocklp.compile(list_of_models)``.
+    As a sequence it holds the models of its instances, each of which is made when it is asked for.
+
+    Examples
+    --------
+    Two graphs, a pair and a triangle, with a cost of -1 for every node and of 2 for every pair:
+
+    >>> import torch
+    >>> import blocklp as bl
+    >>> from blocklp.oracles import Edge
+    >>> ends = torch.tensor([[0, 1], [0, 1], [0, 2], [1, 2]])
+    >>> m = bl.ModelBatch()
+    >>> y = m.variable("y", torch.tensor([0, 2, 5]), lower=0, upper=1)
+    >>> z = m.variable("z", torch.tensor([0, 1, 4]), lower=0, upper=1)
+    >>> pairs = m.add(Edge(), [y[ends], z])
+    >>> m.minimize({y: -1.0, z: 2.0})
+    >>> solution = m.solve(tol=1e-6)
+    >>> [round(b, 4) for b in solution.bound.tolist()]
+    [-1.0, -1.5]
+    >>> solution.x[y].shape
+    torch.Size([5])
+    """
+
+    model_class = Model
+
+    def compile(self, **options: Any) -> Solver:
+        """Fix shapes and indices once; see :func:`blocklp.compile`."""
+        from blocklp.solver import compile
+
+        return compile(self, **options)
+
+    def solve(self, **options: Any) -> Solution:
+        """Compile with ``device``, ``dtype`` and ``backend``, solve with all other options.
+
+        See :meth:`blocklp.Solver.solve`.  A time limit includes the time to compile.
+        """
+        return _solved(self, options)
+
+
+def _solved(stated: Model | ModelBatch, options: dict[str, Any]) -> Solution:
+    """Compile and solve within one time limit."""
+    if "time_limit" in options:
+        options["time_limit"] = Deadline.of(options["time_limit"])
+    build = {k: options.pop(k) for k in ("device", "dtype", "backend") if k in options}
+    return stated.compile(**build).solve(**options)

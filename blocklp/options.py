@@ -24,7 +24,7 @@ from blocklp.errors import (
     ShapeError,
     install,
 )
-from blocklp.kernels.backend import known
+from blocklp.kernels.backend import DEVICES, known, runs_on
 
 LARGEST = 2**63
 """The least positive integer that no tensor holds."""
@@ -276,7 +276,7 @@ def known_backend(backend: object, device: torch.device) -> str:
         If numba is asked for and missing.
     """
     kind = known("torch" if backend == "auto" else backend)
-    if kind.device not in (None, device.type):
+    if kind.device not in (None, device.type) and not runs_on(kind, device):
         need = f"is for devices of type {kind.device!r}, and the device is {device}; leave backend out"
         raise OptionError(f"backend {backend!r} {need}")
     if "numba" in kind.builds_on and find_spec("numba") is None:
@@ -295,7 +295,7 @@ def known_device(device: Any) -> torch.device:
     try:
         found = device if isinstance(device, torch.device) else torch.device(str(device))
     except RuntimeError as error:
-        raise DeviceError(f"device is {shown(device)}; use 'cpu', 'cuda' or 'cuda:1'") from error
+        raise DeviceError(f"device is {shown(device)}; use {DEVICES}") from error
     if found.type == "meta":
         raise DeviceError("device 'meta' holds no numbers; use device='cpu'")
     try:

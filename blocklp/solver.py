@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.box import BOX
-from blocklp.blocks.type_difference import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
+from blocklp.engine.division import within_memory
 from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
-from blocklp.engine.records import Event, Hooks, Repair, Start
-from blocklp.errors import InstanceError, ModelError, TimeLimitError
+from blocklp.engine.records import Event, Hooks, Start
+from blocklp.errors import ModelError, TimeLimitError
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings
-from blocklp.language.expression import Expression, Values
-from blocklp.language.handles import ROWS, Blocks, name_of_size
-from blocklp.language.lowering import assemble, costs, unblocked
+from blocklp.language.batch_statement import BatchStatement
+from blocklp.language.compiled_models import BatchModels, CompiledModels, ModelList
+from blocklp.language.expression import Values
+from blocklp.language.handles import ROWS, name_of_size
 from blocklp.language.sense import Sense
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds
@@ -33,8 +34,6 @@ from blocklp.options import (
     flag,
     known_backend,
     known_device,
-    numbers,
-    of_type,
     shown,
     without_gradients,
     working_precision,
@@ -48,7 +47,7 @@ from blocklp.tables import as_html, listed, plural
 def compile(
     models: Statement | Sequence[Statement],
     *,
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
     dtype: torch.dtype = torch.float64,
     backend: str = "auto",
 ) -> Solver:
@@ -56,10 +55,10 @@ def compile(
 
     Parameters
     ----------
-    models : Model or sequence of Model
+    models : Model, sequence of Model or ModelBatch
         Several models need the same variables (by name) and the same kinds of blocks (by name), in any sizes.
-    device : str or torch.device
-        Where to solve.
+    device : str or torch.device, optional
+        Where to solve: by default on the CPU, and a :class:`blocklp.ModelBatch` where its arrays are.
     dtype : torch.dtype
         ``float64`` or ``float32``: precision of the iterates.  Bounds are float64 in either case.
     backend : str
@@ -78,11 +77,16 @@ def compile(
         If a model has no objective, the models do not fit together, the device is missing, or the backend is
         unknown or not for the device.
     """
-    several = list(models) if isinstance(models, Sequence) else []
-    given = [models] if isinstance(models, Statement) else several
-    if not given or not all(isinstance(m, Statement) for m in given):
-        raise ModelError(f"compile() needs a model or a sequence of at least one, got {shown(models)}")
-    where = known_device(device)
+    if isinstance(models, BatchStatement):
+        given: CompiledModels = BatchModels(models)
+        device = device or models.device
+    else:
+        several = list(models) if isinstance(models, Sequence) else []
+        listed = [models] if isinstance(models, Statement) else several
+        if not listed or not all(isinstance(m, Statement) for m in listed):
+            raise ModelError(f"compile() needs a model or a sequence of at least one, got {shown(models)}")
+        given = ModelList(listed)
+    where = known_device("cpu" if device is None else device)
     return Solver(given, where, working_precision(dtype), known_backend(backend, where))
 
 
@@ -99,45 +103,25 @@ class Solver:
 
     def __init__(
         self,
-        models: list[Statement],
+        models: CompiledModels,
         device: torch.device,
         dtype: torch.dtype,
         backend: str = "auto",
         settings: EngineSettings | None = None,
     ) -> None:
-        first = models[0]
-        for m in models:
-            if m.objective is None:
-                raise ModelError("the model has no objective; call minimize() or maximize() first")
-            if not m.size:
-                raise ModelError("the model has no variables; declare at least one")
-            names = [b.name for b in m.blocks]
-            if m.maximizing != first.maximizing or names != [b.name for b in first.blocks]:
-                need = "the same sense and the same names of blocks, in one order"
-                raise ModelError(f"models compiled together need {need}")
-            if list(m.variables) != list(first.variables):
-                raise ModelError("models compiled together need the same variables by name, in one order")
-        if len(models) > 1 and any(m.rows for m in models):
-            need = "instances that share the rows are a batch of one model"
-            raise ModelError(f"models with rows compile alone; {need}")
-        for b in (b for m in models for b in m.blocks if len(models) > 1 and b.maps is not None):
-            need = "models with such blocks compile alone"
-            raise ModelError(f"blocks {b.name!r} have maps of their own; {need}")
-        _check_types(models)
-        self.models, self.device, self.dtype = models, device, dtype
+        self._stated, self.models = models, models.models
+        self.device, self.dtype = device, dtype
         self.backend, self._asked = backend, Backend(backend)
         self._settings = settings or EngineSettings()
-        self.sense = Sense(first.maximizing)
-        self.batch = sum(m.batch for m in models)
+        self.sense = Sense(models.maximizing)
+        self.batch, self._width = models.batch, models.width
         self._structure: Plan | None = None
-        self._fixed: tuple[list[Expression], Tensor, Tensor] | None = None
-        self._built, self._blocks = [_built(m) for m in models], [_blocks(m) for m in models]
-        self._width = max(m.size for m in models) + (len(models) > 1)
+        self._fixed: tuple[list[object], Tensor, Tensor] | None = None
 
     def __repr__(self) -> str:
-        first = self.models[0]
-        several = f" of {len(self.models)} models" if len(self.models) > 1 else ""
-        count, size = plural(self.batch, "instance"), plural(max(m.size for m in self.models), "variable")
+        first, many = self.models[0], len(self.models) > 1
+        several = f" of {len(self.models)} models" if many else ""
+        count, size = plural(self.batch, "instance"), plural(self._width - many, "variable")
         blocks = f"blocks {listed(b.name for b in first.blocks) or 'none'}"
         rows = f", rows {listed(r.name for r in first.rows)}" if first.rows else ""
         where = f"{self.dtype} on {self.device}, backend {self.backend}"
@@ -148,17 +132,11 @@ class Solver:
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""
-        for m in self.models:
-            if instance < m.batch:
-                return m, instance
-            instance -= m.batch
-        raise InstanceError(f"instance {instance} is out of range of a batch of {self.batch}")
+        return self._stated.owner(instance)
 
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: ``(batch,)`` bool."""
-        hooks = torch.tensor([m.repair is not None for m in self.models])
-        hooks = hooks.repeat_interleave(torch.tensor([m.batch for m in self.models]))
-        return hooks.to(self.device, non_blocking=True)
+        return self._stated.hooked().to(self.device, non_blocking=True)
 
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""
@@ -236,6 +214,8 @@ class Solver:
         ------
         OptionError
             If an option is of another type, out of range or unknown, or a callback answers what is no mask.
+        DeviceError
+            If an instance does not fit the device's memory; batches are divided.
         ModelError, ShapeError, NonFiniteError
             If bounds or the warm start do not fit, hold NaN, or require gradients; if the model was changed
             since it was compiled, but for its costs; if a repair hook does not return what it must.
@@ -246,7 +226,7 @@ class Solver:
             plan = self._planned(bounds, None, deadline)
         except TimeLimitError:
             built, given = False, {} if bounds is None else bounds
-            problem = unblocked(self.models, given, self._width, self.device)
+            problem = self._stated.unblocked(given, self.device)
             plan = self._priced(Plan(problem, backend=self._asked, settings=self._settings), None)
         problem = plan.problem
         ascent = as_method(method, problem)
@@ -264,7 +244,7 @@ class Solver:
             eta = starts.weights_of(start, self.device, self.dtype)
         log: list[Event] = []
         record = log.append if flag(history, "history") else None
-        repair = self._repair()
+        repair = self._stated.repair()
         with listening(callback, verbose, self.batch, self.sense) as listener:
             begin, hooks = Start(duals, eta, memory), Hooks(repair, listener, record)
             results = run(plan, ascent, self.dtype, checked, begin, hooks)
@@ -311,20 +291,13 @@ class Solver:
 
     def _planned(self, bounds: Bounds | None, values: Values | None, deadline: Deadline) -> Plan:
         """The plan of a solve; what it writes out serves later ones, too."""
-        blocks = [_blocks(m) for m in self.models]
-        same = [_built(m) for m in self.models] == self._built
-        if not same or not all(map(_same_places, blocks, self._blocks)):
-            raise ModelError(
-                "the model was changed since it was compiled, in its sense, variables, bounds or blocks; "
-                "compile it again, or give tighter bounds as bounds="
-            )
-        if blocks != self._blocks:
-            _check_types(self.models)
-            self._structure, self._blocks = None, blocks
+        if self._stated.replaced():
+            self._structure = None
         plan = self._structure
         if bounds is not None or plan is None:
             given = {} if bounds is None else bounds
-            problem = assemble(self.models, given, self._width, self.device, deadline)
+            with within_memory(self.device):
+                problem = self._stated.assembled(given, self.device, deadline)
             plan = Plan(problem, backend=self._asked, settings=self._settings)
             if bounds is None:
                 self._structure = plan
@@ -332,99 +305,20 @@ class Solver:
 
     def _priced(self, plan: Plan, values: Values | None) -> Plan:
         """A plan with the costs of the objective."""
-        cost, offset = self._objective(self._width, values)
+        cost, offset = self._objective(values)
         return replace(plan, problem=replace(plan.problem, cost=cost, offset=offset))
 
-    def _objective(self, width: int, values: Values | None) -> tuple[Tensor, Tensor]:
+    def _objective(self, values: Values | None) -> tuple[Tensor, Tensor]:
         """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation.
 
         Objectives without parameters are evaluated once.
         """
-        expressions = [m.objective for m in self.models if m.objective is not None]
-        if self._fixed is not None:
+        now = self._stated.objectives()
+        if self._fixed is not None and now:
             before, cost, offset = self._fixed
-            if all(a is b for a, b in zip(expressions, before, strict=True)):
+            if all(a is b for a, b in zip(now, before, strict=True)):
                 return cost.clone(), offset.clone()
-        cost, offset = (self.sense.turn(part).to(self.device) for part in costs(expressions, width, values))
-        if all(t.parameter is None for e in expressions for t in e.terms):
-            self._fixed = expressions, cost.clone(), offset.clone()
-        return cost, offset
-
-    def _repair(self) -> Repair | None:
-        """Wrap the models' repair hooks: apply each to its instances; those of models without one get NaN."""
-        if all(m.repair is None for m in self.models):
-            return None
-        first = torch.tensor([0, *(m.batch for m in self.models)]).cumsum(0)
-
-        def repair(x: Tensor, rows: Tensor) -> Tensor:
-            fixed = torch.full_like(x, torch.nan)
-            for m, start in zip(self.models, first.tolist(), strict=False):
-                mine = ((rows >= start) & (rows < start + m.batch)).nonzero()[:, 0]
-                if len(mine) and m.repair is not None:
-                    parts = {k: x[mine][:, v.index.to(x.device)] for k, v in m.variables.items()}
-                    shapes = {k: tuple(part.shape) for k, part in parts.items()}
-                    for k, value in _repaired(m.repair(parts), shapes).items():
-                        at = m.variables[k].index.reshape(1, -1).to(x.device)
-                        fixed[mine[:, None], at] = value.to(x).reshape(len(mine), -1)
-            return fixed
-
-        return repair
-
-
-def _repaired(answer: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Check the answer of a repair hook: a tensor of a known shape for every variable.
-
-    Raises
-    ------
-    ModelError
-        If it is anything else.
-    """
-    must = "the repair hook must return a dict of tensors, one for each variable: " + ", ".join(
-        f"{k!r} {s}" for k, s in shapes.items()
-    )
-    of_type(answer, Mapping, "what the repair hook returned", must, ModelError)
-    assert isinstance(answer, Mapping)
-    if answer.keys() != shapes.keys():
-        raise ModelError(f"{must}; it returned {', '.join(map(repr, answer)) or 'none'}")
-    found = {}
-    for name, shape in shapes.items():
-        with torch.no_grad():
-            found[name] = numbers(answer[name], f"{name!r} of the repair hook")
-        if found[name].shape != shape:
-            raise ModelError(f"{must}; its {name!r} has shape {tuple(found[name].shape)}")
-    return found
-
-
-def _check_types(models: Sequence[Statement]) -> None:
-    """Refuse blocks of one name and size that differ in more than their data."""
-    for same in zip(*(m.blocks for m in models), strict=True):
-        for a in same:
-            b = next(other for other in same if other.scope.shape[1] == a.scope.shape[1])
-            if what := difference(a.type, b.type):
-                raise ModelError(
-                    f"blocks {a.name!r} differ in {what} between models compiled together; a type may differ "
-                    f"in its block_data only: give the others another name of blocks, or compile them alone"
-                )
-
-
-def _same_places(now: Sequence[tuple[Blocks, list[int]]], before: Sequence[tuple[Blocks, list[int]]]) -> bool:
-    """Whether handles differ at most in types, as :meth:`Model.replace` does, and no data was written to."""
-    return len(now) == len(before) and all(
-        a.name == b.name and a.scope is b.scope and a.maps is b.maps and (a is not b or written == earlier)
-        for (a, written), (b, earlier) in zip(now, before, strict=True)
-    )
-
-
-def _blocks(model: Statement) -> list[tuple[Blocks, list[int]]]:
-    """The handles, which are not changed but replaced, and how often their data were written to."""
-    return [(b, _writes([b.scope, *b.type.tensors().values()])) for b in model.blocks]
-
-
-def _writes(data: Sequence[Tensor]) -> list[int]:
-    return [0 if t.is_inference() else t._version for t in data]
-
-
-def _built(model: Statement) -> tuple[Any, ...]:
-    """The parts of a model, beside its blocks, whose change makes it another one than was compiled."""
-    bounds = [t for v in model.variables.values() for t in (v.lower, v.upper)]
-    return model.batch, model.size, model.maximizing, list(model.rows), _writes(bounds)
+        cost, offset = (self.sense.turn(part).to(self.device) for part in self._stated.costs(values))
+        if now:
+            self._fixed = now, cost, offset
+        return cost.clone(), offset.clone()

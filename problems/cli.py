@@ -18,6 +18,7 @@ from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.lp.cli import register as register_lp
+from blocklp.problems.options import Device
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main, until
 from blocklp.problems.verification.cli import register
 
@@ -142,7 +143,6 @@ MaxBytes = Annotated[
     int,
     typer.Option(min=1, metavar="BYTES", help="Most bytes of a file once decompressed; in memory it may take four times as many."),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
 Dtype = Annotated[Precision, typer.Option(help="Precision of the iterates; bounds are float64 in either case.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a list with one object a file, instead of the table.")]
 Plot = Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the convergence (needs matplotlib).")]
@@ -347,9 +347,10 @@ def info() -> None:
     import torch
 
     import blocklp as bl
+    from blocklp.kernels.backend import accelerators
 
     typer.echo(f"blocklp {bl.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
-    devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    devices = [f"{name} ({what})" for name, what in accelerators().items()]
     typer.echo(f"devices: {', '.join(['cpu', *devices])}; {torch.get_num_threads()} threads")
     typer.echo(f"methods: {', '.join(bl.methods.METHODS)}")
     for package in OPTIONAL:

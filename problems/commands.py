@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 import blocklp as bl
-from blocklp.errors import DeviceError, OptionError
+from blocklp.errors import OptionError
+from blocklp.options import known_device
 from blocklp.problems.exact import ExactResult
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
@@ -50,14 +50,10 @@ class Options:
 
         Raises
         ------
-        OptionError, DeviceError
+        DeviceError
             If the device has no such name or is missing.
         """
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
-            raise OptionError(f"unknown device {self.device!r}; give cpu, cuda or cuda:N")
-        number = int(self.device.partition(":")[2] or 0)
-        if self.device != "cpu" and number >= torch.cuda.device_count():
-            raise DeviceError(f"device {self.device!r} is missing, {torch.cuda.device_count()} CUDA devices are there; use cpu")
+        known_device(self.device)
         return vars(self) | {"dtype": getattr(torch, self.dtype)}
 
 

@@ -19,6 +19,7 @@ from blocklp.kernels import compiled
 from blocklp.kernels.backend import ENGINE
 from blocklp.kernels.block_source import module_of
 from blocklp.kernels.settings import EngineSettings
+from blocklp.language.compiled_models import ModelList
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 from blocklp.solver import Solver
 
@@ -76,7 +77,7 @@ def _edges(kind: torch.dtype) -> None:
     hooked.repair_with(lambda x: x)
     for some in ([one], models, [hooked]):
         _solved(bl.compile(some, dtype=kind, backend="numba"), "admm")
-    _solved(Solver([one], torch.device("cpu"), kind, "numba", EngineSettings(divided_copies=0)), "admm")
+    _solved(Solver(ModelList([one]), torch.device("cpu"), kind, "numba", EngineSettings(divided_copies=0)), "admm")
 
 
 def _rows(kind: torch.dtype) -> None:
@@ -88,7 +89,7 @@ def _rows(kind: torch.dtype) -> None:
         m.add(np.eye(30)[:20] @ x <= 0.9)
         m.minimize((torch.sin(torch.arange(30.0 * batch)).reshape(batch, 30).double() * x).sum())
         settings = EngineSettings(divided_numbers=divided)
-        solver = Solver([m], torch.device("cpu"), kind, "numba", settings)
+        solver = Solver(ModelList([m]), torch.device("cpu"), kind, "numba", settings)
         for method in ("pdhg", "race"):
             _solved(solver, method)
 

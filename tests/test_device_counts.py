@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import blocklp as bl
+from blocklp.engine import schedule
 from blocklp.errors import OptionError
 from blocklp.methods import METHODS
-from blocklp.oracles import Simplex
+from blocklp.oracles import Edge, Simplex
 
 from . import simulated_device
 from .test_devices import FAMILIES, qpbo
@@ -34,17 +35,17 @@ def counts(solver: bl.Solver, method: str, passes: int, every: int) -> simulated
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - HOST))
-@pytest.mark.parametrize("family", ["QPBO, ragged", "two types", "clusters", "a user's table"])
+@pytest.mark.parametrize("family", ["QPBO, ragged", "two types", "clusters"])
 def test_the_host_waits_once_a_check(family: str, method: str, device: torch.device) -> None:
     """And not between checks."""
     try:
         solver = bl.compile(FAMILIES[family](), device=device)
-        counts(solver, method, 3, 5)
+        counts(solver, method, 2, 5)
     except OptionError:  # the type lacks what the method needs
         return
-    few, many, often = counts(solver, method, 11, 1000), counts(solver, method, 21, 1000), counts(solver, method, 21, 5)
+    few, many, often = counts(solver, method, 5, 1000), counts(solver, method, 9, 1000), counts(solver, method, 9, 3)
     assert many.syncs == few.syncs, (few.sites(), many.sites())
-    assert 0 < often.syncs - many.syncs <= 4, (many.sites(), often.sites())
+    assert 0 < often.syncs - many.syncs <= 3, (many.sites(), often.sites())
 
 
 @pytest.mark.parametrize(("method", "a_pass", "a_check"), [("admm", 75, 340), ("prox", 195, 470), ("pdhg", 80, 470)])
@@ -82,3 +83,48 @@ def test_instances_without_a_point_are_proved_infeasible_there(device: torch.dev
     here = bl.compile(m).solve(bounds={x: (0, upper)}, tol=1e-3, passes=3000)
     assert [str(s) for s in found.status] == [str(s) for s in here.status]
     assert found.status[1] == bl.Status.INFEASIBLE and found.status[0] == bl.Status.OPTIMAL
+
+
+def graphs(count: int) -> bl.Solver:
+    """Graphs of one pattern for kernels that take whole instances, on the simulated device."""
+    ends = np.array([(i, (i + step) % 9) for i in range(9) for step in (1, 2)])
+    models = []
+    for seed in range(count):
+        draw, m = np.random.default_rng(seed), bl.Model()
+        y, z = m.variable("y", 9, lower=0, upper=1, grid=0.5), m.variable("z", len(ends), lower=0, upper=1)
+        m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
+        m.minimize(draw.normal(size=9) @ y + draw.normal(size=len(ends)) @ z)
+        models.append(m)
+    return bl.compile(models, device=simulated_device.install(), dtype=torch.float32, backend="triton")
+
+
+@pytest.fixture
+def counted_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's kernels count too; interpreted they take so long that passes would be made one by one, between looks at the clock."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    simulated_device.count_triton()
+    monkeypatch.setattr(schedule, "GLANCE", 1e9)
+
+
+def watched(solver: bl.Solver, **options: object) -> simulated_device.Trace:
+    with simulated_device.watch("blocklp") as trace:
+        found = solver.solve(**{"tol": 0, "patience": 10**6, **options})
+    assert solver.backend == "triton" and bool((found.passes <= options["passes"] + 1).all())
+    return trace
+
+
+def test_launches_of_a_whole_solve(device: torch.device, counted_kernels: None) -> None:
+    """Passes, a look at the weight and a check are a launch, one and three; 277 passes take 4,096 BA-200 to a gap of 0.1 %."""
+    short, long = (watched(graphs(1), passes=passes) for passes in (21, 111))
+    checks, most = 9, 277
+    assert long.launches - short.launches <= 5 * checks, long.report(40)
+    assert long.syncs - short.syncs <= checks, long.sites()
+    assert long.launches + 5 * (most - 111) / 10 < 600, long.report(40)
+    assert long.syncs + (most - 111) / 10 < 60, long.sites()
+
+
+def test_launches_do_not_depend_on_the_batch_nor_on_who_is_done(device: torch.device, counted_kernels: None) -> None:
+    alone, together = (watched(graphs(count), passes=31) for count in (2, 4))
+    assert (alone.launches, alone.syncs) == (together.launches, together.syncs)
+    leaving = watched(graphs(4), passes=31, tol=torch.tensor([1.0, 0.3, 0.0, 0.0]))
+    assert leaving.launches == together.launches and leaving.syncs == together.syncs

@@ -216,6 +216,25 @@ def test_nodes(device: torch.device) -> None:
     assert_alike(work, device, rtol=1e-2, atol=1e-2)
 
 
+def test_the_thesis_s_three_functions(device: torch.device) -> None:
+    """Their tensors lie where the costs do: rows and columns of a matrix, each with one entry of 1."""
+
+    def work(place: torch.device) -> Tensor:
+        cost = torch.linspace(-1, 1, 50, dtype=torch.float64).sin().mul(7).cos().view(2, 5, 5).to(place)
+        choose = torch.nn.functional.one_hot
+
+        def least(copies: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            rows, columns = copies
+            return choose(rows.argmin(2), 5).double(), choose(columns.argmin(1), 5).double().transpose(1, 2)
+
+        found = bl.raw.solve_raw(
+            cost, least, lambda x: (x / 2, x / 2), lambda copies: copies[0] + copies[1], lower=0.0, upper=1.0, passes=200
+        )
+        return found.bound
+
+    assert_alike(work, device)
+
+
 def labels_of(place: torch.device) -> dict[str, Any]:
     return {"device": place, "tol": 1e-3, "passes": 300}
 
@@ -226,6 +245,12 @@ def test_qpbo(tighten: bool, device: torch.device) -> None:
     ends = np.array([(i, j) for i in range(12) for j in range(i + 1, 12)])
     qubo = Qubo(draw.normal(size=12), ends, draw.normal(size=len(ends)))
     assert_alike(lambda place: solve_qpbo(qubo, tighten=tighten, **labels_of(place)).relaxation.bound, device)
+
+
+def test_a_type_of_clusters_that_a_model_has_not_yet(device: torch.device) -> None:
+    """A sparse graph: the first triangles join blocks of edges alone."""
+    qubo = Qubo(-np.ones(5), np.array([(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)]), np.full(5, 1.5))
+    assert_alike(lambda place: solve_qpbo(qubo, tighten=True, **labels_of(place)).relaxation.bound, device)
 
 
 def test_independent_sets(device: torch.device) -> None:

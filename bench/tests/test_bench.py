@@ -46,6 +46,7 @@ pytestmark = pytest.mark.skipif(
         "general",
         "nodes",
         "first",
+        "device",
     ],
 )
 def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
@@ -59,6 +60,34 @@ def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
         assert all(e >= -1e-9 for e in errors), record
     assert (tmp_path / f"{case}.png").exists() == (case in DRAWN)
     assert f"python -m bench run {case} --quick" in (tmp_path / f"{case}.md").read_text()
+
+
+def test_a_device_is_measured_only_if_its_answers_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one nothing is called measured; with wrong answers, or errors, nothing is measured."""
+    monkeypatch.syspath_prepend(ROOT)
+    import torch
+
+    from bench import device_checks
+    from bench.cases import device as case
+    from bench.device_places import Place
+
+    place = Place.of_this_machine()
+    if place.real:
+        pytest.skip("a real device is there")
+
+    def failing(where: torch.device) -> torch.Tensor:
+        return torch.zeros(2) if where.type == "cpu" else torch.zeros(2) + torch.zeros(2, device=where)
+
+    answers = {"off": lambda where: torch.tensor([1.0, 1.0 if where.type == "cpu" else 1.01]), "failing": failing}
+    for name, answer in answers.items():
+        monkeypatch.setattr(device_checks, "checks", lambda quick, own=(name, answer): [own])
+        with pytest.raises(SystemExit, match=f"nothing was measured: {name} "):
+            list(case.run(True, 1.0))
+    monkeypatch.setattr(device_checks, "checks", lambda quick: [("same", lambda where: torch.ones(1))])
+    monkeypatch.setattr(case, "STAGES", (case.scaling, lambda table, quick: iter(failing(table.place.device))))
+    rows = list(case.run(True, 1.0))
+    assert all(row["seconds"] is None for row in rows) and any((row["predicted"] or 0) > 0 for row in rows)
+    assert "simulated" in rows[0]["result"] and rows[-1]["result"].startswith("failed: RuntimeError")
 
 
 def test_counts_do_not_grow(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ over it, for all blocks of all instances at once.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,6 +98,13 @@ class Constraints:
         if self.below is not None and self.above is not None:
             below, above = torch.maximum(self.below, below), torch.minimum(self.above, above)
         return Constraints(self.matrix, self.lower, self.upper, below, above)
+
+    def bounds_on(self, device: torch.device) -> Constraints:
+        """The system with its bounds on a device, for which the host does not wait."""
+        if self.below is None or self.above is None:
+            return self
+        below, above = (side.to(device, non_blocking=True) for side in (self.below, self.above))
+        return dataclasses.replace(self, below=below, above=above)
 
     def bounds_as_rows(self, some: Tensor | None = None) -> Constraints:
         """The system with a row of ``dim`` numbers for each bound, or for ``some`` positions ``(k,)``."""

@@ -7,8 +7,9 @@ fastest (``(batch, dim, blocks)``), which makes sums over the few variables of a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,6 +17,37 @@ from torch import Tensor
 from blocklp.blocks.contract import Rows, pick
 
 Linear = Callable[[Tensor], Tensor]
+
+
+def sorted_copies(index: Tensor, variables: int) -> tuple[Tensor, Tensor]:
+    """Copies sorted by variable, in their order, and where those of each begin and end.
+
+    Parameters
+    ----------
+    index : Tensor
+        ``(batch or 1, copies)`` int64: the variable of each copy.
+    variables : int
+        Number of variables of an instance.
+
+    Returns
+    -------
+    order, ends : Tensor
+        ``(batch or 1, copies)`` and ``(batch or 1, variables + 1)`` int64.
+    """
+    order = torch.argsort(index, dim=1, stable=True)
+    lengths = torch.zeros(index.shape[0], variables, dtype=torch.long, device=index.device)
+    lengths.scatter_add_(1, index, torch.ones_like(index))
+    return order, torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
+
+
+class CopySums(Protocol):
+    """Sums of the copies of every variable as a backend makes them."""
+
+    def __call__(self, copies: Tensor) -> Tensor:
+        """Sum copies ``(batch, copies)`` by variable, in a fixed order: ``(batch, variables)``."""
+
+    def select(self, rows: Rows) -> Self:
+        """The sums of some instances."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +66,8 @@ class Coupling:
         the same in every run.
     maps : dict
         Position ``(start, stop)`` of a group to its own ``(to_dual, to_primal)``, for structured scopes.
+    sums : CopySums or None
+        What sums the copies in place of tensor operations.
     """
 
     variables: int
@@ -41,6 +75,7 @@ class Coupling:
     order: Tensor | None
     ends: Tensor | None
     maps: dict[tuple[int, int], tuple[Linear, Linear]]
+    sums: CopySums | None = field(default=None, kw_only=True, repr=False)
 
     @property
     def indexed(self) -> bool:
@@ -51,6 +86,18 @@ class Coupling:
     def places(self) -> Tensor:
         """``index`` in unsigned integers, of half the size where they suffice: loops test no sign."""
         return self.index.to(torch.uint32 if self.variables <= 2**32 else torch.uint64)
+
+    @cached_property
+    def by_variable(self) -> tuple[Tensor, Tensor]:
+        """Copies sorted by variable ``(batch or 1, copies)``, and where those of each begin and end.
+
+        In ``(batch or 1, variables + 1)``; in integers of half the size where they suffice.
+        """
+        order, ends = self.order, self.ends
+        if order is None or ends is None:
+            order, ends = sorted_copies(self.index, self.variables)
+        kind = torch.int32 if self.index.shape[1] < 2**31 else torch.int64
+        return order.to(kind), ends.to(kind)
 
     @classmethod
     def build(
@@ -77,11 +124,7 @@ class Coupling:
         """
         if index.device.type == "cpu":
             return cls(variables, index, None, None, maps or {})
-        order = torch.argsort(index, dim=1, stable=True)
-        lengths = torch.zeros(index.shape[0], variables, dtype=torch.long, device=index.device)
-        lengths.scatter_add_(1, index, torch.ones_like(index))
-        ends = torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
-        return cls(variables, index, order, ends, maps or {})
+        return cls(variables, index, *sorted_copies(index, variables), maps or {})
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every copy the value of its variable: ``(batch, variables) -> (batch, copies)``."""
@@ -113,6 +156,8 @@ class Coupling:
         """Sum the copies of every variable, the adjoint of :meth:`spread`, in a fixed order."""
         batch = copies.shape[0]
         extra = None
+        if self.sums is not None:
+            return self.sums(copies)
         if self.maps:
             copies = copies.clone()
             for (start, stop), (_, to_primal) in self.maps.items():
@@ -136,7 +181,10 @@ class Coupling:
         if self.index.shape[0] == 1:
             return self
         order, ends = (t if t is None else pick(t, rows) for t in (self.order, self.ends))
-        part = Coupling(self.variables, pick(self.index, rows), order, ends, self.maps)
+        sums = None if self.sums is None else self.sums.select(rows)
+        part = Coupling(self.variables, pick(self.index, rows), order, ends, self.maps, sums=sums)
         if "places" in vars(self):
             vars(part)["places"] = pick(self.places, rows)
+        if "by_variable" in vars(self):
+            vars(part)["by_variable"] = tuple(pick(t, rows) for t in self.by_variable)
         return part

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.decomposition.problem import in_order
+from blocklp.decomposition.row_sums import in_order
 
 STEPS, MARGIN = 16, 1.02
 """Steps that find the largest singular value, and what the estimate may lack."""

@@ -99,16 +99,13 @@ class Group:
     @cached_property
     def filled(self) -> Tensor:
         """Number of valid blocks, which come before the padding: ``(batch or 1,)`` int64."""
-        return torch.tensor([self.blocks]) if self.valid is None else self.valid.sum(1).long()
+        every = torch.full((1,), self.blocks, device=self.coupled.device)
+        return every if self.valid is None else self.valid.sum(1).long()
 
     @cached_property
     def constraints(self) -> Constraints | None:
         """The constraints that its type states, asked for once; None where it states none."""
-        found, device = constraints_of(self.type), self.coupled.device
-        if found is None or found.below is None or found.above is None:
-            return found
-        below, above = (side.to(device, non_blocking=True) for side in (found.below, found.above))
-        return replace(found, below=below, above=above)
+        return (found := constraints_of(self.type)) and found.bounds_on(self.coupled.device)
 
     @cached_property
     def few_vertices(self) -> tuple[Tensor, Tensor | None] | None:
@@ -177,8 +174,7 @@ class Group:
     def _changed(self, kind: BlockType, valid: Tensor | None) -> Group:
         """The same blocks with other data, which knows what this one has read from the device."""
         other = replace(self, type=kind, valid=valid)
-        if "pattern" in vars(self):
-            vars(other)["pattern"] = self.pattern
+        vars(other).update({name: value for name, value in vars(self).items() if name == "pattern"})
         return other
 
 
@@ -452,11 +448,3 @@ class Decomposition:
             beyond=None if self.beyond is None else self.beyond.to(dtype),
             groups=tuple(group.to(dtype) for group in self.groups),
         )
-
-
-def in_order(terms: Tensor) -> Tensor:
-    """Sum of ``(batch, ...)`` from first to last, in double precision, as loops add: ``(batch,)``."""
-    terms = terms.flatten(1)
-    if terms.device.type != "cpu":  # where there are no loops, and cumsum is not reproducible
-        return terms.sum(1)
-    return terms.cumsum(1)[:, -1] if terms.shape[1] else terms.new_zeros(len(terms))

@@ -13,7 +13,7 @@ cost what they must.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ class CouplingRows:
     least, most : Tensor
         ``(batch, rows)``, finite: the sides, and where there is none what the activity can be by the bounds
         of the variables, rounded outwards.
+    sorted : dict
+        Entries sorted by variable, and where those of each begin, once a device has asked for it.
     """
 
     row: Tensor
@@ -45,6 +47,7 @@ class CouplingRows:
     upper: Tensor
     least: Tensor
     most: Tensor
+    sorted: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, kw_only=True, repr=False)
 
     @classmethod
     def build(
@@ -111,11 +114,20 @@ class CouplingRows:
 
     def activity(self, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``, added up in the order of a row's entries."""
-        return _products(self.entry, self.column, self.row, x, self.count)
+        if x.device.type == "cpu":
+            return _products(self.entry * x[:, self.column], self.row, self.count)
+        return _in_pieces(self.entry * x[:, self.column], self.starts)
 
     def adjoint(self, y: Tensor, variables: int) -> Tensor:
         """A^T y: ``(batch, rows) -> (batch, variables)``, added up from the first row to the last."""
-        return _products(self.entry, self.row, self.column, y, variables)
+        if y.device.type == "cpu":
+            return _products(self.entry * y[:, self.row], self.column, variables)
+        if variables not in self.sorted:
+            column, order = self.column.sort(stable=True)
+            every = torch.arange(variables + 1, device=column.device)
+            self.sorted[variables] = order, torch.searchsorted(column, every)
+        order, starts = self.sorted[variables]
+        return _in_pieces((self.entry * y[:, self.row])[:, order], starts)
 
     def value(self, y: Tensor) -> Tensor:
         """Every row's part of the dual value at prices ``(batch, rows)``: ``(batch, rows)``."""
@@ -144,15 +156,26 @@ class CouplingRows:
     def select(self, rows: Tensor | slice) -> CouplingRows:
         """Return the rows of some instances."""
         sides = (pick(t, rows) for t in (self.lower, self.upper, self.least, self.most))
-        return CouplingRows(self.row, self.column, self.entry, *sides)
+        lower, upper, least, most = sides
+        return replace(self, lower=lower, upper=upper, least=least, most=most)
 
     def to(self, dtype: torch.dtype) -> CouplingRows:
         """Return the rows in another precision."""
         numbers = (t.to(dtype) for t in (self.entry, self.lower, self.upper, self.least, self.most))
-        return CouplingRows(self.row, self.column, *numbers)
+        entry, lower, upper, least, most = numbers
+        return replace(self, entry=entry, lower=lower, upper=upper, least=least, most=most)
 
 
-def _products(entry: Tensor, source: Tensor, target: Tensor, values: Tensor, size: int) -> Tensor:
-    """Sums by ``target`` of entries times values at ``source``: ``(batch, size)``, in order of entries."""
-    terms = entry * values[:, source]
-    return terms.new_zeros(len(values), size).scatter_add_(1, target.expand(len(values), -1), terms)
+def _products(terms: Tensor, target: Tensor, size: int) -> Tensor:
+    """Sums of ``(batch, entries)`` by ``target``: ``(batch, size)``, in order of entries."""
+    index = target.expand(len(terms), -1)
+    return terms.new_zeros(len(terms), size).scatter_add_(1, index, terms)
+
+
+def _in_pieces(terms: Tensor, starts: Tensor) -> Tensor:
+    """Sums of pieces of ``(batch, entries)``, which begin at ``starts``: ``(batch, pieces)``.
+
+    Where a scatter would take atomics, which add in no fixed order.
+    """
+    offsets = starts.expand(len(terms), -1).contiguous()
+    return torch.segment_reduce(terms, "sum", offsets=offsets, axis=1, unsafe=True, initial=0.0)

@@ -110,7 +110,7 @@ def improved_bounds(
     primal : Tensor
         ``(batch,)`` float64: values of the best primal points, infinite where there is none.
     best : Tensor
-        ``(batch,)`` float64: the best bounds so far.
+        ``(batch,)`` float64: the best bounds so far, which may be written over.
     best_duals : Tensor
         ``(batch, copies)`` float64: their multipliers. Better ones are written over them as they are, without
         their residual shared: :func:`certified` does that in the end.

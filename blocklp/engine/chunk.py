@@ -238,8 +238,8 @@ class Chunk:
 
     @property
     def _kept(self) -> torch.dtype:
-        """Precision of the best multipliers."""
-        return torch.float64
+        """Precision of the best multipliers: that of the iterates, whose bounds are float64 in any case."""
+        return self.dtype
 
     def _leave(self, done: Tensor) -> None:
         """Write out the active instances of some numbers ``(j,)`` among them, and go on with the others."""
@@ -252,7 +252,7 @@ class Chunk:
     def _write(self, leaving: Active) -> None:
         """Write the multipliers and the warm start of instances that leave."""
         numbers, at = leaving.there
-        self.results.duals[numbers] = self.best.duals[at]
+        self.results.duals[numbers] = self.best.duals[at].double()
         known = self.method.remember(self.iterated, self.state)
         if known is None:
             return
@@ -286,11 +286,6 @@ class FrozenChunk(Chunk):
     def swept(self) -> bool:
         """Whether passes are compiled loops, which deal the instances out to threads themselves."""
         return True
-
-    @property
-    def _kept(self) -> torch.dtype:
-        """Precision of the best multipliers: loops take them as they are."""
-        return self.dtype
 
     def _write(self, leaving: Active) -> None:
         """Write what is kept of all instances held once the last ones leave, which takes least."""

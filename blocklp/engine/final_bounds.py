@@ -10,7 +10,7 @@ from torch import Tensor
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import box_minimum, corrected, evaluated, safe
 from blocklp.engine.best_bound import NOTICED
-from blocklp.engine.division import workers
+from blocklp.engine.division import in_turn, workers
 from blocklp.engine.records import Results
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
@@ -27,6 +27,9 @@ def certify(parts: list[tuple[Plan, slice]], results: Results) -> None:
     results : Results
         Results of all instances: multipliers, bounds and values are written.
     """
+    if results.x.device.type != "cpu":
+        in_turn(parts, lambda plan, rows, _: _certify(plan, rows, results))
+        return
     with workers() if len(parts) > 1 else nullcontext() as pool:
         every = map if pool is None else pool.map
         list(every(lambda part: _certify(part[0], part[1], results), parts))

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import torch
 
+from blocklp.deadline import Deadline
 from blocklp.decomposition.valid_bounds import box_minimum
 from blocklp.engine.chunk import Chunk, FrozenChunk, Task
-from blocklp.engine.division import chunks, workers
+from blocklp.engine.division import chunks, in_turn, within_memory, workers
 from blocklp.engine.final_bounds import certify
 from blocklp.engine.limits import Limits
 from blocklp.engine.records import Event, Hooks, Results, Start, relative_gap
@@ -62,7 +63,7 @@ def run(
     if given is not None:
         start = replace(start, eta=given.to(problem.cost.device, dtype))
     try:
-        with until(limits.deadline):
+        with until(limits.deadline), within_memory(problem.cost.device):
             plan = replace(plan, deadline=limits.deadline).settled(dtype, method.usual)
             lowered = SamePattern.of(plan)
             limits, start, hooks = lowered.apply(limits), lowered.apply(start), lowered.hooks(hooks)
@@ -92,28 +93,28 @@ def _solve(
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory
     if method.uses_tables:
         parts = [(rows, part.laid_out(whole=hooks.repair is None)) for rows, part in parts]
-    pieces: list[tuple[type[Chunk], Plan, slice]] = []
+    pieces: list[tuple[Plan, slice]] = []
     settings = parts[0][1].settings
     for rows, part in parts:
-        in_place = part.in_place
-        if in_place:
-            _ = part.problem.coupling.places  # once for all chunks, and for solves to come
-        most = settings.looped_copies if in_place else settings.cached_copies
-        pieces += [(FrozenChunk if in_place else Chunk, *piece) for piece in chunks(part, rows.start, most)]
-    rounds = max(1.0, len(pieces) / torch.get_num_threads())
+        most = settings.looped_copies if part.in_place else settings.cached_copies
+        pieces += chunks(part, rows.start, most)
+    on_device = device.type != "cpu"
+    rounds = 1.0 if on_device else max(1.0, len(pieces) / torch.get_num_threads())
     observed = hooks.callback is not None or hooks.record is not None
     task = Task(method, dtype, limits, hooks.repair, rounds, observed, results)
-    running = [kind(own, at, task) for kind, own, at in pieces]
-    _run(running, results, start, hooks)
-    known = [chunk.memory for chunk in running if chunk.memory is not None]
-    if len(known) == len(running):
+    if on_device:
+        _run_in_turn(pieces, task, start, hooks)
+    else:
+        _run([_chunk(*piece, task) for piece in pieces], results, start, hooks)
+    known = [results.remembered[at] for at in sorted(results.remembered)]
+    if sum(len(own[0]) for own in known) == len(results.bound):
         x, y, weight = map(torch.cat, zip(*known, strict=True))
         results.memory = x, y, weight
     results.passes += results.passes > 0
     results = results.on(device)
     try:
         most = settings.cached_copies
-        certify([piece for _, own, at in pieces for piece in chunks(own, at.start, most)], results)
+        certify([piece for own, at in pieces for piece in chunks(own, at.start, most)], results)
         backend = parts[0][1].backend
         for name in filter(called, backend.modules):
             if (module := backend.loops(name)) is not None:
@@ -123,8 +124,36 @@ def _solve(
     return results
 
 
-def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> None:
-    """Iterate on chunks, check after check, until no instance is active.
+def _chunk(plan: Plan, rows: slice, task: Task) -> Chunk:
+    """The chunk of some instances."""
+    return (FrozenChunk if plan.in_place else Chunk)(plan, rows, task)
+
+
+def _run_in_turn(pieces: list[tuple[Plan, slice]], task: Task, start: Start, hooks: Hooks) -> None:
+    """Iterate on chunks one after the other, each of which may fill the memory of a device.
+
+    Each gets the share of the time that is left that its instances are of those left.
+    """
+    interrupted = False
+
+    def work(plan: Plan, rows: slice, after: int) -> None:
+        nonlocal interrupted
+        deadline, count = task.limits.deadline, plan.problem.batch
+        if after:
+            share = deadline.elapsed() + deadline.left() * count / (count + after)
+            deadline = Deadline(share, began=deadline.began)
+        own = replace(task, limits=replace(task.limits, deadline=deadline))
+        running = _chunk(replace(plan, deadline=deadline), rows, own)
+        if interrupted:
+            running.drop(torch.ones_like(task.results.status, dtype=torch.bool))
+        else:
+            interrupted = _run([running], task.results, start, hooks)
+
+    in_turn(pieces, work)
+
+
+def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> bool:
+    """Iterate on chunks, check after check, until no instance is active; say whether an interrupt ended it.
 
     Chunks are independent: they run side by side, one core each, which splits better than the operations of
     one chunk do. Loops deal the instances of a single chunk out to threads themselves.
@@ -143,8 +172,11 @@ def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> 
         pool.shutdown()  # let the passes that are under way end
         for chunk in running:
             chunk.drop(torch.ones_like(results.status, dtype=torch.bool))
+        return True
     finally:
         pool.shutdown()
+        results.remembered |= {chunk.part.start: m for chunk in running if (m := chunk.memory) is not None}
+    return False
 
 
 def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:

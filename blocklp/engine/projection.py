@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import in_order
+from blocklp.decomposition.row_sums import in_order
 from blocklp.engine.points import offer
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.operations import operation
@@ -28,6 +28,9 @@ ALMOST = 3e-2
 
 PASSES = 150
 """Passes of a feasibility projection of a candidate."""
+
+BETWEEN = 10
+"""Passes after which the host waits for a device to say whether any point needs another pass."""
 
 
 def project(plan: Plan, x: Tensor, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
@@ -83,7 +86,8 @@ def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[
     ahead = y  # the duals after the momentum step
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
     active = torch.ones(len(x), dtype=torch.bool, device=x.device)
-    for _ in range(most):
+    between = 1 if x.device.type == "cpu" else BETWEEN
+    for k in range(most):
         if plan.deadline.over():
             break
         near = x + program.column * program.sums(problem, ahead).sum(1)
@@ -91,7 +95,7 @@ def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[
         reached = program.activity(problem, near)
         found, passes = where(active, near, found), passes + active
         active = active & ~(torch.maximum(program.lower - reached, reached - program.upper) <= slack).all(1)
-        if not bool(active.any()):
+        if (k + 1) % between == 0 and not bool(active.any()):
             break
         w = ahead * program.length - reached
         new = program.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))

@@ -93,8 +93,9 @@ HOSTED = ("bound", "eta", "status", "passes", "seconds", "floor")
 class Results:
     """The best so far of every instance, ``(batch, ...)``, in the sense of minimisation.
 
-    ``floor`` is that of :func:`relative_gap`.  Until :meth:`on` moves them, what stop rules read and write is
-    on the CPU (:data:`HOSTED`), and all else on the problem's device.
+    ``floor`` is that of :func:`relative_gap`; ``remembered`` are primal-dual warm starts of chunks, by the
+    number of their first instance.  Until :meth:`on` moves them, what stop rules read and write is on the CPU
+    (:data:`HOSTED`), and all else on the problem's device.
     """
 
     bound: Tensor
@@ -110,6 +111,7 @@ class Results:
     repaired: Tensor
     history: list[Event] = field(default_factory=list)
     memory: Memory | None = None
+    remembered: dict[int, Memory] = field(default_factory=dict)
     backend: str = "torch"
 
     @classmethod

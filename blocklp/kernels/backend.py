@@ -66,7 +66,13 @@ class Registered:
 
 
 _NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
-_TRITON: tuple[str, ...] = ()
+_TRITON = (
+    "blocklp.kernels.triton_admm",
+    "blocklp.kernels.triton_check_operations",
+    "blocklp.kernels.triton_rows",
+    "blocklp.kernels.triton_projection",
+    "blocklp.methods.triton_vertices",
+)
 BACKENDS = {
     "torch": Registered(()),
     "numba": Registered(("numba",), "cpu", _NUMBA),
@@ -76,6 +82,22 @@ BACKENDS = {
 
 AUTOMATIC = {kind.device: name for name, kind in BACKENDS.items()}
 """What ``"auto"`` means on each type of device; on others the definitions run."""
+
+
+ACCELERATORS = tuple(sorted({kind.device for kind in BACKENDS.values()} - {None, "cpu"}, key=str))
+"""Types of devices, beside the CPU, that have backends of their own."""
+
+DEVICES = ", ".join(["cpu", *(f"{kind} or {kind}:N" for kind in ACCELERATORS)])
+"""Names of devices, for messages."""
+
+
+def accelerators() -> dict[str, str]:
+    """Devices of these types that are there: names, and what they are, as ``{"cuda:0": "NVIDIA H100"}``."""
+    found: dict[str, str] = {}
+    for kind in ACCELERATORS:
+        module = getattr(torch, str(kind))
+        found |= {f"{kind}:{i}": module.get_device_name(i) for i in range(module.device_count())}
+    return found
 
 
 def add_backend(name: str, builds_on: str = "torch", device: str | None = None) -> None:
@@ -183,7 +205,7 @@ def choose(
     seconds = passes * (PER_PASS + PER_COPY * copies) if asked == "auto" else float("inf")
     name = AUTOMATIC.get(device.type, "torch") if asked == "auto" else asked
     kind = known(name)
-    if seconds < LOADING or not _runs_on(kind, device):
+    if seconds < LOADING or not runs_on(kind, device):
         return Backend("torch")
     if "numba" not in kind.builds_on:
         for module in kind.modules:
@@ -198,7 +220,7 @@ def choose(
     return found
 
 
-def _runs_on(kind: Registered, device: torch.device) -> bool:
+def runs_on(kind: Registered, device: torch.device) -> bool:
     """Whether a backend's implementations take tensors of a device; Triton's interpreter takes all."""
     if "triton" not in kind.builds_on:
         return kind.device in (None, device.type)

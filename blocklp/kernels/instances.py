@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.blocks.capabilities import HasCompleteBlock, HasIntervals, HasMinBlock, supports
-from blocklp.blocks.contract import Rows, pick
-from blocklp.blocks.extents import extent
+from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition, Group
-from blocklp.decomposition.valid_bounds import NOISE, with_offset
 from blocklp.kernels.block_source import block_data, module_of
 from blocklp.kernels.compiled import TURNS, arrays, tiles
 from blocklp.kernels.instance_arrays import Arrays
+from blocklp.kernels.instance_tables import InstanceTables, valid_blocks
 
 _NO_TURNS, _NO_TOTALS = np.zeros(0, np.int64), np.zeros((0, 8))
 _WHOLE_BOUND = _NO_TURNS, np.zeros((0, 3, 0)), _NO_TOTALS
@@ -32,51 +31,21 @@ is up to date ``(batch,)`` bool."""
 
 
 @dataclass(frozen=True)
-class Instances:
+class Instances(InstanceTables):
     """Loops over whole instances, and tables of these.
 
     Attributes
     ----------
     module : ModuleType
         The loops (:mod:`blocklp.kernels.block_source`).
-    group : int
-        Number of the only group that shares variables.
     parts : int
         Parts of an instance with sums of their own, whatever the number of threads.
-    used : int
-        One past the last variable that blocks of the group share.
-    filled : Tensor
-        :attr:`Group.filled`.
-    active : Tensor
-        ``(k,)`` int64: the active instances; frozen ones keep their place, which spares copying the others.
-    met : Tensor
-        ``(batch or 1, variables)`` bool: variables that blocks of the group share.
-    private : Tensor
-        ``(batch or 1, variables)`` bool: variables in blocks of other groups.
-    narrow : Tensor
-        ``(batch,)`` bool: whether bounds may be tighter than the blocks for variables that only one has.
-    ends : int
-        One past the last variable that is met or private.
-    rest, largest, size : Tensor
-        ``(batch,)``: value of all other groups and the constant less their rounding, largest magnitude of a
-        variable of the group, sum of the sizes of the costs.
     known : dict
         What loops read of these instances, by the precision of their problem.
     """
 
     module: ModuleType
-    group: int
     parts: int
-    used: int
-    filled: Tensor
-    active: Tensor
-    met: Tensor
-    private: Tensor
-    narrow: Tensor
-    ends: int
-    rest: Tensor
-    largest: Tensor
-    size: Tensor
     known: dict[torch.dtype, Arrays] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -96,37 +65,12 @@ class Instances:
         divided : tuple or None
             Parts of an instance, and one past the last variable that these share, of all instances.
         """
-        own, index, rest = problem.groups[group], problem.coupling.index, torch.zeros_like(problem.offset)
-        met = shared_variables(problem, own)
-        private = torch.zeros_like(met)
-        for other in problem.groups:
-            if other is own:
-                continue
-            for first, last in other.spans:
-                places = index[:, first:last]
-                private.scatter_(1, places, _valid(other).expand(places.shape))
-            cost = problem.coupling.spread_part(problem.cost, other.start, other.stop)
-            extent = problem.extent.expand_as(problem.cost)
-            extent = problem.coupling.spread_part(extent, other.start, other.stop)
-            rounding_error = NOISE * (cost.abs() * extent).sum(1)
-            rest = rest + (other.block_values(other.blockwise(cost)).sum(-1) - rounding_error)
-        parts, used = divided or (1, last_of(met))
-        beside = private & ~met
-        inside = problem.extent.masked_fill(beside, 0.0) if bool(beside.any()) else problem.extent
-        largest = inside.amax(1).expand(problem.batch)
-        narrow = _narrow(problem, own).expand(problem.batch)
-        tables = met, private, narrow, max(used, last_of(private)), with_offset(rest, problem.offset), largest
-        active = torch.arange(problem.batch)
-        return cls(module, group, parts, used, own.filled, active, *tables, problem.cost.abs().sum(1))
+        parts, used = divided or (1, None)
+        return cls.laid_out(problem, group, used, module=module, parts=parts)
 
-    def select(self, rows: Rows) -> Instances:
+    def select(self, rows: Rows) -> Self:
         """Return the loops over some instances, all of them active."""
-        shared = self.filled, self.met, self.private
-        filled, met, private = (pick(v, rows) if len(v) > 1 else v for v in shared)
-        tables = self.rest, self.largest, self.size, self.narrow
-        rest, largest, size, narrow = (pick(v, rows) for v in tables)
-        own = replace(self, rest=rest, largest=largest, size=size, active=torch.arange(len(rest)), known={})
-        return replace(own, filled=filled, met=met, private=private, narrow=narrow)
+        return replace(super().select(rows), known={})
 
     def first_means(
         self, problem: Decomposition, duals: Tensor, points: Tensor
@@ -388,7 +332,7 @@ def checks_in_loops(group: Group) -> bool:
 
 def only_one(problem: Decomposition) -> int | None:
     """The number of the only group that shares variables, if loops may run over whole instances."""
-    if problem.rows is not None or problem.coupling.maps or problem.cost.device.type != "cpu":
+    if problem.rows is not None or problem.coupling.maps:
         return None
     sharing = [n for n, group in enumerate(problem.groups) if group.shares]
     others = (group for group in problem.groups if not group.shares)
@@ -399,49 +343,11 @@ def only_one(problem: Decomposition) -> int | None:
     return sharing[0] if serves and loops_of(group) is not None else None
 
 
-def shared_variables(problem: Decomposition, group: Group) -> Tensor:
-    """Variables that valid blocks of a group share: ``(batch or 1, variables)`` bool."""
-    index = problem.coupling.index
-    met = torch.zeros(len(index), problem.coupling.variables, dtype=torch.bool)
-    for (first, last), shared in zip(group.spans, group.pattern, strict=True):
-        if shared:
-            met.scatter_(1, index[:, first:last], _valid(group).expand(len(index), group.blocks))
-    return met
-
-
-def _narrow(problem: Decomposition, group: Group) -> Tensor:
-    """Whether bounds of variables in one block alone may be tighter than it: ``(batch or 1,)`` bool."""
-    private = group.type.private_coordinates
-    if block_data(group.type) or not private:
-        return torch.full((1,), bool(private))
-    least, most = (side[0, 0].tolist() for side in extent(group.type, 1, 1, group.dim))
-    tight = torch.zeros(1, dtype=torch.bool)
-    for i in range(group.dim - private, group.dim):
-        first, last = group.spans[i]
-        places = problem.coupling.index[:, first:last]
-        within = (problem.lower > least[i]) | (problem.upper < most[i])  # variables are fewer than copies
-        rows = max(len(within), len(places))
-        within = within.expand(rows, -1).gather(1, places.expand(rows, -1))
-        tight = tight | (within & _valid(group)).any(1)
-    return tight
-
-
-def last_of(mask: Tensor) -> int:
-    """One past the last column with an entry that is true; 0 without any."""
-    columns = mask.any(0).nonzero()
-    return int(columns[-1]) + 1 if len(columns) else 0
-
-
-def _valid(group: Group) -> Tensor:
-    """Blocks that are no padding, which has variables of its own: ``(batch or 1, blocks or 1)`` bool."""
-    return torch.ones(1, 1, dtype=torch.bool) if group.valid is None else group.valid > 0
-
-
 def _bounds_only(problem: Decomposition, group: Group) -> bool:
     """Whether a group is nothing but the bounds of its variables."""
     if not supports(group.type, HasIntervals):
         return False
-    valid = _valid(group)[:, None]
+    valid = valid_blocks(group)[:, None]
     sides = zip(group.type.intervals(), (problem.lower, problem.upper), strict=True)
     same = [a.transpose(1, 2) == group.rows(problem.spread(b.expand(problem.batch, -1))) for a, b in sides]
     return all(bool((s | ~valid).all()) for s in same)

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition
+from blocklp.kernels.instance_tables import last_of, shared_variables
 from blocklp.kernels.instances import (
     Instances,
     checks_in_loops,
-    last_of,
     loops_of,
     only_one,
     pass_over,
-    shared_variables,
 )
 from blocklp.kernels.operations import implements, lays_out
 from blocklp.kernels.plan import Plan
@@ -93,6 +92,7 @@ def loops(plan: Plan, whole: bool) -> Loops | None:
     number = only_one(problem) if whole else None
     if number is None or modules[number] is None:
         return Loops(passes)
+    _ = problem.coupling.places  # once for all chunks, and for solves to come
     divided = _divided(problem, number, plan.settings.divided_copies)
     return Loops(passes, number, checks_in_loops(problem.groups[number]), divided)
 

@@ -19,11 +19,12 @@ from torch import Tensor
 
 from blocklp.blocks.contract import Rows
 from blocklp.deadline import Deadline
+from blocklp.decomposition.incidence import CopySums
 from blocklp.decomposition.problem import Decomposition
 from blocklp.errors import OptionError
 from blocklp.kernels.backend import AUTO, Backend, choose
 from blocklp.kernels.instances import loops_of
-from blocklp.kernels.operations import LAYOUTS, OPERATIONS, unknown_names
+from blocklp.kernels.operations import LAYOUTS, OPERATIONS, operation, unknown_names
 from blocklp.kernels.program import Program
 from blocklp.kernels.settings import EngineSettings
 
@@ -127,7 +128,9 @@ class Plan:
         if unknown := unknown_names(backend.builds_on):
             there = ", ".join(sorted(OPERATIONS))
             raise OptionError(f"backend {backend.name!r} implements {', '.join(unknown)}; there are {there}")
-        return replace(self, backend=backend)
+        plan = replace(self, backend=backend)
+        coupling = replace(problem.coupling, sums=copy_sums(plan))
+        return replace(plan, problem=replace(problem, coupling=coupling))
 
     def laid_out(self, whole: bool) -> Plan:
         """Return the plan with tables of the first backend that has some for the problem.
@@ -149,3 +152,21 @@ class Plan:
         """Return the plan in which instances at positions ``(k,)`` int64 are active, all others frozen."""
         assert self.tables is not None
         return replace(self, tables=self.tables.with_active(active))
+
+
+@operation
+def copy_sums(plan: Plan) -> CopySums | None:
+    """What sums the copies of every variable in :meth:`Decomposition.collect`.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem, and the backend that has been chosen.
+
+    Returns
+    -------
+    CopySums or None
+        A function ``(batch, copies) -> (batch, variables)`` with the sums of some instances, ``select``; None
+        for tensor operations (:meth:`Coupling.collect`).
+    """
+    return None

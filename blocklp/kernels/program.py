@@ -10,8 +10,9 @@ Products are operations (:mod:`blocklp.kernels.operations`); compiled loops for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -22,7 +23,8 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition.block_products import by_groups, stated_rows, times, transposed
 from blocklp.decomposition.group_rows import GroupRows
 from blocklp.decomposition.lanczos import largest_singular_value
-from blocklp.decomposition.problem import Decomposition, Group, in_order
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.row_sums import in_order
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.decomposition.variable_box import VariableBox
 from blocklp.kernels.backend import AUTO, Backend
@@ -36,6 +38,13 @@ PASSES = "blocklp.kernels.program_kernels"
 
 MOST_PARTS = 8
 """The most parts with partial sums of their own that an instance is divided into."""
+
+
+class Tables(Protocol):
+    """What a backend keeps beside a program, made when it is first asked for."""
+
+    def select(self, rows: Rows) -> Self:
+        """The tables of some instances."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class Program:
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
     backend: Backend = AUTO
+    tables: dict[str, Tables] = field(default_factory=dict, repr=False)  # what backends laid out, by name
 
     @classmethod
     def build(
@@ -289,6 +299,7 @@ class Program:
             coupling=None if self.coupling is None else self.coupling.select(rows),
             reach=pick(self.reach, rows),
             size=pick(self.size, rows),
+            tables={name: own.select(rows) for name, own in self.tables.items()},
         )
 
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:

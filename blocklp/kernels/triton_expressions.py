@@ -17,7 +17,6 @@ ARRAYS = ("cost", "centre", "point")
 FUNCTIONS: dict[str, Callable[..., str]] = {
     "abs": "tl.abs({})".format,
     "fabs": "tl.abs({})".format,
-    "absolute": "tl.abs({})".format,
     "sqrt": "root({})".format,
     "exp": "tl.exp({})".format,
     "log": "tl.log({})".format,
@@ -134,6 +133,10 @@ class Expressions:
         self.emit(f"t_{self.count} = {code}")
         return f"t_{self.count}"
 
+    def _named(self, code: str) -> str:
+        """A name for what is read twice."""
+        return code if code.isidentifier() else self.temporary(code)
+
     def kept(self, term: Term) -> Term:
         """A term whose variables may change before it is used."""
         return (
@@ -154,7 +157,7 @@ class Expressions:
             return term.code
         if kind == TRUTH:
             return f"({term.code} != 0)"
-        code = paired(term.code) if term.lanes else f"tl.where(mine, {term.code}, {term.code})"
+        code = f"({term.code})" if term.lanes else f"tl.where(mine, {term.code}, {term.code})"
         return f"{code}.to({'KIND' if kind == REAL else 'tl.int32'})"
 
     def index(self, node: ast.expr, shape: tuple[int, ...], mask: str | None) -> Term:
@@ -299,25 +302,28 @@ class Expressions:
             return self._where(*terms)
         if last not in FUNCTIONS or len(terms) != (2 if last in BOTH else 1):
             refuse(node)
-        if last in ("abs", "absolute") and terms[0].kind == WHOLE and terms[0].value is None:
+        if last == "abs" and terms[0].kind == WHOLE and terms[0].value is None:
             return Term(f"tl.abs({terms[0].code})", WHOLE, lanes=terms[0].lanes)
         code = FUNCTIONS[last](*(self.text(REAL, t) for t in terms))
         return Term(code, TRUTH if last in PREDICATES else REAL, lanes=any(t.lanes for t in terms))
 
     def _extreme(self, name: str, a: Term, b: Term) -> Term:
-        """The smaller or the larger of two numbers."""
+        """The smaller or the larger of two numbers; the first one on a tie, as Python has it."""
         if a.value is not None and b.value is not None:
             return known(min(a.value, b.value) if name == "min" else max(a.value, b.value))
         kind = max(a.kind, b.kind, WHOLE, key=ORDER.__getitem__)
-        own = "least" if name == "min" else "most"
-        return Term(f"{own}({self.text(kind, a)}, {self.text(kind, b)})", kind, lanes=a.lanes or b.lanes)
+        one, other = (self._named(self.text(kind, t)) for t in (a, b))
+        sign = "<" if name == "min" else ">"
+        if not a.lanes and not b.lanes:
+            one = f"tl.where(mine, {one}, {one})"
+        return Term(f"tl.where({other} {sign} {one}, {other}, {one})", kind)
 
     def _unary(self, node: ast.UnaryOp, term: Term) -> Term:
         """A sign, or the contrary."""
         if isinstance(node.op, ast.Not):
             if term.value is not None:
                 return known(not term.value)
-            return Term(f"(~{paired(self.text(TRUTH, term))})", TRUTH, lanes=term.lanes)
+            return Term(f"(~({self.text(TRUTH, term)}))", TRUTH, lanes=term.lanes)
         if not isinstance(node.op, ast.USub | ast.UAdd):
             refuse(node)
         if term.value is not None:
@@ -433,11 +439,6 @@ def constant(node: ast.Attribute) -> float:
 def number(value: float) -> str:
     """The text of a number."""
     return repr(value) if math.isfinite(value) else f"float('{value!r}')"
-
-
-def paired(code: str) -> str:
-    """Text in brackets, unless it is one piece."""
-    return code if code.isidentifier() or code.startswith("(") else f"({code})"
 
 
 def load(at: str, kind: str, mask: str) -> str:

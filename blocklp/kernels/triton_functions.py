@@ -35,18 +35,6 @@ def root(a: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def least(a: tl.tensor, b: tl.tensor) -> tl.tensor:
-    """Python's ``min(a, b)``: the first one on a tie, and where one of them is no number."""
-    return tl.where(b < a, b, a)
-
-
-@triton.jit
-def most(a: tl.tensor, b: tl.tensor) -> tl.tensor:
-    """Python's ``max(a, b)``: the first one on a tie, and where one of them is no number."""
-    return tl.where(b > a, b, a)
-
-
-@triton.jit
 def lowest(a: tl.tensor, b: tl.tensor) -> tl.tensor:
     """``numpy.minimum(a, b)``: no number where one of them is none."""
     a, b = tl.broadcast(a, b)

@@ -63,8 +63,7 @@ HEADER = '''"""Blocks of {owner} for Triton, written by blocklp."""
 import triton
 import triton.language as tl
 
-from blocklp.kernels.triton_functions import divided, highest, least, lowest, most
-from blocklp.kernels.triton_functions import root, sign, some, with_sign
+from blocklp.kernels.triton_functions import divided, highest, lowest, root, sign, some, with_sign
 '''
 
 FILES = Path(__file__).stem, "triton_translation", "triton_expressions", "block_source"
@@ -158,11 +157,13 @@ def _functions(
             unrolled = False
             name = _named(functions, owner, private, absent, dim, shapes, unrolled)
     except Untranslatable as error:
-        _say(owner, "prox_block", error)
+        _say(owner, "prox_block", str(error))
         return None
     if name is None:
         return None
     found = importlib.import_module(name)
+    for own, piece in found.MISSING.items():
+        _say(owner, own, piece)
     device = (getattr(found, own, None) for own in FIXED)
     return BlockFunctions(dim, dim - private, unrolled, *device)
 
@@ -180,7 +181,7 @@ def _named(
     coupled = dim - private
 
     def text() -> str:
-        parts = [HEADER.format(owner=owner)]
+        parts, missing = [HEADER.format(owner=owner)], {}
         for function in functions:
             if function is None:
                 continue
@@ -189,8 +190,8 @@ def _named(
             except Untranslatable as error:
                 if function.__name__ == "prox_block":
                     raise
-                _say(owner, function.__name__, error)
-        return "\n\n".join(parts)
+                missing[function.__name__] = str(error)
+        return "\n\n".join([*parts, f"MISSING = {missing!r}\n"])
 
     stated = owner, private, sorted(absent), dim, shapes, unrolled
     return written("triton", functions, FILES, stated, text)
@@ -233,7 +234,7 @@ def _translated(
     for entry in out:
         if entry not in own.defined:
             raise Untranslatable(f"no value for {entry.replace('_', '[')}]")
-    returned = ", ".join([*out, *([result] if result else [])])
+    returned = f"({', '.join(out)},)" if proximal else ", ".join([*out, *([result] if result else [])])
     return _def(name, given, [*head, *unpacked, *lines, f"return {returned}"])
 
 
@@ -244,7 +245,7 @@ def _def(name: str, given: str, lines: list[str]) -> str:
     )
 
 
-def _say(owner: str, name: str, error: Untranslatable) -> None:
+def _say(owner: str, name: str, piece: str) -> None:
     """Say why tensor operations serve."""
     message = "%s.%s is not translated to Triton, for it has `%s`: tensor operations serve"
-    logging.getLogger("blocklp").info(message, owner, name, error)
+    logging.getLogger("blocklp").info(message, owner, name, piece)

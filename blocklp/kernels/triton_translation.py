@@ -95,8 +95,8 @@ class Translation(Expressions):
                 lines.append(f"data_{name} = {load(f'at_{name}', own.kind, 'mine')}")
         lines += [f"{name} = {code}" for name, code in self.loaded.items()]
         zero = {
-            REAL: "tl.zeros(mine.shape, KIND)",
-            WHOLE: "tl.zeros(mine.shape, tl.int32)",
+            REAL: "tl.full(mine.shape, 0, KIND)",
+            WHOLE: "tl.full(mine.shape, 0, tl.int32)",
             TRUTH: "mine & ~mine",
         }
         return lines + [f"{name} = {zero[self.kinds[name]]}" for name in self.early]
@@ -283,7 +283,7 @@ class Translation(Expressions):
             self._deeper(lambda: self._block(node.body, mask))
             return
         end = self.kept(stop).code
-        self.emit(f"{name} = tl.zeros(mine.shape, tl.int32) + {first.code}")
+        self.emit(f"{name} = tl.full(mine.shape, 0, tl.int32) + {first.code}")
         side = "<" if int(step.value or 0) > 0 else ">"
         go = self.temporary(f"{mask or 'mine'} & ({name} {side} {end})")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +14,45 @@ from blocklp.blocks.capabilities import HasRestriction, constraints_of, supports
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.extents import extent
 from blocklp.deadline import Deadline
+from blocklp.decomposition.incidence import Linear
 from blocklp.errors import OptionError
-from blocklp.language.handles import Blocks
+from blocklp.language.handles import Blocks, Rows, name_of_size
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds, flat_bounds, variable_bounds
 from blocklp.options import of_type
 
 BUILDING = "building the problem"
 """What is being done when a deadline passes here."""
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """The blocks of one name and size, of all models.
+
+    Attributes
+    ----------
+    name : str
+        Name of their group.
+    columns : Tensor
+        ``(models, dim, blocks)`` int64: their variables; padding has the last column of all.
+    counts : Tensor or None
+        ``(models,)`` int64: how many each model has; None where all have as many, so that none is padding.
+    stated : object
+        What the instances know them by.
+    maps : tuple or None
+        Maps of the caller's in the place of index maps.
+    """
+
+    name: str
+    columns: Tensor
+    counts: Tensor | None
+    stated: Any
+    maps: tuple[Linear, Linear] | None = None
+
+    @property
+    def scope(self) -> Tensor:
+        """The variables of every block: ``(models, blocks, dim)``, a view."""
+        return self.columns.transpose(1, 2)
 
 
 class Instances:
@@ -29,7 +62,7 @@ class Instances:
     """
 
     def __init__(self, models: Sequence[Statement], width: int, deadline: Deadline) -> None:
-        self.deadline = deadline
+        self.deadline, self.device = deadline, torch.device("cpu")
         self.models, self.batches, self.several = models, [m.batch for m in models], len(models) > 1
         self.batch = sum(self.batches)
         self.first = [0, *accumulate(self.batches)]
@@ -37,6 +70,29 @@ class Instances:
         self.width, self.sizes = width, [m.size for m in models]
         self.beyond = torch.zeros(len(models), width, dtype=torch.float64)
         self.real = self.own(leading(self.sizes, width))
+
+    @property
+    def present(self) -> Tensor:
+        """Which columns of each model are variables: ``(models, width)`` bool."""
+        return leading(self.sizes, self.width)
+
+    @property
+    def rows(self) -> Sequence[Rows]:
+        """Rows beside the blocks, of a model that compiles alone."""
+        return self.models[0].rows
+
+    def members(self) -> Iterator[Members]:
+        """The blocks, by name and size; each size of a name is a group (:func:`name_of_size`).
+
+        A model without blocks of a size has zero blocks in that group, of the type that another model has
+        there.
+        """
+        for same in _by_size(self.models):
+            self.deadline.check(BUILDING)
+            counts = [len(b.scope) for b in same]
+            scope = padded(torch.cat([b.scope for b in same]), counts, self.width - 1)
+            unequal = torch.tensor(counts) if min(counts) < max(counts) else None
+            yield Members(same[0].name, scope.transpose(1, 2), unequal, same, same[0].maps)
 
     def own(self, rows: Tensor) -> Tensor:
         """Rows ``(models, ...)`` by instance: ``(batch, ...)``, or ``(1, ...)`` for a single model."""
@@ -64,22 +120,13 @@ class Instances:
         steps = steps.repeat_interleave(torch.tensor([v.columns.stop - v.columns.start for v in variables]))
         return self.own(padded(steps, self.sizes, 0, self.width)).to(device)
 
-    def restricted(
-        self,
-        same: Sequence[Blocks],
-        scope: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        needs_box: Tensor,
-    ) -> BlockType:
+    def restricted(self, members: Members, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
         """One type for blocks of the same name, restricted to the bounds of their variables.
 
         Parameters
         ----------
-        same : sequence of Blocks
+        members : Members
             The blocks of each model.
-        scope : Tensor
-            ``(batch or 1, blocks, dim)`` int64: their variables, padding included.
         lower, upper : Tensor
             ``(batch or 1, width)`` float64: bounds of all variables.
         needs_box : Tensor
@@ -92,7 +139,8 @@ class Instances:
         BlockType
             With block data ``(batch or 1, blocks or 1, ...)`` float64.
         """
-        kinds = [b.type for b in same]
+        same: Sequence[Blocks] = members.stated
+        scope, kinds = self.own(members.scope), [b.type for b in same]
         if not self.several and (stated := constraints_of(kinds[0])) is not None and stated.below is not None:
             assert stated.above is not None
             tighter = (taken(lower, scope) > stated.below) | (taken(upper, scope) < stated.above)
@@ -171,9 +219,24 @@ class Instances:
         return first.with_data(**joined) if joined else first
 
 
-def leading(counts: list[int], length: int) -> Tensor:
+def _by_size(models: Sequence[Statement]) -> Iterator[tuple[Blocks, ...]]:
+    """Blocks of one name and size, of every model."""
+    for same in zip(*(m.blocks for m in models), strict=True):
+        sizes = sorted({b.scope.shape[1] for b in same})
+        for size in sizes if len(sizes) > 1 else ():
+            known = next(b for b in same if b.scope.shape[1] == size)
+            kind = known.type.with_data(**{key: data[:1, :1] for key, data in known.type.tensors().items()})
+            name = name_of_size(known.name, size)
+            none = Blocks(name, kind, known.scope[:0])
+            yield tuple(replace(b, name=name) if b.scope.shape[1] == size else none for b in same)
+        if len(sizes) == 1:
+            yield same
+
+
+def leading(counts: list[int] | Tensor, length: int) -> Tensor:
     """Which of so many entries are among the first ones, for each count: ``(counts, length)`` bool."""
-    return torch.arange(length) < torch.tensor(counts)[:, None]
+    counts = torch.as_tensor(counts)
+    return torch.arange(length, device=counts.device) < counts[:, None]
 
 
 def padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Tensor:
@@ -199,7 +262,8 @@ def padded(joined: Tensor, counts: list[int], fill: int, length: int = 0) -> Ten
     if min(counts) == length:
         return joined.view(len(counts), length, *joined.shape[1:])
     # In memory entries run fastest, as copies do in a row of them.
-    found, valid = joined.new_full((len(counts), *joined.shape[1:], length), fill), leading(counts, length)
+    found = joined.new_full((len(counts), *joined.shape[1:], length), fill)
+    valid = leading(torch.tensor(counts, device=joined.device), length)
     if joined.dim() == 1:
         return found.masked_scatter_(valid, joined)
     for i, column in enumerate(joined.unbind(1)):

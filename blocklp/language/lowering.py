@@ -7,7 +7,7 @@ Thousands of small models are assembled together: what differs in length between
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,25 +17,17 @@ from torch import Tensor
 from blocklp.blocks.box import BOX, Box
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.nonnegative_costs import NonnegativeCosts
-from blocklp.deadline import Deadline
 from blocklp.decomposition.incidence import Coupling, Linear
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.errors import OracleError
 from blocklp.language.expression import Expression, Values
-from blocklp.language.handles import Blocks, name_of_size
-from blocklp.language.instances import BUILDING, Instances, leading, padded, taken
-from blocklp.language.statement import Statement
+from blocklp.language.handles import Rows
+from blocklp.language.instances import BUILDING, Instances, Members, leading, padded, taken
 from blocklp.language.variable_bounds import Bounds
 
 
-def assemble(
-    models: Sequence[Statement],
-    bounds: Bounds,
-    width: int,
-    device: torch.device,
-    deadline: Deadline,
-) -> Decomposition:
+def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Decomposition:
     """Build groups, coupling and counts of models for some bounds; the costs are zero.
 
     The variables of several models are padded by one at least, which is that of padding blocks. A
@@ -44,16 +36,12 @@ def assemble(
 
     Parameters
     ----------
-    models : sequence of Statement
-        Models with the same names and types of blocks; one with rows compiles alone.
+    instances : Instances
+        Of models with the same names and types of blocks; one with rows compiles alone.
     bounds : mapping
         Tighter bounds of variables (:data:`Bounds`); empty for several models.
-    width : int
-        Number of variables of an instance, padding included.
     device : torch.device
         Where the tensors go; they are float64.
-    deadline : Deadline
-        Checked before each part of the work.
 
     Returns
     -------
@@ -65,51 +53,46 @@ def assemble(
     TimeLimitError
         If the deadline passes meanwhile.
     """
+    deadline = instances.deadline
     deadline.check(BUILDING)
-    instances = Instances(models, width, deadline)
     lower, upper = instances.bounds(bounds)
-    needs_box = leading(instances.sizes, width)
-    scopes = []
-    for same in _by_size(models):
-        deadline.check(BUILDING)
-        scope = padded(torch.cat([b.scope for b in same]), [b.scope.shape[0] for b in same], width - 1)
-        needs_box.scatter_(1, scope.transpose(1, 2).flatten(1), False)
-        scopes.append((same, scope))
+    members, needs_box = list(instances.members()), instances.present
+    for same in members:
+        needs_box.scatter_(1, same.columns.flatten(1), False)
     groups, indices, start = [], [], 0
     maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
-    for same, scope in scopes:
+    for same in members:
         deadline.check(BUILDING)
-        own = instances.own(scope)
-        kind = instances.restricted(same, own, lower, upper, needs_box)
+        kind = instances.restricted(same, lower, upper, needs_box)
         if kind.nonnegative_costs:
-            kind = NonnegativeCosts(kind, taken(upper, own))
-        if same[0].maps is not None:
-            maps[start, start + scope[0].numel()] = same[0].maps
-        counts = [len(b.scope) for b in same]
-        groups.append(_group(same[0].name, kind, counts, scope, start, instances, device))
-        indices.append(scope)
+            kind = NonnegativeCosts(kind, taken(upper, instances.own(same.scope)))
+        if same.maps is not None:
+            maps[start, start + same.columns[0].numel()] = same.maps
+        groups.append(_group(same, kind, start, instances, device))
+        indices.append(same.columns)
         start = groups[-1].stop
     deadline.check(BUILDING)
     if bool(needs_box.any()):
-        group, scope = _boxes(instances, lower, upper, needs_box, start, device)
+        group, columns = _boxes(instances, lower, upper, needs_box, start, device)
         groups.append(group)
-        indices.append(scope)
+        indices.append(columns)
     made = _decomposed(instances, lower, upper, groups, indices, maps, device)
-    return replace(made, rows=_rows(models[0], made)) if models[0].rows else made
+    rows = instances.rows
+    return replace(made, rows=_rows(rows, made)) if rows else made
 
 
-def _rows(model: Statement, problem: Decomposition) -> CouplingRows:
+def _rows(rows: Sequence[Rows], problem: Decomposition) -> CouplingRows:
     """All rows of a model, which compiles alone, within the bounds of its variables."""
     from scipy.sparse import coo_array, vstack  # importing it takes as long as solving a small model
 
-    stated = [r.constraint for r in model.rows]
+    stated, batch = [r.constraint for r in rows], problem.batch
     matrices = [r.matrix for r in stated]
-    parts = [coo_array((m.data, m.coords), shape=(m.shape[0], model.size)) for m in matrices]
+    parts = [coo_array((m.data, m.coords), shape=(m.shape[0], problem.cost.shape[1])) for m in matrices]
     matrix = vstack(parts, format="csr")
     matrix.sum_duplicates()
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    lower = torch.cat([r.lower.expand(model.batch, -1) for r in stated], 1)
-    upper = torch.cat([r.upper.expand(model.batch, -1) for r in stated], 1)
+    lower = torch.cat([r.lower.expand(batch, -1) for r in stated], 1)
+    upper = torch.cat([r.upper.expand(batch, -1) for r in stated], 1)
     columns = matrix.indices.astype(np.int64)
     entries = (torch.from_numpy(np.array(part)) for part in (row, columns, matrix.data))
     device = problem.cost.device
@@ -117,34 +100,15 @@ def _rows(model: Statement, problem: Decomposition) -> CouplingRows:
     return CouplingRows.build(row_, column, entry, lower, upper, problem.lower, problem.upper)
 
 
-def _by_size(models: Sequence[Statement]) -> Iterator[tuple[Blocks, ...]]:
-    """Blocks of one name and size, of every model; each size of a name is a group (:func:`name_of_size`).
-
-    A model without blocks of a size has zero blocks in that group, of the type that another model has there.
-    """
-    for same in zip(*(m.blocks for m in models), strict=True):
-        sizes = sorted({b.scope.shape[1] for b in same})
-        for size in sizes if len(sizes) > 1 else ():
-            known = next(b for b in same if b.scope.shape[1] == size)
-            kind = known.type.with_data(**{key: data[:1, :1] for key, data in known.type.tensors().items()})
-            name = name_of_size(known.name, size)
-            none = Blocks(name, kind, known.scope[:0])
-            yield tuple(replace(b, name=name) if b.scope.shape[1] == size else none for b in same)
-        if len(sizes) == 1:
-            yield same
-
-
-def unblocked(models: Sequence[Statement], bounds: Bounds, width: int, device: torch.device) -> Decomposition:
+def unblocked(instances: Instances, bounds: Bounds, device: torch.device) -> Decomposition:
     """Build the decomposition of models without their blocks: a box around each variable, and zero costs.
 
     Parameters
     ----------
-    models : sequence of Statement
-        The models; their blocks and rows are not read.
+    instances : Instances
+        Of the models; their blocks and rows are not read.
     bounds : mapping
         Tighter bounds of variables (:data:`Bounds`); empty for several models.
-    width : int
-        Number of variables of an instance, padding included.
     device : torch.device
         Where the tensors go; they are float64.
 
@@ -153,20 +117,21 @@ def unblocked(models: Sequence[Statement], bounds: Bounds, width: int, device: t
     Decomposition
         The problem of all instances, ``(batch, width)`` variables, float64 on the device.
     """
-    instances = Instances(models, width, Deadline())
     lower, upper = instances.bounds(bounds)
-    group, scope = _boxes(instances, lower, upper, leading(instances.sizes, width), 0, device)
-    return _decomposed(instances, lower, upper, [group], [scope], {}, device)
+    group, columns = _boxes(instances, lower, upper, instances.present, 0, device)
+    return _decomposed(instances, lower, upper, [group], [columns], {}, device)
 
 
 def _boxes(
     instances: Instances, lower: Tensor, upper: Tensor, boxed: Tensor, start: int, device: torch.device
 ) -> tuple[Group, Tensor]:
-    """Boxes of single variables, those of a mask ``(models, width)``, and their scope."""
-    counts = boxed.sum(1).tolist()
-    scope = padded(boxed.nonzero()[:, 1:], counts, instances.width - 1)
+    """Boxes of single variables, those of a mask ``(models, width)``, and their columns."""
+    counts = boxed.sum(1)
+    scope = padded(boxed.nonzero()[:, 1:], counts.tolist(), instances.width - 1)
     kind = Box(*(taken(side, instances.own(scope)) for side in (lower, upper)))
-    return _group(BOX, kind, counts, scope, start, instances, device), scope
+    unequal = counts if bool((counts < scope.shape[1]).any()) else None
+    members = Members(BOX, scope.transpose(1, 2), unequal, None)
+    return _group(members, kind, start, instances, device), members.columns
 
 
 def _decomposed(
@@ -174,13 +139,14 @@ def _decomposed(
     lower: Tensor,
     upper: Tensor,
     groups: list[Group],
-    scopes: list[Tensor],
+    columns: list[Tensor],
     maps: dict[tuple[int, int], tuple[Linear, Linear]],
     device: torch.device,
 ) -> Decomposition:
     """Count the copies of every variable, and find the coordinates that blocks share."""
     width = instances.width
-    index = instances.own(torch.cat([scope.transpose(1, 2).flatten(1) for scope in scopes], 1)).to(device)
+    flat = [own.flatten(1) for own in columns]
+    index = instances.own(flat[0] if len(flat) == 1 else torch.cat(flat, 1)).to(device)
     coupling = Coupling.build(width, index, maps)
     for (start, stop), pair in maps.items():
         name = next(g.name for g in groups if g.start == start)
@@ -249,18 +215,12 @@ def _check_maps(
 
 
 def _group(
-    name: str,
-    kind: BlockType,
-    counts: list[int],
-    scope: Tensor,
-    start: int,
-    instances: Instances,
-    device: torch.device,
+    members: Members, kind: BlockType, start: int, instances: Instances, device: torch.device
 ) -> Group:
-    """The blocks of a name, ``counts`` of them in each model."""
-    _, blocks, dim = scope.shape
+    """The blocks of a name."""
+    _, dim, blocks = members.columns.shape
     valid = None
-    if min(counts) < blocks:
-        valid = instances.own(leading(counts, blocks)).to(device, torch.float64)
+    if members.counts is not None:
+        valid = instances.own(leading(members.counts, blocks)).to(device, torch.float64)
     coupled = torch.ones(dim, dtype=torch.float64, device=device)
-    return Group(name, kind.to(torch.float64, device), blocks, dim, start, coupled, valid)
+    return Group(members.name, kind.to(torch.float64, device), blocks, dim, start, coupled, valid)

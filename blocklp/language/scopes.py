@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from blocklp.errors import ScopeError
 from blocklp.language.expression import View
 from blocklp.language.space import Space
 from blocklp.options import shown
+
+COMPARED = 4
+"""Variables of a block up to which each is compared with each."""
 
 
 def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
@@ -62,11 +66,21 @@ def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) 
     if block_type.dim is not None and index.shape[1] != block_type.dim:
         width = index.shape[1]
         raise ScopeError(f"{block_type.name} has {block_type.dim} variables a block, the scope gives {width}")
-    ordered = np.sort(index.numpy(), axis=1)  # rows are short, and numpy quicker at them than torch
-    repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
-    if repeated.any():
-        block = ordered[repeated.argmax()]
-        twice = model.entry(int(block[1:][block[1:] == block[:-1]][0]))
-        where = f"block {repeated.argmax()} of {block_type.name}"
+    if (block := _naming_twice(index)) is not None:
+        named = index[block].tolist()
+        twice = model.entry(next(column for column in named if named.count(column) > 1))
+        where = f"block {block} of {block_type.name}"
         raise ScopeError(f"{where} names {twice} twice; every position needs its own variable")
     return index
+
+
+def _naming_twice(index: Tensor) -> int | None:
+    """The first block of ``(blocks, dim)`` that names a variable twice."""
+    if index.shape[1] <= COMPARED:  # quicker than sorting short rows
+        columns = index.T.contiguous()
+        pairs = combinations(range(len(columns)), 2)
+        same = [i for a, b in pairs if len(i := (columns[a] == columns[b]).nonzero())]
+        return min((int(i[0, 0]) for i in same), default=None)
+    ordered = np.sort(index.numpy(), axis=1)
+    repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+    return int(repeated.argmax()) if repeated.any() else None

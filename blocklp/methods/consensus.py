@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Group, in_order
+from blocklp.decomposition.problem import Group
+from blocklp.decomposition.row_sums import in_order
 
 
 def has_prox(group: Group, duals: Tensor) -> bool:

@@ -36,7 +36,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition, in_order
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import in_order
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan

@@ -372,11 +372,18 @@ class ResidualBalancing:
         """
         ratio = (primal / dual).sqrt() / self.target
         # Roots only: they round alike in all positions of a batch, which powers do not.
-        for _ in range(1 + max(0, round(math.log2(passes / self.settle)))):
+        for _ in range(self.roots(passes)):
             ratio = ratio.sqrt()
         factor = ratio.reciprocal().clamp_(1 / self.most, self.most).to(eta)
-        reach = self.reach if eta.dtype == torch.float64 else self.single
-        return torch.where(factor.isnan(), eta, within(eta * factor, origin, reach))
+        return torch.where(factor.isnan(), eta, within(eta * factor, origin, self.reach_of(eta.dtype)))
+
+    def roots(self, passes: int) -> int:
+        """How many square roots are taken of the ratio after some passes."""
+        return 1 + max(0, round(math.log2(passes / self.settle)))
+
+    def reach_of(self, dtype: torch.dtype) -> float:
+        """Largest factor between a weight and the first one in a precision."""
+        return self.reach if dtype == torch.float64 else self.single
 
 
 Eta = float | Tensor | Sequence[float] | ProximalWeight | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import in_order
+from blocklp.decomposition.row_sums import in_order
 from blocklp.decomposition.valid_bounds import charges
 from blocklp.violation import known_empty
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -16,7 +17,7 @@ from blocklp.results.state import State
 class Compiled(Protocol):
     """The solver that found a solution, such as :class:`blocklp.Solver`."""
 
-    models: list[Statement]
+    models: Sequence[Statement]
     device: torch.device
     sense: Sense
 

@@ -298,7 +298,8 @@ class Solution:
             Where to; a file of this name is replaced.
         """
         header, tensors = packed(self.state)
-        shapes = {name: list(self.x.variables[name].shape) for name in self.x}
+        stated = self.solver.owner(self.numbers.start)[0].variables
+        shapes = {name: list(own.shape) for name, own in stated.items()}
         numbers = [self.numbers.start, self.numbers.stop]
         header |= {"numbers": numbers, "variables": shapes, "maximizing": self.solver.sense.maximizing}
         tensors |= {name: getattr(self, name) for name in (*SAVED, *MARKS)}

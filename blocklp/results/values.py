@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from blocklp.errors import ModelError, UnknownNameError
+from blocklp.language.batch_statement import BatchStatement, RaggedVariable
 from blocklp.language.expression import Expression, View
 from blocklp.language.handles import Blocks
 from blocklp.language.row_expression import RowExpression
@@ -17,13 +19,21 @@ from blocklp.tables import listed, plural
 
 
 class Values(Mapping[str, Tensor]):
-    """Primal values by variable, view or name: ``x[y]`` is ``(batch, *shape)``, a copy."""
+    """Primal values by variable, view or name: ``x[y]`` is ``(batch, *shape)``, a copy.
+
+    Those of a :class:`blocklp.ModelBatch` are concatenated, ``(total,)``, as its arrays are.
+    """
 
     def __init__(self, x: Tensor, models: Sequence[Statement]) -> None:
         self._x, self.models = x, models
-        self.variables = dict(models[0].variables)  # a model may get more of them
+        # A model may get more of them.
+        own = models if isinstance(models, BatchStatement) else models[0]
+        self.variables: dict[str, Any] = dict(own.variables)
 
-    def __getitem__(self, key: View | str) -> Tensor:
+    def __getitem__(self, key: View | RaggedVariable | str) -> Tensor:
+        if isinstance(self.models, BatchStatement):
+            return self.models.values(key, self._x)
+        key = key.name if isinstance(key, RaggedVariable) else key
         view = self.variables.get(key) if isinstance(key, str) else key
         mine = isinstance(view, View) and any(view.model is m for m in self.models)
         if view is None or not mine or bool((view.index >= self._x.shape[1]).any()):

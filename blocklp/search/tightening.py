@@ -320,7 +320,7 @@ def fresh(model: Statement, name: str, scope: Tensor) -> Tensor:
     Tensor
         ``(count,)`` bool.
     """
-    known = next((b.scope for b in model.blocks if b.name == name), scope[:0])
+    known = next((b.scope for b in model.blocks if b.name == name), scope[:0].cpu())
     rows = torch.cat([known, scope.cpu()]).sort(1).values
     _, number = torch.unique(rows, dim=0, return_inverse=True)
     place = torch.arange(len(rows))

@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp.blocks.capabilities import vertices_of
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import OracleError
-from blocklp.testing import lp_probes, probes
+from blocklp.testing import device_probes, lp_probes, probes
 from blocklp.testing.refusals import refuse, size
 
 
@@ -34,12 +34,15 @@ class BlockTypeConformance:
         Number of variables, for types that do not state it.
     trials : int
         Random costs of every test.  Slow comparisons (LPs, exact arithmetic) use about a quarter of them.
+    device : str or torch.device or None
+        A device on which the type is tested beside the CPU, such as ``"cuda"``; None for none.
     """
 
     blocks: int = 3
     batch: int = 2
     dim: int | None = None
     trials: int = 20
+    device: str | torch.device | None = None
 
     def block_type(self) -> BlockType:
         """Build the type, with its block data."""
@@ -187,6 +190,14 @@ class BlockTypeConformance:
         kind = self.block_type()
         for cost in self.costs(self.trials):
             probes.precision(kind, cost)
+
+    def test_device(self) -> None:
+        """Answers on the device are those of the CPU."""
+        if self.device is None:
+            return
+        kind, costs = self.block_type(), self.costs(self.few + 1, seed=4)
+        for cost, other in itertools.pairwise(costs):
+            device_probes.elsewhere(kind, cost, other, torch.device(self.device))
 
     def test_optimality(self) -> None:
         """Values are those of LPs over the constraints."""

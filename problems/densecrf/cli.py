@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocklp.errors import OptionError
+from blocklp.problems.options import Device
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, until
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def densecrf_command(
         Path | None, typer.Option(metavar="OVERLAY.png", help="Write the labels in colours over the picture (needs matplotlib).")
     ] = None,
     plot: Trace = None,
+    device: Device = "cpu",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -112,11 +114,13 @@ def densecrf_command(
             raise OptionError(f"{option} is given without the file that it speaks of; leave it out, or see --help")
     from dataclasses import replace
 
+    from blocklp.options import known_device
     from blocklp.problems.densecrf import image_crf, pictures, readers
     from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
     deadline, most = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
+    place = known_device(device)
     for path in (out, best):
         if path is not None:
             pictures.check_png(path)
@@ -135,7 +139,7 @@ def densecrf_command(
         costs = readers.read_probability(probability, size, max_bytes=most, deadline=deadline)
     crf = image_crf(
         picture,
-        costs,
+        costs.to(place),
         smooth=smooth if smooth[1] else None,
         bilateral=bilateral if bilateral[2] else None,
         normalise=normalise,
@@ -147,7 +151,7 @@ def densecrf_command(
         count, gamma, eta = superpixels
         crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count, time_limit=deadline))
     result = _solve(crf, method, options, deadline, quiet)
-    found = result.labelling.view(size)
+    found, least = (labels.view(size).cpu() for labels in (result.labelling, result.best_labelling))
     entry = _entry(image, size, crf, result)
     if crf.cliques is not None:
         entry["cliques"] = len(crf.cliques.cost)
@@ -155,7 +159,7 @@ def densecrf_command(
     if out is not None:
         pictures.write_grey(out, found)
     if best is not None:
-        pictures.write_grey(best, result.best_labelling.view(size))
+        pictures.write_grey(best, least)
     if over is not None and overlay is not None:
         pictures.draw_overlay(over, picture, found, crf.labels, names)
         over.savefig(overlay, dpi=150)
@@ -192,6 +196,7 @@ def stereo_command(
         Path | None, typer.Option(metavar="PICTURE.png", help="Write the disparities beside the picture (needs matplotlib).")
     ] = None,
     plot: Trace = None,
+    device: Device = "cpu",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -201,11 +206,13 @@ def stereo_command(
     still printed).
     """
     options = method_options(method, settings or [])
+    from blocklp.options import known_device
     from blocklp.problems.densecrf import pictures, readers, stereo
     from blocklp.problems.files import MAX_BYTES
     from blocklp.problems.plot import blank_figure
 
     deadline, limit = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
+    place = known_device(device)
     for path in (out, best):
         if path is not None:
             pictures.check_png(path)
@@ -218,8 +225,8 @@ def stereo_command(
         known = readers.read_image(truth, max_bytes=limit, deadline=deadline)[:, :, 0] / levels
         stereo.bad_pixels(one[:, :, 0], known)  # refuses a file of another size, or without a truth, before the work
     crf = stereo.stereo_crf(
-        one,
-        other,
+        one.to(place),
+        other.to(place),
         disparities,
         truncation=truncation,
         most=most,
@@ -229,16 +236,16 @@ def stereo_command(
     )
     size = (one.shape[0], one.shape[1])
     result = _solve(crf, method, options, deadline, quiet)
-    found = result.labelling.view(size)
+    found, least = (labels.view(size).cpu() for labels in (result.labelling, result.best_labelling))
     entry = _entry(left, size, crf, result)
     if known is not None:
         entry["bad_pixels"] = stereo.bad_pixels(found, known)
-        entry["bad_pixels_of_unaries"] = stereo.bad_pixels(crf.unary.argmin(1).view(size), known)
+        entry["bad_pixels_of_unaries"] = stereo.bad_pixels(crf.unary.argmin(1).view(size).cpu(), known)
     _report(entry, as_json)
     if out is not None:
         pictures.write_grey(out, found * levels)
     if best is not None:
-        pictures.write_grey(best, result.best_labelling.view(size) * levels)
+        pictures.write_grey(best, least * levels)
     if beside is not None and overlay is not None:
         pictures.draw_disparities(beside, one, found, known)
         beside.savefig(overlay, dpi=150)

@@ -75,7 +75,8 @@ def image_crf(
     images : Tensor or sequence of Tensor
         ``(height, width, channels)`` each: colours from 0 to 255.
     unaries : Tensor or sequence of Tensor
-        ``(height, width, labels)`` each, floating point: costs, minus log-probabilities as a rule.
+        ``(height, width, labels)`` each, floating point: costs, minus log-probabilities as a rule.  The energy lies on their
+        device, wherever the images do.
     smooth : pair of float or None
         ``(sxy, weight)`` of the smoothness kernel; None for none.
     bilateral : triple of float or None
@@ -110,10 +111,10 @@ def image_crf(
         if cost.shape[2] != costs[0].shape[2]:
             raise ShapeError(f"unaries of one batch have {costs[0].shape[2]} and {cost.shape[2]} labels; give equally many")
     sizes = torch.tensor([p.shape[0] * p.shape[1] for p in pictures])
-    image = torch.arange(len(pictures)).repeat_interleave(sizes).to(pictures[0].device) if len(pictures) > 1 else None
+    image = torch.arange(len(pictures)).repeat_interleave(sizes).to(costs[0].device) if len(pictures) > 1 else None
 
     def kernel(weight: float, features: list[Tensor]) -> Kernel:
-        points = _join(features).to(pictures[0].device)
+        points = _join(features).to(costs[0].device)
         if exact:
             return Kernel(Gaussian(points, image), weight, normalise, compatibility)
         with loops_in_time(deadline, costs[0].dtype):

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
+    from blocklp.problems.qpbo.batch import QuboBatch as QuboBatch
+    from blocklp.problems.qpbo.batch import roof_duality_batch as roof_duality_batch
     from blocklp.problems.qpbo.clusters import violated_cycles as violated_cycles
     from blocklp.problems.qpbo.exact import solve_qpbo_exactly as solve_qpbo_exactly
     from blocklp.problems.qpbo.heuristics import Labellings as Labellings
@@ -23,6 +25,7 @@ else:
     publish(
         __name__,
         {
+            "blocklp.problems.qpbo.batch": ["QuboBatch", "roof_duality_batch"],
             "blocklp.problems.qpbo.clusters": ["violated_cycles"],
             "blocklp.problems.qpbo.exact": ["solve_qpbo_exactly"],
             "blocklp.problems.qpbo.heuristics": ["Labellings", "one_flip_descent", "round_fractional", "tabu_search"],

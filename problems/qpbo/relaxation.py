@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.language.offsets import Offsets
 from blocklp.oracles.boolean_quadric import Edge
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
+from blocklp.problems.qpbo.order import passing_order
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
@@ -30,18 +32,12 @@ from blocklp.search.tightening import Budget, Round
 
 EDGE = Edge()
 
-NEAR = 2**16
-"""Variables that blocks close to each other have for second ends: what a pass adds up for them stays in the cache of a core."""
-
-HANDS, DEAL = 16, 2**12
-"""Hands, and blocks that are dealt out to them at a time: additions to the same sum have to wait for each other."""
-
 
 def roof_duality_model(qubo: Qubo) -> bl.Model:
     """Return the relaxation as a model with variables ``y`` (n,), ``z`` (pairs,) and blocks ``Edge``.
 
     Primal points are tried as they come and with y rounded to halves, each with the best z.  Products z are in the order of the
-    pairs, blocks in one that passes over them like better: by ranges of :data:`NEAR` second variables, :func:`dealt` out.
+    pairs, blocks in one that passes over them like better (:func:`passing_order`).
     """
     model = bl.Model()
     y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
@@ -51,18 +47,10 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
         return model
     edges = torch.tensor(qubo.edges)
     z = model.variable("z", len(edges), lower=0, upper=1)
-    order = torch.arange(len(edges)) if qubo.n <= NEAR else torch.argsort(edges[:, 1] // NEAR, stable=True)
-    order = torch.cat([part[dealt(len(part))] for part in torch.split(order, DEAL)])
+    order = passing_order(edges[:, 1], qubo.n, Offsets.alone(len(edges)))[1]
     model.add(EDGE, scope=[y[edges[order]], z[order]])
     model.minimize(objective + z @ qubo.quadratic)
     return model
-
-
-@lru_cache(64)
-def dealt(count: int) -> Tensor:
-    """Numbers below ``count`` in another order: :data:`HANDS` hands hold some that follow each other, and each in turn gives one."""
-    turns = torch.arange(count) % -(-count // HANDS)
-    return torch.argsort(turns, stable=True)
 
 
 @dataclass(frozen=True)

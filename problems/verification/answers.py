@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
@@ -264,6 +265,7 @@ class How:
     attack: bool = True
     real_semantics: bool = False
     max_bytes: int = MAX_BYTES
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
 def answer(
@@ -310,6 +312,7 @@ def answer(
         network, runtime = networks.get(file, how.max_bytes, deadline)
         prop = parse_property(query.file, query.text, network.inputs, network.outputs, how.max_bytes, deadline)
         loaded = deadline.elapsed()
+        network = network.to(network.dtype, how.device)
         verdict = verify(network, prop, timeout=deadline, runtime=runtime, attack=how.attack, callback=callback)
     except TimeLimitError:
         loaded = deadline.elapsed()

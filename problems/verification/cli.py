@@ -23,6 +23,7 @@ from rich.text import Text
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError, OptionError
 from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.options import Device
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving, until
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def verify_command(
     expected: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Known results to compare with.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
     threads: Annotated[int | None, typer.Option(min=1, max=4096, help="Threads; by default what torch takes.")] = None,
+    device: Device = "cpu",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
 ) -> None:
     """Decide whether a network has a counterexample to a property (VNN-LIB 1 and 2).
@@ -115,11 +117,12 @@ def verify_command(
     deadline = until(timeout, ctx.obj)
     output = Output(as_json, assignments, result_file, quiet)
     with leaving("" if query is None else _unknown(query, "Interrupted.", output)):
+        from blocklp.options import known_device
         from blocklp.problems.verification.answers import How
 
-    how = How(timeout, attack, real_semantics, max_bytes)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
+        how = How(timeout, attack, real_semantics, max_bytes, known_device(device))
         if threads is not None:
             import torch
 
@@ -362,12 +365,14 @@ def bounds_command(
     steps: Annotated[int | None, typer.Option(min=1, help="Evaluations of every LP.")] = None,
     gap: Annotated[bool, typer.Option("--gap", help="Say how far from their LPs' optima bounds are at most.")] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds for everything; layers not reached keep interval bounds.")] = math.inf,
+    device: Device = "cpu",
     max_bytes: MaxBytes = MAX_BYTES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all bounds, instead of the table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the bounds (needs matplotlib).")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
 ) -> None:
     """Bound every neuron of a network over the valid pixels in a box around an image."""
+    from blocklp.options import known_device
     from blocklp.problems.plot import blank_figure
     from blocklp.problems.verification import bounds, images
     from blocklp.problems.verification import bounds_report as report
@@ -381,6 +386,7 @@ def bounds_command(
         try_file(plot)
     picture = images.read_image(image, row, max_bytes)
     network = read_onnx(model, max_bytes=max_bytes, time_limit=deadline)
+    network = network.to(network.dtype, known_device(device))
     lower, upper, point = images.image_box(picture, network.input_shape, epsilon, means, stds, norm_space)
     label = picture.label if label is None else label
     if label is not None and label >= network.outputs:
@@ -390,7 +396,7 @@ def bounds_command(
         found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap, time_limit=deadline)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
     margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
-    predicted = int(network(point[None])[0].argmax())
+    predicted = int(network(point[None].to(network.device))[0].argmax())
     title = f"{network.name}, {image.name}, eps {eps}, {found.method}"
     if as_json:
         about = {

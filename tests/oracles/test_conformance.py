@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 import torch
 
 from blocklp.blocks.contract import BlockType
@@ -25,6 +26,15 @@ from blocklp.oracles import (
     Triangle,
 )
 from blocklp.testing.conformance import BlockTypeConformance
+
+from .. import simulated_device
+
+
+@pytest.fixture(autouse=True)
+def _on_a_device_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA device where there is one, else the simulated one."""
+    there = "cuda" if torch.cuda.is_available() else simulated_device.install() if simulated_device.available() else None
+    monkeypatch.setattr(BlockTypeConformance, "device", there)
 
 
 class TestEdge(BlockTypeConformance):

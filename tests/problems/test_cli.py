@@ -204,8 +204,8 @@ def test_picture_is_written_and_not_blank(write, tmp_path, count):
     ("arguments", "message"),
     [
         (("--method", "simplex"), "unknown method 'simplex'"),
-        (("--device", "tpu"), "unknown device 'tpu'"),
-        (("--device", "cuda:99"), "device 'cuda:99' is missing"),
+        (("--device", "tpu"), "device is 'tpu'"),
+        (("--device", "cuda:99"), "device 'cuda:99' is not available"),
         (("--time-limit", "-1"), "time_limit is -1.0"),
         (("--time-limit", "nan"), "time_limit is nan"),
         (("--reference", "abacus"), "unknown solver 'abacus'"),

@@ -12,6 +12,8 @@ from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import AtMostOne, Knapsack, Simplex
 
+from ... import simulated_device
+
 
 def random_model(seed: int) -> tuple[bl.Model, float]:
     """A model with rows of either kind through a feasible point, with or without blocks, and the size of its costs."""
@@ -139,3 +141,18 @@ def test_rows_that_take_too_long_to_build_have_prices_of_zero() -> None:
     assert found.status[0] is bl.Status.TIME_LIMIT and -6 - 1e-12 <= float(found.bound[0]) <= -6
     assert found.price(rows).tolist() == [[0.0]] and found.slack(rows).shape == (1, 1)
     assert float(m.solve(warm_start=found).bound[0]) == pytest.approx(-6, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_device_adds_up_in_a_fixed_order(seed: int, device: torch.device) -> None:
+    """Products with rows and their transpose take no atomics, and are those of the CPU."""
+    here, there = (random_model(seed)[0].compile(device=where).decomposition() for where in ("cpu", device))
+    assert here.rows is not None and there.rows is not None
+    x, y = torch.randn_like(here.cost), torch.randn_like(here.rows.lower)
+    with simulated_device.watch() as trace:
+        found = there.rows.activity(x.to(device)), there.rows.adjoint(y.to(device), x.shape[1])
+        again = there.to(torch.float32).select(slice(0, 1)).rows
+    known = here.rows.activity(x), here.rows.adjoint(y, x.shape[1])
+    torch.testing.assert_close([t.cpu() for t in found], list(known), rtol=1e-12, atol=1e-12)
+    assert not any(event.atomic for event in trace.events)
+    assert again is not None and again.sorted is there.rows.sorted

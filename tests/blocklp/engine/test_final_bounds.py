@@ -16,6 +16,7 @@ from blocklp.engine.records import Results
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings
+from blocklp.language.compiled_models import ModelList
 from blocklp.oracles import Edge
 from blocklp.solver import Solver
 
@@ -140,7 +141,7 @@ def test_chunks_give_the_bits_of_one_chunk(dtype: torch.dtype) -> None:
     models = [*ragged(0), *ragged(5), qpbo(1, 3, 1.0, 9)]
     found = []
     for most in (10**9, 1000, 1):
-        solver = Solver(models, torch.device("cpu"), dtype, settings=EngineSettings(looped_copies=most))
+        solver = Solver(ModelList(models), torch.device("cpu"), dtype, settings=EngineSettings(looped_copies=most))
         found += [solver.solve(tol=1e-6, passes=150) for _ in range(2)]
         found.append(solver.solve(tol=1e-6, passes=150, warm_start=found[0].state))
     for k, other in enumerate(found):

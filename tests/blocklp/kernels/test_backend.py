@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,12 @@ def test_a_wrong_name_of_loops_is_not_taken_for_a_missing_package() -> None:
 def test_the_loops_of_filters_are_there() -> None:
     pytest.importorskip("numba")
     assert all(compiled.loops(module) is not None for module in LOOPS.values())
+
+
+def test_no_file_but_the_backends_names_a_type_of_device() -> None:
+    """Another accelerator needs a line there; comments and messages aside, only kernels of Triton are for one."""
+    root = Path(__file__).parents[3]
+    files = [f for part in ("blocklp", "oracles", "problems") for f in (root / part).rglob("*.py") if not f.is_symlink()]
+    assert len(files) > 150
+    named = {f.name for f in files if re.search(r"""["']cuda|\.is_cuda|torch\.cuda""", f.read_text())}
+    assert {name for name in named if not name.startswith("triton_")} <= {"backend.py"}

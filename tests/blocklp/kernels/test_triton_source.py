@@ -187,6 +187,7 @@ KINDS: dict[str, Any] = {
     "at most one of many": AtMostOne(11),
     "knapsack": Knapsack(DRAW.uniform(0.1, 1.0, (BATCH, BLOCKS, 4)), DRAW.uniform(0.2, 1.0, (BATCH, BLOCKS))),
     "two-sided knapsack": Knapsack(DRAW.normal(size=(1, BLOCKS, 9)), 0.8, least=-0.3),
+    "interval": bl.Box(np.zeros(1), np.ones(1)),
     "box": bl.Box(DRAW.uniform(-1, 0, 5), DRAW.uniform(0, 1, 5)),
     "ball": test_prox_block.Ball(torch.from_numpy(0.3 + DRAW.random((1, BLOCKS)))),
 }

@@ -18,6 +18,7 @@ from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings
+from blocklp.language.compiled_models import ModelList
 from blocklp.methods import as_method
 from blocklp.methods.consensus import moves
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Pairwise, Simplex, Triangle
@@ -40,7 +41,7 @@ def qpbo(seed: int, n: int = 30, p: float = 0.2, isolated: int = 0, grid: float 
 
 def divided_solver(models: Sequence[bl.Model], copies: int, dtype: torch.dtype = torch.float64, **others: int) -> Solver:
     """A solver that sums instances of so many copies in parts."""
-    return Solver(list(models), torch.device("cpu"), dtype, settings=EngineSettings(divided_copies=copies, **others))
+    return Solver(ModelList(list(models)), torch.device("cpu"), dtype, settings=EngineSettings(divided_copies=copies, **others))
 
 
 def dense(seed: int, n: int, edges: int = 60) -> bl.Model:

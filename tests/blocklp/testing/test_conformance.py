@@ -175,6 +175,29 @@ class Late(BlockType):
         return point, (cost * point).sum(-1)
 
 
+class Rooted(Asking):
+    """A tensor made on the CPU, whatever the cost lies on."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point, value = self.simplex.min_oracle(cost)
+        return point * torch.ones(self.dim, dtype=cost.dtype), value
+
+
+class Returning(Asking):
+    """An answer on the CPU."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        point, value = self.simplex.min_oracle(cost.cpu())
+        return point.to(cost.device), value
+
+
+class Numpy(Asking):
+    """A cost that is handed to numpy."""
+
+    def min_oracle(self, cost: Tensor) -> Answer:
+        return self.simplex.min_oracle(torch.from_numpy(cost.numpy()).to(cost.device))
+
+
 WRONG: list[tuple[Callable[[], BlockType], str, str]] = [
     (Printed, "test_optimality", "one of min_oracle"),
     (Printed, "test_vertices", "best vertex"),
@@ -207,6 +230,20 @@ def test_wrong_types_fail(build: Callable[[], BlockType], test: str, message: st
 
     with pytest.raises(OracleError, match=message):
         getattr(Exam(), test)()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [(Rooted, "does not run on"), (Returning, "answers on cpu"), (Numpy, "does not run on")]
+)
+def test_types_that_stay_on_the_cpu_fail(kind: Callable[[int], BlockType], message: str, device: torch.device) -> None:
+    class Exam(BlockTypeConformance):
+        def block_type(self) -> BlockType:
+            return kind(3)
+
+    Exam().test_device()  # no device is asked for
+    Exam.device = device
+    with pytest.raises(OracleError, match=message):
+        Exam().test_device()
 
 
 def test_types_with_the_oracle_alone_pass() -> None:

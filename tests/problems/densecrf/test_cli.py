@@ -355,3 +355,10 @@ def test_the_gallery_is_a_picture_of_labellings_with_bounds(
     for line in lines:
         words = line.replace(",", "").split()
         assert float(words[4]) <= float(words[2])
+
+
+def test_a_device_gives_the_same(files: dict[str, Path], device: torch.device) -> None:
+    given = ("densecrf", files["image"], "--unary", files["u"], "--method", "mean-field", "--out", files["out"], "--json")
+    here, there = (json.loads(run(*given, "--device", place).stdout) for place in ("cpu", device))
+    assert there["energy"] == pytest.approx(here["energy"]) and there["pixels"] == here["pixels"]
+    assert "not available" in refused(*given, "--device", "cuda:77")

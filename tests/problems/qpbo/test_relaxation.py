@@ -3,7 +3,7 @@ import pytest
 
 import blocklp as bl
 from blocklp.general_solvers.solvers import reference
-from blocklp.problems.qpbo import Qubo, read_qubo, relaxation, roof_duality_model, solve_qpbo
+from blocklp.problems.qpbo import Qubo, order, read_qubo, roof_duality_model, solve_qpbo
 
 
 def random_qubo(seed, n=8, density=0.5):
@@ -27,15 +27,15 @@ def test_bound_and_labelling_against_brute_force_and_highs(seed, all_labellings)
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 200, 4096])
 def test_blocks_are_dealt_so_that_neighbours_come_apart(count):
     """Whatever the number, each is given once, and one after the other stays so far apart that 16 additions run side by side."""
-    order = relaxation.dealt(count)
-    assert sorted(order.tolist()) == list(range(count))
+    places = order.dealt(count)
+    assert sorted(places.tolist()) == list(range(count))
     if count >= 200:
-        assert int(order.diff().abs().min()) >= count // 16
+        assert int(places.diff().abs().min()) >= count // 16
 
 
 def test_pairs_keep_their_order_where_blocks_are_sorted(monkeypatch):
     """Ranges of four second ends: products still are those of the pairs, in the order of the pairs."""
-    monkeypatch.setattr(relaxation, "NEAR", 4)
+    monkeypatch.setattr(order, "NEAR", 4)
     qubo = random_qubo(7, n=20, density=0.3)
     model = roof_duality_model(qubo)
     (blocks,) = model.blocks

@@ -383,6 +383,25 @@ def test_threads_are_set(net, write, monkeypatch):
     assert seen == [3]
 
 
+@pytest.mark.parametrize("text", [HOLDS, BROKEN])
+def test_a_device_gives_the_same(net, write, text, device):
+    query = write("a.vnnlib", text)
+    here, there = (run("verify", query, "--network", net, "--device", place).stdout.split()[0] for place in ("cpu", device))
+    assert there == here in ("sat", "unsat")
+
+
+def test_bounds_on_a_device(net, tmp_path, device):
+    np.save(tmp_path / "x.npy", np.array([0.2, 0.6]))
+    given = ("bounds", net, "--image", tmp_path / "x.npy", "--eps", "0.1", "--json")
+    here, there = (json.loads(run(*given, "--device", place).stdout)["layers"] for place in ("cpu", device))
+    assert all(a["lower"] == pytest.approx(b["lower"]) for a, b in zip(there, here, strict=True))
+
+
+def test_a_device_that_is_missing_is_an_error(net, write):
+    shown = run("verify", write("a.vnnlib", HOLDS), "--network", net, "--device", "cuda:77", code=2)
+    assert shown.stdout == "unknown\n" and "not available" in shown.stderr
+
+
 def test_live_line(monkeypatch, tmp_path):
     event = SearchEvent(nodes=12, open=3, bound=-0.25, incumbent=float("inf"), seconds=1.0)
     line = answers.describe(Progress("search", 2.5, event), "1/9 a", 7.2)

@@ -1,0 +1,235 @@
+"""The day of a GPU: what matters within ten minutes on a fresh machine, correctness first."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import blocklp as bl
+from bench.cases.matching import Matching
+from bench.device_checks import Differs, compare
+from bench.device_places import Place
+from bench.instances import ba
+from bench.registry import Record, case
+from bench.rivals import highs, on_gpu, or_tools_pdlp_on
+from blocklp.errors import BlocklpError
+from blocklp.general_solvers.solvers import reference
+from blocklp.problems.densecrf import image_crf, solve_densecrf
+from blocklp.problems.qpbo import Qubo, QuboBatch, roof_duality_batch, roof_duality_model
+from blocklp.problems.verification import digits, network_bounds
+
+BYTES_OF_EDGE = 600
+"""Memory of the device for an edge, arrays and building included (docs/gpu.md)."""
+
+GAP = 1e-3
+LIMIT = 30.0
+"""Seconds for a rival on one instance."""
+
+SMALL = 200_000
+"""Edges up to which HiGHS and OR-tools PDLP are asked."""
+
+KNOWN = Path(__file__).parents[2] / "docs" / "benchmarks" / "device.json"
+
+
+def predictions() -> dict[tuple[str, str], float]:
+    """Seconds that the model of the simulated device predicts, by what and size, from the committed page."""
+    if not KNOWN.exists():
+        return {}
+    records = json.loads(KNOWN.read_text())["records"]
+    return {(r["what"], r["size"]): r["predicted"] for r in records if r.get("predicted") is not None}
+
+
+def preferential(edges: int, device: torch.device) -> QuboBatch:
+    """A weighted independent set on a graph of about so many edges, as in the page ``large``, made on the device."""
+    n, draw = edges // 4, torch.Generator().manual_seed(0)
+    later = torch.arange(4, n, device=device).repeat_interleave(4, output_size=4 * (n - 4))
+    power = torch.rand(len(later), dtype=torch.float64, generator=draw).to(device).pow_(1.5)
+    key = torch.unique((later * power).long() * n + later)
+    ends = torch.stack([key // n, key % n], 1)
+    del later, power, key
+    weights = torch.rand(n, dtype=torch.float64, generator=draw).to(device)
+    quadratic = torch.maximum(weights[ends[:, 0]], weights[ends[:, 1]])
+    first = [torch.tensor([0, size], device=device) for size in (n, len(ends))]
+    return QuboBatch(-weights, ends, quadratic, *first)
+
+
+def on_host(qubos: QuboBatch) -> Qubo:
+    """A batch of one as an instance, for the rivals."""
+    return Qubo(qubos.linear.cpu().numpy(), qubos.edges.cpu().numpy(), qubos.quadratic.cpu().numpy())
+
+
+class Table:
+    """Rows of the page, which all have the same keys."""
+
+    def __init__(self, place: Place, seconds: float) -> None:
+        self.place, self.began, self.seconds, self.known = place, time.perf_counter(), seconds, predictions()
+
+    def left(self) -> bool:
+        """Whether there is time for another stage."""
+        return time.perf_counter() - self.began < self.seconds
+
+    def row(self, what: str, size: str, measured: dict[str, Any], passes: int | None, result: str, **more: Any) -> Record:
+        """One row: seconds and passes apart, and what others take."""
+        seconds = measured["seconds"]
+        empty = dict.fromkeys(("build", "HiGHS", "OR-tools PDLP", "cuPDLPx", "cuOpt"))
+        record = {
+            "what": what,
+            "size": size,
+            "passes": passes,
+            "seconds": seconds,
+            "predicted": measured["predicted"] if seconds is None else self.known.get((what, size)),
+            **(empty | more),
+            "launches": measured["launches"],
+            "waits": measured["waits"],
+            "GB": measured["GB"],
+            "result": result,
+        }
+        print(record, file=sys.stderr, flush=True)
+        return record
+
+    def rivals(self, model: bl.Model, edges: int, tol: float) -> Record:
+        """Seconds of general solvers: on the CPU for what is small, on the device where they are installed."""
+        found: Record = {}
+        if edges <= SMALL and self.left():
+            found["OR-tools PDLP"] = or_tools_pdlp_on(model, tol, LIMIT)["seconds"]
+            found["HiGHS"] = reference(model, "highs-ipm").seconds if edges <= SMALL // 4 else None
+        for name, solver in (("cuPDLPx", "cupdlpx"), ("cuOpt", "cuopt")):
+            if self.place.real and self.left() and (answer := on_gpu(solver, model, tol, LIMIT)) is not None:
+                found[name] = answer["seconds"]
+        return found
+
+
+def batch(table: Table, quick: bool) -> Iterator[Record]:
+    """Many graphs from arrays on the device."""
+    place, dtype = table.place, torch.float32
+    count = 4 if quick else 4096
+    some = count if place.real else min(count, 16)  # simulated: the others have as many bytes
+    qubos = [ba(200, seed) for seed in range(some)]
+    arrays = QuboBatch.of(qubos).to(place.device)
+    scale = count / some
+
+    def built() -> bl.Solver:
+        solver = roof_duality_batch(arrays).compile(dtype=dtype)
+        solver.decomposition()
+        return solver
+
+    solver, building = place.measured(built, scale)
+    found, measured = place.measured(lambda: solver.solve(tol=GAP), scale)
+    yield table.row("building, batch of BA-200", f"{count}", building, None, "from arrays on the device")
+    done = sum(s is bl.Status.OPTIMAL for s in found.status)
+    cores = os.cpu_count() or 1
+    theirs = sum(highs(q, "simplex")[1] for q in qubos[:8]) / len(qubos[:8]) * count / cores
+    passes, result = int(found.passes.max()), f"{done} of {some} optimal, {solver.backend}"
+    yield table.row("batch of BA-200", f"{count}", measured, passes, result, build=building["seconds"], HiGHS=theirs)
+
+
+def scaling(table: Table, quick: bool) -> Iterator[Record]:
+    """One graph of growing size."""
+    place = table.place
+    for edges in (10_000,) if quick else (100_000, 1_000_000, 10_000_000, 100_000_000):
+        if not table.left() or edges * BYTES_OF_EDGE > place.free_bytes():
+            return
+        arrays = preferential(edges if place.real else 10_000, place.device)
+        scale = edges / 10_000 if not place.real else 1.0
+
+        def built(arrays: QuboBatch = arrays) -> bl.Solver:
+            solver = roof_duality_batch(arrays).compile(dtype=torch.float32)
+            solver.decomposition()
+            return solver
+
+        solver, building = place.measured(built, scale)
+        found, measured = place.measured(lambda solver=solver: solver.solve(tol=GAP), scale)
+        rivals: Record = {}
+        if (place.real and edges <= 1_000_000) or quick:
+            rivals = table.rivals(roof_duality_model(on_host(arrays)), edges, GAP)
+        yield table.row("building, one graph", f"{edges} edges", building, None, "from arrays on the device")
+        result = f"gap {float(found.gap):.1e}, {solver.backend}"
+        passes = int(found.passes)
+        yield table.row("one graph", f"{edges} edges", measured, passes, result, build=building["seconds"], **rivals)
+        del arrays, solver, found
+
+
+def matching(table: Table, quick: bool) -> Iterator[Record]:
+    """Rows beside the blocks: primal-dual passes."""
+    place = table.place
+    sizes = [(300, 30, 0.1), (10_000, 100, 0.05), (100_000, 1_000, 0.01)]
+    for size in sizes[:1] if quick or not place.real else sizes[1:]:
+        if not table.left():
+            return
+        data = Matching.random(*size)
+        model = data.model()
+        solver = model.compile(device=place.device)
+        tol, passes = (1e-4, 100_000) if place.real else (1e-2, 400)
+        found, measured = place.measured(lambda solver=solver, o={"tol": tol, "passes": passes}: solver.solve(method="pdhg", **o))
+        rivals = table.rivals(model, len(data.value), tol)
+        result = f"gap {float(found.gap):.1e}, {solver.backend}"
+        yield table.row(f"matching to {tol:g}", f"{len(data.value)} edges", measured, int(found.passes), result, **rivals)
+
+
+def verification(table: Table, quick: bool) -> Iterator[Record]:
+    """Bounds of all layers of the network that reads digits."""
+    place = table.place
+    network, images, _ = digits.load()
+    there = network.to(torch.float64, place.device)
+    low, high = (side.to(place.device) for side in ((images[3] - 1 / 16).clamp(0, 1), (images[3] + 1 / 16).clamp(0, 1)))
+    for method in ("crown",) if quick else ("crown", "slopes"):
+        found, measured = place.measured(lambda method=method: network_bounds(there, low, high, method=method))
+        width = float((found.layers[-1].upper - found.layers[-1].lower).mean())
+        yield table.row(f"network_bounds, {method}", "digits, 1 image", measured, None, f"mean width of outputs {width:.4g}")
+
+
+def lattice(table: Table, quick: bool) -> Iterator[Record]:
+    """Mean field of a dense CRF on lattices."""
+    place, steps = table.place, 3 if quick else 10
+    height, width, labels = (20, 24, 3) if quick or not place.real else (213, 320, 21)
+    seeded = torch.Generator().manual_seed(0)
+    image = (255 * torch.rand(height, width, 3, generator=seeded)).to(place.device)
+    unary = (3 * torch.rand(height, width, labels, generator=seeded)).to(place.device)
+    crf, building = place.measured(lambda: image_crf(image, unary))
+    found, measured = place.measured(partial(solve_densecrf, crf, "mean-field", steps=steps))
+    size = f"{height} x {width}, {labels} labels"
+    result = f"energy {float(found.energy):.6g}"
+    yield table.row("dense CRF, mean field", size, measured, steps, result, build=building["seconds"])
+
+
+STAGES: tuple[Callable[[Table, bool], Iterator[Record]], ...] = (batch, scaling, matching, verification, lattice)
+
+
+@case(
+    "device",
+    "A GPU: correctness first, then what matters",
+    "**`seconds` are measured on the device that the line below names; where the result of the first row says `simulated`, there "
+    "was none: no second was measured, and `predicted` are seconds of a model** of an H100 that counts launches, memory traffic and "
+    "waits of the operations "
+    "that would run there (3.35 TB/s, 4 us a launch, 10 us a wait), nothing of which was calibrated; sizes beyond those that the "
+    "simulation runs have as many more bytes. float32 with bounds in float64, to a certified gap of 1e-3. `build`: seconds from "
+    "arrays on the device to a compiled solver. Others on the machine's CPU, without building their LP but for PDLP's own "
+    "data: HiGHS's simplex method on all cores for batches (extrapolated from eight instances), else its interior point; OR-tools "
+    "PDLP; cuPDLPx and cuOpt on the device, where they are installed. `-`: not measured, not asked for its size, or not there.",
+    minutes=10.0,
+)
+def run(quick: bool, minutes: float) -> Iterator[Record]:
+    place = Place.of_this_machine()
+    table = Table(place, 60 * minutes)
+    began = time.perf_counter()
+    try:
+        count = compare(place.device, quick)
+    except Differs as error:
+        raise SystemExit(f"wrong answers, so that nothing was measured: {error}") from error
+    nothing = dict.fromkeys(("seconds", "predicted", "launches", "waits", "GB"))
+    spent = nothing | {"seconds": time.perf_counter() - began if place.real else None}
+    yield table.row("checks against the CPU", f"{count} answers", spent, None, f"all agree on {place.name}")
+    for stage in STAGES:
+        try:
+            if table.left():
+                yield from stage(table, quick)
+        except (BlocklpError, RuntimeError) as error:  # the others are worth knowing
+            yield table.row(stage.__name__, "-", nothing, None, f"failed: {type(error).__name__}: {error}".partition("\n")[0])

@@ -1,0 +1,211 @@
+"""Checks of whole instances in Triton: what the kernels are given, and when a launch takes all phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.contract import Rows, pick
+from blocklp.decomposition.problem import Decomposition
+from blocklp.kernels.instance_tables import InstanceTables
+from blocklp.kernels.triton_bounds import CHUNK, bounds
+from blocklp.kernels.triton_bounds import TOTALS as OF_BOUNDS
+from blocklp.kernels.triton_launch import LANES, launch, programs
+from blocklp.kernels.triton_points import TOTALS as OF_POINTS
+from blocklp.kernels.triton_points import completed, finished, recorded
+from blocklp.kernels.triton_source import BlockFunctions, data_arguments
+
+TILES = LANES * CHUNK.value
+"""Blocks or variables of a chunk, whose sums are kept."""
+
+WHOLE = 4 * TILES
+"""Blocks up to which one program takes all phases of an instance."""
+
+
+@dataclass(frozen=True)
+class CheckTables(InstanceTables):
+    """Tables of instances whose blocks evaluate multipliers and complete points by functions of one block.
+
+    Attributes
+    ----------
+    functions : BlockFunctions
+        Those of the type, for its coordinates in registers.
+    places : Tensor
+        ``(batch or 1, copies)``: variables of the copies.
+    order, begins : Tensor
+        ``(batch or 1, copies)`` and ``(batch or 1, variables + 1)``: copies sorted by variable, and where
+        those of each begin.
+    """
+
+    functions: BlockFunctions
+    places: Tensor
+    order: Tensor
+    begins: Tensor
+
+    @classmethod
+    def of(cls, problem: Decomposition, group: int, functions: BlockFunctions) -> CheckTables:
+        """Lay out the tables of a problem's instances.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem, in float64.
+        group : int
+            Number of the only group that shares variables.
+        functions : BlockFunctions
+            Those of its type.
+        """
+        order, begins = problem.coupling.by_variable
+        places = problem.coupling.index.to(order.dtype)
+        own = cls.laid_out(problem, group, functions=functions, places=places, order=order, begins=begins)
+        return replace(own, narrow=own.narrow.contiguous(), largest=own.largest.contiguous())
+
+    def select(self, rows: Rows) -> CheckTables:
+        """Return the tables of some instances, all of them active."""
+        own = {name: getattr(self, name) for name in ("places", "order", "begins")}
+        own = {name: pick(t, rows) if len(t) > 1 else t for name, t in own.items()}
+        return replace(super().select(rows), **own)
+
+    def bounds(
+        self,
+        problem: Decomposition,
+        duals: Tensor,
+        limits: tuple[float, float],
+        primal: Tensor,
+        best: Tensor,
+        best_duals: Tensor,
+    ) -> Tensor:
+        """Evaluate multipliers and keep the best (:func:`blocklp.engine.best_bound.improved_bounds`).
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        duals : Tensor
+            ``(batch, copies)``: multipliers, of any precision.
+        limits : tuple of float
+            Relative improvement that counts, and part of the gap that does not.
+        primal : Tensor
+            ``(batch,)`` float64: values of the best points.
+        best, best_duals : Tensor
+            ``(batch,)`` float64 and ``(batch, copies)``: best bounds and their multipliers, written.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)`` float64: the bounds; of frozen instances anything.
+        """
+        group, bound, used = problem.groups[self.group], torch.empty_like(best), max(1, self.used)
+        most, phases = self._phases(group.blocks, used)
+        count = len(self.active)
+        share, totals = best.new_empty(count, used), best.new_empty(count, OF_BOUNDS, most)
+        constants = {"MIN": self.functions.min_block, **self._constants()}
+        variables = problem.cost, problem.counts, problem.lower, problem.upper
+        others, kept = (primal, self.rest, self.largest), (bound, best, best_duals)
+        layout, strides, sizes = self._layout(problem, self.used)
+        for phase, parts in phases:
+            given = layout, strides, sizes, duals, variables, self.met, share, totals, limits, others, kept
+            rest = *data_arguments(group.type), most, parts
+            launch(bounds, (parts * count,), *given, *rest, PHASE=phase, **constants)
+        return bound
+
+    def completed(
+        self,
+        problem: Decomposition,
+        limits: tuple[float, float],
+        mean: Tensor,
+        bound: Tensor,
+        primal: Tensor,
+        x: Tensor,
+    ) -> None:
+        """Complete means of copies, and keep better points (:func:`blocklp.engine.points.offer_mean`).
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        limits : tuple of float
+            Relative improvement that counts, and violation that a point may have.
+        mean : Tensor
+            ``(batch, variables)``: means of the copies, of any precision.
+        bound : Tensor
+            ``(batch,)`` float64: the best bounds.
+        primal, x : Tensor
+            ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
+        """
+        group, ends, points = problem.groups[self.group], max(1, self.ends), 1 if problem.grid is None else 2
+        most, phases = self._phases(group.blocks, ends)
+        count = len(self.active)
+        found, totals = x.new_empty(count, points, ends), x.new_empty(count, OF_POINTS, most)
+        constants = {"POINTS": points, "COMPLETE": self.functions.complete_block, **self._constants()}
+        box = problem.lower, problem.upper, problem.lower if problem.grid is None else problem.grid
+        masks, variables = (self.met, self.private, self.narrow), (problem.cost, problem.offset)
+        layout, strides, sizes = self._layout(problem, self.ends)
+        for phase, parts in phases:
+            given = layout, strides, sizes, mean, variables, box, masks, found, totals, limits, bound
+            rest = (primal, x), *data_arguments(group.type), most, parts
+            launch(completed, (parts * count,), *given, *rest, PHASE=phase, **constants)
+
+    def finished(self, problem: Decomposition, rows: Tensor, x: Tensor) -> None:
+        """Write the coordinates that no other block shares into points.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        rows : Tensor
+            ``(k,)`` int64: the instances.
+        x : Tensor
+            ``(batch, variables)`` float64: points of all instances, written.
+        """
+        group = problem.groups[self.group]
+        constants = {"COMPLETE": self.functions.complete_block, **self._constants()}
+        grid, layout = (programs(group.blocks) * len(rows),), self._layout(problem, self.ends)
+        if group.type.private_coordinates:
+            launch(finished, grid, *layout, rows, problem.cost, x, *data_arguments(group.type), **constants)
+
+    def recorded(
+        self, problem: Decomposition, bound: Tensor, value: Tensor, primal: Tensor, x: Tensor, eta: Tensor
+    ) -> Tensor:
+        """Pack the status of active instances (:func:`blocklp.engine.status_record.status_record`).
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        bound, value, primal, eta : Tensor
+            ``(batch,)``, value and eta of any precision.
+        x : Tensor
+            ``(batch, variables)`` float64.
+
+        Returns
+        -------
+        Tensor
+            ``(6, batch)`` float64; of frozen instances anything.
+        """
+        packed, numbers = bound.new_empty(6, len(bound)), (bound, primal, value, eta)
+        rest = problem.cost_terms, x, packed, *x.shape
+        launch(recorded, (len(self.active),), self.active, numbers, *rest, BLOCK=LANES)
+        return packed
+
+    def _phases(self, blocks: int, variables: int) -> tuple[int, list[tuple[int, int]]]:
+        """The most chunks of an instance, and the phases to launch with their programs an instance."""
+        most = max(-(-blocks // TILES), -(-variables // TILES), 1)
+        return most, [(-1, 1)] if max(blocks, variables) <= WHOLE else [(phase, most) for phase in range(3)]
+
+    def _constants(self) -> dict[str, Any]:
+        """What kernels are compiled for."""
+        return {"DIM": self.functions.dim, "COUPLED": self.functions.coupled, "BLOCK": LANES}
+
+    def _layout(self, problem: Decomposition, last: int) -> tuple[Any, Any, Any]:
+        """Layout, strides and sizes as kernels take them, for variables before the last one."""
+        group = problem.groups[self.group]
+        layout = self.places, self.order, self.begins, self.filled
+        grid = problem.lower if problem.grid is None else problem.grid
+        shared = *layout, problem.counts, problem.lower, problem.upper, self.met, self.private, grid
+        strides = tuple(t.stride(0) if len(t) > 1 else 0 for t in shared)
+        sizes = problem.cost.shape[1], problem.copies, group.start, group.blocks, last
+        return (self.active, *layout), strides, sizes

@@ -1,0 +1,245 @@
+"""Primal points of whole instances in Triton, and what a check tells the host.
+
+They are :func:`blocklp.engine.points.offer_mean`, :func:`blocklp.engine.points.finish_points` and
+:func:`blocklp.engine.status_record.status_record`; programs and arguments are those of
+:mod:`blocklp.kernels.triton_bounds`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from blocklp.kernels.triton_bounds import CHUNK, added
+
+ROUNDER = tl.constexpr(3.0 * 2.0**51)
+"""Added to a number below 2**51 and subtracted again it rounds to a whole one, half to even."""
+
+PLAIN, ROUNDED, ITS_WORST, OTHER_WORST, IN_BLOCKS, ROUNDED_IN_BLOCKS, BEFORE = (
+    tl.constexpr(n) for n in range(7)
+)
+"""What the totals of an instance hold, a number for each chunk."""
+
+TOTALS = 7
+
+CANCELLED, NOISE = tl.constexpr(1e-3), tl.constexpr(1e-9)
+
+
+@triton.jit
+def whole(values: tl.tensor) -> tl.tensor:
+    """Whole numbers next to some, half to even."""
+    return tl.where(tl.abs(values) < 2.0**51, (values + ROUNDER) - ROUNDER, values)
+
+
+@triton.jit
+def within(values: tl.tensor, low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """Numbers moved into bounds; what is no number stays none."""
+    values = tl.where(values < low, low, values)
+    return tl.where(values > high, high, values)
+
+
+@triton.jit
+def worst_of(totals: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
+    """The largest of ``count`` numbers, at least 0."""
+    lane = tl.arange(0, BLOCK)
+    most = tl.zeros([BLOCK], tl.float64)
+    for at in range(0, count, BLOCK):
+        most = tl.maximum(most, tl.load(totals + at + lane, mask=at + lane < count, other=0.0))
+    return tl.max(most, 0)
+
+
+@triton.jit(do_not_specialize=["most", "parts"])
+def completed(
+    layout: tl.tuple,
+    strides: tl.tuple,
+    sizes: tl.tuple,
+    mean: tl.tensor,
+    variables: tl.tuple,
+    box: tl.tuple,
+    masks: tl.tuple,
+    found: tl.tensor,
+    totals: tl.tensor,
+    limits: tl.tuple,
+    state: tl.tensor,
+    kept: tl.tuple,
+    data: tl.tuple,
+    data_strides: tl.tuple,
+    most: tl.tensor,
+    parts: tl.tensor,
+    PHASE: tl.constexpr,
+    POINTS: tl.constexpr,
+    COMPLETE: tl.constexpr,
+    DIM: tl.constexpr,
+    COUPLED: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Complete means, and keep points that are better; all phases if ``PHASE`` is -1.
+
+    ``POINTS`` is 2 where means rounded to the grid are tried too. ``variables`` are costs and constants of
+    the objective; ``box`` bounds and the grid; ``masks`` variables that the blocks share, those of other
+    blocks, and whether bounds may be tighter than the blocks for all others; ``state`` the best bounds, and
+    ``kept`` best values and points, written.
+    """
+    index, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
+    row, lane = tl.load(layout[0] + index).to(tl.int64), tl.arange(0, BLOCK)
+    count, copies, start, blocks, ends = sizes
+    noticed, tolerance = limits
+    cost, grid = variables[0] + row * count, box[2] + row * strides[9]
+    lower, upper = box[0] + row * strides[5], box[1] + row * strides[6]
+    shared, beside = masks[0] + row * strides[7], masks[1] + row * strides[8]
+    found += index * POINTS * ends
+    totals += index * 7 * most
+    chunks_v, chunks_b = tl.cdiv(ends, CHUNK * BLOCK), tl.cdiv(blocks, CHUNK * BLOCK)
+    if (PHASE == 0) | (PHASE == -1):
+        for chunk in range(part, chunks_v, parts):
+            plain, rounded = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
+            for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tl.cdiv(ends, BLOCK))):
+                j = tile * BLOCK + lane
+                mine = j < ends
+                met = tl.load(shared + j, mask=mine, other=0) != 0
+                private = tl.load(beside + j, mask=mine, other=0) != 0
+                c = tl.load(cost + j, mask=mine, other=0.0)
+                low = tl.load(lower + j, mask=mine, other=0.0)
+                high = tl.load(upper + j, mask=mine, other=0.0)
+                best = tl.where(private, tl.where(c < 0, high, low), 0.0)
+                x = within(tl.load(mean + row * count + j, mask=mine, other=0.0).to(tl.float64), low, high)
+                plain += tl.where(met, x, best) * c
+                tl.store(found + j, tl.where(met, x, best), mask=mine)
+                if POINTS == 2:
+                    step = tl.load(grid + j, mask=mine, other=0.0)
+                    near = whole(x / tl.where(step > 0, step, 1.0)) * step
+                    near = tl.where(met, tl.where(step > 0, within(near, low, high), x), best)
+                    rounded += near * c
+                    tl.store(found + ends + j, near, mask=mine)
+            tl.store(totals + PLAIN * most + chunk, tl.sum(plain, 0))
+            tl.store(totals + ROUNDED * most + chunk, tl.sum(rounded, 0))
+        if part == 0:
+            tl.store(totals + BEFORE * most, tl.load(kept[0] + row))
+    if PHASE == -1:
+        tl.debug_barrier()
+    if (PHASE == 1) | (PHASE == -1):
+        filled = tl.load(layout[4] + row * strides[3])
+        narrow = tl.load(masks[2] + row) != 0
+        for chunk in range(part, chunks_b, parts):
+            for k in tl.static_range(POINTS):
+                value, worst = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
+                for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tl.cdiv(filled, BLOCK))):
+                    b = tile * BLOCK + lane
+                    mine, costs, points = b < filled, (), ()
+                    for i in tl.static_range(DIM):
+                        place = layout[1] + row * strides[0] + start + i * blocks + b
+                        place = tl.load(place, mask=mine, other=0)
+                        if i < COUPLED:
+                            costs = costs + (tl.zeros([BLOCK], tl.float64),)  # noqa: RUF005
+                            points = points + (tl.load(found + k * ends + place, mask=mine, other=0.0),)  # noqa: RUF005
+                        else:
+                            costs = costs + (tl.load(cost + place, mask=mine, other=0.0),)  # noqa: RUF005
+                    own = COMPLETE(costs, points, data, data_strides, row, b, mine, tl.float64)
+                    if DIM == COUPLED:
+                        worst = tl.maximum(worst, tl.where(mine, own, 0.0))
+                    else:
+                        worst = tl.maximum(worst, tl.where(mine, own[DIM - COUPLED], 0.0))
+                        for i in tl.static_range(COUPLED, DIM):
+                            value += tl.where(mine, own[i - COUPLED] * costs[i], 0.0)
+                            if narrow:
+                                place = layout[1] + row * strides[0] + start + i * blocks + b
+                                place = tl.load(place, mask=mine, other=0)
+                                low = tl.load(lower + place, mask=mine, other=0.0)
+                                high = tl.load(upper + place, mask=mine, other=0.0)
+                                outside = tl.maximum(low - own[i - COUPLED], own[i - COUPLED] - high)
+                                worst = tl.maximum(worst, tl.where(mine, outside, 0.0))
+                tl.store(totals + (IN_BLOCKS + k) * most + chunk, tl.sum(value, 0))
+                tl.store(totals + (ITS_WORST + k) * most + chunk, tl.max(worst, 0))
+    if PHASE == -1:
+        tl.debug_barrier()
+    if (PHASE == 2) | (PHASE == -1):
+        before, bound = tl.load(totals + BEFORE * most), tl.load(state + row)
+        value = tl.load(variables[1] + row) + added(totals + PLAIN * most, chunks_v, BLOCK)
+        value += added(totals + IN_BLOCKS * most, chunks_b, BLOCK)
+        worst = worst_of(totals + ITS_WORST * most, chunks_b, BLOCK)
+        chosen = 0
+        if POINTS == 2:
+            other = tl.load(variables[1] + row) + added(totals + ROUNDED * most, chunks_v, BLOCK)
+            other += added(totals + ROUNDED_IN_BLOCKS * most, chunks_b, BLOCK)
+            its = worst_of(totals + OTHER_WORST * most, chunks_b, BLOCK)
+            rounds = (other < value + noticed * tl.abs(value)) & (its <= tolerance)
+            chosen = tl.where(rounds, 1, 0)
+            value, worst = tl.where(rounds, other, value), tl.where(rounds, its, worst)
+        good = tl.abs(value - bound) < tl.abs(before - bound) - noticed * tl.abs(value)
+        good &= (worst <= tolerance) & (value == value)
+        if good & (part == 0):
+            tl.store(kept[0] + row, value)
+        if good | (tl.abs(before) == float("inf")):
+            for tile in range(part, tl.cdiv(ends, BLOCK), parts):
+                j = tile * BLOCK + lane
+                mine = j < ends
+                mine &= (tl.load(shared + j, mask=mine, other=0) != 0) | (
+                    tl.load(beside + j, mask=mine, other=0) != 0
+                )
+                tl.store(
+                    kept[1] + row * count + j,
+                    tl.load(found + chosen * ends + j, mask=mine, other=0.0),
+                    mask=mine,
+                )
+
+
+@triton.jit
+def finished(
+    layout: tl.tuple,
+    strides: tl.tuple,
+    sizes: tl.tuple,
+    rows: tl.tensor,
+    cost: tl.tensor,
+    x: tl.tensor,
+    data: tl.tuple,
+    data_strides: tl.tuple,
+    COMPLETE: tl.constexpr,
+    DIM: tl.constexpr,
+    COUPLED: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Write the coordinates that no other block shares into points of the instances ``rows``."""
+    count, start, blocks = sizes[0], sizes[2], sizes[3]
+    tiles = tl.cdiv(blocks, BLOCK)
+    row = tl.load(rows + tl.program_id(0) // tiles).to(tl.int64)
+    b = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
+    mine, costs, points = b < tl.load(layout[4] + row * strides[3]), (), ()
+    places = layout[1] + row * strides[0] + start + b
+    for i in tl.static_range(DIM):
+        place = tl.load(places + i * blocks, mask=mine, other=0)
+        if i < COUPLED:
+            costs = costs + (tl.zeros([BLOCK], tl.float64),)  # noqa: RUF005
+            points = points + (tl.load(x + row * count + place, mask=mine, other=0.0),)  # noqa: RUF005
+        else:
+            costs = costs + (tl.load(cost + row * count + place, mask=mine, other=0.0),)  # noqa: RUF005
+    own = COMPLETE(costs, points, data, data_strides, row, b, mine, tl.float64)
+    for i in tl.static_range(COUPLED, DIM):
+        place = tl.load(places + i * blocks, mask=mine, other=0)
+        tl.store(x + row * count + place, own[i - COUPLED], mask=mine)
+
+
+@triton.jit
+def recorded(
+    active: tl.tensor,
+    numbers: tl.tuple,
+    terms: tl.tuple,
+    x: tl.tensor,
+    packed: tl.tensor,
+    batch: tl.tensor,
+    count: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Pack the status of active instances; ``numbers`` are bounds, best values, values and weights."""
+    row, lane = tl.load(active + tl.program_id(0)).to(tl.int64), tl.arange(0, BLOCK)
+    largest = tl.zeros([BLOCK], tl.float64)
+    for at in range(0, count, BLOCK):
+        own = tl.load(x + row * count + at + lane, mask=at + lane < count, other=0.0)
+        largest = tl.maximum(largest, tl.abs(own))
+    reach, size = tl.load(terms[0] + row), tl.load(terms[1] + row)
+    least = tl.maximum(CANCELLED * tl.minimum(reach, size * tl.max(largest, 0)), NOISE * reach)
+    tl.store(packed + row, tl.load(numbers[0] + row))
+    tl.store(packed + batch + row, tl.load(numbers[1] + row))
+    tl.store(packed + 2 * batch + row, tl.load(numbers[2] + row).to(tl.float64))
+    tl.store(packed + 3 * batch + row, least)
+    tl.store(packed + 4 * batch + row, float("inf"))
+    tl.store(packed + 5 * batch + row, tl.load(numbers[3] + row).to(tl.float64))

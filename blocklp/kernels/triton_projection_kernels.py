@@ -1,0 +1,216 @@
+r"""Triton kernels for the feasibility projection (:mod:`blocklp.engine.projection`).
+
+A pass is three kernels: over variables, over rows, and one program an instance that decides whether rows are
+violated and whether momentum begins anew.  :func:`projection_leap` makes all passes in one launch, a program
+an instance.  Duals are kept as (before, now) in two planes; momentum is added as they are read.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from blocklp.kernels.triton_pdhg_kernels import numbers_at
+from blocklp.kernels.triton_row_kernels import added, kernel, put_slot, slots_added, tables_at, tile_at
+
+
+@triton.jit
+def projection_variables(
+    tile: tl.tensor,
+    sums: tl.tuple,
+    entries: tl.tensor,
+    iterates: tl.tuple,
+    given: tl.tuple,
+    momentum: tl.tensor,
+    LONG: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """The points of a tile of variables of an instance, where the duals with momentum lead.
+
+    Parameters
+    ----------
+    tile : int32
+        The tile of variables.
+    sums, entries : tuple, pointer
+        Rows by variables (:func:`tables_at`), and their entries.
+    iterates : tuple
+        Pointers to points and duals, and the size of a plane of these.
+    given : tuple of pointers
+        The points to project, bounds, and the diagonal of T.
+    momentum : float
+        Of this instance.
+    """
+    found, y, plane = iterates
+    x, lower, upper, column = given
+    terms = tile_at(tile, sums, LONG, BLOCK)
+    total = added(terms, sums, entries, y + plane, (plane, momentum), False, True, BLOCK)
+    k, mine = terms[0], terms[1]
+    point = tl.load(x + k, mask=mine, other=0.0) + tl.load(column + k, mask=mine, other=1.0) * total
+    point = tl.maximum(point, tl.load(lower + k, mask=mine, other=0.0))
+    tl.store(found + k, tl.minimum(point, tl.load(upper + k, mask=mine, other=0.0)), mask=mine)
+
+
+@triton.jit
+def projection_rows(
+    tile: tl.tensor,
+    sums: tl.tuple,
+    entries: tl.tensor,
+    iterates: tl.tuple,
+    given: tl.tuple,
+    slack: tl.tensor,
+    momentum: tl.tensor,
+    partial: tl.tensor,
+    LONG: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """A dual step of a tile of rows of an instance.
+
+    Arguments are those of :func:`projection_variables`, but for sums by rows, the rows' sides, diagonal and
+    its inverse as ``given``, admissible violations ``slack``, and slots of two numbers: how many rows are
+    violated, and how far momentum leads back.
+    """
+    found, y, plane = iterates
+    lower, upper, diagonal, length = given
+    terms = tile_at(tile, sums, LONG, BLOCK)
+    reached = added(terms, sums, entries, found, (0, 0.0), False, False, BLOCK)
+    k, mine, slot = terms[0], terms[1], terms[5]
+    low, high = tl.load(lower + k, mask=mine, other=0.0), tl.load(upper + k, mask=mine, other=0.0)
+    within = tl.maximum(low - reached, reached - high) <= tl.load(slack + k, mask=mine, other=0.0)
+    now, scale = tl.load(y + plane + k, mask=mine, other=0.0), tl.load(length + k, mask=mine, other=1.0)
+    ahead = now + momentum * (now - tl.load(y + k, mask=mine, other=0.0))
+    w = ahead * scale - reached
+    clipped = tl.minimum(tl.maximum(w, -high), -low)
+    new = tl.load(diagonal + k, mask=mine, other=1.0) * (w - clipped)
+    tl.store(y + k, now, mask=mine)
+    tl.store(y + plane + k, new, mask=mine)
+    put_slot(partial, slot, 0, mine, tl.where(within, 0.0, 1.0), 2)
+    put_slot(partial, slot, 1, mine, (ahead - new) * scale * (new - now), 2)
+
+
+@triton.jit
+def projection_step(partial: tl.tensor, depth: tl.tensor, age: tl.tensor, LANES: tl.constexpr) -> tl.tuple:
+    """Add slots up: whether a row is violated (int32), and age and momentum of the next pass."""
+    violated = slots_added(partial, depth, 0, 2, LANES) > 0
+    back = slots_added(partial, depth, 1, 2, LANES) > 0
+    age = tl.where(back, 0.0, age + 1).to(age.dtype)
+    return violated.to(tl.int32), age, age / (age + 3)
+
+
+@kernel
+def projection_pass_variables(
+    units: tl.tensor,
+    variables: tl.tensor,
+    rows: tl.tensor,
+    plane: tl.tensor,
+    entries_row: tl.tensor,
+    sums: tl.tuple,
+    entries: tl.tensor,
+    planes: tl.tuple,
+    given: tl.tuple,
+    momenta: tl.tensor,
+    actives: tl.tensor,
+    LONG: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """The points of all variables of active instances."""
+    b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
+    if tl.load(actives + b) != 0:
+        own, mine = tables_at(b, sums), entries + b * entries_row
+        iterates = planes[0] + b * variables, planes[1] + b * rows, plane
+        numbers, momentum = numbers_at(b * variables, given), tl.load(momenta + b)
+        projection_variables(tile, own, mine, iterates, numbers, momentum, LONG, BLOCK)
+
+
+@kernel
+def projection_pass_rows(
+    units: tl.tensor,
+    variables: tl.tensor,
+    rows: tl.tensor,
+    plane: tl.tensor,
+    entries_row: tl.tensor,
+    sums: tl.tuple,
+    entries: tl.tensor,
+    planes: tl.tuple,
+    given: tl.tuple,
+    slack: tl.tensor,
+    momenta: tl.tensor,
+    actives: tl.tensor,
+    partial: tl.tensor,
+    slots: tl.tensor,
+    LONG: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """A dual step of all rows of active instances, which have so many numbers in slots."""
+    b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
+    if tl.load(actives + b) != 0:
+        own, mine = tables_at(b, sums), entries + b * entries_row
+        iterates = planes[0] + b * variables, planes[1] + b * rows, plane
+        sides, momentum, allowed = numbers_at(b * rows, given), tl.load(momenta + b), slack + b * rows
+        room = partial + b * slots
+        projection_rows(tile, own, mine, iterates, sides, allowed, momentum, room, LONG, BLOCK)
+
+
+@kernel
+def projection_decide(
+    depth: tl.tensor,
+    partial: tl.tensor,
+    momenta: tl.tensor,
+    ages: tl.tensor,
+    actives: tl.tensor,
+    passes: tl.tensor,
+    LANES: tl.constexpr,
+) -> None:
+    """Count the pass of an active instance, and decide whether there is another one."""
+    b = tl.program_id(0).to(tl.int64)
+    if tl.load(actives + b) != 0:
+        own = partial + b * depth * LANES * 2
+        active, age, momentum = projection_step(own, depth, tl.load(ages + b), LANES)
+        tl.store(passes + b, tl.load(passes + b) + 1)
+        tl.store(actives + b, active)
+        tl.store(ages + b, age)
+        tl.store(momenta + b, momentum)
+
+
+@kernel
+def projection_leap(
+    most: tl.tensor,
+    variables: tl.tensor,
+    rows: tl.tensor,
+    plane: tl.tensor,
+    entries_row: tl.tensor,
+    counts: tl.tuple,
+    sums: tl.tuple,
+    entries: tl.tensor,
+    planes: tl.tuple,
+    given: tl.tuple,
+    slack: tl.tensor,
+    partial: tl.tensor,
+    passes: tl.tensor,
+    LONG: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Make passes until no row is violated, at most so many, a program an instance.
+
+    ``counts``, ``sums`` and ``given`` are those of variables and of rows: numbers of tiles and of rows of
+    slots, in memory; tables; and numbers.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    tiles, row_tiles, depth = tl.load(counts[0]), tl.load(counts[1]), tl.load(counts[1] + 1)
+    own, across, mine = tables_at(b, sums[0]), tables_at(b, sums[1]), entries + b * entries_row
+    iterates = planes[0] + b * variables, planes[1] + b * rows, plane
+    numbers, sides = numbers_at(b * variables, given[0]), numbers_at(b * rows, given[1])
+    room, allowed = partial + b * depth * LANES * 2, slack + b * rows
+    momentum = tl.full([], 0, slack.dtype.element_ty)
+    age, active, count = momentum, tl.full([], 1, tl.int32), tl.full([], 0, tl.int32)
+    while (active != 0) & (count < most):
+        for tile in range(0, tiles):
+            projection_variables(tile, own, mine, iterates, numbers, momentum, LONG, BLOCK)
+        tl.debug_barrier()
+        for tile in range(0, row_tiles):
+            projection_rows(tile, across, mine, iterates, sides, allowed, momentum, room, LONG, BLOCK)
+        tl.debug_barrier()
+        active, age, momentum = projection_step(room, depth, age, LANES)
+        tl.debug_barrier()
+        count += 1
+    tl.store(passes + b, count.to(tl.int64))

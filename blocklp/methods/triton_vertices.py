@@ -1,0 +1,171 @@
+"""Pairwise Frank-Wolfe steps on blocks with few vertices (:mod:`blocklp.methods.sweeps`) in Triton."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.finite import struck_out
+from blocklp.decomposition.problem import Group
+from blocklp.kernels import triton_vertex_kernels as kernels
+from blocklp.kernels.operations import implements
+from blocklp.kernels.plan import Plan
+from blocklp.kernels.row_tables import LANES, apart
+from blocklp.kernels.triton_launch import launch
+from blocklp.kernels.triton_rows import has_tables
+from blocklp.methods import active_set as atom
+from blocklp.methods.sweeps import Query
+
+ROOM, WIDEST = 2048, 256
+"""Weights that a program holds, and the blocks that it takes at most."""
+
+
+def _form(count: int) -> tuple[int, int]:
+    """Room for so many vertices, a power of two, and blocks of a program."""
+    slots = max(2, 1 << (count - 1).bit_length())
+    return slots, min(WIDEST, ROOM // slots)
+
+
+def _masked(group: Group, atoms: atom.Atoms, none: Tensor) -> tuple[Tensor, bool]:
+    """Which vertices bounds exclude ``(batch or 1, blocks, vertices)`` int8, and whether any are."""
+    if not isinstance(atoms, atom.VertexTable) or group.few_vertices is None or group.few_vertices[1] is None:
+        return none, False
+    mask = group.few_vertices[1]
+    return mask.expand(-1, group.blocks, -1).contiguous().view(torch.int8), True
+
+
+@functools.lru_cache(maxsize=1000)
+def _numbers(device: torch.device, *values: int) -> Tensor:
+    """Numbers that kernels read from memory: for those in tuples that they are given they are compiled."""
+    return torch.tensor(values).to(device, non_blocking=True)
+
+
+def _laid_out(atoms: atom.VertexTable | atom.VertexCache) -> atom.VertexTable | atom.VertexCache:
+    """The vertices, where blocks are side by side."""
+    return atoms if isinstance(atoms, atom.VertexTable) else replace(atoms, points=atoms.points.contiguous())
+
+
+def _asked(plan: Plan, group: Group, query: Query, atoms: atom.Atoms, *_: Tensor) -> bool:
+    return has_tables(plan.problem) and isinstance(atoms, atom.VertexTable)
+
+
+@implements("ask_group", "triton", _asked)
+def _ask_group(
+    plan: Plan, group: Group, query: Query, atoms: atom.VertexTable, weights: Tensor, earlier: Tensor
+) -> tuple[atom.Answer, Tensor]:
+    """See :func:`blocklp.methods.sweeps.ask_group`; costs of vertices are left out."""
+    points, problem, count = query.points, plan.problem, len(atoms.table)
+    slots, block = _form(count)
+    units = -(-group.blocks // block)
+    depth = -(-units // LANES)
+    partial = points.new_zeros(len(points), depth * LANES * 3, dtype=torch.float64)
+    none = points.new_empty(1, 0)
+    mask, masked = _masked(group, atoms, none)
+    valid = none if group.valid is None else group.valid
+    place = problem.coupling.places
+    apart_ = apart(place), apart(mask), apart(valid), depth * LANES * 3
+    sizes = _numbers(points.device, points.shape[1], problem.coupling.variables, *apart_)
+    state = points, query.centre, query.duals, query.mean
+    given = sizes, state, place, query.eta, atoms.table, (mask, valid), weights, partial
+    form = True, masked, group.valid is not None, slots
+    numbers = units, group.blocks, group.dim, count, group.start
+    constants = {"FORM": form, "HUGE": struck_out(points.dtype), "BLOCK": block}
+    launch(kernels.vertex_ask, (len(points) * units,), *numbers, *given, **constants)
+    values = points.new_empty(len(points), 3)
+    launch(kernels.vertex_totals, (len(points),), depth, partial, values, LANES=LANES)
+    return atom.Answer(atoms, weights, earlier, none, none), values
+
+
+def _advanced(plan: Plan, group: Group, answer: atom.Answer, *_: Any) -> bool:
+    return has_tables(plan.problem) and isinstance(answer.atoms, atom.VertexTable | atom.VertexCache)
+
+
+@implements("advance_group", "triton", _advanced)
+def _advance_group(
+    plan: Plan, group: Group, answer: atom.Answer, steps: tuple[Tensor, Tensor, Tensor, int], points: Tensor
+) -> tuple[Tensor, Tensor]:
+    """See :func:`blocklp.methods.sweeps.advance_group`; weights and points are written over."""
+    duals, eta, momentum, repeats = steps
+    assert not isinstance(answer.atoms, atom.PartVertices)
+    weights, earlier = answer.weights.contiguous(), answer.earlier.contiguous()
+    _steps(group, _laid_out(answer.atoms), (duals, points), (eta, momentum), (weights, earlier), repeats)
+    return earlier, weights
+
+
+def _stepped(plan: Plan, group: Group, atoms: atom.Atoms, *_: Any) -> bool:
+    return has_tables(plan.problem) and isinstance(atoms, atom.VertexTable | atom.VertexCache)
+
+
+@implements("steps_to_points", "triton", _stepped)
+def _steps_to_points(
+    plan: Plan,
+    group: Group,
+    atoms: atom.VertexTable | atom.VertexCache,
+    weights: Tensor,
+    state: tuple[Tensor, Tensor, Tensor],
+    repeats: int,
+) -> tuple[atom.Atoms, Tensor]:
+    """See :func:`blocklp.methods.sweeps.steps_to_points`; weights, points and vertices are written over."""
+    points, slopes, eta = state
+    answers = group.min_oracle(group.view(slopes)) if isinstance(atoms, atom.VertexCache) else None
+    atoms, weights = _laid_out(atoms), weights.contiguous()
+    _steps(group, atoms, (slopes, points), (eta, eta), (weights, weights), repeats, answers)
+    return atoms, weights
+
+
+def _steps(
+    group: Group,
+    atoms: atom.VertexTable | atom.VertexCache,
+    state: tuple[Tensor, Tensor],
+    scalars: tuple[Tensor, Tensor],
+    weights: tuple[Tensor, Tensor],
+    repeats: int,
+    answers: tuple[Tensor, Tensor] | None = None,
+) -> None:
+    """Take pairwise steps, and extrapolate where weights of an earlier pass are given.
+
+    Parameters
+    ----------
+    group : Group
+        The group.
+    atoms : VertexTable or VertexCache
+        Its vertices; caches are written where there are answers.
+    state : tuple of Tensor
+        Slopes, and points (written), ``(batch, copies)``.
+    scalars : tuple of Tensor
+        ``(batch,)``: proximal weights, and factors of extrapolation.
+    weights : tuple of Tensor
+        ``(batch, vertices, blocks)``: weights and those of the last pass, or twice the same for no
+        extrapolation; written.
+    repeats : int
+        Number of steps.
+    answers : tuple of Tensor, optional
+        The oracle's points ``(batch, blocks, dim)`` and their values ``(batch, blocks)``, to be kept.
+    """
+    slopes, points = state
+    (batch, count, blocks), dtype = weights[0].shape, points.dtype
+    own = isinstance(atoms, atom.VertexCache)
+    vertices = atoms.points if isinstance(atoms, atom.VertexCache) else atoms.table
+    slots, block = _form(count)
+    units = -(-blocks // block)
+    mask, masked = _masked(group, atoms, points.new_empty(1, 0))
+    kept = (points, points) if answers is None else (answers[0], answers[1].contiguous())
+    strides = [0, 0, 0] if answers is None else [kept[0].stride(0), kept[0].stride(2), kept[0].stride(1)]
+    numbers = _numbers(points.device, apart(mask), *strides)
+    numbers_ = units, blocks, group.dim, count, group.start, points.shape[1], repeats
+    given = (
+        (mask, numbers),
+        (*kept, numbers[1:]),
+        vertices,
+        group.coupled,
+        scalars,
+        *weights,
+        (slopes, points),
+    )
+    form = own, masked, answers is not None, weights[0] is not weights[1], slots
+    limits = atom.ruled_out(dtype), torch.finfo(dtype).tiny, struck_out(dtype)
+    launch(kernels.vertex_steps, (batch * units,), *numbers_, *given, FORM=form, LIMITS=limits, BLOCK=block)
