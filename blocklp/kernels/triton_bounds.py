@@ -17,6 +17,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from blocklp.kernels.triton_launch import kernel
+
 CHUNK = tl.constexpr(16)
 """Tiles of a chunk."""
 
@@ -64,7 +66,7 @@ def collected(
     return total
 
 
-@triton.jit(do_not_specialize=["most", "parts"])
+@kernel
 def bounds(
     layout: tl.tuple,
     strides: tl.tuple,
@@ -74,13 +76,13 @@ def bounds(
     met: tl.tensor,
     share: tl.tensor,
     totals: tl.tensor,
-    limits: tl.tuple,
     others: tl.tuple,
     kept: tl.tuple,
     data: tl.tuple,
     data_strides: tl.tuple,
     most: tl.tensor,
     parts: tl.tensor,
+    LIMITS: tl.constexpr,
     PHASE: tl.constexpr,
     MIN: tl.constexpr,
     DIM: tl.constexpr,
@@ -96,7 +98,6 @@ def bounds(
     index, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     row, lane = tl.load(layout[0] + index).to(tl.int64), tl.arange(0, BLOCK)
     count, copies, start, blocks, used = sizes
-    noticed, negligible = limits
     cost, number = variables[0] + row * count, variables[1] + row * strides[4]
     lower, upper = variables[2] + row * strides[5], variables[3] + row * strides[6]
     met += row * strides[7]
@@ -125,7 +126,7 @@ def bounds(
     if PHASE == -1:
         tl.debug_barrier()
     before = tl.load(totals + BEFORE * most)
-    allowed = negligible * (tl.load(others[0] + row) - before)
+    allowed = LIMITS[1] * (tl.load(others[0] + row) - before)
     spared_all = added(totals + SPARED * most, chunks_v, BLOCK)
     shares = (spared_all > allowed) | (spared_all != spared_all) | (allowed != allowed)
     shares |= tl.abs(allowed) == float("inf")
@@ -173,7 +174,7 @@ def bounds(
         total += tl.load(others[1] + row)
         total -= EPS * tl.abs(total)
         first = tl.abs(before) == float("inf")
-        better = (total > before + noticed * tl.abs(total)) | ((total > before) & first)
+        better = (total > before + LIMITS[0] * tl.abs(total)) | ((total > before) & first)
         if part == 0:
             tl.store(kept[0] + row, total)
             if better:
