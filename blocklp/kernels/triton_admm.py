@@ -22,7 +22,6 @@ from blocklp.kernels.plan import Plan
 from blocklp.kernels.triton_launch import LANES, launch, programs
 from blocklp.kernels.triton_source import data_arguments
 from blocklp.kernels.triton_tables import CopySums, GroupTable, TritonTables
-from blocklp.methods.proximal_weight import ResidualBalancing
 
 SMALL, MANY, LARGE = 32, 256, 1024
 """An instance is one program if it has so many tiles at most; where there are so many instances, which keep
@@ -213,7 +212,8 @@ def _admm_restart(
 
 def _settles(plan: Plan, state: Any, method: Any) -> bool:
     """Whether kernels know the rule of the weight."""
-    return _whole(plan) and type(method.balance) is ResidualBalancing
+    constants = getattr(method.balance, "constants", None)
+    return _whole(plan) and constants is not None and constants(state.eta.dtype) is not None
 
 
 @implements("admm_settled", "triton", _settles)
@@ -230,8 +230,7 @@ def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     roots = balance.roots(state.passes)
     # As tensor operations compare: a number with whole numbers in single precision.
     oldest = math.ceil(np.float32(method.longest * state.passes))
-    target, reach = balance.target, balance.reach_of(state.eta.dtype)
-    rule = method.decay, method.enough, state.held, target, balance.most, reach
+    rule = method.decay, method.enough, state.held, *balance.constants(state.eta.dtype)
     constants = {"RULE": rule, "ANCHORED": anchored, "PLAIN": plain, "LANES": LANES}
     for k, own in enumerate(tables.groups):
         group = _group(plan.problem, own)

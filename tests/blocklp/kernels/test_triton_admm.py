@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import blocklp as bl
 from blocklp.general_solvers.solvers import reference
@@ -23,6 +24,7 @@ from blocklp.kernels.backend import Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Admm
+from blocklp.methods.proximal_weight import ResidualBalancing
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
 from ... import simulated_device
@@ -248,6 +250,19 @@ def test_a_function_without_translation_is_left_to_tensor_operations(caplog: pyt
     assert "Sorted.prox_block is not translated to Triton, for it has `np.sort`" in caplog.text
     known = m.compile(backend="torch").solve(method="admm", tol=0, passes=20, project=False)
     assert torch.equal(found.bound, known.bound)
+
+
+def test_another_rule_of_the_weight_is_asked() -> None:
+    class Doubling(ResidualBalancing):
+        def update(self, eta: Tensor, origin: Tensor, passes: int, primal: Tensor, dual: Tensor) -> Tensor:
+            return eta * 2
+
+    class Doubled(Quick):
+        balance = Doubling()
+
+    plan = plan_of(edges(0))
+    state = passed(plan, 4, Doubled())
+    assert torch.equal(state.eta, state.first * 4)
 
 
 # Counts
