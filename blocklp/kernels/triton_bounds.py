@@ -103,12 +103,16 @@ def bounds(
     met += row * strides[7]
     share += index * used
     totals += index * 6 * most
-    chunks_v, chunks_b = tl.cdiv(used, CHUNK * BLOCK), tl.cdiv(blocks, CHUNK * BLOCK)
+    tiles_v, chunks_v, chunks_b = (
+        tl.cdiv(used, BLOCK),
+        tl.cdiv(used, CHUNK * BLOCK),
+        tl.cdiv(blocks, CHUNK * BLOCK),
+    )
     filled = tl.load(layout[4] + row * strides[3])
     if (PHASE == 0) | (PHASE == -1):
         for chunk in range(part, chunks_v, parts):
             paid, spared = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
-            for tile in range(chunk * CHUNK, chunk * CHUNK + CHUNK):
+            for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tiles_v)):
                 j = tile * BLOCK + lane
                 mine = j < used
                 mine &= tl.load(met + j, mask=mine, other=0) != 0
@@ -152,7 +156,7 @@ def bounds(
         if shares:
             for chunk in range(part, chunks_v, parts):
                 paid = tl.zeros([BLOCK], tl.float64)
-                for tile in range(chunk * CHUNK, chunk * CHUNK + CHUNK):
+                for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tiles_v)):
                     j = tile * BLOCK + lane
                     mine = j < used
                     mine &= tl.load(met + j, mask=mine, other=0) != 0
