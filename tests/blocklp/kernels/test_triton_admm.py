@@ -24,6 +24,7 @@ from blocklp.kernels.backend import Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Admm
+from blocklp.methods.admm import residuals
 from blocklp.methods.proximal_weight import ResidualBalancing
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
@@ -196,6 +197,20 @@ def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch:
             found.append(passed(plan, passes))
         for name in ("iterate", "points", "duals", "reflected", "mean", "eta", "age", "origin", "last", "primal_residual"):
             assert torch.equal(getattr(found[0], name), getattr(found[1], name)), name
+
+
+def test_more_tiles_than_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares are then added up in several rounds."""
+    few = 16
+    monkeypatch.setattr(triton_admm, "LANES", few)
+    monkeypatch.setattr(triton_admm, "programs", lambda lanes: -(-lanes // few))
+    plan = plan_of(edges(0, n=few * few // 2 + 40))
+    method = Quick()
+    assert plan.problem.groups[0].blocks > few * few
+    state = passed(plan, 1, method)
+    primal, dual = residuals(by_definition(plan), state)
+    torch.testing.assert_close(state.primal_residual, primal, rtol=1e-12, atol=0)
+    torch.testing.assert_close(state.dual_residual, dual, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("case", ["a star", "choices, ragged"])
