@@ -24,6 +24,7 @@ from blocklp.kernels.backend import Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Admm
+from blocklp.methods.admm import residuals
 from blocklp.methods.proximal_weight import ResidualBalancing
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
@@ -74,6 +75,15 @@ def rows_and_columns(*kinds: bl.BlockType, size: int = 3, batch: int = 2) -> bl.
     return m
 
 
+def star(seed: int, leaves: int) -> bl.Model:
+    """A variable that is in as many edges as there are leaves, and two more that are in two."""
+    draw, m = np.random.default_rng(seed), bl.Model()
+    y, z = m.variable("y", leaves + 1, lower=0, upper=1), m.variable("z", leaves + 1, lower=0, upper=1)
+    m.add(Edge(), [y[[*[1] * leaves, 2]], y[[0, *range(2, leaves + 1), 0]], z])
+    m.minimize(draw.normal(size=leaves + 1) @ y + draw.normal(size=leaves + 1) @ z)
+    return m
+
+
 def chain(seed: int, n: int) -> bl.Model:
     """Choices of one of two, and pairs of which one may be chosen: as many as an instance has."""
     draw, m = np.random.default_rng(seed), bl.Model()
@@ -89,6 +99,7 @@ MASSES = np.random.default_rng(2).uniform(0.5, 1.5, (2, 3))
 CASES: dict[str, Callable[[], Any]] = {
     "edges": lambda: edges(0, batch=2),
     "edges, ragged": lambda: [edges(seed, n) for seed, n in ((0, 6), (1, 9), (2, 8))],
+    "a star": lambda: [star(0, 3), star(1, 140)],
     "choices": lambda: rows_and_columns(Simplex(3, MASSES), AtMostOne(3)),
     "choices, ragged": lambda: [chain(0, 4), chain(1, 9)],
     "knapsacks and boxes": lambda: rows_and_columns(Knapsack(WEIGHTS, 0.8), bl.Box(np.zeros(3), np.ones(3)), AtMostOne(3)),
@@ -179,7 +190,7 @@ def passed(plan: Plan, passes: int, method: Admm | None = None) -> Any:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """For more than one tile, and several groups."""
-    for given, passes in ((edges(0, n=LANES // 2 + 5), 4), (CASES["choices, ragged"](), 7)):
+    for given, passes in ((edges(0, n=LANES // 2 + 5), 4), (star(0, 140), 4), (CASES["choices, ragged"](), 7)):
         plan, found = plan_of(given, dtype), []
         for small in (10**6, -1):
             monkeypatch.setattr(triton_admm, "SMALL", small)
@@ -188,7 +199,21 @@ def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch:
             assert torch.equal(getattr(found[0], name), getattr(found[1], name)), name
 
 
-@pytest.mark.parametrize("case", ["edges, ragged", "choices, ragged"])
+def test_more_tiles_than_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares are then added up in several rounds."""
+    few = 16
+    monkeypatch.setattr(triton_admm, "LANES", few)
+    monkeypatch.setattr(triton_admm, "programs", lambda lanes: -(-lanes // few))
+    plan = plan_of(edges(0, n=few * few // 2 + 40))
+    method = Quick()
+    assert plan.problem.groups[0].blocks > few * few
+    state = passed(plan, 1, method)
+    primal, dual = residuals(by_definition(plan), state)
+    torch.testing.assert_close(state.primal_residual, primal, rtol=1e-12, atol=0)
+    torch.testing.assert_close(state.dual_residual, dual, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("case", ["a star", "choices, ragged"])
 def test_an_instance_has_the_same_bits_in_a_batch_and_again(case: str) -> None:
     models = CASES[case]()
     options = {"method": Quick(), "tol": 0, "passes": 8, "project": False}
