@@ -22,6 +22,9 @@ from blocklp.kernels.triton_launch import kernel
 CHUNK = tl.constexpr(16)
 """Tiles of a chunk."""
 
+AHEAD = tl.constexpr(4)
+"""Copies of a variable that are under way at a time."""
+
 EPS = tl.constexpr(2.0**-52)
 
 VALUE, SIZE, PAID, SPARED, PAID_SHARED, BEFORE = (tl.constexpr(n) for n in range(6))
@@ -58,11 +61,12 @@ def collected(
     begin, end = tl.load(ends + j, mask=mine, other=0), tl.load(ends + j + 1, mask=mine, other=0)
     more = tl.where(shares, tl.load(share + j, mask=mine, other=0.0), 0.0)
     total = tl.zeros([BLOCK], tl.float64)
-    for m in range(0, tl.max(end - begin, 0)):
-        here = mine & (begin + m < end)
-        copy = tl.load(order + begin + m, mask=here, other=0)
-        own = tl.load(duals + row * copies + copy, mask=here, other=0.0).to(tl.float64)
-        total += tl.where(here, own + more, 0.0)
+    for first in range(0, tl.max(end - begin, 0), AHEAD):
+        for m in tl.static_range(AHEAD):
+            here = mine & (begin + first + m < end)
+            copy = tl.load(order + begin + first + m, mask=here, other=0)
+            own = tl.load(duals + row * copies + copy, mask=here, other=0.0).to(tl.float64)
+            total += tl.where(here, own + more, 0.0)
     return total
 
 

@@ -27,12 +27,15 @@ from blocklp.kernels.plan import Plan
 from blocklp.oracles import Edge
 
 from ... import simulated_device
+from ...triton_interpreter import patch_once
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from blocklp.kernels import triton_checks
 from blocklp.kernels.triton_checks import CheckTables
 from blocklp.kernels.triton_source import functions_of
+
+patch_once()
 
 LIMITS = NOTICED, NEGLIGIBLE
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
