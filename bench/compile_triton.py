@@ -1,4 +1,4 @@
-"""Compile the Triton kernels of ADMM for a GPU, on a machine that has none: registers, spills, barriers.
+"""Compile the Triton kernels of ADMM and of checks for a GPU, on a machine that has none: registers, spills, barriers.
 
     python -m bench.compile_triton
 
@@ -24,13 +24,15 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 import blocklp as bl
-from blocklp.kernels import triton_admm
+from blocklp.kernels import triton_admm, triton_check_operations, triton_checks
 from blocklp.kernels.operations import IMPLEMENTATIONS
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.triton_launch import WARPS
 from blocklp.kernels.triton_tables import tables
 from blocklp.methods import Admm
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
+
+assert triton_check_operations is not None  # which registers operations
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def compiling() -> Iterator[list[Compiled]]:
             found.append(compiled(kernel, args, constants))
 
     triton.runtime.driver.set_active(Card())
-    with mock.patch.object(triton_admm, "launch", launch):
+    with mock.patch.object(triton_admm, "launch", launch), mock.patch.object(triton_checks, "launch", launch):
         yield found
 
 
@@ -160,11 +162,32 @@ def kernels(model: bl.Model, dtype: torch.dtype, anchored: Sequence[bool] = (Fal
     return found
 
 
+def checks(model: bl.Model, dtype: torch.dtype) -> list[Compiled]:
+    """What all kernels of a check take, for iterates in a precision: in one launch, and in one for each phase."""
+    plan = Plan(model.compile(backend="torch").decomposition())
+    problem, made = plan.problem, tables(plan, True)
+    plan = replace(plan, tables=made.filled(plan))
+    bound, primal, value, eta = torch.zeros(4, problem.batch, dtype=torch.float64)
+    duals, mean = problem.to_dual(problem.cost).to(dtype), problem.cost.to(dtype)
+    with compiling() as found:
+
+        def run(name: str, *args: Any) -> None:
+            IMPLEMENTATIONS[name, "triton"][0].function(plan, *args)
+
+        for whole in (10**6, 0):
+            with mock.patch.object(triton_checks, "WHOLE", whole):
+                run("improved_bounds", duals, (1e-13, 0.01), primal, bound, duals)
+                run("offer_mean", mean, (1e-13, 1e-6), bound, primal, problem.cost)
+        run("finish_points", torch.arange(problem.batch), problem.cost)
+        run("status_record", bound, value.to(dtype), primal, problem.cost, None, eta.to(dtype))
+    return found
+
+
 def main() -> None:
     """Print what each kernel takes."""
     for name, model in (("edges", edges()), ("4 coordinates", mixed(4)), ("12 coordinates", mixed(12))):
         for dtype in (torch.float64, torch.float32):
-            for own in kernels(model, dtype):
+            for own in (*kernels(model, dtype), *(checks(model, dtype) if name == "edges" else ())):
                 print(f"{name:16}{str(dtype)[6:]:9}{own}")
 
 

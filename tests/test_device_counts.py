@@ -14,6 +14,7 @@ from blocklp.oracles import Edge, Simplex
 
 from . import simulated_device
 from .test_devices import FAMILIES, qpbo
+from .triton_interpreter import patch_once
 
 HOST = {"dantzig-wolfe", "bundle"}
 """Methods of which the host decides in every pass how it goes on: by simplex steps, or how many inner steps a model is worth."""
@@ -102,6 +103,7 @@ def graphs(count: int) -> bl.Solver:
 def counted_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton's kernels count too; interpreted they take so long that passes would be made one by one, between looks at the clock."""
     pytest.importorskip("triton", reason="triton is not installed")
+    patch_once()
     simulated_device.count_triton()
     monkeypatch.setattr(schedule, "GLANCE", 1e9)
 

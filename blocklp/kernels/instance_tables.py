@@ -83,7 +83,8 @@ class InstanceTables:
             extent = problem.coupling.spread_part(extent, other.start, other.stop)
             rounding_error = NOISE * (cost.abs() * extent).sum(1)
             rest = rest + (other.block_values(other.blockwise(cost)).sum(-1) - rounding_error)
-        used = last_of(met) if used is None else used
+        found, last = last_of(met, private)
+        used = found if used is None else used
         beside = private & ~met
         inside = problem.extent.masked_fill(beside, 0.0)
         return cls(
@@ -94,7 +95,7 @@ class InstanceTables:
             met=met,
             private=private,
             narrow=_narrow(problem, mine).expand(problem.batch),
-            ends=max(used, last_of(private)),
+            ends=max(used, last),
             rest=with_offset(rest, problem.offset),
             largest=inside.amax(1).expand(problem.batch),
             size=problem.cost.abs().sum(1),
@@ -139,10 +140,10 @@ def _narrow(problem: Decomposition, group: Group) -> Tensor:
     return tight
 
 
-def last_of(mask: Tensor) -> int:
-    """One past the last column with an entry that is true; 0 without any."""
-    columns = mask.any(0).nonzero()
-    return int(columns[-1]) + 1 if len(columns) else 0
+def last_of(*masks: Tensor) -> list[int]:
+    """One past the last column of each mask with an entry that is true; 0 without any."""
+    number = torch.arange(1, masks[0].shape[1] + 1, device=masks[0].device)
+    return torch.stack([(mask.any(0) * number).amax() for mask in masks]).tolist()
 
 
 def valid_blocks(group: Group) -> Tensor:

@@ -102,7 +102,7 @@ def _divided(problem: Decomposition, number: int, least: int) -> tuple[int, int]
     if problem.copies < least:
         return None
     group = problem.groups[number]
-    used = last_of(shared_variables(problem, group))
+    (used,) = last_of(shared_variables(problem, group))
     return max(2, min(MOST_PARTS, group.blocks // (2 * max(used, 1)))), used
 
 

@@ -22,7 +22,6 @@ from blocklp.kernels.plan import Plan
 from blocklp.kernels.triton_launch import LANES, launch, programs
 from blocklp.kernels.triton_source import data_arguments
 from blocklp.kernels.triton_tables import CopySums, GroupTable, TritonTables
-from blocklp.methods.proximal_weight import ResidualBalancing
 
 SMALL, MANY, LARGE = 32, 256, 1024
 """An instance is one program if it has so many tiles at most; where there are so many instances, which keep
@@ -56,8 +55,14 @@ def _group(problem: Decomposition, own: GroupTable) -> Arguments:
 
 def _sums(sums: CopySums) -> Arguments:
     """The sums as kernels take them."""
-    pairs = ((t, _row(t)) for t in (sums.order, sums.ends, sums.listed))
-    return *(part for pair in pairs for part in pair), sums.listed.shape[1]
+    pairs = [(t, _row(t)) for t in (sums.order, sums.ends, sums.listed, sums.hubs)]
+    first = (part for pair in pairs[:3] for part in pair)
+    return *first, sums.listed.shape[1], *pairs[3], sums.hubs.shape[1] - 1
+
+
+def _units(sums: CopySums) -> int:
+    """Programs that add up the copies of an instance."""
+    return programs(sums.listed.shape[1]) + sums.hubs.shape[1] - 1
 
 
 def _state(
@@ -81,7 +86,7 @@ def _admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor
     assert tables.sums is not None and tables.active is not None
     mean, active, counts = torch.zeros_like(problem.cost), tables.active, problem.counts
     state, sums = _state(plan, points, points, duals, points, mean, mean), _sums(tables.sums)
-    launch(kernels.first_means, (programs(sums[-1]) * len(active),), active, sums, state, LANES=LANES)
+    launch(kernels.first_means, (_units(tables.sums) * len(active),), active, sums, state, LANES=LANES)
     groups = tuple(_group(problem, own) for own in tables.groups)
     slots, first = 2 * sum(programs(group[1]) for group in groups), 0
     parts = duals.new_empty(problem.batch, slots, dtype=torch.float64)
@@ -117,7 +122,7 @@ def _together(problem: Decomposition, tables: TritonTables) -> bool:
     """Whether an instance is a program of its own."""
     assert tables.active is not None and tables.sums is not None
     tiles = sum(programs(problem.groups[own.number].blocks) for own in tables.groups)
-    tiles += programs(tables.sums.listed.shape[1])
+    tiles += _units(tables.sums)
     return tiles <= SMALL or (tiles <= LARGE and len(tables.active) >= MANY)
 
 
@@ -130,7 +135,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     blocks = tuple(_block(own) for own in tables.groups)
     given, active, anchored = _of(plan, state), tables.active, state.anchor.shape[1] > 0
     weights = eta, state.age, state.ready
-    slots = sum(programs(group[1]) for group in groups) + programs(sums[-1])
+    slots = sum(programs(group[1]) for group in groups) + programs(sums[6])
     parts = eta.new_empty(problem.batch, slots, dtype=torch.float64)
     squares = torch.empty_like(state.primal_residual), torch.empty_like(state.dual_residual)
     found = *squares, torch.empty_like(state.age), torch.empty_like(state.ready)
@@ -143,7 +148,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
             last = int(n == most - 1)
             for own, group in zip(blocks, groups, strict=True):
                 _block_pass(active, group, own, given, weights, n, last, common)
-            grid = (programs(sums[-1]) * len(active),)
+            grid = (_units(tables.sums) * len(active),)
             launch(kernels.variable_pass, grid, active, sums, given, problem.cost, eta, last, LANES=LANES)
         coupled, measured = tuple(block[2] for block in blocks), (groups, sums, given, eta, parts, slots)
         launch(kernels.measure, (slots * len(active),), active, *measured, COUPLED=coupled, LANES=LANES)
@@ -213,7 +218,8 @@ def _admm_restart(
 
 def _settles(plan: Plan, state: Any, method: Any) -> bool:
     """Whether kernels know the rule of the weight."""
-    return _whole(plan) and type(method.balance) is ResidualBalancing
+    constants = getattr(method.balance, "constants", None)
+    return _whole(plan) and constants is not None and constants(state.eta.dtype) is not None
 
 
 @implements("admm_settled", "triton", _settles)
@@ -230,8 +236,7 @@ def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     roots = balance.roots(state.passes)
     # As tensor operations compare: a number with whole numbers in single precision.
     oldest = math.ceil(np.float32(method.longest * state.passes))
-    target, reach = balance.target, balance.reach_of(state.eta.dtype)
-    rule = method.decay, method.enough, state.held, target, balance.most, reach
+    rule = method.decay, method.enough, state.held, *balance.constants(state.eta.dtype)
     constants = {"RULE": rule, "ANCHORED": anchored, "PLAIN": plain, "LANES": LANES}
     for k, own in enumerate(tables.groups):
         group = _group(plan.problem, own)

@@ -17,8 +17,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from blocklp.kernels.triton_launch import kernel
+
 CHUNK = tl.constexpr(16)
 """Tiles of a chunk."""
+
+AHEAD = tl.constexpr(4)
+"""Copies of a variable that are under way at a time."""
 
 EPS = tl.constexpr(2.0**-52)
 
@@ -56,15 +61,16 @@ def collected(
     begin, end = tl.load(ends + j, mask=mine, other=0), tl.load(ends + j + 1, mask=mine, other=0)
     more = tl.where(shares, tl.load(share + j, mask=mine, other=0.0), 0.0)
     total = tl.zeros([BLOCK], tl.float64)
-    for m in range(0, tl.max(end - begin, 0)):
-        here = mine & (begin + m < end)
-        copy = tl.load(order + begin + m, mask=here, other=0)
-        own = tl.load(duals + row * copies + copy, mask=here, other=0.0).to(tl.float64)
-        total += tl.where(here, own + more, 0.0)
+    for first in range(0, tl.max(end - begin, 0), AHEAD):
+        for m in tl.static_range(AHEAD):
+            here = mine & (begin + first + m < end)
+            copy = tl.load(order + begin + first + m, mask=here, other=0)
+            own = tl.load(duals + row * copies + copy, mask=here, other=0.0).to(tl.float64)
+            total += tl.where(here, own + more, 0.0)
     return total
 
 
-@triton.jit(do_not_specialize=["most", "parts"])
+@kernel
 def bounds(
     layout: tl.tuple,
     strides: tl.tuple,
@@ -74,13 +80,13 @@ def bounds(
     met: tl.tensor,
     share: tl.tensor,
     totals: tl.tensor,
-    limits: tl.tuple,
     others: tl.tuple,
     kept: tl.tuple,
     data: tl.tuple,
     data_strides: tl.tuple,
     most: tl.tensor,
     parts: tl.tensor,
+    LIMITS: tl.constexpr,
     PHASE: tl.constexpr,
     MIN: tl.constexpr,
     DIM: tl.constexpr,
@@ -96,18 +102,21 @@ def bounds(
     index, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     row, lane = tl.load(layout[0] + index).to(tl.int64), tl.arange(0, BLOCK)
     count, copies, start, blocks, used = sizes
-    noticed, negligible = limits
     cost, number = variables[0] + row * count, variables[1] + row * strides[4]
     lower, upper = variables[2] + row * strides[5], variables[3] + row * strides[6]
     met += row * strides[7]
     share += index * used
     totals += index * 6 * most
-    chunks_v, chunks_b = tl.cdiv(used, CHUNK * BLOCK), tl.cdiv(blocks, CHUNK * BLOCK)
+    tiles_v, chunks_v, chunks_b = (
+        tl.cdiv(used, BLOCK),
+        tl.cdiv(used, CHUNK * BLOCK),
+        tl.cdiv(blocks, CHUNK * BLOCK),
+    )
     filled = tl.load(layout[4] + row * strides[3])
     if (PHASE == 0) | (PHASE == -1):
         for chunk in range(part, chunks_v, parts):
             paid, spared = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
-            for tile in range(chunk * CHUNK, chunk * CHUNK + CHUNK):
+            for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tiles_v)):
                 j = tile * BLOCK + lane
                 mine = j < used
                 mine &= tl.load(met + j, mask=mine, other=0) != 0
@@ -125,7 +134,7 @@ def bounds(
     if PHASE == -1:
         tl.debug_barrier()
     before = tl.load(totals + BEFORE * most)
-    allowed = negligible * (tl.load(others[0] + row) - before)
+    allowed = LIMITS[1] * (tl.load(others[0] + row) - before)
     spared_all = added(totals + SPARED * most, chunks_v, BLOCK)
     shares = (spared_all > allowed) | (spared_all != spared_all) | (allowed != allowed)
     shares |= tl.abs(allowed) == float("inf")
@@ -151,7 +160,7 @@ def bounds(
         if shares:
             for chunk in range(part, chunks_v, parts):
                 paid = tl.zeros([BLOCK], tl.float64)
-                for tile in range(chunk * CHUNK, chunk * CHUNK + CHUNK):
+                for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tiles_v)):
                     j = tile * BLOCK + lane
                     mine = j < used
                     mine &= tl.load(met + j, mask=mine, other=0) != 0
@@ -173,7 +182,7 @@ def bounds(
         total += tl.load(others[1] + row)
         total -= EPS * tl.abs(total)
         first = tl.abs(before) == float("inf")
-        better = (total > before + noticed * tl.abs(total)) | ((total > before) & first)
+        better = (total > before + LIMITS[0] * tl.abs(total)) | ((total > before) & first)
         if part == 0:
             tl.store(kept[0] + row, total)
             if better:

@@ -102,12 +102,12 @@ class CheckTables(InstanceTables):
         most, phases = self._phases(group.blocks, used)
         count = len(self.active)
         share, totals = best.new_empty(count, used), best.new_empty(count, OF_BOUNDS, most)
-        constants = {"MIN": self.functions.min_block, **self._constants()}
+        constants = {"MIN": self.functions.min_block, "LIMITS": limits, **self._constants()}
         variables = problem.cost, problem.counts, problem.lower, problem.upper
         others, kept = (primal, self.rest, self.largest), (bound, best, best_duals)
         layout, strides, sizes = self._layout(problem, self.used)
         for phase, parts in phases:
-            given = layout, strides, sizes, duals, variables, self.met, share, totals, limits, others, kept
+            given = layout, strides, sizes, duals, variables, self.met, share, totals, others, kept
             rest = *data_arguments(group.type), most, parts
             launch(bounds, (parts * count,), *given, *rest, PHASE=phase, **constants)
         return bound
@@ -140,12 +140,13 @@ class CheckTables(InstanceTables):
         most, phases = self._phases(group.blocks, ends)
         count = len(self.active)
         found, totals = x.new_empty(count, points, ends), x.new_empty(count, OF_POINTS, most)
-        constants = {"POINTS": points, "COMPLETE": self.functions.complete_block, **self._constants()}
+        constants = {"POINTS": points, "COMPLETE": self.functions.complete_block, "LIMITS": limits}
+        constants |= self._constants()
         box = problem.lower, problem.upper, problem.lower if problem.grid is None else problem.grid
         masks, variables = (self.met, self.private, self.narrow), (problem.cost, problem.offset)
         layout, strides, sizes = self._layout(problem, self.ends)
         for phase, parts in phases:
-            given = layout, strides, sizes, mean, variables, box, masks, found, totals, limits, bound
+            given = layout, strides, sizes, mean, variables, box, masks, found, totals, bound
             rest = (primal, x), *data_arguments(group.type), most, parts
             launch(completed, (parts * count,), *given, *rest, PHASE=phase, **constants)
 

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from blocklp.kernels.triton_bounds import CHUNK, added
+from blocklp.kernels.triton_launch import kernel
 
 ROUNDER = tl.constexpr(3.0 * 2.0**51)
 """Added to a number below 2**51 and subtracted again it rounds to a whole one, half to even."""
@@ -48,7 +49,7 @@ def worst_of(totals: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> tl.ten
     return tl.max(most, 0)
 
 
-@triton.jit(do_not_specialize=["most", "parts"])
+@kernel
 def completed(
     layout: tl.tuple,
     strides: tl.tuple,
@@ -59,13 +60,13 @@ def completed(
     masks: tl.tuple,
     found: tl.tensor,
     totals: tl.tensor,
-    limits: tl.tuple,
     state: tl.tensor,
     kept: tl.tuple,
     data: tl.tuple,
     data_strides: tl.tuple,
     most: tl.tensor,
     parts: tl.tensor,
+    LIMITS: tl.constexpr,
     PHASE: tl.constexpr,
     POINTS: tl.constexpr,
     COMPLETE: tl.constexpr,
@@ -83,7 +84,6 @@ def completed(
     index, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     row, lane = tl.load(layout[0] + index).to(tl.int64), tl.arange(0, BLOCK)
     count, copies, start, blocks, ends = sizes
-    noticed, tolerance = limits
     cost, grid = variables[0] + row * count, box[2] + row * strides[9]
     lower, upper = box[0] + row * strides[5], box[1] + row * strides[6]
     shared, beside = masks[0] + row * strides[7], masks[1] + row * strides[8]
@@ -162,11 +162,11 @@ def completed(
             other = tl.load(variables[1] + row) + added(totals + ROUNDED * most, chunks_v, BLOCK)
             other += added(totals + ROUNDED_IN_BLOCKS * most, chunks_b, BLOCK)
             its = worst_of(totals + OTHER_WORST * most, chunks_b, BLOCK)
-            rounds = (other < value + noticed * tl.abs(value)) & (its <= tolerance)
+            rounds = (other < value + LIMITS[0] * tl.abs(value)) & (its <= LIMITS[1])
             chosen = tl.where(rounds, 1, 0)
             value, worst = tl.where(rounds, other, value), tl.where(rounds, its, worst)
-        good = tl.abs(value - bound) < tl.abs(before - bound) - noticed * tl.abs(value)
-        good &= (worst <= tolerance) & (value == value)
+        good = tl.abs(value - bound) < tl.abs(before - bound) - LIMITS[0] * tl.abs(value)
+        good &= (worst <= LIMITS[1]) & (value == value)
         if good & (part == 0):
             tl.store(kept[0] + row, value)
         if good | (tl.abs(before) == float("inf")):
@@ -183,7 +183,7 @@ def completed(
                 )
 
 
-@triton.jit
+@kernel
 def finished(
     layout: tl.tuple,
     strides: tl.tuple,
@@ -218,7 +218,7 @@ def finished(
         tl.store(x + row * count + place, own[i - COUPLED], mask=mine)
 
 
-@triton.jit
+@kernel
 def recorded(
     active: tl.tensor,
     numbers: tl.tuple,

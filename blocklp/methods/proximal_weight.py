@@ -375,13 +375,25 @@ class ResidualBalancing:
         for _ in range(self.roots(passes)):
             ratio = ratio.sqrt()
         factor = ratio.reciprocal().clamp_(1 / self.most, self.most).to(eta)
-        return torch.where(factor.isnan(), eta, within(eta * factor, origin, self.reach_of(eta.dtype)))
+        return torch.where(factor.isnan(), eta, within(eta * factor, origin, self._reach(eta.dtype)))
+
+    def constants(self, dtype: torch.dtype) -> tuple[float, float, float] | None:
+        """What :meth:`update` is made of, with :meth:`roots`, for backends that write it again.
+
+        Returns
+        -------
+        tuple of float or None
+            The target, the largest factor of a change, and that between the weight and the first one; None
+            in a class with another :meth:`update`.
+        """
+        own = type(self).update is ResidualBalancing.update
+        return (self.target, self.most, self._reach(dtype)) if own else None
 
     def roots(self, passes: int) -> int:
         """How many square roots are taken of the ratio after some passes."""
         return 1 + max(0, round(math.log2(passes / self.settle)))
 
-    def reach_of(self, dtype: torch.dtype) -> float:
+    def _reach(self, dtype: torch.dtype) -> float:
         """Largest factor between a weight and the first one in a precision."""
         return self.reach if dtype == torch.float64 else self.single
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import blocklp as bl
 from blocklp.general_solvers.solvers import reference
@@ -23,6 +24,8 @@ from blocklp.kernels.backend import Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Admm
+from blocklp.methods.admm import residuals
+from blocklp.methods.proximal_weight import ResidualBalancing
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
 from ... import simulated_device
@@ -72,6 +75,15 @@ def rows_and_columns(*kinds: bl.BlockType, size: int = 3, batch: int = 2) -> bl.
     return m
 
 
+def star(seed: int, leaves: int) -> bl.Model:
+    """A variable that is in as many edges as there are leaves, and two more that are in two."""
+    draw, m = np.random.default_rng(seed), bl.Model()
+    y, z = m.variable("y", leaves + 1, lower=0, upper=1), m.variable("z", leaves + 1, lower=0, upper=1)
+    m.add(Edge(), [y[[*[1] * leaves, 2]], y[[0, *range(2, leaves + 1), 0]], z])
+    m.minimize(draw.normal(size=leaves + 1) @ y + draw.normal(size=leaves + 1) @ z)
+    return m
+
+
 def chain(seed: int, n: int) -> bl.Model:
     """Choices of one of two, and pairs of which one may be chosen: as many as an instance has."""
     draw, m = np.random.default_rng(seed), bl.Model()
@@ -87,6 +99,7 @@ MASSES = np.random.default_rng(2).uniform(0.5, 1.5, (2, 3))
 CASES: dict[str, Callable[[], Any]] = {
     "edges": lambda: edges(0, batch=2),
     "edges, ragged": lambda: [edges(seed, n) for seed, n in ((0, 6), (1, 9), (2, 8))],
+    "a star": lambda: [star(0, 3), star(1, 140)],
     "choices": lambda: rows_and_columns(Simplex(3, MASSES), AtMostOne(3)),
     "choices, ragged": lambda: [chain(0, 4), chain(1, 9)],
     "knapsacks and boxes": lambda: rows_and_columns(Knapsack(WEIGHTS, 0.8), bl.Box(np.zeros(3), np.ones(3)), AtMostOne(3)),
@@ -177,7 +190,7 @@ def passed(plan: Plan, passes: int, method: Admm | None = None) -> Any:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """For more than one tile, and several groups."""
-    for given, passes in ((edges(0, n=LANES // 2 + 5), 4), (CASES["choices, ragged"](), 7)):
+    for given, passes in ((edges(0, n=LANES // 2 + 5), 4), (star(0, 140), 4), (CASES["choices, ragged"](), 7)):
         plan, found = plan_of(given, dtype), []
         for small in (10**6, -1):
             monkeypatch.setattr(triton_admm, "SMALL", small)
@@ -186,7 +199,21 @@ def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch:
             assert torch.equal(getattr(found[0], name), getattr(found[1], name)), name
 
 
-@pytest.mark.parametrize("case", ["edges, ragged", "choices, ragged"])
+def test_more_tiles_than_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares are then added up in several rounds."""
+    few = 16
+    monkeypatch.setattr(triton_admm, "LANES", few)
+    monkeypatch.setattr(triton_admm, "programs", lambda lanes: -(-lanes // few))
+    plan = plan_of(edges(0, n=few * few // 2 + 40))
+    method = Quick()
+    assert plan.problem.groups[0].blocks > few * few
+    state = passed(plan, 1, method)
+    primal, dual = residuals(by_definition(plan), state)
+    torch.testing.assert_close(state.primal_residual, primal, rtol=1e-12, atol=0)
+    torch.testing.assert_close(state.dual_residual, dual, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("case", ["a star", "choices, ragged"])
 def test_an_instance_has_the_same_bits_in_a_batch_and_again(case: str) -> None:
     models = CASES[case]()
     options = {"method": Quick(), "tol": 0, "passes": 8, "project": False}
@@ -202,13 +229,13 @@ def test_an_instance_has_the_same_bits_in_a_batch_and_again(case: str) -> None:
 
 
 def test_some_instances_go_on_as_they_would_have() -> None:
-    """Tables follow instances that stay, and frozen ones keep their state."""
+    """Tables follow instances that stay, and frozen ones keep their iterates."""
     method, plan = Quick(), plan_of(CASES["edges, ragged"]())
     state = passed(plan, 6, method)
     rows = torch.tensor([0, 2])
     few, some = plan.select(rows), copied(state).select(rows)
     held, kept = plan.with_active(rows), copied(state)
-    frozen = {name: getattr(kept, name)[1].clone() for name in ("iterate", "duals", "eta", "age", "ready", "origin")}
+    frozen = {name: getattr(kept, name)[1].clone() for name in ("iterate", "duals")}
     (ours, _), (theirs, _), (whole, _) = (
         method.run(own, given, 3) for own, given in ((few, some), (held, kept), (plan, copied(state)))
     )
@@ -248,6 +275,19 @@ def test_a_function_without_translation_is_left_to_tensor_operations(caplog: pyt
     assert "Sorted.prox_block is not translated to Triton, for it has `np.sort`" in caplog.text
     known = m.compile(backend="torch").solve(method="admm", tol=0, passes=20, project=False)
     assert torch.equal(found.bound, known.bound)
+
+
+def test_another_rule_of_the_weight_is_asked() -> None:
+    class Doubling(ResidualBalancing):
+        def update(self, eta: Tensor, origin: Tensor, passes: int, primal: Tensor, dual: Tensor) -> Tensor:
+            return eta * 2
+
+    class Doubled(Quick):
+        balance = Doubling()
+
+    plan = plan_of(edges(0))
+    state = passed(plan, 4, Doubled())
+    assert torch.equal(state.eta, state.first * 4)
 
 
 # Counts
