@@ -66,6 +66,7 @@ class Registered:
 
 _NUMBA = ("blocklp.kernels.numba_instances", "blocklp.kernels.numba_rows")
 _TRITON = (
+    "blocklp.kernels.triton_admm",
     "blocklp.kernels.triton_rows",
     "blocklp.kernels.triton_projection",
     "blocklp.methods.triton_vertices",

@@ -75,10 +75,10 @@ def module_of(kind: BlockType, dim: int) -> str | None:
     """
     if not supports(kind, HasProxBlock):
         return None
-    return _written(*_asked(kind), dim)
+    return _written(*asked(kind), dim)
 
 
-def _asked(kind: Any) -> tuple[Functions, str, int, frozenset[str]]:
+def asked(kind: Any) -> tuple[Functions, str, int, frozenset[str]]:
     """The functions of a type, its name, its private coordinates, and which block data are None.
 
     Raises
@@ -115,22 +115,53 @@ def data_of(function: Callable[..., Any]) -> tuple[str, ...]:
 @functools.cache
 def _written(functions: Functions, owner: str, private: int, absent: frozenset[str], dim: int) -> str | None:
     """Write the module of some functions, whose data are None where they are among the absent ones."""
-    given, templates = [f for f in functions if f is not None], _templates(functions)
+    stated = functions, (Path(__file__).stem, *_templates(functions)), (owner, private, sorted(absent), dim)
+    return written("blocks", *stated, lambda: _text(functions, owner, private, absent, dim))
+
+
+def written(
+    stem: str,
+    functions: Functions,
+    files: tuple[str, ...],
+    stated: tuple[Any, ...],
+    text: Callable[[], str],
+) -> str | None:
+    """Write a module, unless it is there; its name is a digest of all that it is made of.
+
+    Parameters
+    ----------
+    stem : str
+        How its name begins.
+    functions : tuple of callable
+        Functions of one block of a type, None for those that it has not.
+    files : tuple of str
+        Names of the modules of this folder whose text decides, without ending.
+    stated : tuple
+        What else does; the first entry is the name of the type.
+    text : callable
+        Makes its text.
+
+    Returns
+    -------
+    str or None
+        Its name; None where the functions have no source, or it cannot be written, which the log says.
+    """
     try:
-        own = [inspect.getsource(function) for function in given]
-        used = [_file(name).read_text(encoding="utf-8") for name in (Path(__file__).stem, *templates)]
-        stated = repr((own, used, owner, private, sorted(absent), dim, sys.version_info))
-        name = f"blocks_{hashlib.sha256(stated.encode()).hexdigest()[:16]}"
+        own = [inspect.getsource(function) for function in functions if function is not None]
+        used = [_file(name).read_text(encoding="utf-8") for name in files]
+        digest = hashlib.sha256(repr((own, used, *stated, sys.version_info)).encode()).hexdigest()
+        name = f"{stem}_{digest[:16]}"
         place = generated.folder() / f"{name}.py"
-        text = None if place.exists() else _text(functions, owner, private, absent, dim)
+        made = None if place.exists() else text()
     except (OSError, SyntaxError, TypeError):  # typed in where no source is kept
-        logging.getLogger("blocklp").info("%s.prox_block has no source: tensor operations serve", owner)
+        message = "%s.prox_block has no source: tensor operations serve"
+        logging.getLogger("blocklp").info(message, stated[0])
         return None
     try:
-        if text is not None:
+        if made is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
             draft = place.with_suffix(f".{os.getpid()}")
-            draft.write_text(text, encoding="utf-8")
+            draft.write_text(made, encoding="utf-8")
             draft.replace(place)
     except OSError as error:
         logging.getLogger("blocklp").info("%s cannot be written (%s): tensor operations serve", place, error)
@@ -211,6 +242,26 @@ def _decided(test: ast.expr) -> bool | None:
     return isinstance(test.ops[0], ast.Is)
 
 
+def parsed(function: Callable[..., Any], absent: frozenset[str]) -> ast.FunctionDef:
+    """The source of a function of one block, bare, without block data that are None.
+
+    Raises
+    ------
+    OSError, SyntaxError, TypeError
+        If there is none.
+    """
+    (found,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    if not isinstance(found, ast.FunctionDef):
+        raise SyntaxError("no function")
+    if ast.get_docstring(found) is not None:
+        del found.body[0]
+    _Absent(absent).generic_visit(found)
+    found.decorator_list, found.returns = [], None
+    kept = [a for a in found.args.args if a.arg not in absent]
+    found.args = ast.arguments([], [ast.arg(a.arg) for a in kept], None, [], [], None, [])
+    return found
+
+
 class _Numbers(ast.NodeTransformer):
     """Entries of arrays as variables of their own, and numbers as parameters in the working precision.
 
@@ -257,18 +308,9 @@ class _Tiled:
         names: tuple[str, ...],
         absent: frozenset[str],
     ) -> None:
-        (found,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-        if not isinstance(found, ast.FunctionDef):
-            raise SyntaxError("no function")
         self.name, self.dim, self.coupled, self.names = function.__name__, dim, dim - private, names
-        if ast.get_docstring(found) is not None:
-            del found.body[0]
-        found = _Absent(absent).visit(found)
-        found.decorator_list, found.returns = [], None
-        kept = [a for a in found.args.args if a.arg not in absent]
-        found.args = ast.arguments([], [ast.arg(a.arg) for a in kept], None, [], [], None, [])
-        self.read = [a.arg for a in kept[len(FIXED[self.name]) :]]
-        self.found = found
+        self.found = parsed(function, absent)
+        self.read = [a.arg for a in self.found.args.args[len(FIXED[self.name]) :]]
 
     def text(self) -> str:
         """The function, and those of :mod:`blocklp.kernels.block_tiles` that ask it."""

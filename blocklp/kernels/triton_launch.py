@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,15 +16,22 @@ LANES = 32 * WARPS
 """Lanes of a program, one a thread: what a lane wrote to memory it can read without a barrier."""
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
+def kernel(function: Callable[..., None]) -> Any:
+    """Make a kernel that is compiled once, whatever the values of its arguments, but for those constant."""
+    own = inspect.signature(function).parameters.values()
+    values = [each.name for each in own if "constexpr" not in str(each.annotation)]
+    return triton.jit(function, do_not_specialize=values, do_not_specialize_on_alignment=values)
+
+
+def launch(started: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
     """Start a kernel; a grid without programs starts none.
 
     Sums and products are rounded one after the other, so that a kernel gives the bits of tensor operations.
 
     Parameters
     ----------
-    kernel : JITFunction
-        A kernel whose programs have :data:`LANES` lanes.
+    started : JITFunction
+        A :func:`kernel` whose programs have :data:`LANES` lanes.
     grid : tuple of int
         Numbers of programs.
     *args, **constants
@@ -33,7 +42,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> 
     tensor = next(a for a in args if isinstance(a, torch.Tensor))
     there = torch.cuda.device(tensor.device) if tensor.device.type == "cuda" else nullcontext()
     with there, np.errstate(all="ignore"):  # the interpreter is numpy, which warns of lanes that are masked
-        kernel[grid](*args, **constants, num_warps=WARPS, enable_fp_fusion=False)
+        started[grid](*args, **constants, num_warps=WARPS, enable_fp_fusion=False)
 
 
 def programs(lanes: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from blocklp.kernels.triton_row_kernels import kernel
+from blocklp.kernels.triton_launch import kernel
 
 
 @triton.jit

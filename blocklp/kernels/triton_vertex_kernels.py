@@ -11,7 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from blocklp.kernels.triton_row_kernels import kernel, put_slot, slots_added
+from blocklp.kernels.triton_launch import kernel
+from blocklp.kernels.triton_row_kernels import put_slot, slots_added
 
 INFINITE = tl.constexpr(float("inf"))
 

@@ -18,9 +18,9 @@ its own. Types that state their proximal points (:class:`HasProx`) are solved ex
 pass takes a few pairwise steps on the atoms of the block (:mod:`blocklp.methods.active_set`) from its last
 point. What is not shared has its cost for a multiplier, and nothing holds it.
 
-The operations :func:`admm_passes`, :func:`admm_block_points` and :func:`admm_restart` are what backends make
-faster (:mod:`blocklp.kernels.operations`): on a CPU compiled loops do, where types have a proximal point of
-one block (:class:`HasProxBlock`).
+The operations :func:`admm_passes`, :func:`admm_block_points`, :func:`admm_settled` and :func:`admm_restart`
+are what backends make faster (:mod:`blocklp.kernels.operations`), where types have a proximal point of one
+block (:class:`HasProxBlock`): on a CPU compiled loops do, on CUDA kernels of Triton.
 """
 
 from __future__ import annotations
@@ -189,9 +189,9 @@ class Admm(Method):
             The state, which :meth:`finish` completes, and the number of passes made.
         """
         most = min(most, self.every - (state.passes + 1) % self.every)
-        state, passes = admm_passes(plan, state, self._relaxed(state), self.repeats, most)
+        state, passes = admm_passes(plan, state, self.relaxed(state), self.repeats, most)
         if (state.passes + 1) % self.every == 0:
-            state = self._settled(plan, self.finish(plan, state))
+            state = admm_settled(plan, self.finish(plan, state), self)
         return state, passes
 
     def finish(self, plan: Plan, state: AdmmState) -> AdmmState:
@@ -214,30 +214,9 @@ class Admm(Method):
         mean = super().mean(plan, state)
         return torch.where(plan.problem.counts > 1, state.mean.double(), mean) if plan.whole else mean
 
-    def _relaxed(self, state: AdmmState) -> float:
+    def relaxed(self, state: AdmmState) -> float:
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation
-
-    def _settled(self, plan: Plan, state: AdmmState) -> AdmmState:
-        """Set a new anchor where it has served, and with it a new weight."""
-        primal, dual = residuals(plan, state)
-        residual, served = primal + dual, torch.ones_like(state.ready)
-        if state.anchor.shape[1]:
-            worse = (residual <= self.decay * state.origin) & (residual > state.last)
-            enough = residual <= self.enough * state.origin
-            served = enough | worse | (state.age >= self.longest * state.passes)
-        eta, anchor, relaxation = state.eta, state.anchor, self._relaxed(state)
-        if not state.held:
-            balanced = self.balance.update(eta, state.first, state.passes, primal, dual)
-            eta = torch.where(served, balanced, eta)
-        due = eta != state.eta
-        if state.passes >= self.plain:
-            due = served
-            anchor = anchor if anchor.shape[1] else torch.empty_like(state.iterate)
-        admm_restart(plan, state, relaxation, due, eta / state.eta, anchor)
-        age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
-        origin = torch.where(served, residual, state.origin)
-        return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
 @operation
@@ -370,6 +349,44 @@ def admm_block_points(
     slope = torch.sub(point, t, out=near).div_(eta[:, None]).view(-1, group.dim, group.blocks)
     group.rows(slopes).copy_(torch.where(group.coupled[:, None] > 0, slope, group.rows(state.duals)))
     return steps_to_points(plan, group, atoms, weights, (state.points, slopes, eta), repeats)
+
+
+@operation
+def admm_settled(plan: Plan, state: AdmmState, method: Admm) -> AdmmState:
+    """Set a new anchor where it has served, and with it a new weight.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed.
+    state : AdmmState
+        A finished state; its tensors are written over.
+    method : Admm
+        The method, which has the constants.
+
+    Returns
+    -------
+    AdmmState
+        The state from which passes go on.
+    """
+    primal, dual = residuals(plan, state)
+    residual, served = primal + dual, torch.ones_like(state.ready)
+    if state.anchor.shape[1]:
+        worse = (residual <= method.decay * state.origin) & (residual > state.last)
+        enough = residual <= method.enough * state.origin
+        served = enough | worse | (state.age >= method.longest * state.passes)
+    eta, anchor, relaxation = state.eta, state.anchor, method.relaxed(state)
+    if not state.held:
+        balanced = method.balance.update(eta, state.first, state.passes, primal, dual)
+        eta = torch.where(served, balanced, eta)
+    due = eta != state.eta
+    if state.passes >= method.plain:
+        due = served
+        anchor = anchor if anchor.shape[1] else torch.empty_like(state.iterate)
+    admm_restart(plan, state, relaxation, due, eta / state.eta, anchor)
+    age, last = state.age.masked_fill(due, 1), residual.masked_fill(served, torch.inf)
+    origin = torch.where(served, residual, state.origin)
+    return replace(state, eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
 @operation

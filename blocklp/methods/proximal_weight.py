@@ -372,11 +372,30 @@ class ResidualBalancing:
         """
         ratio = (primal / dual).sqrt() / self.target
         # Roots only: they round alike in all positions of a batch, which powers do not.
-        for _ in range(1 + max(0, round(math.log2(passes / self.settle)))):
+        for _ in range(self.roots(passes)):
             ratio = ratio.sqrt()
         factor = (1 / ratio).clamp(1 / self.most, self.most).to(eta)
-        reach = self.reach if eta.dtype == torch.float64 else self.single
-        return torch.where(factor.isnan(), eta, within(eta * factor, origin, reach))
+        return torch.where(factor.isnan(), eta, within(eta * factor, origin, self._reach(eta.dtype)))
+
+    def constants(self, dtype: torch.dtype) -> tuple[float, float, float] | None:
+        """What :meth:`update` is made of, with :meth:`roots`, for backends that write it again.
+
+        Returns
+        -------
+        tuple of float or None
+            The target, the largest factor of a change, and that between the weight and the first one; None
+            in a class with another :meth:`update`.
+        """
+        own = type(self).update is ResidualBalancing.update
+        return (self.target, self.most, self._reach(dtype)) if own else None
+
+    def roots(self, passes: int) -> int:
+        """How many square roots are taken of the ratio after some passes."""
+        return 1 + max(0, round(math.log2(passes / self.settle)))
+
+    def _reach(self, dtype: torch.dtype) -> float:
+        """Largest factor between a weight and the first one in a precision."""
+        return self.reach if dtype == torch.float64 else self.single
 
 
 Eta = float | Tensor | Sequence[float] | ProximalWeight | None

@@ -19,7 +19,7 @@ from blocklp.methods.prox import Prox, ProxStepState
 from blocklp.methods.sweeps import Asked, Query
 from blocklp.oracles import AtMostOne, Edge
 
-from ... import simulated_device
+from ... import simulated_device, triton_interpreter
 from ...block_types import Oracle
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -27,6 +27,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from blocklp.methods import triton_prox, triton_vertices
 
 assert triton_prox and triton_vertices
+triton_interpreter.patch_once()
 
 EXACT = {torch.float64: {"rtol": 1e-12, "atol": 1e-12}, torch.float32: {"rtol": 1e-5, "atol": 2e-5}}
 """How far an operation may be from its definition."""

@@ -1,0 +1,415 @@
+"""Kernels of :class:`blocklp.methods.Admm`; tuples are those of :mod:`blocklp.kernels.triton_admm_phases`.
+
+Program p of a launch over tiles is tile ``p % tiles`` of active instance ``p // tiles``.  ``parts`` is
+``(batch, slots)`` float64: sums of squares by tiles, ``slots`` to an instance.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from blocklp.kernels.triton_admm_phases import (
+    block_tile,
+    dual_tile,
+    listed_tile,
+    primal_tile,
+    summed,
+    total_of,
+    variable_tile,
+)
+from blocklp.kernels.triton_functions import divided, root
+from blocklp.kernels.triton_launch import kernel
+
+
+@kernel
+def block_pass(
+    active: tl.tensor,
+    group: tl.tuple,
+    state: tl.tuple,
+    weights: tl.tuple,
+    n: tl.tensor,
+    last: tl.tensor,
+    FUNCTION: tl.constexpr,
+    DIM: tl.constexpr,
+    COUPLED: tl.constexpr,
+    UNROLLED: tl.constexpr,
+    ANCHORED: tl.constexpr,
+    RELAXATION: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """A pass over the blocks of one group."""
+    tiles = tl.cdiv(group[1], LANES)
+    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
+    block_tile(
+        group, state, weights, (n, last), row, tile,
+        FUNCTION, DIM, COUPLED, UNROLLED, ANCHORED, RELAXATION, LANES,
+    )  # fmt: skip
+
+
+@kernel
+def variable_pass(
+    active: tl.tensor,
+    sums: tl.tuple,
+    state: tl.tuple,
+    cost: tl.tensor,
+    eta: tl.tensor,
+    last: tl.tensor,
+    LANES: tl.constexpr,
+) -> None:
+    """The reflected consensus of a pass."""
+    tiles = tl.cdiv(sums[6], LANES)
+    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
+    variable_tile(sums, state, cost, eta, last, row, tile, LANES)
+
+
+@kernel
+def measure(
+    active: tl.tensor,
+    groups: tl.tuple,
+    sums: tl.tuple,
+    state: tl.tuple,
+    eta: tl.tensor,
+    parts: tl.tensor,
+    slots: tl.tensor,
+    COUPLED: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Multipliers after the last pass, and squared residuals by tiles: of groups, then of variables."""
+    row, slot = tl.load(active + tl.program_id(0) // slots), tl.program_id(0) % slots
+    first = 0
+    for g in tl.static_range(len(COUPLED)):
+        tiles = tl.cdiv(groups[g][1], LANES)
+        if (slot >= first) & (slot < first + tiles):
+            found = primal_tile(groups[g], state, eta, row, slot - first, COUPLED[g], LANES)
+            tl.store(parts + row * slots + slot, found)
+        first += tiles
+    if slot >= first:
+        tl.store(parts + row * slots + slot, dual_tile(sums, state, row, slot - first, LANES))
+
+
+@triton.jit
+def totals(
+    parts: tl.tensor,
+    row: tl.tensor,
+    groups: tl.tuple,
+    slots: tl.tensor,
+    found: tl.tuple,
+    GROUPS: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Write the squared primal and dual residuals of an instance, which its tiles have added up."""
+    own, first = parts + row * slots, 0
+    primal = tl.full([], 0.0, tl.float64)
+    for g in tl.static_range(GROUPS):
+        tiles = tl.cdiv(groups[g][1], LANES)
+        primal += total_of(own + first, tiles, LANES)
+        first += tiles
+    tl.store(found[0] + row, primal)
+    tl.store(found[1] + row, total_of(own + first, slots - first, LANES))
+
+
+@triton.jit
+def aged(weights: tl.tuple, found: tl.tuple, row: tl.tensor, count: tl.tensor) -> None:
+    """Write the age of the anchor after some passes, and that the iterate is to be updated."""
+    ready = tl.load(weights[2] + row).to(tl.int64)
+    tl.store(found[2] + row, tl.load(weights[1] + row) + count - ready)
+    tl.store(found[3] + row, ready != ready)
+
+
+@kernel
+def finish(
+    active: tl.tensor,
+    groups: tl.tuple,
+    weights: tl.tuple,
+    parts: tl.tensor,
+    slots: tl.tensor,
+    found: tl.tuple,
+    count: tl.tensor,
+    GROUPS: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Squared residuals, ages, and what is ready, an instance a program."""
+    row = tl.load(active + tl.program_id(0))
+    totals(parts, row, groups, slots, found, GROUPS, LANES)
+    aged(weights, found, row, count)
+
+
+@kernel
+def leap(
+    active: tl.tensor,
+    groups: tl.tuple,
+    sums: tl.tuple,
+    state: tl.tuple,
+    cost: tl.tensor,
+    weights: tl.tuple,
+    parts: tl.tensor,
+    slots: tl.tensor,
+    found: tl.tuple,
+    count: tl.tensor,
+    BLOCKS: tl.constexpr,
+    ANCHORED: tl.constexpr,
+    RELAXATION: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Some passes, and all that follows them, an instance a program: phases are parted by barriers.
+
+    ``BLOCKS`` has ``(function, dim, coupled, unrolled)`` of every group.
+    """
+    row = tl.load(active + tl.program_id(0))
+    for n in range(count):
+        last = tl.where(n == count - 1, 1, 0)
+        for g in tl.static_range(len(BLOCKS)):
+            for tile in range(tl.cdiv(groups[g][1], LANES)):
+                block_tile(
+                    groups[g], state, weights, (n, last), row, tile,
+                    BLOCKS[g][0], BLOCKS[g][1], BLOCKS[g][2], BLOCKS[g][3], ANCHORED, RELAXATION, LANES,
+                )  # fmt: skip
+        tl.debug_barrier()
+        for tile in range(tl.cdiv(sums[6], LANES)):
+            variable_tile(sums, state, cost, weights[0], last, row, tile, LANES)
+        tl.debug_barrier()
+    slot = 0
+    for g in tl.static_range(len(BLOCKS)):
+        for tile in range(tl.cdiv(groups[g][1], LANES)):
+            square = primal_tile(groups[g], state, weights[0], row, tile, BLOCKS[g][2], LANES)
+            tl.store(parts + row * slots + slot + tile, square)
+        slot += tl.cdiv(groups[g][1], LANES)
+    for tile in range(tl.cdiv(sums[6], LANES)):
+        tl.store(parts + row * slots + slot + tile, dual_tile(sums, state, row, tile, LANES))
+    tl.debug_barrier()
+    totals(parts, row, groups, slots, found, len(BLOCKS), LANES)
+    aged(weights, found, row, count)
+
+
+@kernel
+def first_means(
+    active: tl.tensor,
+    sums: tl.tuple,
+    state: tl.tuple,
+    LANES: tl.constexpr,
+) -> None:
+    """Means of the first points."""
+    tiles = tl.cdiv(sums[6], LANES)
+    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
+    variable, begin, end, mine = listed_tile(sums, row, tile, LANES)
+    point = state[1] + row * state[6]
+    total = summed(point, point, sums[0] + row * sums[1], begin, end, mine, False)
+    count = tl.where(mine, end - begin, 1).to(total.dtype)
+    tl.store(state[5] + row * state[7] + variable, divided(total, count), mask=mine)
+
+
+@kernel
+def first_squares(
+    active: tl.tensor,
+    group: tl.tuple,
+    state: tl.tuple,
+    counts: tl.tensor,
+    counts_row: tl.tensor,
+    parts: tl.tensor,
+    first: tl.tensor,
+    slots: tl.tensor,
+    COUPLED: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Squares by tiles: of the points less their means, and ``slots // 2`` further of the multipliers."""
+    tiles = tl.cdiv(group[1], LANES)
+    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
+    block = tile * LANES + tl.arange(0, LANES)
+    mine = block < tl.load(group[4] + row * group[5])
+    residual, size = tl.full([LANES], 0.0, tl.float64), tl.full([LANES], 0.0, tl.float64)
+    for i in range(COUPLED):
+        at = row * state[6] + group[0] + block + i * group[1]
+        place = tl.load(group[2] + row * group[3] + i * group[1] + block, mask=mine, other=0)
+        several = tl.load(counts + row * counts_row + place, mask=mine, other=0.0) > 1
+        mean = tl.load(state[5] + row * state[7] + place, mask=mine, other=0.0)
+        away = (tl.load(state[1] + at, mask=mine, other=0.0) - mean).to(tl.float64)
+        dual = tl.load(state[2] + at, mask=mine & several, other=0.0).to(tl.float64)
+        residual, size = residual + away * away, size + dual * dual
+    own = parts + row * slots + first + tile
+    tl.store(own, tl.sum(residual, 0))
+    tl.store(own + slots // 2, tl.sum(size, 0))
+
+
+@kernel
+def first_totals(
+    active: tl.tensor,
+    groups: tl.tuple,
+    parts: tl.tensor,
+    slots: tl.tensor,
+    found: tl.tuple,
+    GROUPS: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """What :func:`first_squares` has added up by tiles, an instance a program."""
+    row, first = tl.load(active + tl.program_id(0)), 0
+    residual, size = tl.full([], 0.0, tl.float64), tl.full([], 0.0, tl.float64)
+    own = parts + row * slots
+    for g in tl.static_range(GROUPS):
+        tiles = tl.cdiv(groups[g][1], LANES)
+        residual += total_of(own + first, tiles, LANES)
+        size += total_of(own + slots // 2 + first, tiles, LANES)
+        first += tiles
+    tl.store(found[0] + row, residual)
+    tl.store(found[1] + row, size)
+
+
+@kernel
+def first_iterates(
+    active: tl.tensor,
+    group: tl.tuple,
+    state: tl.tuple,
+    eta: tl.tensor,
+    COUPLED: tl.constexpr,
+    RELAXATION: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """The first t of coupled copies."""
+    tiles = tl.cdiv(group[1], LANES)
+    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
+    block = tile * LANES + tl.arange(0, LANES)
+    mine = block < tl.load(group[4] + row * group[5])
+    step = tl.load(eta + row)
+    rate = tl.full([], RELAXATION, step.dtype)
+    for i in range(COUPLED):
+        at = row * state[6] + group[0] + block + i * group[1]
+        place = tl.load(group[2] + row * group[3] + i * group[1] + block, mask=mine, other=0)
+        near = tl.load(state[5] + row * state[7] + place, mask=mine, other=0.0)
+        x, dual = tl.load(state[1] + at, mask=mine, other=0.0), tl.load(state[2] + at, mask=mine, other=0.0)
+        tl.store(state[0] + at, (near - step * dual) - (x - near) * rate, mask=mine)
+
+
+@triton.jit
+def balanced(
+    eta: tl.tensor,
+    first: tl.tensor,
+    primal: tl.tensor,
+    dual: tl.tensor,
+    roots: tl.tensor,
+    TARGET: tl.constexpr,
+    MOST: tl.constexpr,
+    REACH: tl.constexpr,
+) -> tl.tensor:
+    """The next weight: :meth:`blocklp.methods.proximal_weight.ResidualBalancing.update`."""
+    KIND: tl.constexpr = eta.dtype
+    ratio = divided(root(divided(primal, dual)), tl.full([], TARGET, tl.float64))
+    for _ in range(roots):
+        ratio = root(ratio)
+    inverse = divided(tl.full([], 1.0, tl.float64), ratio)
+    low, high = (
+        divided(tl.full([], 1.0, tl.float64), tl.full([], MOST, tl.float64)),
+        tl.full([], MOST, tl.float64),
+    )
+    factor = tl.where(inverse < low, low, tl.where(inverse > high, high, inverse)).to(KIND)
+    reach = tl.full([], REACH, KIND)
+    least, most, new = divided(first, reach), first * reach, eta * factor
+    new = tl.where(new < least, least, new)
+    new = tl.where(new > most, most, new)
+    return tl.where(factor != factor, eta, new)
+
+
+@kernel
+def settle(
+    active: tl.tensor,
+    group: tl.tuple,
+    state: tl.tuple,
+    weights: tl.tuple,
+    looks: tl.tuple,
+    found: tl.tuple,
+    anchor: tl.tensor,
+    roots: tl.tensor,
+    oldest: tl.tensor,
+    RULE: tl.constexpr,
+    COUPLED: tl.constexpr,
+    ANCHORED: tl.constexpr,
+    PLAIN: tl.constexpr,
+    RELAXATION: tl.constexpr,
+    WRITES: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Look at the weight and the anchor of an instance, and restart a tile of its blocks where that is due.
+
+    ``looks`` are pointers to the weight at the start, squared primal and dual residual, and the residuals
+    when the anchor was set and at the last look; ``found`` to what replaces weight, what is ready, age, and
+    these two, written by the first tile with ``WRITES``.  ``RULE`` has ``decay, enough, held, target, most,
+    reach``.  With ``PLAIN`` there is no new anchor.
+    """
+    tiles = tl.cdiv(group[1], LANES)
+    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
+    eta, age = tl.load(weights[0] + row), tl.load(weights[1] + row)
+    primal, dual = tl.load(looks[1] + row), tl.load(looks[2] + row)
+    origin, before = tl.load(looks[3] + row), tl.load(looks[4] + row)
+    residual = primal + dual
+    served = age == age
+    if ANCHORED:
+        worse = (residual <= tl.full([], RULE[0], tl.float64) * origin) & (residual > before)
+        served = worse | (residual <= tl.full([], RULE[1], tl.float64) * origin) | (age >= oldest)
+    new = eta
+    if not RULE[2]:
+        new = balanced(eta, tl.load(looks[0] + row), primal, dual, roots, RULE[3], RULE[4], RULE[5])
+        new = tl.where(served, new, eta)
+    due = served
+    if PLAIN:
+        due = new != eta
+    if WRITES:
+        if tile == 0:
+            tl.store(found[0] + row, new)
+            tl.store(found[1] + row, due)
+            tl.store(found[2] + row, tl.where(due, tl.full([], 1, tl.int64), age))
+            tl.store(found[3] + row, tl.where(served, residual, origin))
+            tl.store(found[4] + row, tl.where(served, tl.full([], float("inf"), tl.float64), residual))
+    if due:
+        restart_tile(group, state, anchor, divided(new, eta), row, tile, COUPLED, PLAIN, RELAXATION, LANES)
+
+
+@triton.jit
+def restart_tile(
+    group: tl.tuple,
+    state: tl.tuple,
+    anchor: tl.tensor,
+    ratio: tl.tensor,
+    row: tl.tensor,
+    tile: tl.tensor,
+    COUPLED: tl.constexpr,
+    PLAIN: tl.constexpr,
+    RELAXATION: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Update t of a tile for a weight that is ``ratio`` times as large, and set the anchor there."""
+    block = tile * LANES + tl.arange(0, LANES)
+    mine = block < tl.load(group[4] + row * group[5])
+    rate = tl.full([], RELAXATION, ratio.dtype)
+    for i in range(COUPLED):
+        at = row * state[6] + group[0] + block + i * group[1]
+        place = tl.load(group[2] + row * group[3] + i * group[1] + block, mask=mine, other=0)
+        mean = tl.load(state[5] + row * state[7] + place, mask=mine, other=0.0)
+        target = tl.load(state[4] + row * state[7] + place, mask=mine, other=0.0)
+        t, x = tl.load(state[0] + at, mask=mine, other=0.0), tl.load(state[1] + at, mask=mine, other=0.0)
+        centre = (mean + mean) - target
+        centre = (mean - centre) * rate + centre
+        new = target * rate + (t - x * rate)
+        new = (new - centre) * ratio + centre
+        tl.store(state[0] + at, new, mask=mine)
+        if not PLAIN:
+            tl.store(anchor + at, new, mask=mine)
+
+
+@kernel
+def restart(
+    active: tl.tensor,
+    group: tl.tuple,
+    state: tl.tuple,
+    due: tl.tensor,
+    ratio: tl.tensor,
+    anchor: tl.tensor,
+    COUPLED: tl.constexpr,
+    PLAIN: tl.constexpr,
+    RELAXATION: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Restart the blocks of one group, of the instances that are due."""
+    tiles = tl.cdiv(group[1], LANES)
+    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
+    if tl.load(due + row):
+        own = tl.load(ratio + row)
+        restart_tile(group, state, anchor, own, row, tile, COUPLED, PLAIN, RELAXATION, LANES)

@@ -1,0 +1,272 @@
+"""What a pass of :class:`blocklp.methods.Admm` does in one program, as device functions for all kernels.
+
+A *tile* is as many blocks of a group, or coupled variables, as a program has lanes.  Between passes t is kept
+less ``RELAXATION`` times the points, and a point's place holds its reflection :math:`2 x - t`; after the last
+pass both are whole.  Copies are added up in order, squares by tiles: no order depends on what else is in a
+batch, or on which kernel the tiles are in.
+
+Tuples that all take:
+
+``group``
+    ``(start, blocks, places, places_row, filled, filled_row, data, strides)``: first copy, number of blocks,
+    variables of the coupled copies, numbers of blocks that are no padding, and block data
+    (:func:`blocklp.kernels.triton_source.data_arguments`).
+``state``
+    ``(t, point, dual, anchor, target, mean, copies, variables)``: pointers to ``(batch, copies)``, for the
+    reflected consensus and the means to ``(batch, variables)``, and these two lengths.
+``sums``
+    ``(order, order_row, ends, ends_row, listed, listed_row, shown)``: coupled copies sorted by variable,
+    where those of each variable begin and end, which variables these are, and how many at most.
+
+Names that end in ``_row`` are the entries from one instance to the next, 0 where all have the same.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from blocklp.kernels.triton_functions import divided
+
+AHEAD: tl.constexpr = tl.constexpr(4)
+"""Copies of a variable that are under way at a time."""
+
+
+@triton.jit
+def points_of(
+    group: tl.tuple,
+    state: tl.tuple,
+    step: tl.tensor,
+    centre: tl.tuple,
+    row: tl.tensor,
+    block: tl.tensor,
+    mine: tl.tensor,
+    FUNCTION: tl.constexpr,
+    DIM: tl.constexpr,
+    COUPLED: tl.constexpr,
+    KIND: tl.constexpr,
+) -> tl.tuple:
+    """Proximal points of blocks whose coordinates are registers."""
+    cost = ()
+    for i in tl.static_range(COUPLED, DIM):
+        at = row * state[6] + group[0] + block + i * group[1]
+        cost = cost + (tl.load(state[2] + at, mask=mine, other=0.0),)  # noqa: RUF005
+    return FUNCTION(cost, centre, step, group[6], group[7], row, block, mine, KIND)
+
+
+@triton.jit
+def moved(
+    group: tl.tuple,
+    state: tl.tuple,
+    i: tl.tensor,
+    late: tl.tensor,
+    rate: tl.tensor,
+    share: tl.tensor,
+    row: tl.tensor,
+    block: tl.tensor,
+    mine: tl.tensor,
+    ANCHORED: tl.constexpr,
+) -> tl.tensor:
+    """T of one coordinate, updated and drawn to the anchor, where it is late."""
+    at = row * state[6] + group[0] + block + i * group[1]
+    place = tl.load(group[2] + row * group[3] + i * group[1] + block, mask=mine, other=0)
+    near = tl.load(state[4] + row * state[7] + place, mask=mine, other=0.0)
+    t = tl.load(state[0] + at, mask=mine, other=0.0)
+    new = t + near * rate
+    if ANCHORED:
+        a = tl.load(state[3] + at, mask=mine, other=0.0)
+        new = (new - a) * share + a
+    return tl.where(late != 0, new, t)
+
+
+@triton.jit
+def reflected(
+    at: tl.tensor,
+    state: tl.tuple,
+    x: tl.tensor,
+    t: tl.tensor,
+    rate: tl.tensor,
+    last: tl.tensor,
+    mine: tl.tensor,
+) -> None:
+    """Write t and the reflection of one coordinate; in the last pass t and the point as they are."""
+    tl.store(state[0] + at, tl.where(last != 0, t, t - x * rate), mask=mine)
+    tl.store(state[1] + at, tl.where(last != 0, x, (x + x) - t), mask=mine)
+
+
+@triton.jit
+def block_tile(
+    group: tl.tuple,
+    state: tl.tuple,
+    weights: tl.tuple,
+    now: tl.tuple,
+    row: tl.tensor,
+    tile: tl.tensor,
+    FUNCTION: tl.constexpr,
+    DIM: tl.constexpr,
+    COUPLED: tl.constexpr,
+    UNROLLED: tl.constexpr,
+    ANCHORED: tl.constexpr,
+    RELAXATION: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Move t of a tile of blocks, and find their points.
+
+    ``weights`` are pointers to weights, ages of anchors, and what is ready; ``now`` is the number of the
+    pass, and whether it is the last one.
+    """
+    KIND: tl.constexpr = weights[0].dtype.element_ty
+    n, last = now
+    block = tile * LANES + tl.arange(0, LANES)
+    mine = block < tl.load(group[4] + row * group[5])
+    step, ready = tl.load(weights[0] + row), tl.load(weights[2] + row).to(tl.int32)
+    late = tl.where(n == 0, 1 - ready, 1)
+    age = tl.load(weights[1] + row) + n - tl.where(n == 0, 0, ready)
+    share = divided(age.to(KIND), (age + 1).to(KIND))
+    rate = tl.full([], RELAXATION, KIND)
+    at = row * state[6] + group[0] + block
+    if (n == 0) & (late != 0):  # t comes whole
+        for i in range(COUPLED):
+            own = at + i * group[1]
+            x = tl.load(state[1] + own, mask=mine, other=0.0)
+            tl.store(state[0] + own, tl.load(state[0] + own, mask=mine, other=0.0) - x * rate, mask=mine)
+    if UNROLLED:
+        centre = ()
+        for i in tl.static_range(COUPLED):
+            t = moved(group, state, i, late, rate, share, row, block, mine, ANCHORED)
+            centre = centre + (t,)  # noqa: RUF005
+        x = points_of(group, state, step, centre, row, block, mine, FUNCTION, DIM, COUPLED, KIND)
+        for i in tl.static_range(COUPLED):
+            reflected(at + i * group[1], state, x[i], centre[i], rate, last, mine)
+        if last != 0:
+            for i in tl.static_range(COUPLED, DIM):
+                tl.store(state[1] + at + i * group[1], x[i], mask=mine)
+    else:
+        for i in range(COUPLED):
+            t = moved(group, state, i, late, rate, share, row, block, mine, ANCHORED)
+            tl.store(state[0] + at + i * group[1], t, mask=mine)
+        cost, centre, point = state[2] + at, state[0] + at, state[1] + at
+        FUNCTION(cost, centre, step, point, group[1], group[6], group[7], row, block, mine, KIND)
+        for i in range(COUPLED):
+            own = at + i * group[1]
+            x, t = (
+                tl.load(state[1] + own, mask=mine, other=0.0),
+                tl.load(state[0] + own, mask=mine, other=0.0),
+            )
+            reflected(own, state, x, t, rate, last, mine)
+
+
+@triton.jit
+def summed(
+    values: tl.tensor,
+    other: tl.tensor,
+    order: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    mine: tl.tensor,
+    REFLECT: tl.constexpr,
+) -> tl.tensor:
+    """Sums of copies of some variables, in order; with ``REFLECT`` of twice the values less the others."""
+    total = tl.full(mine.shape, 0.0, values.dtype.element_ty)
+    for k in range(0, tl.max(tl.where(mine, end - begin, 0), 0), AHEAD):
+        copies = ()
+        found = ()
+        for j in tl.static_range(AHEAD):
+            own = tl.load(order + begin + (k + j), mask=mine & (begin + (k + j) < end), other=0)
+            copies = copies + (own,)  # noqa: RUF005
+        for j in tl.static_range(AHEAD):
+            here = mine & (begin + (k + j) < end)
+            x = tl.load(values + copies[j], mask=here, other=0.0)
+            if REFLECT:
+                x = (x + x) - tl.load(other + copies[j], mask=here, other=0.0)
+            found = found + (x,)  # noqa: RUF005
+        for j in tl.static_range(AHEAD):
+            total += found[j]
+    return total
+
+
+@triton.jit
+def listed_tile(sums: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr) -> tl.tuple:
+    """The variables of a tile, where their copies begin and end, and which lanes have one."""
+    k = tile * LANES + tl.arange(0, LANES)
+    there = k < sums[6]
+    begin = tl.load(sums[2] + row * sums[3] + k, mask=there, other=0)
+    end = tl.load(sums[2] + row * sums[3] + k + 1, mask=there, other=0)
+    variable = tl.load(sums[4] + row * sums[5] + k, mask=there, other=0)
+    return variable, begin, end, end > begin
+
+
+@triton.jit
+def variable_tile(
+    sums: tl.tuple,
+    state: tl.tuple,
+    cost: tl.tensor,
+    eta: tl.tensor,
+    last: tl.tensor,
+    row: tl.tensor,
+    tile: tl.tensor,
+    LANES: tl.constexpr,
+) -> None:
+    """The reflected consensus of a tile of variables; after the last pass the means of their points too."""
+    KIND: tl.constexpr = eta.dtype.element_ty
+    variable, begin, end, mine = listed_tile(sums, row, tile, LANES)
+    at, order = row * state[7] + variable, sums[0] + row * sums[1]
+    point, t = state[1] + row * state[6], state[0] + row * state[6]
+    price = tl.load(eta + row) * tl.load(cost + at, mask=mine, other=0.0)
+    count = tl.where(mine, end - begin, 1).to(KIND)
+    if last != 0:
+        total = summed(point, t, order, begin, end, mine, True)
+        middle = divided(summed(point, t, order, begin, end, mine, False), count)
+        tl.store(state[5] + at, middle, mask=mine)
+    else:
+        total = summed(point, t, order, begin, end, mine, False)
+    tl.store(state[4] + at, divided(total - price, count), mask=mine)
+
+
+@triton.jit
+def primal_tile(
+    group: tl.tuple,
+    state: tl.tuple,
+    eta: tl.tensor,
+    row: tl.tensor,
+    tile: tl.tensor,
+    COUPLED: tl.constexpr,
+    LANES: tl.constexpr,
+) -> tl.tensor:
+    """Write the multipliers of a tile of blocks; returns the squared distance of points from their means."""
+    block = tile * LANES + tl.arange(0, LANES)
+    mine = block < tl.load(group[4] + row * group[5])
+    step, squares = tl.load(eta + row), tl.full([LANES], 0.0, tl.float64)
+    for i in range(COUPLED):
+        at = row * state[6] + group[0] + block + i * group[1]
+        place = tl.load(group[2] + row * group[3] + i * group[1] + block, mask=mine, other=0)
+        mean = tl.load(state[5] + row * state[7] + place, mask=mine, other=0.0)
+        target = tl.load(state[4] + row * state[7] + place, mask=mine, other=0.0)
+        t, x = tl.load(state[0] + at, mask=mine, other=0.0), tl.load(state[1] + at, mask=mine, other=0.0)
+        tl.store(state[2] + at, divided(((mean + mean) - target) - t, step), mask=mine)
+        away = (x - mean).to(tl.float64)
+        squares += away * away
+    return tl.sum(squares, 0)
+
+
+@triton.jit
+def dual_tile(
+    sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr
+) -> tl.tensor:
+    """Squared distance of the means of a tile of variables with several copies from the consensus."""
+    variable, begin, end, mine = listed_tile(sums, row, tile, LANES)
+    at, several = row * state[7] + variable, mine & (end - begin > 1)
+    mean = tl.load(state[5] + at, mask=several, other=0.0)
+    target = tl.load(state[4] + at, mask=several, other=0.0)
+    step = (mean - ((mean + mean) - target)).to(tl.float64)
+    return tl.sum(step * step * (end - begin).to(tl.float64), 0)
+
+
+@triton.jit
+def total_of(parts: tl.tensor, count: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
+    """The sum of what tiles added up."""
+    total = tl.full([LANES], 0.0, tl.float64)
+    for first in range(0, count, LANES):
+        k = first + tl.arange(0, LANES)
+        total += tl.load(parts + k, mask=k < count, other=0.0)
+    return tl.sum(total, 0)
