@@ -15,7 +15,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS
-from blocklp.kernels.plan import Plan
+from blocklp.kernels.plan import Plan, summed_by
 from blocklp.methods.pdhg import Pdhg, PdhgState
 from blocklp.oracles import Edge, Knapsack, Simplex
 
@@ -182,7 +182,7 @@ def test_copies_are_summed(case: str, dtype: torch.dtype) -> None:
     """As the definition sums them, for some instances too, and with prices of rows beside the copies."""
     plan = plan_of(*CASES[case](np.random.default_rng(1)), dtype=dtype)
     sums, problem = triton("copy_sums")(plan), plan.problem
-    ours = replace(problem, coupling=replace(problem.coupling, sums=sums))
+    ours = summed_by(problem, sums)
     copies = torch.randn(problem.batch, problem.copies, generator=torch.Generator().manual_seed(0), dtype=dtype)
     torch.testing.assert_close(ours.collect(copies), problem.collect(copies), **EXACT[dtype])
     second = torch.tensor([1])
