@@ -23,9 +23,9 @@ from blocklp.kernels.triton_launch import LANES, launch, programs
 from blocklp.kernels.triton_source import data_arguments
 from blocklp.kernels.triton_tables import CopySums, GroupTable, TritonTables
 
-SMALL, MANY, LARGE = 32, 256, 1024
-"""An instance is one program if it has so many tiles at most; where there are so many instances, which keep
-all multiprocessors busy, if it has the last number of tiles at most."""
+CACHED, SMALL, BUSY = 8, 32, 4096
+"""Tiles of an instance that is one program: it has so few that caches hold them from pass to pass; or so few
+that launches would take longer, as long as all instances together are not more than a device is busy with."""
 
 Arguments = tuple[Any, ...]
 
@@ -55,8 +55,14 @@ def _group(problem: Decomposition, own: GroupTable) -> Arguments:
 
 def _sums(sums: CopySums) -> Arguments:
     """The sums as kernels take them."""
-    pairs = ((t, _row(t)) for t in (sums.order, sums.ends, sums.listed))
-    return *(part for pair in pairs for part in pair), sums.listed.shape[1]
+    pairs = [(t, _row(t)) for t in (sums.order, sums.ends, sums.listed, sums.hubs)]
+    first = (part for pair in pairs[:3] for part in pair)
+    return *first, sums.listed.shape[1], *pairs[3], sums.hubs.shape[1] - 1
+
+
+def _units(sums: CopySums) -> int:
+    """Programs that add up the copies of an instance."""
+    return programs(sums.listed.shape[1]) + sums.hubs.shape[1] - 1
 
 
 def _state(
@@ -64,6 +70,7 @@ def _state(
 ) -> Arguments:
     """Iterates as kernels take them; without an anchor any other tensor stands for it."""
     lengths = dual.shape[1], plan.problem.cost.shape[1]
+    assert all(values.is_contiguous() for values in (t, point, dual, anchor, target, mean))
     return t, point, dual, anchor if anchor.shape[1] else t, target, mean, *lengths
 
 
@@ -86,7 +93,7 @@ def _admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor
     assert tables.sums is not None and tables.active is not None
     mean, active, counts = torch.zeros_like(problem.cost), tables.active, problem.counts
     state, sums = _state(plan, points, points, duals, points, mean, mean), _sums(tables.sums)
-    launch(kernels.first_means, (programs(sums[-1]) * len(active),), active, sums, state, LANES=LANES)
+    launch(kernels.first_means, (_units(tables.sums) * len(active),), active, sums, state, LANES=LANES)
     groups = tuple(_group(problem, own) for own in tables.groups)
     slots, first = 2 * sum(programs(group[1]) for group in groups), 0
     parts = duals.new_empty(problem.batch, slots, dtype=torch.float64)
@@ -122,34 +129,35 @@ def _together(problem: Decomposition, tables: TritonTables) -> bool:
     """Whether an instance is a program of its own."""
     assert tables.active is not None and tables.sums is not None
     tiles = sum(programs(problem.groups[own.number].blocks) for own in tables.groups)
-    tiles += programs(tables.sums.listed.shape[1])
-    return tiles <= SMALL or (tiles <= LARGE and len(tables.active) >= MANY)
+    tiles += _units(tables.sums)
+    return tiles <= CACHED or (tiles <= SMALL and tiles * len(tables.active) <= BUSY)
 
 
 @implements("admm_passes", "triton", _whole)
 def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: int) -> tuple[Any, int]:
     """See :func:`blocklp.methods.admm.admm_passes`; in between reflections stand in the place of points."""
     problem, tables, eta = plan.problem, _tables(plan), state.eta
+    cost = problem.cost.contiguous()
     assert tables.sums is not None and tables.active is not None
     groups, sums = tuple(_group(problem, own) for own in tables.groups), _sums(tables.sums)
     blocks = tuple(_block(own) for own in tables.groups)
     given, active, anchored = _of(plan, state), tables.active, state.anchor.shape[1] > 0
     weights = eta, state.age, state.ready
-    slots = sum(programs(group[1]) for group in groups) + programs(sums[-1])
+    slots = sum(programs(group[1]) for group in groups) + programs(sums[6])
     parts = eta.new_empty(problem.batch, slots, dtype=torch.float64)
     squares = _blank(state.primal_residual, tables), _blank(state.dual_residual, tables)
     found = *squares, _blank(state.age, tables), _blank(state.ready, tables)
     common = {"ANCHORED": anchored, "RELAXATION": relaxation, "LANES": LANES}
     if _together(problem, tables):
-        shared = groups, sums, given, problem.cost, weights, parts, slots, found, most
+        shared = groups, sums, given, cost, weights, parts, slots, found, most
         launch(kernels.leap, (len(active),), active, *shared, BLOCKS=blocks, **common)
     else:
         for n in range(most):
             last = int(n == most - 1)
             for own, group in zip(blocks, groups, strict=True):
                 _block_pass(active, group, own, given, weights, n, last, common)
-            grid = (programs(sums[-1]) * len(active),)
-            launch(kernels.variable_pass, grid, active, sums, given, problem.cost, eta, last, LANES=LANES)
+            grid = (_units(tables.sums) * len(active),)
+            launch(kernels.variable_pass, grid, active, sums, given, cost, eta, last, LANES=LANES)
         coupled, measured = tuple(block[2] for block in blocks), (groups, sums, given, eta, parts, slots)
         launch(kernels.measure, (slots * len(active),), active, *measured, COUPLED=coupled, LANES=LANES)
         rest = groups, weights, parts, slots, found, most
@@ -228,7 +236,7 @@ def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     tables, balance, plain = _tables(plan), method.balance, state.passes < method.plain
     assert tables.active is not None
     anchored = state.anchor.shape[1] > 0
-    anchor = state.anchor if anchored or plain else torch.empty_like(state.iterate)
+    anchor = state.anchor if anchored or plain else torch.zeros_like(state.iterate)  # padding stays zero
     weights = state.eta, state.age
     looks = state.first, state.primal_residual, state.dual_residual, state.origin, state.last
     names = "eta", "ready", "age", "origin", "last"

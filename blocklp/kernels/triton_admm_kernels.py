@@ -12,9 +12,8 @@ import triton.language as tl
 from blocklp.kernels.triton_admm_phases import (
     block_tile,
     dual_tile,
-    listed_tile,
+    mean_tile,
     primal_tile,
-    summed,
     total_of,
     variable_tile,
 )
@@ -58,7 +57,7 @@ def variable_pass(
     LANES: tl.constexpr,
 ) -> None:
     """The reflected consensus of a pass."""
-    tiles = tl.cdiv(sums[6], LANES)
+    tiles = tl.cdiv(sums[6], LANES) + sums[9]
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
     variable_tile(sums, state, cost, eta, last, row, tile, LANES)
 
@@ -166,7 +165,7 @@ def leap(
                     BLOCKS[g][0], BLOCKS[g][1], BLOCKS[g][2], BLOCKS[g][3], ANCHORED, RELAXATION, LANES,
                 )  # fmt: skip
         tl.debug_barrier()
-        for tile in range(tl.cdiv(sums[6], LANES)):
+        for tile in range(tl.cdiv(sums[6], LANES) + sums[9]):
             variable_tile(sums, state, cost, weights[0], last, row, tile, LANES)
         tl.debug_barrier()
     slot = 0
@@ -183,20 +182,11 @@ def leap(
 
 
 @kernel
-def first_means(
-    active: tl.tensor,
-    sums: tl.tuple,
-    state: tl.tuple,
-    LANES: tl.constexpr,
-) -> None:
+def first_means(active: tl.tensor, sums: tl.tuple, state: tl.tuple, LANES: tl.constexpr) -> None:
     """Means of the first points."""
-    tiles = tl.cdiv(sums[6], LANES)
+    tiles = tl.cdiv(sums[6], LANES) + sums[9]
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
-    variable, begin, end, mine = listed_tile(sums, row, tile, LANES)
-    point = state[1] + row * state[6]
-    total = summed(point, point, sums[0] + row * sums[1], begin, end, mine, False)
-    count = tl.where(mine, end - begin, 1).to(total.dtype)
-    tl.store(state[5] + row * state[7] + variable, divided(total, count), mask=mine)
+    mean_tile(sums, state, row, tile, LANES)
 
 
 @kernel

@@ -15,8 +15,9 @@ Tuples that all take:
     ``(t, point, dual, anchor, target, mean, copies, variables)``: pointers to ``(batch, copies)``, for the
     reflected consensus and the means to ``(batch, variables)``, and these two lengths.
 ``sums``
-    ``(order, order_row, ends, ends_row, listed, listed_row, shown)``: coupled copies sorted by variable,
-    where those of each variable begin and end, which variables these are, and how many at most.
+    ``(order, order_row, ends, ends_row, listed, listed_row, shown, hubs, hubs_row, most_hubs)``: coupled
+    copies sorted by variable, where those of each variable begin and end, which variables these are, how many
+    at most, and which of them have more than :data:`LONG` copies: a program adds those up together.
 
 Names that end in ``_row`` are the entries from one instance to the next, 0 where all have the same.
 """
@@ -27,9 +28,12 @@ import triton
 import triton.language as tl
 
 from blocklp.kernels.triton_functions import divided
+from blocklp.kernels.triton_tables import LONGEST
 
-AHEAD: tl.constexpr = tl.constexpr(4)
+AHEAD: tl.constexpr = tl.constexpr(8)
 """Copies of a variable that are under way at a time."""
+
+LONG: tl.constexpr = tl.constexpr(LONGEST)
 
 
 @triton.jit
@@ -186,14 +190,99 @@ def summed(
 
 
 @triton.jit
+def summed_together(
+    values: tl.tensor,
+    other: tl.tensor,
+    order: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    REFLECT: tl.constexpr,
+    LANES: tl.constexpr,
+) -> tl.tensor:
+    """The sum of the copies of one variable, as :func:`summed`: every lane adds up some."""
+    total = tl.full([LANES], 0.0, values.dtype.element_ty)
+    for k in range(begin, end, LANES):
+        own = k + tl.arange(0, LANES)
+        here = own < end
+        copy = tl.load(order + own, mask=here, other=0)
+        x = tl.load(values + copy, mask=here, other=0.0)
+        if REFLECT:
+            x = (x + x) - tl.load(other + copy, mask=here, other=0.0)
+        total += x
+    return tl.sum(total, 0)
+
+
+@triton.jit
 def listed_tile(sums: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr) -> tl.tuple:
-    """The variables of a tile, where their copies begin and end, and which lanes have one."""
+    """The variables of a tile, and where their copies begin and end; lanes without one have no copies."""
     k = tile * LANES + tl.arange(0, LANES)
     there = k < sums[6]
     begin = tl.load(sums[2] + row * sums[3] + k, mask=there, other=0)
     end = tl.load(sums[2] + row * sums[3] + k + 1, mask=there, other=0)
-    variable = tl.load(sums[4] + row * sums[5] + k, mask=there, other=0)
-    return variable, begin, end, end > begin
+    return tl.load(sums[4] + row * sums[5] + k, mask=there, other=0), begin, end
+
+
+@triton.jit
+def hub(sums: tl.tuple, row: tl.tensor, number: tl.tensor) -> tl.tuple:
+    """A variable of many copies, and where these begin and end; for instances that have fewer none."""
+    k = tl.load(sums[7] + row * sums[8] + number)
+    begin = tl.load(sums[2] + row * sums[3] + k)
+    end = tl.load(sums[2] + row * sums[3] + tl.minimum(k + 1, sums[6]))
+    return tl.load(sums[4] + row * sums[5] + tl.minimum(k, sums[6] - 1)), begin, end
+
+
+@triton.jit
+def variable_lanes(
+    sums: tl.tuple,
+    state: tl.tuple,
+    cost: tl.tensor,
+    eta: tl.tensor,
+    last: tl.tensor,
+    row: tl.tensor,
+    tile: tl.tensor,
+    LANES: tl.constexpr,
+) -> None:
+    """The consensus of a tile of variables, a lane each."""
+    KIND: tl.constexpr = eta.dtype.element_ty
+    order, point, t = sums[0] + row * sums[1], state[1] + row * state[6], state[0] + row * state[6]
+    variable, begin, end = listed_tile(sums, row, tile, LANES)
+    mine = (end > begin) & (end - begin <= LONG)
+    at, count = row * state[7] + variable, tl.where(mine, end - begin, 1).to(KIND)
+    price = tl.load(eta + row) * tl.load(cost + at, mask=mine, other=0.0)
+    if last != 0:
+        total = summed(point, t, order, begin, end, mine, True)
+        middle = divided(summed(point, t, order, begin, end, mine, False), count)
+        tl.store(state[5] + at, middle, mask=mine)
+    else:
+        total = summed(point, t, order, begin, end, mine, False)
+    tl.store(state[4] + at, divided(total - price, count), mask=mine)
+
+
+@triton.jit
+def variable_hub(
+    sums: tl.tuple,
+    state: tl.tuple,
+    cost: tl.tensor,
+    eta: tl.tensor,
+    last: tl.tensor,
+    row: tl.tensor,
+    number: tl.tensor,
+    LANES: tl.constexpr,
+) -> None:
+    """The consensus of a variable of many copies, by all lanes."""
+    KIND: tl.constexpr = eta.dtype.element_ty
+    order, point, t = sums[0] + row * sums[1], state[1] + row * state[6], state[0] + row * state[6]
+    variable, begin, end = hub(sums, row, number)
+    if end > begin:
+        at, count = row * state[7] + variable, (end - begin).to(KIND)
+        price = tl.load(eta + row) * tl.load(cost + at)
+        if last != 0:
+            total = summed_together(point, t, order, begin, end, True, LANES)
+            middle = divided(summed_together(point, t, order, begin, end, False, LANES), count)
+            tl.store(state[5] + at, middle)
+        else:
+            total = summed_together(point, t, order, begin, end, False, LANES)
+        tl.store(state[4] + at, divided(total - price, count))
 
 
 @triton.jit
@@ -207,20 +296,46 @@ def variable_tile(
     tile: tl.tensor,
     LANES: tl.constexpr,
 ) -> None:
-    """The reflected consensus of a tile of variables; after the last pass the means of their points too."""
-    KIND: tl.constexpr = eta.dtype.element_ty
-    variable, begin, end, mine = listed_tile(sums, row, tile, LANES)
-    at, order = row * state[7] + variable, sums[0] + row * sums[1]
-    point, t = state[1] + row * state[6], state[0] + row * state[6]
-    price = tl.load(eta + row) * tl.load(cost + at, mask=mine, other=0.0)
-    count = tl.where(mine, end - begin, 1).to(KIND)
-    if last != 0:
-        total = summed(point, t, order, begin, end, mine, True)
-        middle = divided(summed(point, t, order, begin, end, mine, False), count)
-        tl.store(state[5] + at, middle, mask=mine)
+    """The reflected consensus of a tile of variables; after the last pass the means of their points too.
+
+    Tiles after those of all variables are a variable of many copies each.
+    """
+    tiles = tl.cdiv(sums[6], LANES)
+    if tile < tiles:
+        variable_lanes(sums, state, cost, eta, last, row, tile, LANES)
     else:
-        total = summed(point, t, order, begin, end, mine, False)
-    tl.store(state[4] + at, divided(total - price, count), mask=mine)
+        variable_hub(sums, state, cost, eta, last, row, tile - tiles, LANES)
+
+
+@triton.jit
+def mean_lanes(sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr) -> None:
+    """The means of the points of a tile of variables, a lane each."""
+    order, point = sums[0] + row * sums[1], state[1] + row * state[6]
+    variable, begin, end = listed_tile(sums, row, tile, LANES)
+    mine = (end > begin) & (end - begin <= LONG)
+    total = summed(point, point, order, begin, end, mine, False)
+    count = tl.where(mine, end - begin, 1).to(total.dtype)
+    tl.store(state[5] + row * state[7] + variable, divided(total, count), mask=mine)
+
+
+@triton.jit
+def mean_hub(sums: tl.tuple, state: tl.tuple, row: tl.tensor, number: tl.tensor, LANES: tl.constexpr) -> None:
+    """The mean of the points of a variable of many copies, by all lanes."""
+    order, point = sums[0] + row * sums[1], state[1] + row * state[6]
+    variable, begin, end = hub(sums, row, number)
+    if end > begin:
+        total = summed_together(point, point, order, begin, end, False, LANES)
+        tl.store(state[5] + row * state[7] + variable, divided(total, (end - begin).to(total.dtype)))
+
+
+@triton.jit
+def mean_tile(sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr) -> None:
+    """The means of the points of a tile of variables: see :func:`variable_tile`."""
+    tiles = tl.cdiv(sums[6], LANES)
+    if tile < tiles:
+        mean_lanes(sums, state, row, tile, LANES)
+    else:
+        mean_hub(sums, state, row, tile - tiles, LANES)
 
 
 @triton.jit
@@ -254,8 +369,8 @@ def dual_tile(
     sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr
 ) -> tl.tensor:
     """Squared distance of the means of a tile of variables with several copies from the consensus."""
-    variable, begin, end, mine = listed_tile(sums, row, tile, LANES)
-    at, several = row * state[7] + variable, mine & (end - begin > 1)
+    variable, begin, end = listed_tile(sums, row, tile, LANES)
+    at, several = row * state[7] + variable, end - begin > 1
     mean = tl.load(state[5] + at, mask=several, other=0.0)
     target = tl.load(state[4] + at, mask=several, other=0.0)
     step = (mean - ((mean + mean) - target)).to(tl.float64)

@@ -19,6 +19,9 @@ from blocklp.kernels.operations import lays_out
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.triton_source import BlockFunctions, functions_of
 
+LONGEST = 128
+"""Most copies of a variable that one lane adds up."""
+
 
 @dataclass(frozen=True)
 class GroupTable:
@@ -71,15 +74,19 @@ class CopySums:
     listed : Tensor
         ``(batch or 1, shown)``: the variables that have some; those of an instance that has fewer come to end
         where they begin.
+    hubs : Tensor
+        ``(batch or 1, k + 1)``: which of the listed variables have more than :data:`LONGEST` copies, and then
+        ``shown``.
     """
 
     order: Tensor
     ends: Tensor
     listed: Tensor
+    hubs: Tensor
 
     @classmethod
     def of(cls, problem: Decomposition, tables: tuple[GroupTable, ...]) -> CopySums:
-        """Sort the coupled copies of a problem; the host waits once, for how many variables have some."""
+        """Sort the coupled copies of a problem; the host waits once, for numbers of variables."""
         variables, device = problem.coupling.variables, problem.cost.device
         rows = max(len(t) for table in tables for t in (table.places, table.filled))
         numbers, places = [], []
@@ -94,19 +101,24 @@ class CopySums:
         order = number[place.argsort(stable=True)]
         lengths = torch.zeros(rows, variables + 1, dtype=torch.long, device=device)
         lengths.scatter_add_(1, place, torch.ones_like(place))
-        some = lengths[:, :-1] > 0
-        shown = max(1, int(some.sum(1).amax()))
+        some, many = lengths[:, :-1] > 0, lengths[:, :-1] > LONGEST
+        shown, most = torch.stack([some.sum(1).amax(), many.sum(1).amax()]).tolist()
+        shown = max(1, shown)
         rank = torch.where(some, some.long().cumsum(1) - 1, shown)
         every = torch.arange(variables, device=device).expand(rows, -1)
         listed = torch.zeros(rows, shown + 1, dtype=torch.long, device=device).scatter_(1, rank, every)
         counts = torch.zeros_like(listed).scatter_(1, rank, lengths[:, :-1])[:, :-1]
         ends = torch.nn.functional.pad(counts.cumsum(1), (1, 0))
+        place = torch.where(counts > LONGEST, (counts > LONGEST).long().cumsum(1) - 1, most)
+        each = torch.arange(shown, device=device).expand(rows, -1)
+        hubs = torch.full((rows, most + 1), shown, device=device).scatter_(1, place, each)
+        hubs[:, -1] = shown
         dtype = _whole_numbers(problem)
-        return cls(*(t.to(dtype).contiguous() for t in (order, ends, listed[:, :-1])))
+        return cls(*(t.to(dtype).contiguous() for t in (order, ends, listed[:, :-1], hubs)))
 
     def select(self, rows: Rows) -> CopySums:
         """The sums of some instances."""
-        return CopySums(*(_own(t, rows) for t in (self.order, self.ends, self.listed)))
+        return CopySums(*(_own(t, rows) for t in (self.order, self.ends, self.listed, self.hubs)))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from blocklp.kernels.backend import Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Admm
+from blocklp.methods.admm import residuals
 from blocklp.methods.proximal_weight import ResidualBalancing
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
@@ -74,6 +75,15 @@ def rows_and_columns(*kinds: bl.BlockType, size: int = 3, batch: int = 2) -> bl.
     return m
 
 
+def star(seed: int, leaves: int) -> bl.Model:
+    """A variable that is in as many edges as there are leaves, and two more that are in two."""
+    draw, m = np.random.default_rng(seed), bl.Model()
+    y, z = m.variable("y", leaves + 1, lower=0, upper=1), m.variable("z", leaves + 1, lower=0, upper=1)
+    m.add(Edge(), [y[[*[1] * leaves, 2]], y[[0, *range(2, leaves + 1), 0]], z])
+    m.minimize(draw.normal(size=leaves + 1) @ y + draw.normal(size=leaves + 1) @ z)
+    return m
+
+
 def chain(seed: int, n: int) -> bl.Model:
     """Choices of one of two, and pairs of which one may be chosen: as many as an instance has."""
     draw, m = np.random.default_rng(seed), bl.Model()
@@ -89,6 +99,7 @@ MASSES = np.random.default_rng(2).uniform(0.5, 1.5, (2, 3))
 CASES: dict[str, Callable[[], Any]] = {
     "edges": lambda: edges(0, batch=2),
     "edges, ragged": lambda: [edges(seed, n) for seed, n in ((0, 6), (1, 9), (2, 8))],
+    "a star": lambda: [star(0, 3), star(1, 140)],
     "choices": lambda: rows_and_columns(Simplex(3, MASSES), AtMostOne(3)),
     "choices, ragged": lambda: [chain(0, 4), chain(1, 9)],
     "knapsacks and boxes": lambda: rows_and_columns(Knapsack(WEIGHTS, 0.8), bl.Box(np.zeros(3), np.ones(3)), AtMostOne(3)),
@@ -105,9 +116,6 @@ def settled(tolerance: dict[str, float], function: Callable[..., Any], plan: Pla
     pure, own = by_definition(plan), copied(state)
     known, found = OPERATIONS["admm_settled"].definition(pure, own, method), function(plan, state, method)
     copies = plan.problem.spread((plan.problem.counts > 1).expand_as(plan.problem.cost).double()) > 0
-    for group in plan.problem.groups:
-        if group.valid is not None:
-            group.view(copies).logical_and_(group.valid[..., None] > 0)
     for name in ("eta", "ready", "age", "origin", "last"):
         torch.testing.assert_close(getattr(found, name), getattr(known, name), **tolerance, msg=partial("{}: {}".format, name))
     torch.testing.assert_close(found.iterate[copies], known.iterate[copies], **tolerance)
@@ -179,19 +187,33 @@ def passed(plan: Plan, passes: int, method: Admm | None = None) -> Any:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """For more than one tile, and several groups."""
-    for given, passes in ((edges(0, n=LANES // 2 + 5), 4), (CASES["choices, ragged"](), 7)):
+    for given, passes in ((edges(0, n=LANES // 2 + 5), 4), (star(0, 140), 4), (CASES["choices, ragged"](), 7)):
         plan, found = plan_of(given, dtype), []
-        for small in (10**6, -1):
-            monkeypatch.setattr(triton_admm, "SMALL", small)
+        for together in (True, False):
+            monkeypatch.setattr(triton_admm, "_together", lambda *_, own=together: own)
             found.append(passed(plan, passes))
         for name in ("iterate", "points", "duals", "reflected", "mean", "eta", "age", "origin", "last", "primal_residual"):
             assert torch.equal(getattr(found[0], name), getattr(found[1], name)), name
 
 
-@pytest.mark.parametrize("case", ["edges, ragged", "choices, ragged"])
+def test_more_tiles_than_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares are then added up in several rounds."""
+    few = 16
+    monkeypatch.setattr(triton_admm, "LANES", few)
+    monkeypatch.setattr(triton_admm, "programs", lambda lanes: -(-lanes // few))
+    plan = plan_of(edges(0, n=few * few // 2 + 40))
+    method = Quick()
+    assert plan.problem.groups[0].blocks > few * few
+    state = passed(plan, 1, method)
+    primal, dual = residuals(by_definition(plan), state)
+    torch.testing.assert_close(state.primal_residual, primal, rtol=1e-12, atol=0)
+    torch.testing.assert_close(state.dual_residual, dual, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("case", ["a star", "choices, ragged"])
 def test_an_instance_has_the_same_bits_in_a_batch_and_again(case: str) -> None:
     models = CASES[case]()
-    options = {"method": Quick(), "tol": 0, "passes": 8, "project": False}
+    options = {"method": Quick(), "tol": 0, "passes": 5, "project": False}
     together, again = (bl.compile(models, backend="triton").solve(**options) for _ in range(2))
     assert torch.equal(together.bound, again.bound) and torch.equal(together.raw_x, again.raw_x)
     among = passed(plan_of(models), 7)
@@ -219,6 +241,15 @@ def test_some_instances_go_on_as_they_would_have() -> None:
         assert torch.equal(getattr(ours, name), wanted) and torch.equal(getattr(theirs, name)[rows], wanted), name
     for name, before in frozen.items():
         assert torch.equal(getattr(theirs, name)[1], before), name
+
+
+def test_counts_decide_which_form_it_is() -> None:
+    tables = replace(plan_of(edges(0, n=8 * LANES)).tables, active=torch.arange(1))
+    problem = bl.compile(edges(0, n=8 * LANES)).decomposition()
+    many = torch.arange(triton_admm.BUSY)
+    assert triton_admm._together(problem, tables) and not triton_admm._together(problem, replace(tables, active=many))
+    small = plan_of(edges(0))
+    assert triton_admm._together(small.problem, replace(small.tables, active=many))
 
 
 def test_several_passes_are_one_after_the_other() -> None:
@@ -323,13 +354,12 @@ def on_device(given: Any, device: torch.device) -> Plan:
     return plan_of(given, torch.float32, device)
 
 
-@pytest.mark.parametrize(("small", "most"), [(10**6, 3), (-1, 3 * 8)])
-def test_launches_and_waits(small: int, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("together", "most"), [(True, 3), (False, 3 * 8)])
+def test_launches_and_waits(together: bool, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine passes and a look at the weight: three launches in one form, three a pass in the other; no waits."""
     if device.type != simulated_device.NAME:
         pytest.skip("counts are those of the simulated device")
-    monkeypatch.setattr(triton_admm, "SMALL", small)
-    monkeypatch.setattr(triton_admm, "MANY", 10**6)
+    monkeypatch.setattr(triton_admm, "_together", lambda *_: together)
     plan, method = on_device(CASES["edges, ragged"](), device), Admm()
     state = method.start(plan, plan.problem.to_dual(plan.problem.cost), None)
     for anchored in (False, True):
