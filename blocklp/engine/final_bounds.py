@@ -12,7 +12,7 @@ from blocklp.decomposition.valid_bounds import box_minimum, corrected, evaluated
 from blocklp.engine.best_bound import NOTICED
 from blocklp.engine.division import in_turn, workers
 from blocklp.engine.records import Results
-from blocklp.kernels.plan import Plan
+from blocklp.kernels.plan import Plan, summed_by
 from blocklp.methods.base import where
 
 
@@ -38,6 +38,8 @@ def certify(parts: list[tuple[Plan, slice]], results: Results) -> None:
 def _certify(plan: Plan, rows: slice, results: Results) -> None:
     """Certify the results of some instances."""
     part = plan.problem
+    if part.coupling.sums is not None:  # definitions have the last word
+        part = summed_by(part, None)
     made, before = results.passes[rows] > 0, results.duals[rows]
     if not bool(made.any()):  # no time was left, or an interrupt came at once
         return

@@ -72,6 +72,7 @@ _TRITON = (
     "blocklp.kernels.triton_rows",
     "blocklp.kernels.triton_projection",
     "blocklp.methods.triton_vertices",
+    "blocklp.methods.triton_prox",
 )
 BACKENDS = {
     "torch": Registered(()),

@@ -129,8 +129,8 @@ class Plan:
             there = ", ".join(sorted(OPERATIONS))
             raise OptionError(f"backend {backend.name!r} implements {', '.join(unknown)}; there are {there}")
         plan = replace(self, backend=backend)
-        coupling = replace(problem.coupling, sums=copy_sums(plan))
-        return replace(plan, problem=replace(problem, coupling=coupling))
+        sums = copy_sums(plan)
+        return plan if sums is None else replace(plan, problem=summed_by(problem, sums))
 
     def laid_out(self, whole: bool) -> Plan:
         """Return the plan with tables of the first backend that has some for the problem.
@@ -170,3 +170,8 @@ def copy_sums(plan: Plan) -> CopySums | None:
         for tensor operations (:meth:`Coupling.collect`).
     """
     return None
+
+
+def summed_by(problem: Decomposition, sums: CopySums | None) -> Decomposition:
+    """Return the problem with other sums of copies; those of tensor operations for None."""
+    return replace(problem, coupling=replace(problem.coupling, sums=sums))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from blocklp.kernels.triton_launch import kernel
 from blocklp.kernels.triton_pdhg_kernels import numbers_at
-from blocklp.kernels.triton_row_kernels import added, kernel, put_slot, slots_added, tables_at, tile_at
+from blocklp.kernels.triton_row_kernels import added, put_slot, slots_added, tables_at, tile_at
 
 
 @triton.jit

@@ -7,19 +7,10 @@ tile ``p % units`` of instance ``p // units``.  Tables are those of
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any
-
 import triton
 import triton.language as tl
 
-
-def kernel(function: Callable[..., Any]) -> Any:
-    """Make a kernel that is launched, compiled once for all numbers, whatever these are divisible by."""
-    parameters = inspect.signature(function).parameters.values()
-    names = [one.name for one in parameters if "constexpr" not in str(one.annotation)]
-    return triton.jit(function, do_not_specialize=names)
+from blocklp.kernels.triton_launch import kernel
 
 
 @triton.jit

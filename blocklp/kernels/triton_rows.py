@@ -22,7 +22,7 @@ from blocklp.kernels.triton_row_kernels import sparse_extremes, sparse_products
 TILES = {"BLOCK": TILE, "LONG": LONG}
 """Constants of kernels over tiles, whose lanes are those of a program."""
 
-LEAPING, ENOUGH = 16_384, 128
+LEAPING, ENOUGH = 8_192, 128
 """Numbers of an instance up to which one program makes all passes, and instances from which on it does."""
 
 LONGEST, MOST_READ = 200, 4_000_000_000

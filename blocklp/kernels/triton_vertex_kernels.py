@@ -11,7 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from blocklp.kernels.triton_row_kernels import kernel, put_slot, slots_added
+from blocklp.kernels.triton_launch import kernel
+from blocklp.kernels.triton_row_kernels import put_slot, slots_added
 
 INFINITE = tl.constexpr(float("inf"))
 
@@ -173,14 +174,14 @@ def shape_of(count: tl.tensor, dim: tl.tensor, blocks: tl.tensor, OWN: tl.conste
 def put_answers(
     partial: tl.tensor,
     tile: tl.tensor,
+    least: tl.tensor,
     slopes: tl.tensor,
     weights: tl.tensor,
-    counted: tl.tensor,
     mine: tl.tensor,
     there: tl.tensor,
 ) -> None:
     """Write the least costs of a tile's blocks, and the cost of their points."""
-    put_slot(partial, tile, 1, mine, tl.min(slopes, 0) * counted, 3)
+    put_slot(partial, tile, 1, mine, least, 3)
     cost = tl.where(there, weights * tl.where(there, slopes, 0.0), 0.0)
     put_slot(partial, tile, 2, mine, tl.sum(cost, 0), 3)
 
@@ -257,7 +258,66 @@ def vertex_ask(
             counted = tl.load(masks[1] + b * tl.load(sizes + 4) + k, mask=mine, other=0.0)
         at = (b * count + tl.arange(0, FORM[3])[:, None]) * wide + k[None, :]
         held = tl.load(weights + at, mask=there & mine[None, :], other=0.0)
-        put_answers(slots, tile, slopes, held, counted, mine, there)
+        put_answers(slots, tile, tl.min(slopes, 0) * counted, slopes, held, mine, there)
+
+
+@kernel
+def vertex_renew(
+    units: tl.tensor,
+    blocks: tl.tensor,
+    dim: tl.tensor,
+    count: tl.tensor,
+    start: tl.tensor,
+    copies: tl.tensor,
+    depth: tl.tensor,
+    answers: tl.tuple,
+    atoms: tl.tensor,
+    costs: tl.tensor,
+    weights: tl.tensor,
+    earlier: tl.tensor,
+    partial: tl.tensor,
+    LIMITS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Keep the oracle's answers among each block's own vertices; both weights and vertices are written.
+
+    Arguments are those of :func:`vertex_steps`, and ``depth`` rows of slots of three numbers, of which least
+    costs and costs of the points are written.
+    """
+    b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
+    k, wide = (tile * BLOCK + tl.arange(0, BLOCK)).to(tl.int64), blocks.to(tl.int64)
+    mine, shape, slot = k < blocks, shape_of(count, dim, wide, True), tl.arange(0, SLOTS)
+    own, mine_costs, sizes = atoms + b * shape[1][0], costs + b * copies + start, (wide, dim)
+    at, there = (b * count + slot[:, None]) * wide + k[None, :], (slot[:, None] < count) & mine[None, :]
+    held = tl.load(weights + at, mask=there, other=0.0)
+    last = tl.load(earlier + at, mask=there, other=0.0)
+    slopes = slopes_of(own, mine_costs, k, mine, sizes, shape, own, LIMITS[1], False, SLOTS, BLOCK)
+    strides = tl.load(answers[2]), tl.load(answers[2] + 1), tl.load(answers[2] + 2)
+    found, least = answers[0] + b * strides[0], answers[1] + b * blocks
+    held, last, slopes = renewed(
+        own,
+        mine_costs,
+        found,
+        least,
+        held,
+        last,
+        slopes,
+        k,
+        mine,
+        sizes,
+        shape,
+        strides,
+        LIMITS,
+        SLOTS,
+        BLOCK,
+    )
+    tl.store(weights + at, held, mask=there)
+    tl.store(earlier + at, last, mask=there)
+    slots = partial + b * depth * LANES * 3
+    best = tl.load(least + k, mask=mine, other=0.0)
+    put_answers(slots, tile, best, slopes, held, mine, there)
 
 
 @kernel

@@ -33,7 +33,6 @@ from blocklp.decomposition.problem import Group
 from blocklp.errors import OptionError
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
-from blocklp.violation import known_empty
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class MinMarginalState(MethodState):
 
     takes: Tensor  # (batch, copies): the share of what the copies of its variable give that each one takes
     overlaps: tuple[int, ...]  # one a group, 0 for types without min-marginals
+    known: tuple[bool, ...]  # whether there are min-marginals of all coordinates, whatever the cost
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,12 @@ class MinMarginals(Method):
         problem = plan.problem
         points, value = problem.min_oracle(duals)
         free, fixed = torch.zeros_like(duals), torch.zeros_like(duals)
-        overlaps = []
+        overlaps, known = [], []
         for group in problem.groups:
             ask = group.min_marginals if group.shares else None
             found = None if ask is None else ask(group.view(duals))
             overlaps.append(0 if found is None else overlap_of(group.type, group.shared))
+            known.append(found is not None and not bool(found.isnan().any()))
             if found is not None:
                 part = group.coupled if group.valid is None else group.coupled * group.valid[..., None]
                 group.view(free).copy_(found.isfinite() * part)
@@ -94,16 +95,17 @@ class MinMarginals(Method):
         takers = torch.where(problem.spread(problem.collect(fixed)) > 0, fixed, free)
         takes = takers / problem.spread(problem.collect(takers)).clamp(min=1)
         eta = torch.ones_like(value) if eta is None else eta
-        return MinMarginalState(duals, value, points, eta, takes, tuple(overlaps))
+        return MinMarginalState(duals, value, points, eta, takes, tuple(overlaps), tuple(known))
 
     def step(self, plan: Plan, state: MinMarginalState) -> MinMarginalState:
         """Take from all copies at once, and deal out what is missing to the cost."""
         problem = plan.problem
         left, points = state.duals.clone(), torch.empty_like(state.duals)
-        for group, overlap in zip(problem.groups, state.overlaps, strict=True):
+        each = zip(problem.groups, state.overlaps, state.known, strict=True)
+        for group, overlap, known in each:
             cost = group.view(state.duals)
             found = group.min_marginals(cost) if overlap and group.min_marginals is not None else None
-            group.view(points).copy_(best(group, cost, found))
+            group.view(points).copy_(best(group, cost, found, known))
             if found is not None:
                 # Copies that take nothing back, though finite, may still give: to those that can only be 0 or
                 # only 1.
@@ -113,7 +115,7 @@ class MinMarginals(Method):
         return replace(state, duals=duals, points=points)
 
 
-def best(group: Group, cost: Tensor, marginals: Tensor | None) -> Tensor:
+def best(group: Group, cost: Tensor, marginals: Tensor | None, known: bool) -> Tensor:
     """Points that minimise over a group's blocks, read off the min-marginals where these tell.
 
     Parameters
@@ -124,6 +126,8 @@ def best(group: Group, cost: Tensor, marginals: Tensor | None) -> Tensor:
         ``(batch, blocks, dim)``.
     marginals : Tensor or None
         ``(batch, blocks, dim)``: min-marginals at this cost, NaN where unknown; None for a type without them.
+    known : bool
+        Whether none is NaN.
 
     Returns
     -------
@@ -134,7 +138,6 @@ def best(group: Group, cost: Tensor, marginals: Tensor | None) -> Tensor:
         return group.min_oracle(cost)[0]
     # Halves where both values are as good.
     point = 0.5 * (marginals <= 0).to(cost) + 0.5 * (marginals < 0)
-    silent = marginals.isnan()
-    if not known_empty(silent):
-        point = torch.where(silent, group.min_oracle(cost)[0], point)
+    if not known:
+        point = torch.where(marginals.isnan(), group.min_oracle(cost)[0], point)
     return point if group.valid is None else point * group.valid[..., None]

@@ -16,15 +16,17 @@ It minimises the same function as ProxBC and ProxFW,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.base import where
 from blocklp.methods.proximal import Proximal, ProximalState
-from blocklp.methods.sweeps import advance, ask, fused_loops
+from blocklp.methods.sweeps import Asked, advance, ask, fused_loops
 
 
 @dataclass(frozen=True)
@@ -87,30 +89,69 @@ class Prox(Proximal):
         """One pass: the oracles, then a block step or a new proximal centre; the state given is used up."""
         eta = state.eta
         asked = ask(plan, state.points, state.centre, eta, state.atoms, state.weights, state.earlier)
-        duals, value, model, gap = asked.duals, asked.value, asked.model / eta, asked.cost - asked.value
-        outer = (gap <= model / state.effort) | (state.inner + 1 >= self.most_inner * state.effort)
-        rise = value - state.centre_value
-        new_eta = self.next_weight(state, rise, model, gap)
-        # A fall says that the proximal problem was left too early; near the optimum this is what closes the
-        # gap.
-        effort = torch.where(outer & (rise < 0), (1.1 * state.effort).clamp(max=30.0), state.effort)
-
-        momentum = torch.where(outer, torch.ones_like(eta), (1 + (1 + 4 * state.momentum**2).sqrt()) / 2)
-        share = (~outer).to(eta) * (state.momentum - 1) / momentum
+        outer, share, scalars = prox_schedule(plan, self, state, asked)
         points, stepped, extrapolated = advance(plan, asked, state.points, eta, share, self.repeats)
         return ProxStepState(
-            duals=duals,
-            value=value,
+            duals=asked.duals,
+            value=asked.value,
             points=points,
-            eta=torch.where(outer, new_eta, eta),
-            centre=where(outer, duals, state.centre),
-            centre_value=torch.where(outer, value, state.centre_value),
+            centre=where(outer, asked.duals, state.centre),
             origin=state.origin,
-            centres=state.centres + outer,
-            inner=torch.where(outer, torch.zeros_like(state.inner), state.inner + 1),
-            effort=effort,
-            momentum=momentum,
             atoms=tuple(a.atoms for a in asked.answers),
             weights=extrapolated,
             earlier=stepped,
+            **scalars._asdict(),
         )
+
+
+class Scalars(NamedTuple):
+    """Numbers of instances in the next state, all ``(batch,)``: see :class:`ProxStepState`."""
+
+    eta: Tensor
+    centre_value: Tensor
+    centres: Tensor
+    inner: Tensor
+    effort: Tensor
+    momentum: Tensor
+
+
+@operation
+def prox_schedule(
+    plan: Plan, method: Prox, state: ProxStepState, asked: Asked
+) -> tuple[Tensor, Tensor, Scalars]:
+    """Decide which instances leave their proximal problem, and with what numbers all go on.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem, and how it is executed.
+    method : Prox
+        The constants of the method, and the rule for the weight.
+    state : ProxStepState
+        The state before.
+    asked : Asked
+        Answers of the oracles.
+
+    Returns
+    -------
+    outer, share, scalars : Tensor, Tensor, Scalars
+        ``(batch,)`` each: instances that take their multipliers as a new centre (bool); by what part of their
+        step weights are extrapolated; and numbers of the next state.
+    """
+    eta, value, model, gap = state.eta, asked.value, asked.model / state.eta, asked.cost - asked.value
+    outer = (gap <= model / state.effort) | (state.inner + 1 >= method.most_inner * state.effort)
+    rise = value - state.centre_value
+    new_eta = method.next_weight(state, rise, model, gap)
+    # A fall says that the proximal problem was left too early; near the optimum this is what closes the gap.
+    effort = torch.where(outer & (rise < 0), (1.1 * state.effort).clamp(max=30.0), state.effort)
+    momentum = torch.where(outer, torch.ones_like(eta), (1 + (1 + 4 * state.momentum**2).sqrt()) / 2)
+    share = (~outer).to(eta) * (state.momentum - 1) / momentum
+    scalars = Scalars(
+        eta=torch.where(outer, new_eta, eta),
+        centre_value=torch.where(outer, value, state.centre_value),
+        centres=state.centres + outer,
+        inner=torch.where(outer, torch.zeros_like(state.inner), state.inner + 1),
+        effort=effort,
+        momentum=momentum,
+    )
+    return outer, share, scalars

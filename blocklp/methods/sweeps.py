@@ -136,9 +136,9 @@ def ask_group(
     query : Query
         Where it is asked; its multipliers of the group are written.
     atoms : Atoms
-        Active set of the group.
+        Active set of the group, which may be written over.
     weights, earlier : Tensor
-        ``(batch, atoms, blocks)``: weights of its points, and those of the last pass.
+        ``(batch, atoms, blocks)``: weights of its points, and those of the last pass, likewise.
 
     Returns
     -------

@@ -49,34 +49,58 @@ def _laid_out(atoms: atom.VertexTable | atom.VertexCache) -> atom.VertexTable | 
     return atoms if isinstance(atoms, atom.VertexTable) else replace(atoms, points=atoms.points.contiguous())
 
 
-def _asked(plan: Plan, group: Group, query: Query, atoms: atom.Atoms, *_: Tensor) -> bool:
-    return has_tables(plan.problem) and isinstance(atoms, atom.VertexTable)
+def _answers(found: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """An oracle's points ``(batch, blocks, dim)``, their values, and how far points are apart."""
+    point, value = found
+    strides = point.stride(0), point.stride(2), point.stride(1)
+    return point, value.contiguous(), _numbers(point.device, *strides)
 
 
-@implements("ask_group", "triton", _asked)
+def _limits(dtype: torch.dtype) -> tuple[float, float, float]:
+    """A slope below all real ones, the least positive number, and the cost of an excluded vertex."""
+    return atom.ruled_out(dtype), torch.finfo(dtype).tiny, struck_out(dtype)
+
+
+def _served(plan: Plan, group: Group, query: object, atoms: atom.Atoms, *_: Any) -> bool:
+    return has_tables(plan.problem) and isinstance(atoms, atom.VertexTable | atom.VertexCache)
+
+
+@implements("ask_group", "triton", _served)
 def _ask_group(
-    plan: Plan, group: Group, query: Query, atoms: atom.VertexTable, weights: Tensor, earlier: Tensor
+    plan: Plan,
+    group: Group,
+    query: Query,
+    atoms: atom.VertexTable | atom.VertexCache,
+    weights: Tensor,
+    earlier: Tensor,
 ) -> tuple[atom.Answer, Tensor]:
     """See :func:`blocklp.methods.sweeps.ask_group`; costs of vertices are left out."""
-    points, problem, count = query.points, plan.problem, len(atoms.table)
+    points, place = query.points, plan.problem.coupling.places
+    batch, count, atoms = len(points), weights.shape[1], _laid_out(atoms)
+    weights, earlier = weights.contiguous(), earlier.contiguous()
     slots, block = _form(count)
     units = -(-group.blocks // block)
     depth = -(-units // LANES)
-    partial = points.new_zeros(len(points), depth * LANES * 3, dtype=torch.float64)
+    partial = points.new_zeros(batch, depth * LANES * 3, dtype=torch.float64)
     none = points.new_empty(1, 0)
     mask, masked = _masked(group, atoms, none)
     valid = none if group.valid is None else group.valid
-    place = problem.coupling.places
-    apart_ = apart(place), apart(mask), apart(valid), depth * LANES * 3
-    sizes = _numbers(points.device, points.shape[1], problem.coupling.variables, *apart_)
+    distances = apart(place), apart(mask), apart(valid), depth * LANES * 3
+    sizes = _numbers(points.device, points.shape[1], plan.problem.coupling.variables, *distances)
     state = points, query.centre, query.duals, query.mean
-    given = sizes, state, place, query.eta, atoms.table, (mask, valid), weights, partial
-    form = True, masked, group.valid is not None, slots
+    table = atoms.table if isinstance(atoms, atom.VertexTable) else points
+    given = sizes, state, place, query.eta, table, (mask, valid), weights, partial
+    form = isinstance(atoms, atom.VertexTable), masked, group.valid is not None, slots
     numbers = units, group.blocks, group.dim, count, group.start
     constants = {"FORM": form, "HUGE": struck_out(points.dtype), "BLOCK": block}
-    launch(kernels.vertex_ask, (len(points) * units,), *numbers, *given, **constants)
-    values = points.new_empty(len(points), 3)
-    launch(kernels.vertex_totals, (len(points),), depth, partial, values, LANES=LANES)
+    launch(kernels.vertex_ask, (batch * units,), *numbers, *given, **constants)
+    if isinstance(atoms, atom.VertexCache):
+        answers = _answers(group.min_oracle(group.view(query.duals)))
+        kept = points.shape[1], depth, answers, atoms.points, query.duals, weights, earlier, partial
+        constants = {"LIMITS": _limits(points.dtype), "SLOTS": slots, "LANES": LANES, "BLOCK": block}
+        launch(kernels.vertex_renew, (batch * units,), *numbers, *kept, **constants)
+    values = points.new_empty(batch, 3)
+    launch(kernels.vertex_totals, (batch,), depth, partial, values, LANES=LANES)
     return atom.Answer(atoms, weights, earlier, none, none), values
 
 
@@ -97,7 +121,7 @@ def _advance_group(
 
 
 def _stepped(plan: Plan, group: Group, atoms: atom.Atoms, *_: Any) -> bool:
-    return has_tables(plan.problem) and isinstance(atoms, atom.VertexTable | atom.VertexCache)
+    return _served(plan, group, None, atoms)
 
 
 @implements("steps_to_points", "triton", _stepped)
@@ -153,13 +177,12 @@ def _steps(
     slots, block = _form(count)
     units = -(-blocks // block)
     mask, masked = _masked(group, atoms, points.new_empty(1, 0))
-    kept = (points, points) if answers is None else (answers[0], answers[1].contiguous())
-    strides = [0, 0, 0] if answers is None else [kept[0].stride(0), kept[0].stride(2), kept[0].stride(1)]
-    numbers = _numbers(points.device, apart(mask), *strides)
-    numbers_ = units, blocks, group.dim, count, group.start, points.shape[1], repeats
+    kept = (points, points, slopes) if answers is None else _answers(answers)
+    masks = mask, _numbers(points.device, apart(mask))
+    numbers = units, blocks, group.dim, count, group.start, points.shape[1], repeats
     given = (
-        (mask, numbers),
-        (*kept, numbers[1:]),
+        masks,
+        kept,
         vertices,
         group.coupled,
         scalars,
@@ -167,5 +190,5 @@ def _steps(
         (slopes, points),
     )
     form = own, masked, answers is not None, weights[0] is not weights[1], slots
-    limits = atom.ruled_out(dtype), torch.finfo(dtype).tiny, struck_out(dtype)
-    launch(kernels.vertex_steps, (batch * units,), *numbers_, *given, FORM=form, LIMITS=limits, BLOCK=block)
+    limits = _limits(dtype)
+    launch(kernels.vertex_steps, (batch * units,), *numbers, *given, FORM=form, LIMITS=limits, BLOCK=block)

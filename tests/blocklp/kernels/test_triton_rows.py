@@ -15,16 +15,18 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS
-from blocklp.kernels.plan import Plan
+from blocklp.kernels.plan import Plan, summed_by
 from blocklp.methods.pdhg import Pdhg, PdhgState
 from blocklp.oracles import Edge, Knapsack, Simplex
 
-from ... import simulated_device
+from ... import simulated_device, triton_interpreter
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from blocklp.kernels import row_tables, triton_projection, triton_rows
 from blocklp.kernels.row_tables import LONG, SparseSums
+
+triton_interpreter.patch_once()
 
 EXACT = {torch.float64: {"rtol": 1e-12, "atol": 1e-12}, torch.float32: {"rtol": 1e-5, "atol": 1e-5}}
 """How far an operation may be from its definition."""
@@ -180,7 +182,7 @@ def test_copies_are_summed(case: str, dtype: torch.dtype) -> None:
     """As the definition sums them, for some instances too, and with prices of rows beside the copies."""
     plan = plan_of(*CASES[case](np.random.default_rng(1)), dtype=dtype)
     sums, problem = triton("copy_sums")(plan), plan.problem
-    ours = replace(problem, coupling=replace(problem.coupling, sums=sums))
+    ours = summed_by(problem, sums)
     copies = torch.randn(problem.batch, problem.copies, generator=torch.Generator().manual_seed(0), dtype=dtype)
     torch.testing.assert_close(ours.collect(copies), problem.collect(copies), **EXACT[dtype])
     second = torch.tensor([1])
@@ -207,28 +209,29 @@ NAMES = "now", "first", "bar", "eta", "age", "residual", "first_residual"
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("case", CASES)
 def test_passes_of_pdhg(case: str, dtype: torch.dtype, dealt: str) -> None:
-    """Each pass is that of the definition, from states of all kinds: measured, about to begin a new epoch, or neither."""
-    plan = plan_of(*CASES[case](np.random.default_rng(2)), dtype=dtype)
-    state, method, restarts = begun(plan), Pdhg(), 0
-    for many in (1, 6, 3, 5) if case == "batch" else (1, 5):
+    """The first pass, the one after which a new epoch begins, and those in which it does, are those of the definition."""
+    plan, method = plan_of(*CASES[case](np.random.default_rng(2)), dtype=dtype), Pdhg()
+    states = [begun(plan)]
+    while not bool((states[-1].age == 0).any()) or len(states) == 1:
+        states.append(definition("pdhg_passes")(plan, copied(states[-1]), method, 1)[0])
+    assert len(states) < 100
+    for state, many in ((states[0], 1), (states[-2], 1), (states[-2], 4)):
         found, count = triton("pdhg_passes")(in_triton(plan), copied(state), method, many)
-        state, _ = definition("pdhg_passes")(plan, state, method, many)
-        assert count == many and found.passes == state.passes
+        known, _ = definition("pdhg_passes")(plan, copied(state), method, many)
+        assert count == many and found.passes == known.passes
         for name in NAMES:
-            torch.testing.assert_close(getattr(found, name), getattr(state, name), **EXACT[dtype], msg=partial("{}: {}".format, name))
-        torch.testing.assert_close(found.pulled.sum(1), state.pulled.sum(1), **EXACT[dtype])
-        restarts += int((state.age == 0).sum())
-    assert restarts > 0 or case != "batch"
+            torch.testing.assert_close(getattr(found, name), getattr(known, name), **EXACT[dtype], msg=partial("{}: {}".format, name))
+        torch.testing.assert_close(found.pulled.sum(1), known.pulled.sum(1), **EXACT[dtype])
 
 
 @pytest.mark.parametrize("dtype", REAL)
 def test_an_instance_has_its_bits_whatever_is_beside_it(dtype: torch.dtype, dealt: str) -> None:
     """In a batch whose other graph needs more blocks and variables, and in every run."""
-    models = [graph(np.random.default_rng(k), nodes) for k, nodes in enumerate((5, 9))]
+    models = [graph(np.random.default_rng(k), nodes) for k, nodes in enumerate((4, 7))]
     kept: list[PdhgState] = []
     for given in (models, models, models[:1]):
-        plan = in_triton(plan_of(*given, dtype=dtype))
-        kept.append(triton("pdhg_passes")(plan, begun(plan), Pdhg(), 11)[0])
+        plan = plan_of(*given, dtype=dtype)
+        kept.append(triton("pdhg_passes")(in_triton(plan), begun(plan), Pdhg(), 6)[0])
     beside, again, alone = kept
     assert torch.equal(beside.now[0], again.now[0]) and torch.equal(beside.residual, again.residual)
     for name in ("eta", "age", "residual", "first_residual"):
@@ -237,11 +240,11 @@ def test_an_instance_has_its_bits_whatever_is_beside_it(dtype: torch.dtype, deal
 
 
 def test_tiles_and_whole_instances_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = in_triton(plan_of(small(np.random.default_rng(0))))
+    plan = plan_of(small(np.random.default_rng(0)))
     state, found = begun(plan), []
     for leaping in (0, 10**9):
         monkeypatch.setattr(triton_rows, "LEAPING", leaping)
-        found.append(triton("pdhg_passes")(plan, copied(state), Pdhg(), 6)[0])
+        found.append(triton("pdhg_passes")(in_triton(plan), copied(state), Pdhg(), 6)[0])
     for name in NAMES:
         torch.testing.assert_close(getattr(found[0], name), getattr(found[1], name), rtol=0, atol=0)
     assert torch.equal(found[0].pulled, found[1].pulled)
@@ -273,14 +276,12 @@ def test_projection_makes_no_more_passes_than_asked_for(dealt: str) -> None:
 
 
 def test_a_solve_by_pdhg_finds_the_optimum() -> None:
-    m = small(np.random.default_rng(5), 1)
+    m = graph(np.random.default_rng(5), 4, 1)
     solver = m.compile(backend="triton", dtype=torch.float64)
-    found = solver.solve(method="pdhg", tol=1e-5, passes=300)
-    known = bl.reference(m)
+    found, optimum = solver.solve(method="pdhg", tol=1e-4, passes=150), bl.reference(m).objective
     assert solver.backend == "triton"
-    assert float(found.bound) <= known.value + 1e-9
-    assert float(found.primal - found.bound) <= 2e-5 * max(1.0, abs(known.value))
-    assert abs(float(found.bound) - known.value) <= 2e-5 * max(1.0, abs(known.value))
+    assert bool(found.bound <= optimum + 1e-9) and bool(found.primal >= optimum - 1e-9)
+    assert bool(found.primal - found.bound <= 2e-4 * (1 + optimum.abs()))
 
 
 def test_passes_launch_three_kernels_at_most_and_wait_for_nothing(device: torch.device, dealt: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,18 @@ from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.prox import Prox, ProxStepState
-from blocklp.methods.sweeps import Query
+from blocklp.methods.sweeps import Asked, Query
 from blocklp.oracles import AtMostOne, Edge
 
-from ... import simulated_device
+from ... import simulated_device, triton_interpreter
 from ...block_types import Oracle
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from blocklp.methods import triton_vertices
+from blocklp.methods import triton_prox, triton_vertices
 
-assert triton_vertices
+assert triton_prox and triton_vertices
+triton_interpreter.patch_once()
 
 EXACT = {torch.float64: {"rtol": 1e-12, "atol": 1e-12}, torch.float32: {"rtol": 1e-5, "atol": 2e-5}}
 """How far an operation may be from its definition."""
@@ -109,19 +111,18 @@ def own(atoms: atom.Atoms) -> atom.Atoms:
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("passes", [0, 3])
-@pytest.mark.parametrize("case", ["batch", "ragged", "groups"])
+@pytest.mark.parametrize("case", CASES)
 def test_oracles_are_asked(case: str, passes: int, dtype: torch.dtype) -> None:
     plain, ours = plans(case, 0, dtype)
     state = begun(plain, passes)
     for group, atoms, weights, earlier in zip(plain.problem.groups, state.atoms, state.weights, state.earlier, strict=True):
-        if isinstance(atoms, atom.VertexCache):
-            continue
         found, known = [], []
         for kept, way, plan in ((found, triton, ours), (known, definition, plain)):
             duals = torch.full_like(state.duals, torch.nan)
             query = Query(plan.problem, state.points, state.centre, state.eta, duals)
-            _, values = way("ask_group", plan, group, query, atoms, weights.clone(), earlier.clone())
-            kept += [values, duals[:, group.start : group.stop]]
+            answer, values = way("ask_group", plan, group, query, own(atoms), weights.clone(), earlier.clone())
+            kept += [values, duals[:, group.start : group.stop], answer.weights, answer.earlier]
+            kept += [answer.atoms.points] if isinstance(answer.atoms, atom.VertexCache) else []
         for one, other in zip(found, known, strict=True):
             torch.testing.assert_close(one, other, **EXACT[dtype])
 
@@ -169,6 +170,27 @@ def test_steps_to_points(case: str, dtype: torch.dtype) -> None:
             kept[0] = own(kept[1][0]), kept[1][1].clone()
 
 
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("eta", [None, 0.7])
+def test_instances_leave_their_proximal_problems(eta: float | None, dtype: torch.dtype) -> None:
+    """By the gap, by the number of steps, after a fall and after much or little of the increase that was predicted."""
+    plain, ours = plans("batch", 0, dtype)
+    draw = torch.Generator().manual_seed(0)
+
+    def drawn(low: float, high: float, count: int = 400) -> torch.Tensor:
+        return torch.rand(count, generator=draw, dtype=dtype) * (high - low) + low
+
+    model, value, gap = drawn(0, 1), drawn(-1, 1), drawn(0, 1)
+    answers = torch.stack([model, value, value + gap], 1)
+    asked = Asked(value, *answers.unbind(1), ())
+    numbers = {"eta": drawn(0.1, 2), "origin": drawn(0.1, 2), "centres": drawn(0, 40).round(), "inner": drawn(0, 60).round()}
+    numbers |= {"effort": drawn(1, 6), "momentum": drawn(1, 9), "centre_value": value - drawn(-0.3, 2)}
+    state = replace(begun(plain, 0), **numbers)
+    found, known = (way("prox_schedule", plan, Prox(eta), state, asked) for way, plan in ((triton, ours), (definition, plain)))
+    assert torch.equal(found[0], known[0]) and 50 < int(known[0].sum()) < 350
+    torch.testing.assert_close(found[1:], known[1:], **EXACT[dtype])
+
+
 def test_an_instance_has_its_bits_whatever_is_beside_it() -> None:
     """In a batch whose other graph has more blocks, and in every run."""
     models = CASES["ragged"](np.random.default_rng(0))
@@ -200,10 +222,11 @@ def test_a_pass_waits_for_nothing(device: torch.device) -> None:
     if device.type != simulated_device.NAME:
         pytest.skip("launches are counted on the simulated device")
     simulated_device.count_triton()
-    plan = plans("batch", 0, torch.float32, str(device))[1]
+    plan = plans("batch", 0, torch.float32, str(device))[1].settled(torch.float32, 10**9)
     state = Prox().step(plan, begun(plan, 0))
     with simulated_device.watch() as trace:
         Prox().step(plan, state)
     assert trace.syncs == 0
     launched = [event.operator for event in trace.events if event.operator.startswith("vertex")]
     assert launched == ["vertex_ask", "vertex_totals", "vertex_steps"]
+    assert trace.launches <= 10
