@@ -105,10 +105,6 @@ def elevation_map(d: int) -> Tensor:
 def neighbours_by_keys(unique: Tensor, steps: Tensor) -> Tensor:
     """Neighbours ``(d + 1, 2, size)`` int64 of vertices with ascending keys, ``size`` for none."""
     size = len(unique)
-    neighbours = unique.new_empty(len(steps), 2, size)
-    for axis, step in enumerate(steps.tolist()):
-        for side, sign in enumerate((1, -1)):
-            wanted = unique + sign * step
-            at = torch.searchsorted(unique, wanted).clamp_(max=size - 1)
-            neighbours[axis, side] = torch.where(unique[at] == wanted, at, size)
-    return neighbours
+    wanted = unique + torch.stack([steps, -steps], 1)[:, :, None]
+    at = torch.searchsorted(unique, wanted).clamp_(max=size - 1)
+    return torch.where(unique[at] == wanted, at, size)
