@@ -229,28 +229,69 @@ def assign_levels(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     if found := lattice_operations.kernels(scores, "ordered"):
         levels: tuple[Tensor, Tensor, Tensor] = found.assign_levels(scores, most)
         return levels
-    places, numbers, light_points = zip(*(_place(column, most) for column in scores.T), strict=True)
-    return torch.stack(places, 1), torch.tensor(numbers), torch.tensor(light_points)
+    rows = scores.T if scores.device.type == "cpu" else scores.T[None].contiguous()  # of labels in the cache
+    places, counts, light = zip(*(place(row.view(-1, len(scores)), most) for row in rows), strict=True)
+    return torch.cat(places).T, torch.cat(counts), torch.cat(light)
 
 
-def _place(scores: Tensor, most: int) -> tuple[Tensor, int, int]:
-    """Positions of one label's scores, number of levels, and of light points; see :func:`assign_levels`."""
-    distinct, inverse, count = torch.unique(scores, return_inverse=True, return_counts=True)
-    if len(distinct) <= most:
-        return inverse.float(), len(distinct), 0
-    heavy = count > 4 * len(scores) // most
-    light = int(count[~heavy].sum())
+def ties(scores: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Scores of labels ``(labels, points)`` in order, and which are equal; without waiting for a device.
+
+    Returns
+    -------
+    ascending, order : Tensor
+        ``(labels, points)``: the scores in order, and the points that have them, int64.
+    first, last : Tensor
+        ``(labels, points)`` int64: where those of equal scores begin and end.
+    number : Tensor
+        ``(labels, points)`` int64: how many scores are below.
+    """
+    ascending, order = scores.sort(dim=1, stable=True)
+    new = torch.nn.functional.pad(ascending[:, 1:] != ascending[:, :-1], (1, 0), value=True)
+    number = new.cumsum(1) - 1
+    first, last = _ends(new, number)
+    return ascending, order, first, last, number
+
+
+def _ends(new: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Where runs begin and end, ``(labels, points)`` int64 each, of which ``new`` tells the first points."""
+    points = new.shape[1]
+    starts = torch.full((len(new), points + 1), points, device=new.device)
+    # The last place is for points that do not begin a run: with some of those nobody asks for it.
+    at = torch.arange(points, device=new.device).expand_as(number)
+    starts.scatter_(1, torch.where(new, number, points), torch.where(new, at, points))
+    return starts.gather(1, number), starts.gather(1, number + 1)
+
+
+def place(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions on levels of scores ``(labels, points)``; no device is waited for.  See :func:`assign_levels`.
+
+    Returns
+    -------
+    at : Tensor
+        ``(labels, points)`` float32.
+    counts, light : Tensor
+        ``(labels,)`` int64.
+    """
+    points = scores.shape[1]
+    _, order, first, last, number = ties(scores)
+    few = number[:, -1:] < most
+    heavy = last - first > 4 * points // most
+    light = (~heavy).sum(1, keepdim=True)
     # Runs of light scores, and each heavy one.
-    run = torch.nn.functional.pad(heavy[1:] | heavy[:-1], (1, 0)).cumsum(0)
-    members = torch.bincount(run)
-    points = torch.zeros_like(members).index_add(0, run, count)
-    alone = torch.zeros_like(members, dtype=torch.bool).index_fill(0, run[heavy], True)
-    levels = torch.where(alone, 1, 1 + points * (most - len(members)) // light)
-    first = (points.cumsum(0) - points)[run]
-    rate = ((levels - 1).double() / (2 * points))[run]
-    index = torch.arange(len(distinct), device=scores.device) - (members.cumsum(0) - members)[run]
-    middle = rate * (2 * count.cumsum(0) - count - 2 * first)
-    place = torch.where(members[run] > levels[run], middle, index.double())
+    after = torch.nn.functional.pad(heavy[:, :-1], (1, 0), value=True)
+    begins = (heavy | after) & (first == torch.arange(points, device=scores.device))
+    run = begins.cumsum(1) - 1
+    start, end = _ends(begins, run)
+    below = number.gather(1, start)
+    members = number.gather(1, end - 1) - below + 1
+    shared = 1 + (end - start) * (most - 1 - run[:, -1:]) // light.clamp(min=1)
+    levels = torch.where(heavy, 1, shared)
+    rate = (levels - 1).double() / (2 * (end - start))
+    middle = rate * (first + last - 2 * start)
+    within = torch.where(members > levels, middle, (number - below).double())
     used = torch.minimum(members, levels)
-    base = (used.cumsum(0) - used)[run]
-    return (base + place).float()[inverse], int(used.sum()), light
+    base = torch.where(begins, used, 0).cumsum(1) - used
+    found = torch.where(few, number.float(), (base + within).float())
+    counts = torch.where(few[:, 0], number[:, -1] + 1, base[:, -1] + used[:, -1])
+    return torch.empty_like(found).scatter_(1, order, found), counts, torch.where(few, 0, light)[:, 0]

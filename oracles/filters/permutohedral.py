@@ -78,7 +78,7 @@ class Lattice:
         """The weights in single precision."""
         return self.weights.float()
 
-    def _weights(self, values: Tensor) -> Tensor:
+    def weights_as(self, values: Tensor) -> Tensor:
         """The weights in the precision of some values."""
         kept = values.dtype == torch.float32 and not self.weights.requires_grad
         return self._narrow if kept else self.weights.to(values)
@@ -139,10 +139,9 @@ class Lattice:
 
     @cached_property
     def stencil(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The blur as a sparse matrix, by compiled loops only: starts of its rows, columns and entries."""
-        compiled = lattice_operations.kernels(self.neighbours)
-        assert compiled is not None
-        rows: tuple[Tensor, Tensor, Tensor] = compiled.stencil(self.neighbours)
+        """The blur as a sparse matrix; see :func:`blocklp.oracles.filters.lattice_geometry.stencil`."""
+        found = lattice_operations.kernels(self.neighbours) or lattice_geometry
+        rows: tuple[Tensor, Tensor, Tensor] = found.stencil(self.neighbours)
         return rows
 
     @cached_property
@@ -234,12 +233,14 @@ class Lattice:
             If values have another shape; :meth:`slice`, :meth:`blur` and :meth:`filter` raise it too.
         """
         _check_rows(values, self.points, "points")
-        return lattice_operations.splat(values, self._weights(values), self.vertices, self.size, self.entries)
+        return lattice_operations.splat(
+            values, self.weights_as(values), self.vertices, self.size, self.entries
+        )
 
     def slice(self, values: Tensor) -> Tensor:
         """Interpolate values of points ``(points, channels)`` from those of vertices ``(size, channels)``."""
         _check_rows(values, self.size, "vertices")
-        return lattice_operations.slice_(values, self._weights(values), self.vertices, self.entries)
+        return lattice_operations.slice_(values, self.weights_as(values), self.vertices, self.entries)
 
     def blur(self, values: Tensor) -> Tensor:
         """Blur values ``(size, channels)`` along all axes."""

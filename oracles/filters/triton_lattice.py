@@ -21,6 +21,7 @@ from torch import Tensor
 from blocklp.oracles.filters import lattice_operations
 from blocklp.oracles.filters.gaussian import check_features
 from blocklp.oracles.filters.lattice_geometry import neighbours_by_keys
+from blocklp.oracles.filters.lattice_geometry import stencil as stencil
 from blocklp.oracles.filters.lattice_geometry import vertex_keys as checked_keys
 from blocklp.oracles.filters.triton_embedding import diagonal as diagonal
 from blocklp.oracles.filters.triton_embedding import embed as embed
@@ -108,8 +109,9 @@ def blur_axis(
     BLOCK: tl.constexpr,
     CHANNELS: tl.constexpr,
     FIRST: tl.constexpr,
+    SCALE: tl.constexpr,
 ):
-    """Blur along one axis of each order; those of FIRST begin with one array of values."""
+    """Blur along one axis of each order, times a factor; those of FIRST begin with one array of values."""
     vertex = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     way = tl.program_id(2).to(tl.int64)
@@ -118,7 +120,7 @@ def blur_axis(
     axis = tl.where(way == 0, there, back)
     found = _blurred(source, neighbours, axis, vertex, channel, size, channels)
     mask = (vertex < size)[:, None] & (channel < channels)[None]
-    tl.store(out + way * array + vertex[:, None] * channels + channel[None], found, mask=mask)
+    tl.store(out + way * array + vertex[:, None] * channels + channel[None], found * SCALE, mask=mask)
 
 
 @triton.jit
@@ -330,7 +332,7 @@ def blur(values: Tensor, neighbours: Tensor, way: int, scale: float = 1.0) -> Te
     way : int
         0 for the mean of both orders of the axes, 1 for the first to the last, -1 for its transpose.
     scale : float
-        Factor of the mean of both orders.
+        Factor of the result.
 
     Returns
     -------
@@ -351,7 +353,17 @@ def blur(values: Tensor, neighbours: Tensor, way: int, scale: float = 1.0) -> Te
             blur_last[grid](here, neighbours, out, size, channels, *axes, **block, SCALE=scale)
             return out
         out = values.new_empty(ways, size, channels)
-        blur_axis[*grid, ways](here, neighbours, out, size, channels, *axes, **block, FIRST=k == 0)
+        blur_axis[*grid, ways](
+            here,
+            neighbours,
+            out,
+            size,
+            channels,
+            *axes,
+            **block,
+            FIRST=k == 0,
+            SCALE=scale if k == last else 1.0,
+        )
         here = out
     result: Tensor = here[0]
     return result
