@@ -264,7 +264,7 @@ def _ends(new: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def place(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Positions on levels of scores ``(labels, points)``; no device is waited for.  See :func:`assign_levels`.
+    """Positions on levels of scores ``(labels, points)``; no device is waited for.
 
     Returns
     -------

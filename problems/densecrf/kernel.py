@@ -153,7 +153,7 @@ class Kernel:
         """What pairs of labels cost, ``(labels, labels)`` float64, where the filter is."""
         if "_table" not in vars(self):
             costs = 1 - torch.eye(labels, dtype=torch.float64) if self.compatibility is None else self.compatibility
-            vars(self)["_table"] = costs.to(self.filter.device)
+            vars(self)["_table"] = costs.to(self.filter.device).contiguous()
         table: Tensor = vars(self)["_table"]
         return table
 

@@ -128,7 +128,7 @@ def mean_field_update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> T
     """Splat, blur and slice for every kernel; the last slice ends in the softmax."""
     total, last = crf.unary.contiguous(), len(crf.kernels) - 1
     (grid, _), block = blocks(*total.shape)
-    units = isinstance(unit, Tensor)
+    units = unit.contiguous() if isinstance(unit, Tensor) else None
     for number, kernel in enumerate(crf.kernels):
         crf.deadline.check("filtering")
         lattice = kernel.weighted
@@ -138,9 +138,9 @@ def mean_field_update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> T
         summed = splat(y, weights, lattice.vertices, lattice.size, lattice.entries, others=potts)
         blurred = _blurred(lattice, summed)
         out = torch.empty_like(total)
-        given = blurred, weights.contiguous(), lattice.vertices, total, unit if units else total, out
+        given = blurred, weights.contiguous(), lattice.vertices, total, total if units is None else units, out
         corners = lattice.features + 1
-        slice_costs[grid,](*given, *total.shape, corners, **block, UNITS=units, SOFTMAX=number == last)
+        slice_costs[grid,](*given, *total.shape, corners, **block, UNITS=units is not None, SOFTMAX=number == last)
         total = out
     return total
 
@@ -152,6 +152,7 @@ def _blurred(lattice: Lattice, summed: Tensor) -> Tensor:
 @implements("labelling_energy", "triton", lambda crf, labelling: _on_lattices(crf) and labelling.dtype == torch.int64)
 def labelling_energy(crf: DenseCRF, labelling: Tensor) -> Tensor:
     """Splat rows of costs by label, and slice own labels alone."""
+    labelling = labelling.contiguous()
     total = crf.unary.gather(1, labelling[:, None])[:, 0].double()
     labels = crf.labels
     for kernel in crf.kernels:
