@@ -20,6 +20,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 
 
+# Autograd counts the types of devices when it starts.
+if simulated_device.available():
+    simulated_device.install()
+
 # Triton reads this when kernels are defined; its interpreter runs them on tensors of any device.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"

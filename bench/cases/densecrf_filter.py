@@ -18,7 +18,7 @@ from blocklp.oracles.filters import lattice_operations
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import DenseCRF, image_crf, image_features, solve_densecrf
-from blocklp.problems.densecrf.mean_field import update
+from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.readers import read_image
 
 
@@ -99,7 +99,7 @@ def mean_field(quick: bool) -> list[Record]:
 
             def iterate(q: torch.Tensor = q, crf: DenseCRF = crf) -> None:
                 for _ in range(10):
-                    q = update(crf, q)
+                    q = mean_field_update(crf, q)
 
             iterate()
             ns = 1e9 * least(iterate) / (10 * points * labels)

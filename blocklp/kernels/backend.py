@@ -165,6 +165,21 @@ class Backend:
 
 
 AUTO = Backend()
+
+
+def automatic(device: torch.device) -> str:
+    """Return the name of the backend that ``"auto"`` stands for on a device; "torch" where that cannot run.
+
+    Raises
+    ------
+    OptionError
+        If the environment variable names no backend.
+    """
+    if (name := os.environ.get(VARIABLE, "auto")) == "auto":
+        name = AUTOMATIC.get(device.type, "torch")
+    return name if _runs_on(known(name, VARIABLE), device) else "torch"
+
+
 _said: list[str] = []
 
 

@@ -16,6 +16,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+LOOKS = 4
+"""Steps on a device between two looks at which instances are done: a look waits for all work before it."""
+
 
 class Objective(Protocol):
     """A concave or nearly concave function of a few tensors, for a batch of instances."""
@@ -60,7 +63,8 @@ def ascend(
     steps : int
         Evaluations, at least 1; the first one is at ``start``.
     done : callable, optional
-        Best values ``(k,)`` to a mask of instances that need no better ones: they leave the batch.
+        Best values ``(k,)`` to a mask of instances that need no better ones: they leave the batch, on a
+        device other than the CPU at every step of :data:`LOOKS` alone.  Without it the host waits nowhere.
     late : callable, optional
         Seconds of the longest evaluation so far to whether there is no time for another; the best so far is
         returned.
@@ -93,6 +97,7 @@ def ascend(
     value_here = highest = point[0].new_full((len(rows),), -torch.inf)
     best_here = [p.clone() for p in point]
     longest = 0.0
+    here = point[0].device.type == "cpu"
     largest = torch.finfo(value_here.dtype).max ** 0.9  # differences of such numbers do not overflow either
     for step in range(1, steps + 1):
         began = time.perf_counter()
@@ -100,9 +105,9 @@ def ascend(
         value = torch.where(value.isfinite(), value, -torch.inf)
         norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), torch.inf, 1) for g in gradients])
         lost = ~(norms < largest).all(0)
-        if bool(lost.any()):
+        if not here or bool(lost.any()):
             for g in gradients:
-                g[lost] = 0
+                g.masked_fill_(lost.view(-1, *[1] * (g.dim() - 1)), 0.0)
         total = value.new_full((len(rows),), -torch.inf) if total is None else total
         # Of values that rounding cannot tell apart the later one is likely to be the better one: steps are
         # ever smaller.
@@ -115,17 +120,20 @@ def ascend(
             # Weights 0 and 1 give the ends as they are, quicker than a choice.
             kept.lerp_(p, better.to(p.dtype).view(-1, *[1] * (p.dim() - 1)))
         if last:
-            finished = torch.ones_like(better)
-        else:
-            finished = torch.zeros_like(better) if done is None else done(value_here)
+            total[rows] = value_here
+            for all_best, kept in zip(best, best_here, strict=True):
+                all_best[rows] = kept
+            break
+        looks = done is not None and (here or step % LOOKS == 0)
+        finished = done(value_here) if looks and done is not None else None
         # Instances are copied out in bulk: leaving costs a copy of everything that stays.
-        if last or int(finished.sum()) * 4 > len(finished):
+        if finished is not None and int(finished.sum()) * 4 > len(finished):
             out = finished.nonzero()[:, 0]
             total[rows[out]] = value_here[out]
             for all_best, kept in zip(best, best_here, strict=True):
                 all_best[rows[out]] = kept[out]
             keep = (~finished).nonzero()[:, 0]
-            if last or not len(keep):
+            if not len(keep):
                 break
             objective, rows = objective.select(keep), rows[keep]
             value_here, highest = value_here[keep], highest[keep]

@@ -120,13 +120,24 @@ def check_features(features: Tensor, image: Tensor | None) -> None:
     NonFiniteError
         If features hold NaN or infinities.
     """
+    check_shapes(features, image)
+    if not all_finite(features):
+        raise NonFiniteError("features hold NaN or infinite numbers; a kernel width of zero makes them")
+
+
+def check_shapes(features: Tensor, image: Tensor | None) -> None:
+    """Check features and images as :func:`check_features` does, but for numbers that are not finite.
+
+    Raises
+    ------
+    ShapeError
+        If they have other shapes, or features are no floating-point numbers.
+    """
     shape = tuple(features.shape)
     if features.dim() != 2 or 0 in shape or not features.is_floating_point():
         raise ShapeError(f"features are {features.dtype} {shape}; give floating-point numbers (points, d)")
     if image is not None and image.shape != features.shape[:1]:
         raise ShapeError(f"image has shape {tuple(image.shape)}; {shape[0]} points need one number each")
-    if not all_finite(features):
-        raise NonFiniteError("features hold NaN or infinite numbers; a kernel width of zero makes them")
 
 
 def all_finite(values: Tensor) -> bool:

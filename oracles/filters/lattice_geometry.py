@@ -105,10 +105,52 @@ def elevation_map(d: int) -> Tensor:
 def neighbours_by_keys(unique: Tensor, steps: Tensor) -> Tensor:
     """Neighbours ``(d + 1, 2, size)`` int64 of vertices with ascending keys, ``size`` for none."""
     size = len(unique)
-    neighbours = unique.new_empty(len(steps), 2, size)
-    for axis, step in enumerate(steps.tolist()):
-        for side, sign in enumerate((1, -1)):
-            wanted = unique + sign * step
-            at = torch.searchsorted(unique, wanted).clamp_(max=size - 1)
-            neighbours[axis, side] = torch.where(unique[at] == wanted, at, size)
-    return neighbours
+    wanted = unique + torch.stack([steps, -steps], 1)[:, :, None]
+    at = torch.searchsorted(unique, wanted).clamp_(max=size - 1)
+    return torch.where(unique[at] == wanted, at, size)
+
+
+def stencil(neighbours: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The blur, as the mean of both orders of the axes, as a sparse matrix.
+
+    Its entries are sums of powers of 1/2, which single precision holds exactly.  The host waits once an axis.
+
+    Parameters
+    ----------
+    neighbours : Tensor
+        ``(d + 1, 2, size)`` int64, ``size`` for none.
+
+    Returns
+    -------
+    starts : Tensor
+        ``(size + 1,)`` int64: where rows start.
+    columns, entries : Tensor
+        ``(entries,)`` int32 and float32, by rows.
+    """
+    size, device = neighbours.shape[2], neighbours.device
+    row = column = torch.arange(size, device=device)
+    entry = torch.ones(size, dtype=torch.float64, device=device)
+    for beside in neighbours:
+        rows = row.repeat(3)
+        columns = torch.cat([column, beside[0][column], beside[1][column]])
+        row, column, entry = _merged(rows, columns, torch.cat([entry, entry / 2, entry / 2]), size)
+    row, column, entry = _merged(
+        torch.cat([row, column]), torch.cat([column, row]), (entry / 2).repeat(2), size
+    )
+    starts = torch.searchsorted(row, torch.arange(size + 1, device=device))
+    return starts, column.int(), entry.float()
+
+
+def _merged(row: Tensor, column: Tensor, entry: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries of a sparse matrix by rows, those of one place added up, and none of column ``size``."""
+    key, order = torch.where(column < size, row * size + column, size * size).sort()
+    new = torch.nn.functional.pad(key[1:] != key[:-1], (1, 0), value=True)
+    number = new.cumsum(0) - 1
+    count = int(number[-1]) + 1
+    key = torch.empty_like(key[:count]).scatter_(0, number, key)
+    # Prefix sums of powers of 1/2 are exact, whatever their order.
+    upto = entry[order].cumsum(0)
+    last = torch.searchsorted(number, torch.arange(count, device=key.device), right=True) - 1
+    total = torch.diff(upto[last], prepend=torch.zeros_like(upto[:1]))
+    count -= int(key[-1] == size * size)
+    return key[:count] // size, key[:count] % size, total[:count]

@@ -1,10 +1,12 @@
 """Splat, blur and slice on the permutohedral lattice, with gradients.
 
-On a CPU with numba compiled loops do the work, elsewhere tensor operations.
+They are defined here in tensor operations.  On a CPU loops that numba compiles serve instead, on a GPU
+kernels in Triton: modules with functions of one set of names, of which :func:`kernels` chooses.
 """
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from blocklp.kernels.backend import automatic
 from blocklp.kernels.compiled import in_time
-from blocklp.oracles.filters.lattice_geometry import elevation_map, scales
+from blocklp.oracles.filters.lattice_geometry import elevation_map
+
+Entries = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""The entries of vertices in order, as an implementation needs them; None where it needs none."""
 
 BOTH, FORWARD, BACK = 0, 1, -1
 """Orders of the axes in a blur: the mean of both, the first to the last, and its transpose."""
@@ -23,13 +29,18 @@ LOOPS = {of: f"blocklp.oracles.filters.{of}_kernels" for of in ("lattice", "orde
 
 
 def kernels(values: Tensor, of: str = "lattice") -> ModuleType | None:
-    """The compiled loops of the lattice or of the ordered filter.
+    """The implementation of the filter, or of the ordered filter, for the dtype and device of some values.
 
-    None where there are none for the dtype and device, or no time to compile them.
+    None where tensor operations serve: where there is no other, or no time to compile it.
     """
     kind = torch.float64 if values.dtype == torch.int64 else values.dtype
-    compiled = kind in (torch.float32, torch.float64) and values.device.type == "cpu"
-    return in_time(LOOPS[of], kind) if compiled else None
+    if kind not in (torch.float32, torch.float64):
+        return None
+    if automatic(values.device) == "triton":
+        return importlib.import_module(f"blocklp.oracles.filters.triton_{of}")
+    if values.device.type != "cpu" or in_time(LOOPS[of], kind) is None:
+        return None
+    return importlib.import_module(f"blocklp.oracles.filters.numba_{of}")
 
 
 def splat(
@@ -37,7 +48,7 @@ def splat(
     weights: Tensor,
     vertices: Tensor,
     size: int,
-    entries: tuple[Tensor | None, Tensor | None],
+    entries: Entries,
 ) -> Tensor:
     """Sum the weighted values of points at the vertices of their simplices.
 
@@ -50,7 +61,7 @@ def splat(
     size : int
         Number of vertices.
     entries : tuple of Tensor or None
-        Those of :func:`sorted_entries`; None for compiled loops.
+        Those of :func:`entries_of`.
 
     Returns
     -------
@@ -66,7 +77,7 @@ def slice_(
     values: Tensor,
     weights: Tensor,
     vertices: Tensor,
-    entries: tuple[Tensor | None, Tensor | None],
+    entries: Entries,
 ) -> Tensor:
     """Interpolate the values of points from those of the vertices of their simplices.
 
@@ -77,7 +88,7 @@ def slice_(
     weights, vertices : Tensor
         ``(points, d + 1)``, in the dtype of the values and int64.
     entries : tuple of Tensor or None
-        Those of :func:`sorted_entries`, for the gradient; None for compiled loops.
+        Those of :func:`entries_of`, for the gradient.
 
     Returns
     -------
@@ -111,15 +122,17 @@ def blur(values: Tensor, neighbours: Tensor, order: int) -> Tensor:
     return result
 
 
-def embed(features: Tensor, steps: Tensor, start: int, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and keys of the vertices of points, by the compiled loops.
+def embed(
+    features: Tensor, steps: Tensor, start: int | Tensor, offsets: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Weights and keys of the vertices of points, by the implementation that :func:`kernels` chooses.
 
     Parameters
     ----------
     features : Tensor
-        ``(points, d)`` floating point, on a CPU.
-    steps, start, offsets : Tensor, int and Tensor
-        Those of :func:`blocklp.oracles.filters.lattice_geometry.vertex_keys`.
+        ``(points, d)`` floating point.
+    steps, start, offsets : Tensor, int or Tensor, and Tensor or None
+        Those of :func:`blocklp.oracles.filters.lattice_geometry.vertex_keys`, or of the implementation.
 
     Returns
     -------
@@ -130,6 +143,14 @@ def embed(features: Tensor, steps: Tensor, start: int, offsets: Tensor) -> tuple
     """
     weights, keys = _Embedding.apply(features, steps, start, offsets)  # type: ignore[no-untyped-call]
     return weights, keys
+
+
+def entries_of(vertices: Tensor, size: int) -> Entries:
+    """The entries ``vertices`` ``(points, d + 1)`` of so many vertices in order, for sums at these."""
+    if found := kernels(vertices):
+        entries: Entries = found.entries_of(vertices, size)
+        return entries
+    return *sorted_entries(vertices, size), None
 
 
 def sorted_entries(vertices: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -159,12 +180,11 @@ def _splat_now(
     size: int,
     order: Tensor | None,
     starts: Tensor | None,
+    groups: Tensor | None = None,
 ) -> Tensor:
-    if compiled := kernels(values):
-        out = values.new_zeros(size, values.shape[1])
-        shares = max(1, min(torch.get_num_threads(), values.shape[1] // 8))
-        compiled.splat(shares, values.contiguous(), weights.contiguous(), vertices, shares, out)
-        return out
+    if found := kernels(values):
+        summed: Tensor = found.splat(values, weights, vertices, size, (order, starts, groups))
+        return summed
     if order is None or starts is None:
         order, starts = sorted_entries(vertices, size)
     terms = (weights[:, :, None] * values[:, None]).flatten(0, 1)
@@ -177,43 +197,37 @@ def _slice_now(
     vertices: Tensor,
     order: Tensor | None,
     starts: Tensor | None,
+    groups: Tensor | None = None,
 ) -> Tensor:
-    if compiled := kernels(values):
-        out = values.new_empty(len(weights), values.shape[1])
-        compiled.slice_(len(out), values.contiguous(), weights.contiguous(), vertices, out)
-        return out
+    if found := kernels(values):
+        sliced: Tensor = found.slice_(values, weights, vertices)
+        return sliced
     return (weights[:, :, None] * values[vertices]).sum(1)
 
 
 @torch.library.custom_op("blocklp::lattice_products", mutates_args=())
 def _products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
     """Inner products of the points' values with those of their vertices: the gradient of the weights."""
-    if compiled := kernels(values):
-        out = values.new_empty(vertices.shape)
-        compiled.products(len(out), values.contiguous(), others.contiguous(), vertices, out)
-        return out
+    if found := kernels(values):
+        products: Tensor = found.products(values, others, vertices)
+        return products
     return (values[vertices] * others[:, None]).sum(2)
 
 
 def _blur_now(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
+    if found := kernels(values):
+        blurred: Tensor = found.blur(values, neighbours, way)
+        return blurred
     if way == BOTH:
         return (_one_way(values, neighbours, FORWARD) + _one_way(values, neighbours, BACK)) / 2
     return _one_way(values, neighbours, way)
 
 
 def _one_way(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
-    for axis in range(len(neighbours))[::way]:
-        values = _blur_axis(values, neighbours[axis])
+    for before, after in neighbours.unbind(0)[::way]:
+        padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
+        values = values + 0.5 * (padded[before] + padded[after])
     return values
-
-
-def _blur_axis(values: Tensor, neighbours: Tensor) -> Tensor:
-    if compiled := kernels(values):
-        out = torch.empty_like(values, memory_format=torch.contiguous_format)
-        compiled.blur(len(out), values.contiguous(), *neighbours, out)
-        return out
-    padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
-    return values + 0.5 * (padded[neighbours[0]] + padded[neighbours[1]])
 
 
 _splat = torch.library.custom_op("blocklp::lattice_splat", _splat_now, mutates_args=())
@@ -237,7 +251,7 @@ def _splat_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return (
         _slice(gradient, weights, vertices, *entries) if wanted[0] else None,
         _products(gradient, values, vertices) if wanted[1] else None,
-        *(None,) * 4,
+        *(None,) * 5,
     )
 
 
@@ -247,7 +261,7 @@ def _slice_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return (
         _splat(gradient, weights, vertices, len(values), *entries) if wanted[0] else None,
         _products(values, gradient, vertices) if wanted[1] else None,
-        *(None,) * 3,
+        *(None,) * 4,
     )
 
 
@@ -273,20 +287,18 @@ class _Embedding(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(features: Tensor, steps: Tensor, start: int, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        points, d = features.shape
-        compiled = kernels(features)
-        assert compiled is not None
-        weights, keys = features.new_empty(points, d + 1), torch.empty(points, d + 1, dtype=torch.int64)
-        chunks = -(-points // compiled.CHUNK)
-        rest = (scales(d).to(features), steps.numpy(), start, offsets, keys, weights)
-        compiled.embed(chunks, features.contiguous(), *rest)
+    def forward(
+        features: Tensor, steps: Tensor, start: int | Tensor, offsets: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        found = kernels(features)
+        assert found is not None
+        weights, keys = found.embed(features, steps, start, offsets)
         return weights, keys
 
     @staticmethod
     def setup_context(
         ctx: Any,
-        inputs: tuple[Tensor, Tensor, int, Tensor],
+        inputs: tuple[Any, ...],
         output: tuple[Tensor, Tensor],
     ) -> None:
         keys, steps = output[1], inputs[1]

@@ -22,8 +22,6 @@ whatever the levels.  So bounds that are built on g hold, and lose only tightnes
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -41,12 +39,6 @@ The square of the relative error is 2.2 over that product.
 """
 CHUNK = 64
 """Levels that the tensor operations hold at a time."""
-STEP, STENCIL = 3e-9, 5e-6
-"""Estimated seconds for an entry of the work on a label, and for a vertex and axis of the stencil."""
-SORTING = 200
-"""Entries that take as long as to sort a point's score."""
-PIECE = 0.1
-"""Seconds of work between two looks at a deadline."""
 
 
 @torch.no_grad()
@@ -178,85 +170,10 @@ def _of_image(
     deadline: Deadline | None,
 ) -> Tensor:
     """The ordered filter of the points of one image, on so many levels at most."""
-    loops = lattice_operations.kernels(values, "ordered")
-    if not loops:
-        return _on_levels(lattice, scores, values, most, deadline)
-    weights, vertices = lattice.weights.to(values), lattice.vertices.int()
-    by_label = values.T.contiguous()
-    out, threads = torch.empty_like(by_label), torch.get_num_threads()
-
-    def sweep(labels: Tensor) -> None:
-        if deadline is not None and "stencil" not in vars(lattice):
-            deadline.check("finding the blur of every vertex", STENCIL * lattice.size * lattice.features)
-        starts = lattice.stencil[0]
-        rows = starts.diff().double()
-        reached = float(rows[lattice.vertices[:: max(1, lattice.points // 1000)]].sum(1).mean())
-        bits = _bits(scores)
-        rest = (by_label, weights, vertices, *lattice.stencil, lattice.scale, threads, out)
-        _in_groups(
-            lambda part: loops.swept(threads, bits, part, *rest),
-            labels,
-            threads,
-            STEP * lattice.points * (reached + SORTING),
-            deadline,
-        )
-
-    if most >= lattice.points:
-        sweep(torch.arange(scores.shape[1]))
-        return out.T.contiguous()
-    at, counts, light = assign_levels(scores, most)
-    order = counts.argsort(descending=True)  # labels of one size to every thread
-    # A point joins at about as many vertices as are among its neighbours; on levels the work is in proportion
-    # to their number.
-    quick = (light > 0) & (light * lattice.seen < lattice.points * (most / 4 + lattice.points / lattice.size))
-    if bool(quick.any()):
-        sweep(order[quick[order]])
-    if not bool(quick.all()):
-        rest = (by_label, weights, vertices, lattice.neighbours, lattice.scale, threads, out)
-        corners = lattice.features + 1
-        _in_groups(
-            lambda part: loops.ordered(threads, at.T, counts, part, *rest),
-            order[~quick[order]],
-            threads,
-            STEP * corners * (2 * lattice.points + lattice.size * float(counts.max())),
-            deadline,
-        )
-    return out.T.contiguous()
-
-
-def _in_groups(
-    work: Callable[[Tensor], object],
-    labels: Tensor,
-    threads: int,
-    seconds: float,
-    deadline: Deadline | None,
-) -> None:
-    """Do the work of labels; with a deadline, of a few at a time, as long as they end in time.
-
-    Parameters
-    ----------
-    work : callable
-        Does the work of labels ``(count,)``.
-    labels : Tensor
-        ``(labels,)`` int64.
-    threads : int
-        Labels that are worked on at the same time.
-    seconds : float
-        About how long one takes; after the first group it is measured.
-    deadline : Deadline or None
-        When to give up.
-    """
-    if deadline is None:
-        work(labels)
-        return
-    while len(labels):
-        rounds = max(1, int(PIECE / seconds)) if seconds > 0 else len(labels)
-        part, labels = labels[: rounds * threads], labels[rounds * threads :]
-        rounds = -(-len(part) // threads)
-        deadline.check("ordering scores", seconds * rounds)
-        began = time.perf_counter()
-        work(part)
-        seconds = (time.perf_counter() - began) / rounds
+    found = lattice_operations.kernels(values, "ordered")
+    on_image = found.ordered_filter if found else _on_levels
+    column: Tensor = on_image(lattice, scores, values, most, deadline)
+    return column
 
 
 def _on_levels(
@@ -309,39 +226,72 @@ def assign_levels(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
         ``(labels,)`` int64: numbers of points whose scores may share a level with others; 0 if every score
         has a level to itself.
     """
-    if loops := lattice_operations.kernels(scores, "ordered"):
-        at = torch.empty(scores.shape[::-1], dtype=torch.float32)
-        counts, light = torch.empty(2, scores.shape[1], dtype=torch.int64)
-        loops.levels(len(counts), _bits(scores), most, at, counts, light)
-        return at.T, counts, light
-    places, numbers, light_points = zip(*(_place(column, most) for column in scores.T), strict=True)
-    return torch.stack(places, 1), torch.tensor(numbers), torch.tensor(light_points)
+    if found := lattice_operations.kernels(scores, "ordered"):
+        levels: tuple[Tensor, Tensor, Tensor] = found.assign_levels(scores, most)
+        return levels
+    rows = scores.T if scores.device.type == "cpu" else scores.T[None].contiguous()  # of labels in the cache
+    places, counts, light = zip(*(place(row.view(-1, len(scores)), most) for row in rows), strict=True)
+    return torch.cat(places).T, torch.cat(counts), torch.cat(light)
 
 
-def _bits(scores: Tensor) -> Tensor:
-    """The bits of the scores as unsigned integers, label by label: ``(labels, points)``."""
-    by_label = scores.T.to(torch.promote_types(scores.dtype, torch.float32)).contiguous()
-    return by_label.view(torch.uint32 if by_label.dtype == torch.float32 else torch.uint64)
+def ties(scores: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Scores of labels ``(labels, points)`` in order, and which are equal; without waiting for a device.
+
+    Returns
+    -------
+    ascending, order : Tensor
+        ``(labels, points)``: the scores in order, and the points that have them, int64.
+    first, last : Tensor
+        ``(labels, points)`` int64: where those of equal scores begin and end.
+    number : Tensor
+        ``(labels, points)`` int64: how many scores are below.
+    """
+    ascending, order = scores.sort(dim=1, stable=True)
+    new = torch.nn.functional.pad(ascending[:, 1:] != ascending[:, :-1], (1, 0), value=True)
+    number = new.cumsum(1) - 1
+    first, last = _ends(new, number)
+    return ascending, order, first, last, number
 
 
-def _place(scores: Tensor, most: int) -> tuple[Tensor, int, int]:
-    """Positions of one label's scores, number of levels, and of light points; see :func:`assign_levels`."""
-    distinct, inverse, count = torch.unique(scores, return_inverse=True, return_counts=True)
-    if len(distinct) <= most:
-        return inverse.float(), len(distinct), 0
-    heavy = count > 4 * len(scores) // most
-    light = int(count[~heavy].sum())
+def _ends(new: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Where runs begin and end, ``(labels, points)`` int64 each, of which ``new`` tells the first points."""
+    points = new.shape[1]
+    starts = torch.full((len(new), points + 1), points, device=new.device)
+    # The last place is for points that do not begin a run: with some of those nobody asks for it.
+    at = torch.arange(points, device=new.device).expand_as(number)
+    starts.scatter_(1, torch.where(new, number, points), torch.where(new, at, points))
+    return starts.gather(1, number), starts.gather(1, number + 1)
+
+
+def place(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions on levels of scores ``(labels, points)``; no device is waited for.
+
+    Returns
+    -------
+    at : Tensor
+        ``(labels, points)`` float32.
+    counts, light : Tensor
+        ``(labels,)`` int64.
+    """
+    points = scores.shape[1]
+    _, order, first, last, number = ties(scores)
+    few = number[:, -1:] < most
+    heavy = last - first > 4 * points // most
+    light = (~heavy).sum(1, keepdim=True)
     # Runs of light scores, and each heavy one.
-    run = torch.nn.functional.pad(heavy[1:] | heavy[:-1], (1, 0)).cumsum(0)
-    members = torch.bincount(run)
-    points = torch.zeros_like(members).index_add(0, run, count)
-    alone = torch.zeros_like(members, dtype=torch.bool).index_fill(0, run[heavy], True)
-    levels = torch.where(alone, 1, 1 + points * (most - len(members)) // light)
-    first = (points.cumsum(0) - points)[run]
-    rate = ((levels - 1).double() / (2 * points))[run]
-    index = torch.arange(len(distinct), device=scores.device) - (members.cumsum(0) - members)[run]
-    middle = rate * (2 * count.cumsum(0) - count - 2 * first)
-    place = torch.where(members[run] > levels[run], middle, index.double())
+    after = torch.nn.functional.pad(heavy[:, :-1], (1, 0), value=True)
+    begins = (heavy | after) & (first == torch.arange(points, device=scores.device))
+    run = begins.cumsum(1) - 1
+    start, end = _ends(begins, run)
+    below = number.gather(1, start)
+    members = number.gather(1, end - 1) - below + 1
+    shared = 1 + (end - start) * (most - 1 - run[:, -1:]) // light.clamp(min=1)
+    levels = torch.where(heavy, 1, shared)
+    rate = (levels - 1).double() / (2 * (end - start))
+    middle = rate * (first + last - 2 * start)
+    within = torch.where(members > levels, middle, (number - below).double())
     used = torch.minimum(members, levels)
-    base = (used.cumsum(0) - used)[run]
-    return (base + place).float()[inverse], int(used.sum()), light
+    base = torch.where(begins, used, 0).cumsum(1) - used
+    found = torch.where(few, number.float(), (base + within).float())
+    counts = torch.where(few[:, 0], number[:, -1] + 1, base[:, -1] + used[:, -1])
+    return torch.empty_like(found).scatter_(1, order, found), counts, torch.where(few, 0, light)[:, 0]

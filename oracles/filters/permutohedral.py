@@ -23,7 +23,7 @@ from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.filters import lattice_geometry, lattice_operations
-from blocklp.oracles.filters.gaussian import check_features
+from blocklp.oracles.filters.gaussian import check_features, check_shapes
 from blocklp.oracles.filters.lattice_operations import BOTH, FORWARD
 
 
@@ -69,11 +69,19 @@ class Lattice:
         return self.neighbours.shape[2]
 
     @cached_property
-    def entries(self) -> tuple[Tensor | None, Tensor | None]:
-        """As :func:`~blocklp.oracles.filters.lattice_operations.sorted_entries`; None for compiled loops."""
-        if lattice_operations.kernels(self.vertices):
-            return None, None
-        return lattice_operations.sorted_entries(self.vertices, self.size)
+    def entries(self) -> lattice_operations.Entries:
+        """As :func:`~blocklp.oracles.filters.lattice_operations.entries_of`."""
+        return lattice_operations.entries_of(self.vertices, self.size)
+
+    @cached_property
+    def _narrow(self) -> Tensor:
+        """The weights in single precision."""
+        return self.weights.float()
+
+    def weights_as(self, values: Tensor) -> Tensor:
+        """The weights in the precision of some values."""
+        kept = values.dtype == torch.float32 and not self.weights.requires_grad
+        return self._narrow if kept else self.weights.to(values)
 
     @property
     def scale(self) -> float:
@@ -131,11 +139,10 @@ class Lattice:
 
     @cached_property
     def stencil(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The blur as a sparse matrix, by compiled loops only: starts of its rows, columns and entries."""
-        compiled = lattice_operations.kernels(self.neighbours)
-        assert compiled is not None
-        starts, columns, entries = compiled.stencil(self.neighbours.numpy())
-        return torch.from_numpy(starts), torch.from_numpy(columns), torch.from_numpy(entries)
+        """The blur as a sparse matrix; see :func:`blocklp.oracles.filters.lattice_geometry.stencil`."""
+        found = lattice_operations.kernels(self.neighbours) or lattice_geometry
+        rows: tuple[Tensor, Tensor, Tensor] = found.stencil(self.neighbours)
+        return rows
 
     @cached_property
     def diagonal(self) -> Tensor:
@@ -154,9 +161,8 @@ class Lattice:
             raise ModelError("the diagonal needs a symmetric kernel; build the lattice with symmetric=True")
         d, size, vertices = self.features, self.size, self.vertices
         weights = self.weights.detach().double()
-        if compiled := lattice_operations.kernels(weights):
-            entries = torch.empty(self.points, dtype=torch.float64)
-            compiled.diagonal(len(entries), weights, vertices, self.neighbours, self.scale, entries)
+        if found := lattice_operations.kernels(weights):
+            entries: Tensor = found.diagonal(weights, vertices, self.neighbours, self.scale)
             return entries
         # Missing vertices have missing neighbours.
         steps = torch.cat([self.neighbours, self.neighbours.new_full((d + 1, 2, 1), size)], 2)
@@ -208,24 +214,14 @@ class Lattice:
         ModelError
             If the features or their range are too large for the packed keys, or the images are not in order.
         """
-        check_features(features, image)
+        check_shapes(features, image)
         if image is not None and (bool((image.diff() < 0).any()) or int(image[0]) < 0):
             raise ModelError("image must hold numbers from 0 that never fall; sort the points by their image")
-        points, d = features.shape
         sizes: tuple[int, ...] = ()
         if image is not None:
             sizes = tuple(torch.unique_consecutive(image, return_counts=True)[1].tolist())
-        steps, start, offsets = lattice_geometry.vertex_keys(features.detach(), image)
-        if compiled := lattice_operations.kernels(features):
-            weights, vertices = lattice_operations.embed(features, steps, start, offsets)
-            neighbours = torch.from_numpy(compiled.number(vertices.numpy(), steps.numpy()))
-        else:
-            weights, coordinates = lattice_geometry.embed(features)
-            along = (coordinates[..., :d] - coordinates[..., d:]) // (d + 1)
-            keys = ((along * steps[:d]).sum(-1) + start + offsets[:, None]).flatten()
-            unique, vertices = torch.unique(keys, return_inverse=True)
-            vertices = vertices.view(points, d + 1)
-            neighbours = lattice_geometry.neighbours_by_keys(unique, steps)
+        build = found.build if (found := lattice_operations.kernels(features)) else _by_tensors
+        weights, vertices, neighbours = build(features, image)
         return cls(weights, vertices, neighbours, sizes, symmetric)
 
     def splat(self, values: Tensor) -> Tensor:
@@ -237,13 +233,14 @@ class Lattice:
             If values have another shape; :meth:`slice`, :meth:`blur` and :meth:`filter` raise it too.
         """
         _check_rows(values, self.points, "points")
-        weights = self.weights.to(values)
-        return lattice_operations.splat(values, weights, self.vertices, self.size, self.entries)
+        return lattice_operations.splat(
+            values, self.weights_as(values), self.vertices, self.size, self.entries
+        )
 
     def slice(self, values: Tensor) -> Tensor:
         """Interpolate values of points ``(points, channels)`` from those of vertices ``(size, channels)``."""
         _check_rows(values, self.size, "vertices")
-        return lattice_operations.slice_(values, self.weights.to(values), self.vertices, self.entries)
+        return lattice_operations.slice_(values, self.weights_as(values), self.vertices, self.entries)
 
     def blur(self, values: Tensor) -> Tensor:
         """Blur values ``(size, channels)`` along all axes."""
@@ -256,7 +253,22 @@ class Lattice:
 
     def scaled(self, factors: Tensor) -> Lattice:
         """The kernel with its rows and columns multiplied by factors ``(points, 1)``."""
-        return replace(self, weights=self.weights * factors.to(self.weights))
+        result = replace(self, weights=self.weights * factors.to(self.weights))
+        # What does not depend on the weights is not found again.
+        vars(result).update({name: vars(self)[name] for name in ("entries", "stencil") if name in vars(self)})
+        return result
+
+
+def _by_tensors(features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights, vertices, in the order of their keys, and neighbours, by tensor operations."""
+    check_features(features, image)
+    points, d = features.shape
+    steps, start, offsets = lattice_geometry.vertex_keys(features.detach(), image)
+    weights, coordinates = lattice_geometry.embed(features)
+    along = (coordinates[..., :d] - coordinates[..., d:]) // (d + 1)
+    keys = ((along * steps[:d]).sum(-1) + start + offsets[:, None]).flatten()
+    unique, vertices = torch.unique(keys, return_inverse=True)
+    return weights, vertices.view(points, d + 1), lattice_geometry.neighbours_by_keys(unique, steps)
 
 
 def _grow(marked: Tensor, neighbours: Tensor) -> Tensor:

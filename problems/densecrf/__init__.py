@@ -7,9 +7,9 @@ from blocklp.lazy import publish
 if TYPE_CHECKING:
     from blocklp.problems.densecrf.cliques import Cliques as Cliques
     from blocklp.problems.densecrf.energy import DenseCRF as DenseCRF
-    from blocklp.problems.densecrf.energy import Kernel as Kernel
     from blocklp.problems.densecrf.images import image_crf as image_crf
     from blocklp.problems.densecrf.images import image_features as image_features
+    from blocklp.problems.densecrf.kernel import Kernel as Kernel
     from blocklp.problems.densecrf.layers import DenseCRFLayer as DenseCRFLayer
     from blocklp.problems.densecrf.result import History as History
     from blocklp.problems.densecrf.result import Result as Result
@@ -22,7 +22,8 @@ else:
         __name__,
         {
             "blocklp.problems.densecrf.cliques": ["Cliques"],
-            "blocklp.problems.densecrf.energy": ["DenseCRF", "Kernel"],
+            "blocklp.problems.densecrf.energy": ["DenseCRF"],
+            "blocklp.problems.densecrf.kernel": ["Kernel"],
             "blocklp.problems.densecrf.images": ["image_crf", "image_features"],
             "blocklp.problems.densecrf.layers": ["DenseCRFLayer"],
             "blocklp.problems.densecrf.result": ["History", "Result"],

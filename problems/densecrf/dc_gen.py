@@ -15,7 +15,6 @@ import torch
 from blocklp.errors import OptionError
 from blocklp.problems.densecrf.frank_wolfe import ConvexBound, Point, concave_cliques, frank_wolfe
 from blocklp.problems.densecrf.run import Run
-from blocklp.status import Status
 
 
 def dc_gen(run: Run, *, outer: int = 50, inner: int = 1) -> None:
@@ -43,8 +42,5 @@ def dc_gen(run: Run, *, outer: int = 50, inner: int = 1) -> None:
         linear = phi - 2 * convex.diagonal * now.y + concave_cliques(crf.cliques, now.y)
         before = now.y
         *_, (now, _) = islice(frank_wolfe(run, now, linear, convex.diagonal), inner + 1)
-        if run.step(now.y.to(run.start)):
-            return
-        if torch.equal(now.y, before):
-            run.status = Status.STALLED
+        if run.step(now.y.to(run.start), lambda: torch.equal(now.y, before)):  # noqa: B023 (asked before the next step)
             return

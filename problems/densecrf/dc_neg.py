@@ -22,7 +22,6 @@ from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.frank_wolfe import Point, concave_cliques, line_search
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.run import Run
-from blocklp.status import Status
 
 
 def dc_neg(run: Run, *, steps: int = 20) -> None:
@@ -52,10 +51,7 @@ def dc_neg(run: Run, *, steps: int = 20) -> None:
         other = Point.at(run, project_to_simplex(scores, crf.deadline))
         size = line_search(crf, now, other, crf.per_image(gradient * (now.y - other.y)))
         before, now = now, now.towards(other, size)
-        if run.step(now.y.to(run.start)):
-            return
-        if torch.equal(now.y, before.y):
-            run.status = Status.STALLED
+        if run.step(now.y.to(run.start), lambda: torch.equal(now.y, before.y)):  # noqa: B023 (asked before the next step)
             return
 
 

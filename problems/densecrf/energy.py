@@ -11,8 +11,7 @@ counts every pair twice; its weights are half of these.)
 
 from __future__ import annotations
 
-import math
-import time
+import importlib
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,168 +19,20 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, ShapeError
+from blocklp.kernels.backend import Backend, automatic
+from blocklp.kernels.operations import operation
 from blocklp.oracles.filters.gaussian import Gaussian, all_finite
-from blocklp.oracles.filters.ordered import LEVELS, ordered_filter
-from blocklp.oracles.filters.permutohedral import Lattice
+from blocklp.oracles.filters.ordered import LEVELS
 from blocklp.problems.densecrf.cliques import Cliques
-from blocklp.problems.densecrf.compatibility import Cuts, check_compatibility, metric_cuts, potts_cuts
+from blocklp.problems.densecrf.kernel import Kernel
 
-PRODUCTS = 2**22
-"""Products of points, corners and channels between two looks at the deadline: some hundredths of a second."""
 ROUNDINGS = 200
 """Roundings charged to a bound: splat, two blurs along at most 20 axes, prefix sums, slice and the combination."""
 WIDEST = 1e-12
 """Largest share of a floating-point type's range that unaries may take, so that their sums stay finite."""
-FILTERING, DIAGONAL = 5e-9, 20.0
-"""Seconds an entry of a lattice takes to filter one channel, and by how much the diagonal takes longer."""
 UNIT = 20.0
 """What a point's unaries and pairs can cost together in nats, as a rule: 6.9 for a probability of 0.001, 13 for its pairs."""
-
-
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    r"""One Gaussian of the pairwise term.
-
-    Attributes
-    ----------
-    filter : Lattice or Gaussian
-        The kernel matrix, approximate or exact.
-    weight : float
-        Its weight w, not negative.
-    normalise : bool
-        Whether rows and columns are divided by the square roots of their sums (symmetric normalisation).
-    compatibility : Tensor or None
-        What a pair of labels costs, :math:`\mu` ``(labels, labels)``, symmetric; None is the Potts model :math:`[i \ne j]`.
-
-    Raises
-    ------
-    OptionError, ShapeError, NonFiniteError
-        If the weight is negative or not finite, or the compatibility is not a symmetric, finite matrix.
-    """
-
-    filter: Lattice | Gaussian
-    weight: float = 1.0
-    normalise: bool = True
-    compatibility: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight < float("inf"):
-            raise OptionError(f"a kernel has the weight {self.weight}; it must be finite and not negative")
-        if self.compatibility is not None:
-            object.__setattr__(self, "compatibility", check_compatibility(self.compatibility))
-
-    @cached_property
-    def scale(self) -> Tensor:
-        r""":math:`\sqrt{w} D`, ``(points, 1)`` float64."""
-        ones = torch.ones(self.filter.points, 1, dtype=torch.float64, device=self.filter.device)
-        scale: Tensor = self.filter.filter(ones).rsqrt() if self.normalise else ones
-        return scale * math.sqrt(self.weight)
-
-    @cached_property
-    def weighted(self) -> Lattice | Gaussian:
-        """The filter with weight and normalisation in it."""
-        return self.filter.scaled(self.scale)
-
-    @cached_property
-    def diagonal(self) -> Tensor:
-        """What a point counts for itself, ``(points, 1)`` float64: no part of the energy."""
-        return self.weighted.diagonal[:, None]
-
-    @cached_property
-    def sums(self) -> Tensor:
-        """Sums of the rows, ``(points, 1)`` float64."""
-        return self(torch.ones_like(self.scale))
-
-    def cuts(self, labels: int, deadline: Deadline | None = None) -> Cuts:
-        r"""The compatibility, or a metric below it, as a sum of cuts of the label set; see :class:`Cuts`."""
-        if self.compatibility is None:
-            return potts_cuts(labels)
-        if "_metric" not in vars(self):
-            vars(self)["_metric"] = metric_cuts(self.compatibility, deadline)
-        cuts: Cuts = vars(self)["_metric"]
-        return cuts
-
-    @property
-    def spread(self) -> float:
-        """By how much what pairs of labels cost differs at most."""
-        return 1.0 if self.compatibility is None else float(self.compatibility.max() - self.compatibility.min())
-
-    def mass(self, sizes: Tensor) -> Tensor:
-        """A bound on the sum of all entries between as many points as every image has, ``(images,)``, without a filter call.
-
-        A normalised kernel has no eigenvalue above its weight.  A lattice doubles values along each axis at most.
-        """
-        if self.normalise:
-            return self.weight * sizes
-        largest = 1.0 if isinstance(self.filter, Gaussian) else 2.0 ** (self.filter.features + 1)
-        return self.weight * largest * sizes.square()
-
-    def restrict(self, points: Tensor) -> Kernel:
-        """The kernel between some points ``(count,)`` int64, ascending: a block of the matrix, normalised by whole rows."""
-        result = Kernel(self.filter.restrict(points), self.weight, self.normalise, self.compatibility)
-        vars(result)["scale"] = self.scale[points]
-        return result
-
-    def prepare(self, deadline: Deadline) -> None:
-        """Find the normalisation and the diagonal.
-
-        Raises
-        ------
-        TimeLimitError
-            If that would end after the deadline.
-        """
-        if isinstance(self.filter, Gaussian):
-            if self.normalise and "scale" not in vars(self):
-                ones = torch.ones(self.filter.points, 1, dtype=torch.float64, device=self.filter.device)
-                vars(self)["scale"] = self.filter.filter(ones, deadline).rsqrt() * math.sqrt(self.weight)
-        elif "diagonal" not in vars(self):
-            entries = self.filter.vertices.numel()
-            deadline.check("normalising a kernel", entries * FILTERING)
-            began = time.perf_counter()
-            _ = self.scale
-            seconds = max(time.perf_counter() - began, entries * FILTERING)
-            deadline.check("finding a kernel's diagonal", DIAGONAL * seconds)
-            _ = self.diagonal
-
-    def __call__(self, values: Tensor, deadline: Deadline | None = None) -> Tensor:
-        """Multiply values ``(points, channels)`` by the weighted kernel, diagonal included.
-
-        Raises
-        ------
-        TimeLimitError
-            If a deadline is given and passes.
-        """
-        if deadline is None or deadline.seconds == math.inf:
-            return self.weighted.filter(values)
-        if isinstance(self.weighted, Gaussian):
-            return self.weighted.filter(values, deadline)
-        width = max(1, PRODUCTS // self.weighted.vertices.numel())
-        found, seconds = list[Tensor](), 0.0
-        for part in torch.split(values, width, 1):
-            deadline.check("filtering", seconds)  # as long as the part before
-            began = time.perf_counter()
-            found.append(self.weighted.filter(part))
-            seconds = time.perf_counter() - began
-        return found[0] if len(found) == 1 else torch.cat(found, 1)
-
-    def compare(self, y: Tensor) -> Tensor:
-        r""":math:`y \mu`: what each label costs against a point's distribution, ``(points, labels)``."""
-        if self.compatibility is None:
-            return y.sum(1, keepdim=True) - y
-        return y @ self.compatibility.to(y)
-
-    def ordered(self, scores: Tensor, levels: int | None, deadline: Deadline | None = None) -> Tensor:
-        r""":math:`\sum_b K_{ab} \, \mathrm{sign}(t_a - t_b)` for scores ``(points, cuts)``; see :func:`ordered_filter`.
-
-        Raises
-        ------
-        TimeLimitError
-            If a deadline is given and passes.
-        """
-        if isinstance(self.weighted, Gaussian):
-            return self.weighted.ordered(scores, deadline)
-        return ordered_filter(self.weighted, scores, levels=levels, deadline=deadline)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +97,14 @@ class DenseCRF:
                 raise ModelError("image must hold 0 first and rise by 1 from image to image; sort the points by their image")
 
     @property
+    def backend(self) -> Backend:
+        """What runs the operations of the energy: Triton's kernels on a GPU, tensor operations and filters elsewhere."""
+        name = automatic(self.unary.device)
+        if name == "triton":
+            importlib.import_module("blocklp.problems.densecrf.triton_steps")
+        return Backend(name)
+
+    @property
     def points(self) -> int:
         """Number of points of all images."""
         return self.unary.shape[0]
@@ -297,20 +156,15 @@ class DenseCRF:
 
         The second is the multilinear extension: its minimum over the simplices is that over labellings.
         """
-        if not x.is_floating_point():
-            return self._energy(torch.nn.functional.one_hot(x, self.labels).double(), own=any(self._costly_diagonals))
-        return self._energy(x.double(), own=True)
+        return self.mean_energy(x.double(), own=True) if x.is_floating_point() else labelling_energy(self, x)
 
-    def _energy(self, y: Tensor, own: bool) -> Tensor:
+    def mean_energy(self, y: Tensor, own: bool) -> Tensor:
+        """The mean energy of draws from y ``(points, labels)`` float64; with points' costs against themselves unless ``own``."""
         pairs = self.message(y)
         if own:
             pairs -= self.own(y)
         total = self.per_image(y * (self.unary.double() + pairs / 2))
         return total if self.cliques is None else total + self.per_clique(self.cliques.mean(y))
-
-    @property
-    def _costly_diagonals(self) -> list[bool]:
-        return [k.compatibility is not None and bool(k.compatibility.diagonal().any()) for k in self.kernels]
 
     def per_clique(self, costs: Tensor) -> Tensor:
         """Sum costs ``(cliques,)`` of every image: ``(images,)``."""
@@ -439,3 +293,10 @@ class DenseCRF:
             least_pair = 1.01 * min(float(costs.min()), 0.0) - below * max(1.0, float(costs.abs().max()))
             bound = bound + kernel.mass(sizes) / 2 * least_pair
         return bound
+
+
+@operation
+def labelling_energy(crf: DenseCRF, labelling: Tensor) -> Tensor:
+    """The energy of a labelling ``(points,)`` int64: ``(images,)`` float64."""
+    own = any(kernel.costs_itself for kernel in crf.kernels)
+    return crf.mean_energy(torch.nn.functional.one_hot(labelling, crf.labels).double(), own)

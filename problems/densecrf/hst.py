@@ -13,6 +13,7 @@ of this method are those of cuts below the compatibility (:func:`~blocklp.proble
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,7 +21,8 @@ from torch import Tensor
 
 from blocklp.errors import OptionError
 from blocklp.problems.densecrf.compatibility import Cuts
-from blocklp.problems.densecrf.energy import DenseCRF, Kernel
+from blocklp.problems.densecrf.energy import DenseCRF
+from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.mean_field import settle
 from blocklp.problems.densecrf.prox_lp import prox_lp
 from blocklp.problems.densecrf.run import Run
@@ -209,11 +211,11 @@ class _Part(Run):
         """That of the true energy."""
         return self.run.unit
 
-    def step(self, y: Tensor) -> bool:
+    def step(self, y: Tensor, stalled: Callable[[], object] | None = None) -> bool:
         self.y = y
         # The label that stands for a cluster takes all of its share.
         whole = y if self.stands is None else torch.zeros_like(self.run.crf.unary).scatter_(1, self.stands, y)
         self.run.filter_calls += self.filter_calls
         self.filter_calls = 0
         self.stopped = self.run.step(whole)
-        return self.stopped
+        return self.stopped or (self.run.seen and stalled is not None and bool(stalled()))

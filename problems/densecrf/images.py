@@ -12,7 +12,8 @@ from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
-from blocklp.problems.densecrf.energy import DenseCRF, Kernel
+from blocklp.problems.densecrf.energy import DenseCRF
+from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.warm_up import loops_in_time
 
 BUILDING = 1.5e-7
@@ -117,7 +118,7 @@ def image_crf(
         points = _join(features).to(costs[0].device)
         if exact:
             return Kernel(Gaussian(points, image), weight, normalise, compatibility)
-        with loops_in_time(deadline, costs[0].dtype):
+        with loops_in_time(deadline, costs[0]):
             deadline.check("building a lattice", BUILDING * (points.numel() + len(points)))
             return Kernel(Lattice.build(points, image), weight, normalise, compatibility)
 

@@ -22,8 +22,9 @@ from blocklp.errors import OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf.compatibility import check_compatibility
-from blocklp.problems.densecrf.energy import DenseCRF, Kernel
+from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.images import image_features
+from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 
 METHODS = ("mean-field", "efw", "l2fw")

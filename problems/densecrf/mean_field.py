@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from blocklp.errors import OptionError
+from blocklp.kernels.operations import operation
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.run import Run
-from blocklp.status import Status
 
 
 def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: float = 0.0) -> None:
@@ -46,15 +46,14 @@ def settle(run: Run, unit: Tensor | float, steps: int, damping: float = 0.0, tol
     q = (-crf.unary / unit).softmax(1)
     for _ in range(steps):
         run.filter_calls += 1
-        old, q = q, q.lerp(update(crf, q, unit), 1 - damping)
-        if run.step(q):
-            return
-        if float((q - old).abs().max()) <= tolerance:
-            run.status = Status.STALLED
+        old, found = q, mean_field_update(crf, q, unit)
+        q = q.lerp(found, 1 - damping) if damping else found
+        if run.step(q, lambda: (q - old).abs().max() <= tolerance):  # noqa: B023 (asked before the next step)
             return
 
 
-def update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> Tensor:
+@operation
+def mean_field_update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> Tensor:
     """The marginals that fit what the others' marginals say, ``(points, labels)``; costs are divided by ``unit`` ``(points, 1)``."""
     costs = crf.message(q).add_(crf.unary)
     if crf.cliques is not None:

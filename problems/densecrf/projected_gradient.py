@@ -13,7 +13,6 @@ from blocklp.errors import OptionError
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.regularized_fw import check_positive, gradient, line_search, linear_costs
 from blocklp.problems.densecrf.run import Run
-from blocklp.status import Status
 
 
 def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0) -> None:
@@ -55,8 +54,5 @@ def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0)
         alpha = torch.where(gain > tolerance * run.unit, alpha, 0.0)
         share = crf.per_point(alpha).to(y)
         y, field = y.lerp(p, share), field.lerp(towards, share)
-        if run.step(y):
-            return
-        if not bool(alpha.any()):
-            run.status = Status.STALLED
+        if run.step(y, lambda: not bool(alpha.any())):  # noqa: B023 (asked before the next step)
             return

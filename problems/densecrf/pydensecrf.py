@@ -29,7 +29,8 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import energy
-from blocklp.problems.densecrf.mean_field import update
+from blocklp.problems.densecrf.kernel import Kernel
+from blocklp.problems.densecrf.mean_field import mean_field_update
 
 Array = NDArray[np.float32]
 UNDERFLOW = 120.0
@@ -78,7 +79,7 @@ class DenseCRF:
             raise OptionError(f"there are {n} points and {labels} labels; give at least one of each")
         self._points, self._labels = n, labels
         self._unary: Tensor | None = None
-        self._kernels: list[energy.Kernel] = []
+        self._kernels: list[Kernel] = []
         self._crf: energy.DenseCRF | None = None
 
     @property
@@ -171,7 +172,7 @@ class DenseCRF:
         if normalization not in (NO_NORMALIZATION, NORMALIZE_SYMMETRIC):
             raise OptionError(f"there is no normalization {normalization}; give NORMALIZE_SYMMETRIC or NO_NORMALIZATION")
         weight, matrix = self._compatibility(_numbers(compat, "compat"))
-        self._kernels.append(energy.Kernel(Lattice.build(features), weight, normalization == NORMALIZE_SYMMETRIC, matrix))
+        self._kernels.append(Kernel(Lattice.build(features), weight, normalization == NORMALIZE_SYMMETRIC, matrix))
         self._crf = None
 
     def _compatibility(self, costs: NDArray[np.float64]) -> tuple[float, Tensor | None]:
@@ -199,7 +200,7 @@ class DenseCRF:
         ShapeError, NonFiniteError
             If they have another shape or are not finite.
         """
-        Q[:] = _outside(update(self.crf, self._inside(Q)))
+        Q[:] = _outside(mean_field_update(self.crf, self._inside(Q)))
 
     def inference(self, n_iterations: int) -> Array:
         """Return the marginals after steps of mean field (Kraehenbuehl & Koltun 2011): ``(labels, points)``.
@@ -213,7 +214,7 @@ class DenseCRF:
             raise OptionError(f"the number of steps is {n_iterations}; give 0 or more")
         q = (-self.crf.unary).softmax(1)
         for _ in range(n_iterations):
-            q = update(self.crf, q)
+            q = mean_field_update(self.crf, q)
         return _outside(q)
 
     def map(self, n_iterations: int) -> NDArray[np.int64]:

@@ -27,7 +27,6 @@ from blocklp.errors import OptionError
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.run import Run
-from blocklp.status import Status
 
 STEPS = ("line-search", "adaptive", "constant", "length", "decreasing", "root")
 """Step rules."""
@@ -143,10 +142,7 @@ def _frank_wolfe(run: Run, regulariser: Euclidean | Entropy, step: str, size: fl
         alpha = torch.where(norm > tolerance, alpha.clamp(max=1), 0.0)
         share = crf.per_point(alpha).to(y)
         y, field = y.lerp(p, share), field.lerp(towards, share)
-        if run.step(y):
-            return
-        if not bool(alpha.any()):
-            run.status = Status.STALLED
+        if run.step(y, lambda: not bool(alpha.any())):  # noqa: B023 (asked before the next step)
             return
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +16,15 @@ from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.result import History, Result
 from blocklp.status import Status
 
+LOOKS = 8
+"""Steps on a device between two looks at what is known there: a look waits for all work before it."""
+
 
 class Run:
     """What a method works with: it calls :meth:`step` after each of its steps and stops once that says so.
+
+    On a CPU every step is looked at, elsewhere one of :data:`LOOKS` and the last, unless a callback or a deadline wants more:
+    between two looks the host waits for nothing, and up to so many steps more are made.
 
     It begins with the labelling of the unaries, not yet evaluated, and the bound that intervals give.
 
@@ -50,7 +57,13 @@ class Run:
         self._energy = torch.full((crf.images,), torch.inf, dtype=torch.float64, device=crf.unary.device)
         self._own_energy = self._energy
         self._bound = crf.interval_bound()
-        self._source = ["unary"] * crf.images
+        self._none = torch.zeros_like(self._bound)
+        self._sources = ["unary"]
+        self._source = torch.zeros(crf.images, dtype=torch.int64, device=crf.unary.device)
+        patient = crf.unary.device.type != "cpu" and callback is None and self.crf.deadline.seconds == math.inf
+        self._every = LOOKS if patient else 1
+        self._unseen = self._every - 1
+        self._stalled: Callable[[], object] | None = None
         self._trace: list[tuple[Tensor, Tensor, float, int]] = []
 
     @property
@@ -68,10 +81,11 @@ class Run:
         """Keep a labelling ``(points,)`` for the images where it is the best so far; return its energies ``(images,)``."""
         energy = self.crf.energy(labelling)
         better = energy < self._energy
-        if bool(better.any()):
-            chosen = torch.where(self.crf.per_point(better)[:, 0], labelling, self._labelling)
-            self._labelling, self._energy = chosen, torch.minimum(energy, self._energy)
-            self._source = [source if b else old for b, old in zip(better.tolist(), self._source, strict=True)]
+        if source not in self._sources:
+            self._sources.append(source)
+        self._labelling = torch.where(self.crf.per_point(better)[:, 0], labelling, self._labelling)
+        self._energy = torch.where(better, energy, self._energy)
+        self._source = torch.where(better, self._sources.index(source), self._source)
         return energy
 
     @property
@@ -83,13 +97,20 @@ class Run:
         """Keep bounds ``(images,)`` where they are the best so far."""
         self._bound = torch.maximum(self._bound, bound)
 
-    def step(self, y: Tensor) -> bool:
+    def step(self, y: Tensor, stalled: Callable[[], object] | None = None) -> bool:
         """Note a step: the method's point y ``(points, labels)``, whose labelling is its argmax.
+
+        Parameters
+        ----------
+        y : Tensor
+            ``(points, labels)``.
+        stalled : callable, optional
+            Tells whether the method is at a fixed point; asked where the step is looked at.
 
         Returns
         -------
         bool
-            Whether to stop, as :meth:`over` says.
+            Whether to stop: as :meth:`over` says, or at a fixed point.
 
         Raises
         ------
@@ -97,23 +118,41 @@ class Run:
             If the deadline passes before the labelling is evaluated; the step is not kept then.
         """
         labelling = y.argmax(1)
-        if not torch.equal(labelling, self._own) or not bool(torch.isfinite(self._own_energy).all()):
+        if self._every > 1 or not torch.equal(labelling, self._own) or not bool(torch.isfinite(self._own_energy).all()):
             self._own, self._own_energy = labelling, self.offer(labelling, self.method)
         self.y = y
         seconds = time.perf_counter() - self._began
         self._trace.append((self._own_energy, self._bound, seconds, self.filter_calls))
         if self._callback is not None:
-            gap = relative_gap(self._energy, self._bound)
+            gap = relative_gap(self._energy, self._bound, self._none)
             status = torch.full_like(gap, int(Status.RUNNING)).long()
             self._callback(Event(len(self._trace), seconds, self._bound, self._energy, gap, status))
+        self._stalled = stalled
         return self.over()
 
+    @property
+    def seen(self) -> bool:
+        """Whether the last step was looked at."""
+        return self._unseen == 0
+
     def over(self) -> bool:
-        """Whether to stop: time is up, or every image's gap is within the tolerance."""
-        if bool((relative_gap(self._energy, self._bound) <= self.tol).all()):
+        """Whether to stop: time is up, or every image's gap is within the tolerance; what is known of it without waiting."""
+        self._unseen += 1
+        return self.look() if self._unseen >= self._every else False
+
+    def look(self) -> bool:
+        """Whether to stop, as :meth:`over` and :meth:`step` say; the host waits for it where there is something unseen."""
+        if not self._unseen:
+            return False
+        self._unseen = 0
+        stalled, self._stalled = self._stalled, None
+        if bool((relative_gap(self._energy, self._bound, self._none) <= self.tol).all()):
             self.status = Status.OPTIMAL
         elif self.crf.deadline.over():
             self.status = Status.TIME_LIMIT
+        elif stalled is not None and bool(stalled()):
+            self.status = Status.STALLED
+            return True
         return self.status in (Status.OPTIMAL, Status.TIME_LIMIT)
 
     def result(self) -> Result:
@@ -131,7 +170,7 @@ class Run:
             self._own_energy,
             self._labelling,
             self._energy,
-            tuple(self._source),
+            tuple(self._sources[s] for s in self._source.tolist()),
             self._bound,
             self.y,
             history,

@@ -20,7 +20,7 @@ from blocklp.problems.densecrf.dc_neg import dc_neg
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.frank_wolfe import ConvexBound
 from blocklp.problems.densecrf.hst import hst
-from blocklp.problems.densecrf.mean_field import mean_field, update
+from blocklp.problems.densecrf.mean_field import mean_field, mean_field_update
 from blocklp.problems.densecrf.projected_gradient import pgd
 from blocklp.problems.densecrf.prox_lp import prox_lp, proximal_points
 from blocklp.problems.densecrf.prox_lp_variants import prox_lp_acc, prox_lp_l
@@ -133,7 +133,7 @@ def solve_densecrf(
         raise NonFiniteError("the start holds NaN or infinities")
     run = Run(crf, method, deadline, callback, tol)
     try:
-        with loops_in_time(deadline, crf.unary.dtype):
+        with loops_in_time(deadline, crf.unary):
             for kernel in crf.kernels:
                 kernel.prepare(deadline)
             run.begin(run.start, "unary")
@@ -145,6 +145,7 @@ def solve_densecrf(
             if start is not None:
                 run.begin(start.to(crf.unary), "start")
             METHODS[method](run, **options)
+            run.look()
             if method not in LINEAR:
                 improve_bound(run, run.y if method == "mean-field" else marginals, bound_steps)
     except TimeLimitError:
@@ -162,7 +163,7 @@ def baseline(run: Run) -> Tensor:
     for _ in range(BASELINE_STEPS):
         if run.over():
             break
-        q = update(run.crf, q, unit)
+        q = mean_field_update(run.crf, q, unit)
     return q
 
 

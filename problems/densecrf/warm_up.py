@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.kernels.backend import automatic
 from blocklp.kernels.compiled import in_time, until
 from blocklp.oracles.filters.lattice_operations import LOOPS
 from blocklp.oracles.filters.ordered import ordered_filter
@@ -21,18 +23,21 @@ _called: set[torch.dtype] = set()
 
 
 @contextmanager
-def loops_in_time(deadline: Deadline, precision: torch.dtype) -> Iterator[None]:
+def loops_in_time(deadline: Deadline, unary: Tensor) -> Iterator[None]:
     """Have compiled loops for a precision and float64 ready, or do without those that would not be ready in time.
+
+    On a device other than the CPU no loops are needed.
 
     Parameters
     ----------
     deadline : Deadline
         When the work is to be done.
-    precision : dtype
-        Of unaries.
+    unary : Tensor
+        Costs of the precision, on the device.
     """
     with until(deadline):
-        for kind in {torch.float64, precision} - _called:
+        looped = unary.device.type == "cpu" and automatic(unary.device) != "triton"
+        for kind in {torch.float64, unary.dtype} - _called if looped else ():
             if all(in_time(module, kind) is not None for module in LOOPS.values()):
                 _call(kind)
         yield

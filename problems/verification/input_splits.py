@@ -162,8 +162,8 @@ class InputSplits:
             corner = torch.where(trace.cost[pick] > 0, lower, upper)[open_]
             self.inspect(torch.cat([corner, middle.view_as(lower)[open_]]))
         children = []
-        for k, bound in enumerate(best.tolist()):
-            state = Box(specs[k], lower[k].clone(), upper[k].clone(), int(widest[k])) if bound <= 0 else None
+        for k, (bound, longest) in enumerate(zip(*torch.stack([best, widest.to(best)]).tolist(), strict=True)):
+            state = Box(specs[k], lower[k].clone(), upper[k].clone(), int(longest)) if bound <= 0 else None
             children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
         return Expansion(children)
 

@@ -239,10 +239,12 @@ class Relaxation:
         )
 
     @cached_property
-    def _underflow(self) -> float:
-        """Bound on the errors of numbers below the least normal one, which no relative error covers."""
-        numbers = len(self.magnitudes) + sum(float(m.sum()) for m in self.magnitudes)
-        return 4 * torch.finfo(self.lower.dtype).tiny * self._terms * numbers
+    def _underflow(self) -> Tensor:
+        """Bound on the errors of numbers below the least normal one, which no relative error covers: ``()`` float64."""
+        total = torch.zeros((), dtype=torch.float64, device=self.lower.device)
+        for magnitude in self.magnitudes:
+            total = total + magnitude.sum().double()
+        return 4 * torch.finfo(self.lower.dtype).tiny * self._terms * (len(self.magnitudes) + total)
 
     def multiplier(self, relu: int, activation: Tensor, slope: Tensor) -> Tensor:
         """The multiplier rho of pre-activations whose activations cost ``activation``."""

@@ -43,20 +43,20 @@ class State:
         ``(unstable,)`` int8: 1 on, -1 off, 0 free.
     slopes, betas : Tensor
         ``(unstable,)`` float32: multipliers of the dual.
-    candidates : Tensor
-        ``(k,)`` int64: free neurons worth a split, the most promising first.
+    candidates : tuple of int
+        Free neurons worth a split, the most promising first.
     """
 
     spec: int
     signs: Tensor
     slopes: Tensor
     betas: Tensor
-    candidates: Tensor
+    candidates: tuple[int, ...]
 
     @property
     def bytes(self) -> int:
         """Size."""
-        return sum(t.numel() * t.element_size() for t in (self.signs, self.slopes, self.betas, self.candidates))
+        return sum(t.numel() * t.element_size() for t in (self.signs, self.slopes, self.betas))
 
 
 class ReluSplits:
@@ -132,8 +132,7 @@ class ReluSplits:
         self.mixes = found.pop().double()
         packed = torch.cat([slopes.flatten(1)[:, self.free[r]] for r, slopes in zip(self.relus, found, strict=True)], 1)
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
-        specs = torch.arange(len(packed), device=packed.device)
-        return self._bounded(specs, signs, packed, torch.zeros_like(packed), [0] * len(packed))
+        return self._bounded(list(range(len(packed))), signs, packed, torch.zeros_like(packed), [0] * len(packed))
 
     def halves(self, nodes: Sequence[Node]) -> list[dict[int, Tensor]]:
         """Split the region of these root nodes at the neuron that costs their bounds most: the signs of both halves.
@@ -180,7 +179,7 @@ class ReluSplits:
             return Expansion(children, unresolved=unresolved)
         states = [n.state for n in nodes]
         chosen = self._choose(states)
-        specs = torch.tensor([s.spec for s in states], device=chosen.device).repeat(2)
+        specs = [s.spec for s in states] * 2
         signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]).repeat(2, 1) for name in ("signs", "slopes", "betas"))
         row = torch.arange(len(states), device=chosen.device)
         signs[row, chosen] = 1
@@ -227,11 +226,11 @@ class ReluSplits:
         """Bound both children of every candidate by one evaluation each; the best is where the worse child is best."""
         most = max(len(s.candidates) for s in states)
         # A node with fewer candidates repeats its last one.
-        candidates = torch.stack([torch.cat([s.candidates, s.candidates[-1:].expand(most - len(s.candidates))]) for s in states])
+        candidates = self._there([[*s.candidates, *s.candidates[-1:] * (most - len(s.candidates))] for s in states])
         if most == 1:
             return candidates[:, 0]
         count = len(states)
-        specs = torch.tensor([s.spec for s in states], device=candidates.device).repeat_interleave(2 * most)
+        specs = self._there([s.spec for s in states for _ in range(2 * most)])
         signs, slopes, betas = (
             torch.stack([getattr(s, name) for s in states]).repeat_interleave(2 * most, 0) for name in ("signs", "slopes", "betas")
         )
@@ -273,8 +272,13 @@ class ReluSplits:
         relaxation = replace(whole, bounds=bounds)
         return SlopeDual(relaxation, self.node, self.mixes[specs].to(dtype), self.relus, split), start_slopes + start_betas
 
-    def _bounded(self, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int]) -> list[Node]:
+    def _there(self, numbers: list[int] | list[list[int]]) -> Tensor:
+        """Integers where the network lies; nobody waits for it."""
+        return torch.tensor(numbers, dtype=torch.int64).to(self.mixes.device, non_blocking=True)
+
+    def _bounded(self, owners: list[int], signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int]) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
+        specs = self._there(owners)
         dual, start = self._dual(self.fast, specs, signs, slopes, betas)
         reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
         pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
@@ -283,24 +287,25 @@ class ReluSplits:
         slopes_, betas_ = precise.named(exact_start)
         precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
         trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True)
-        value = trace.value
-        open_ = (value <= 0).nonzero()[:, 0]
-        candidates: dict[int, Tensor] = {}
-        if len(open_):
-            x = torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[open_]
-            self.inspect(x)
-            scores = self._scores(precise, trace, slopes_)[open_]
-            scores = scores.masked_fill(signs[open_] != 0, -1.0)
+        bounds = trace.value.tolist()
+        open_ = [k for k, bound in enumerate(bounds) if not bound > 0]
+        candidates: dict[int, tuple[int, ...]] = {}
+        if open_:
+            rows = self._there(open_)
+            self.inspect(torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[rows])
+            scores = self._scores(precise, trace, slopes_)[rows]
+            scores = scores.masked_fill(signs[rows] != 0, -1.0)
             top = scores.topk(min(CANDIDATES, self.total), 1)
-            for k, at in enumerate(open_.tolist()):
-                candidates[at] = top.indices[k][top.values[k] >= 0]
-        none = torch.empty(0, dtype=torch.long)
+            # All that the host has to know of them at once; neurons are few enough for floating-point numbers.
+            best, score = torch.stack([top.indices.double(), top.values.double()]).tolist()
+            for at, neurons, worth in zip(open_, best, score, strict=True):
+                candidates[at] = tuple(int(n) for n, s in zip(neurons, worth, strict=True) if s >= 0)
         nodes = []
-        for k, (spec, bound, depth) in enumerate(zip(specs.tolist(), value.tolist(), depths, strict=True)):
+        for k, (spec, bound, depth) in enumerate(zip(owners, bounds, depths, strict=True)):
             if bound > 0:
                 nodes.append(Node(bound, depth))
             else:
-                state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates.get(k, none))
+                state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k])
                 nodes.append(Node(bound, depth, state, state.bytes))
         return nodes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,12 +20,17 @@ def points(count: int, d: int, seed: int = 0, spread: float = 2.0) -> Tensor:
     return spread * torch.randn(count, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.fixture(params=["compiled", "tensors"])
-def both_ways(request: pytest.FixtureRequest, use_backend: Callable[[str], None]) -> None:
+@pytest.fixture(params=["compiled", "tensors", "triton"])
+def both_ways(request: pytest.FixtureRequest, use_backend: Callable[[str], None]) -> str:
+    """The implementation that serves: numba's loops, tensor operations or Triton's kernels."""
     if request.param == "tensors":
         use_backend("torch")
+    elif request.param == "triton":
+        pytest.importorskip("triton", reason="Triton is not installed")
+        use_backend("triton")
     elif lattice_operations.kernels(torch.empty(0)) is None:
         pytest.skip("numba is not installed")
+    return str(request.param)
 
 
 def dense(features: Tensor, symmetric: bool = True) -> Tensor:
@@ -86,11 +92,10 @@ def test_diagonal_is_that_of_the_matrix(d: int, spread: float) -> None:
     torch.testing.assert_close(narrow, dense(features).diagonal(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_stencil_is_the_blur() -> None:
-    if lattice_operations.kernels(torch.empty(0)) is None:
-        pytest.skip("numba is not installed")
     for d, spread in ((1, 0.5), (2, 0.5), (5, 0.3)):
-        lattice = Lattice.build(points(300, d, spread=spread))
+        lattice = Lattice.build(points(150, d, spread=spread))
         starts, columns, entries = lattice.stencil
         matrix = torch.zeros(lattice.size, lattice.size, dtype=torch.float64)
         matrix[torch.arange(lattice.size).repeat_interleave(starts.diff()), columns.long()] = entries.double()
@@ -132,12 +137,17 @@ def test_dense_points_see_the_gaussian(d: int) -> None:
     assert float((scale * seen - truth).norm() / truth.norm()) < 0.12
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_gradients() -> None:
+def test_gradients(both_ways: str) -> None:
     features = points(12, 2).requires_grad_()
     values = torch.rand(12, 3, dtype=torch.float64, requires_grad=True)
     for symmetric in (True, False):
-        assert torch.autograd.gradcheck(lambda f, v: Lattice.build(f, None, symmetric).filter(v), (features, values))  # noqa: B023
+        build = partial(Lattice.build, image=None, symmetric=symmetric)
+        # Triton's interpreter takes its time: some directions instead of all.
+        assert torch.autograd.gradcheck(
+            lambda f, v: build(f).filter(v),  # noqa: B023
+            (features, values),
+            fast_mode=both_ways == "triton",
+        )
 
 
 @pytest.mark.usefixtures("both_ways")

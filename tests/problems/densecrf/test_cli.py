@@ -19,7 +19,7 @@ from blocklp.errors import OptionError, ShapeError, TimeLimitError
 from blocklp.problems import cli
 from blocklp.problems.densecrf import image_crf, pictures, readers, solve_densecrf
 from blocklp.problems.densecrf import run as densecrf_run
-from blocklp.problems.densecrf.mean_field import update
+from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.stereo import bad_pixels, matching_costs, stereo_crf, truncated_linear
 from blocklp.problems.densecrf.superpixels import region_cliques, superpixel_cliques, superpixels
 
@@ -125,7 +125,7 @@ def test_a_method_s_labels_are_written_and_the_best_beside_them(files: dict[str,
     crf = image_crf(image, unary, smooth=(2.0, 0.6), bilateral=(4.0, 300.0, 1.2))
     q = (-crf.unary).softmax(1)
     for _ in range(5):
-        q = update(crf, q)
+        q = mean_field_update(crf, q)
     entry = json.loads(shown.stdout)
     own, least = (torch.from_numpy(np.asarray(Image.open(f)).astype(np.int64)) for f in (files["out"], best))
     assert torch.equal(own.flatten(), q.argmax(1)) and len(own.unique()) > 1 == len(least.unique())

@@ -16,7 +16,7 @@ from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import METHODS, DenseCRF, Kernel, image_crf, image_features, readers, solve_densecrf
-from blocklp.problems.densecrf.mean_field import update
+from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 
 MSRC = Path(__file__).parents[4] / "shared" / "data" / "densecrf" / "msrc"
@@ -134,7 +134,7 @@ def test_the_method_s_own_labelling_and_the_best_beside_it(method: str) -> None:
     if method == "mean-field":
         q = (-field.unary).softmax(1)
         for _ in range(5):
-            q = update(field, q)
+            q = mean_field_update(field, q)
         assert torch.equal(found.labelling, q.argmax(1))
         assert found.best_source == ("constant",) and found.energy.item() > constant
 

@@ -59,10 +59,10 @@ class Recorder(Run):
         self.points = [self.start]
         self.calls = [0]
 
-    def step(self, y: Tensor) -> bool:
+    def step(self, y: Tensor, stalled: Callable[[], object] | None = None) -> bool:
         self.points.append(y)
         self.calls.append(self.filter_calls)
-        return super().step(y)
+        return super().step(y, stalled)
 
 
 def solve(field: DenseCRF, method: str, start: Tensor | None = None, **options: int) -> Result:
