@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from blocklp.errors import ModelError, UnknownNameError
-from blocklp.language.batch_statement import BatchStatement, RaggedVariable
+from blocklp.language.batch_statement import BatchStatement
 from blocklp.language.expression import Expression, View
 from blocklp.language.handles import Blocks
+from blocklp.language.ragged import RaggedVariable
 from blocklp.language.row_expression import RowExpression
 from blocklp.language.statement import Statement
 from blocklp.options import of_type, shown
