@@ -226,6 +226,10 @@ class BatchStatement(Sequence[Statement]):
         rows = x.gather(1, columns.clamp_(max=x.shape[1] - 1))
         return rows.flatten() if variable.offsets.uniform else rows[variable.offsets.valid.to(x.device)]
 
+    def size_of(self, instance: int) -> int:
+        """Number of variables of an instance."""
+        return sum(v.offsets.counts[instance] for v in self.variables.values())
+
     def __len__(self) -> int:
         return 0 if self.sizes is None else len(self.sizes)
 
@@ -245,12 +249,12 @@ class BatchStatement(Sequence[Statement]):
         """The model of an instance, without what is empty in it."""
         m, views = self.model_class(), []
         for v in self.variables.values():
-            size = int(v.offsets.sizes[i])
+            size = v.offsets.counts[i]
             if size:
                 lower, upper = v.part(v.lower, i), v.part(v.upper, i)
                 views.append(m.variable(v.name, size, lower=lower, upper=upper, grid=v.grid))
         for b in self.blocks:
-            count = int(b.offsets.sizes[i])
+            count = b.offsets.counts[i]
             if count:
                 columns = b.columns[i, :, :count].T.cpu()
                 m.add(b.data_of(i), View(m, b.name, columns), name=b.name)
@@ -355,6 +359,30 @@ class BatchStatement(Sequence[Statement]):
         few = min(count, TRIED)
         own = {k: t[:, :few] for k, t in kind.tensors().items()}
         ask(kind.with_data(**own).to(torch.float64, torch.device("cpu")), 1, few, dim)
+
+
+class Instance(Sequence[Statement]):
+    """The model of one instance of a batch, made when it is asked for."""
+
+    def __init__(self, batch: BatchStatement, number: int) -> None:
+        self.batch, self.number = batch, number
+
+    def values(self, variable: RaggedVariable, x: Tensor) -> Tensor:
+        """Values ``(1, size)`` of a variable at a point ``(1, columns)`` of the instance."""
+        names = list(self.batch.variables)
+        before = names[: names.index(variable.name)]
+        first = sum(self.batch.variables[name].offsets.counts[self.number] for name in before)
+        return x[:, first : first + variable.offsets.counts[self.number]].clone()
+
+    def __len__(self) -> int:
+        return 1
+
+    @overload
+    def __getitem__(self, index: int) -> Statement: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Statement]: ...
+    def __getitem__(self, index: int | slice) -> Statement | list[Statement]:
+        return [self.batch[self.number]][index]
 
 
 def _kept(values: float | Tensor) -> float | Tensor:
