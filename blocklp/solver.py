@@ -139,7 +139,7 @@ class Solver:
 
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: ``(batch,)`` bool."""
-        return self._stated.hooked().to(self.device)
+        return self._stated.hooked().to(self.device, non_blocking=True)
 
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""
