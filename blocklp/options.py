@@ -24,7 +24,7 @@ from blocklp.errors import (
     ShapeError,
     install,
 )
-from blocklp.kernels.backend import DEVICES, known, runs_on
+from blocklp.kernels.backend import known, runs_on
 
 LARGEST = 2**63
 """The least positive integer that no tensor holds."""
@@ -295,7 +295,7 @@ def known_device(device: Any) -> torch.device:
     try:
         found = device if isinstance(device, torch.device) else torch.device(str(device))
     except RuntimeError as error:
-        raise DeviceError(f"device is {shown(device)}; use {DEVICES}") from error
+        raise DeviceError(f"device is {shown(device)}; use 'cpu' or one that `blocklp info` lists") from error
     if found.type == "meta":
         raise DeviceError("device 'meta' holds no numbers; use device='cpu'")
     try:

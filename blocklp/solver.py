@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from blocklp.blocks.box import BOX
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
 from blocklp.engine.division import within_memory
@@ -24,7 +23,7 @@ from blocklp.kernels.settings import EngineSettings
 from blocklp.language.batch_statement import BatchStatement
 from blocklp.language.compiled_models import BatchModels, CompiledModels, ModelList
 from blocklp.language.expression import Values
-from blocklp.language.handles import ROWS, name_of_size
+from blocklp.language.handles import ROWS
 from blocklp.language.sense import Sense
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds
@@ -134,23 +133,24 @@ class Solver:
         """Return the model of an instance and the instance's number in it."""
         return self._stated.owner(instance)
 
+    def part(self, instance: int) -> tuple[Sequence[Statement], int]:
+        """Return a sequence of the model of an instance alone, and how many variables it has."""
+        return self._stated.part(instance)
+
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: ``(batch,)`` bool."""
         return self._stated.hooked().to(self.device, non_blocking=True)
 
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""
-        model, _ = self.owner(instance)
-        blocks = {b.name: (b.name, len(b.scope)) for b in model.blocks} | {BOX: (BOX, model.size)}
-        blocks[ROWS] = (ROWS, sum(r.count for r in model.rows))
-        blocks |= {name_of_size(b.name, b.scope.shape[1]): (b.name, len(b.scope)) for b in model.blocks}
+        blocks, size = self._stated.counts(instance), self._stated.part(instance)[1]
 
         def cut(values: dict[str, Tensor]) -> dict[str, Tensor]:
             return {blocks[k][0]: v[:, : blocks[k][1]] for k, v in values.items() if k in blocks}
 
         saddle = state.saddle
         if saddle is not None:
-            saddle = Saddle(saddle.x[:, : model.size], cut(saddle.rows), saddle.weight)
+            saddle = Saddle(saddle.x[:, :size], cut(saddle.rows), saddle.weight)
         return State(cut(state.duals), state.eta, saddle, state.rows)
 
     def solve(

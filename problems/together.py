@@ -36,19 +36,45 @@ def solve_together(
     list of Solution
         One a model, in their order; ``history`` holds the events of that instance until it left.
     """
-    deadline = bl.Deadline.of(time_limit)
-    build = {"device": device} if dtype is None else {"device": device, "dtype": dtype}
     batches: dict[Hashable, list[int]] = {}
     for position, model in enumerate(models):
         batches.setdefault(_structure(model), []).append(position)
+    stated = [(members, [models[i] for i in members]) for members in batches.values()]
+    return solve_batches(stated, time_limit=time_limit, device=device, dtype=dtype, **options)
+
+
+def solve_batches(
+    batches: Sequence[tuple[Sequence[int], Sequence[bl.Model] | bl.ModelBatch]],
+    *,
+    time_limit: float | bl.Deadline = math.inf,
+    device: str = "cpu",
+    dtype: Any = None,
+    **options: Any,
+) -> list[bl.Solution]:
+    """Solve batches one after the other.
+
+    Parameters
+    ----------
+    batches : sequence of (sequence of int, models)
+        The numbers of the instances of each batch among all, and what it compiles.
+    time_limit, device, dtype, **options
+        As in :func:`solve_together`.
+
+    Returns
+    -------
+    list of Solution
+        One an instance, in the order of their numbers, as of :func:`solve_together`.
+    """
+    deadline, count = bl.Deadline.of(time_limit), sum(len(members) for members, _ in batches)
+    build = {"device": device} if dtype is None else {"device": device, "dtype": dtype}
     found: dict[int, bl.Solution] = {}
-    for members in batches.values():
-        solver = bl.compile([models[i] for i in members], **build)
-        batch = solver.solve(time_limit=share(deadline, len(members), len(models) - len(found)), **options)
+    for members, stated in batches:
+        solver = bl.compile(stated, **build)
+        batch = solver.solve(time_limit=share(deadline, len(members), count - len(found)), **options)
         found |= {i: replace(batch.instance(k), history=_events(batch, k)) for k, i in enumerate(members)}
         if bl.Status.INTERRUPTED in batch.status:
             options["callback"] = stop
-    return [found[i] for i in range(len(models))]
+    return [found[i] for i in range(count)]
 
 
 def lenient(deadline: bl.Deadline) -> bl.Deadline:

@@ -30,8 +30,8 @@ def preferential(edges: int) -> Qubo:
     "large",
     "One LP of millions of blocks",
     "Independent sets on graphs with a power law, four edges a node, float32 with bounds in float64, to a certified gap of "
-    "1e-3. `bytes` an edge: growth of the process's largest resident memory from the QUBO to the end, model and solver "
-    "together; the smaller ones run first.",
+    "1e-3. `build` is from the QUBO to the compiled solver; an edge takes microseconds of both. `bytes` an edge: growth of the "
+    "process's largest resident memory from the QUBO to the end, model and solver together; the smaller ones run first.",
 )
 def run(quick: bool) -> list[Record]:
     records: list[Record] = []
@@ -45,13 +45,15 @@ def run(quick: bool) -> list[Record]:
         solver.solve(passes=12)
         began = time.perf_counter()
         found = solver.solve(tol=1e-3)
+        seconds = time.perf_counter() - began
         records.append(
             {
                 "edges": len(qubo.edges),
                 "build": built,
                 "passes": int(found.passes),
-                "seconds": time.perf_counter() - began,
-                "microseconds an edge": 1e6 * (time.perf_counter() - began) / len(qubo.edges),
+                "seconds": seconds,
+                "share of build": built / (built + seconds),
+                "microseconds an edge": 1e6 * (built + seconds) / len(qubo.edges),
                 "gap": float(found.gap),
                 "bytes an edge": 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / len(qubo.edges),
             }

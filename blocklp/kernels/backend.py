@@ -177,7 +177,7 @@ def automatic(device: torch.device) -> str:
     """
     if (name := os.environ.get(VARIABLE, "auto")) == "auto":
         name = AUTOMATIC.get(device.type, "torch")
-    return name if _runs_on(known(name, VARIABLE), device) else "torch"
+    return name if runs_on(known(name, VARIABLE), device) else "torch"
 
 
 _said: list[str] = []

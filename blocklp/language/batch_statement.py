@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, overload
 
 import torch
@@ -21,112 +21,13 @@ from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError, U
 from blocklp.language.coefficients import all_finite
 from blocklp.language.expression import View
 from blocklp.language.handles import ROWS
-from blocklp.language.offsets import Offsets, integers
+from blocklp.language.offsets import Offsets
+from blocklp.language.ragged import RaggedBlocks, RaggedVariable, RaggedView
 from blocklp.language.statement import SUBCLASS, Statement
 from blocklp.options import as_tensor, instance_number, of_type, real, shown, text, without_gradients
 
 TRIED = 16
 """Blocks with data of their own that the oracle is tried on where a type is declared."""
-
-
-@dataclass(frozen=True, eq=False)
-class RaggedVariable:
-    """An array of variables with another length in every instance.
-
-    Attributes
-    ----------
-    name : str
-        Unique in the batch.
-    offsets : Offsets
-        Where the entries of each instance begin in concatenated arrays.
-    start : Tensor
-        ``(count,)`` int64: its first column in each instance's row of variables.
-    same_start : int or None
-        Where all instances have the same, this column.
-    lower, upper : float or Tensor
-        Finite bounds, one number or ``(total,)`` float64.
-    tightest : tuple of float
-        The largest lower and the least upper bound.
-    grid : float
-        As in :meth:`blocklp.Model.variable`.
-    """
-
-    name: str
-    offsets: Offsets
-    start: Tensor
-    same_start: int | None
-    lower: float | Tensor
-    upper: float | Tensor
-    tightest: tuple[float, float]
-    grid: float
-
-    def __getitem__(self, index: object) -> RaggedView:
-        return RaggedView(self, integers(index, f"indices of {self.name!r}"))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of its concatenated values."""
-        return (self.offsets.total,)
-
-    def lay_out(self, values: float | Tensor, rows: Tensor) -> None:
-        """Write one number, or values ``(total,)``, into the columns of rows ``(count, width)``.
-
-        The last column of the rows is no variable's wherever instances differ in length.
-        """
-        most, at = self.offsets.most, self.same_start
-        if at is not None and self.offsets.uniform:
-            own = values if isinstance(values, float) else self.offsets.padded(values)
-            rows[:, at : at + most] = own
-            return
-        valid = self.offsets.valid
-        columns = torch.arange(most, device=rows.device) + self.start[:, None]
-        columns = torch.where(valid, columns, rows.shape[1] - 1)
-        own = rows.new_full((), values) if isinstance(values, float) else self.offsets.padded(values)
-        rows.scatter_(1, columns, torch.where(valid, own, 0.0))
-
-    def part(self, values: float | Tensor, instance: int) -> float | Tensor:
-        """The values of one instance, where they are not one number."""
-        return values if isinstance(values, float) else values[self.offsets.span(instance)]
-
-    def __repr__(self) -> str:
-        return f"{self.name}[{self.offsets.total}] of {self.offsets.count} instances"
-
-
-@dataclass(frozen=True, eq=False)
-class RaggedView:
-    """Entries of a variable by their numbers in their own instance: ``(blocks,)`` or ``(blocks, k)``."""
-
-    variable: RaggedVariable
-    index: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class RaggedBlocks:
-    """The handle of added blocks.
-
-    Attributes
-    ----------
-    name : str
-        Unique in the batch.
-    type : BlockType
-        Their type, with block data ``(1, 1 or total, ...)``.
-    offsets : Offsets
-        Where the blocks of each instance begin.
-    columns : Tensor
-        ``(count, dim, most)`` int64: the variables of every block, as columns of its instance's row; padding
-        repeats any.
-    """
-
-    name: str
-    type: BlockType
-    offsets: Offsets
-    columns: Tensor
-
-    def data_of(self, instance: int) -> BlockType:
-        """The type with the data of one instance."""
-        span = self.offsets.span(instance)
-        parts = {k: t[:, span] if t.shape[1] > 1 else t for k, t in self.type.tensors().items()}
-        return self.type.with_data(**{k: t.cpu() for k, t in parts.items()})
 
 
 class BatchStatement(Sequence[Statement]):
@@ -325,6 +226,10 @@ class BatchStatement(Sequence[Statement]):
         rows = x.gather(1, columns.clamp_(max=x.shape[1] - 1))
         return rows.flatten() if variable.offsets.uniform else rows[variable.offsets.valid.to(x.device)]
 
+    def size_of(self, instance: int) -> int:
+        """Number of variables of an instance."""
+        return sum(v.offsets.counts[instance] for v in self.variables.values())
+
     def __len__(self) -> int:
         return 0 if self.sizes is None else len(self.sizes)
 
@@ -344,12 +249,12 @@ class BatchStatement(Sequence[Statement]):
         """The model of an instance, without what is empty in it."""
         m, views = self.model_class(), []
         for v in self.variables.values():
-            size = int(v.offsets.sizes[i])
+            size = v.offsets.counts[i]
             if size:
                 lower, upper = v.part(v.lower, i), v.part(v.upper, i)
                 views.append(m.variable(v.name, size, lower=lower, upper=upper, grid=v.grid))
         for b in self.blocks:
-            count = int(b.offsets.sizes[i])
+            count = b.offsets.counts[i]
             if count:
                 columns = b.columns[i, :, :count].T.cpu()
                 m.add(b.data_of(i), View(m, b.name, columns), name=b.name)
@@ -454,6 +359,30 @@ class BatchStatement(Sequence[Statement]):
         few = min(count, TRIED)
         own = {k: t[:, :few] for k, t in kind.tensors().items()}
         ask(kind.with_data(**own).to(torch.float64, torch.device("cpu")), 1, few, dim)
+
+
+class Instance(Sequence[Statement]):
+    """The model of one instance of a batch, made when it is asked for."""
+
+    def __init__(self, batch: BatchStatement, number: int) -> None:
+        self.batch, self.number = batch, number
+
+    def values(self, variable: RaggedVariable, x: Tensor) -> Tensor:
+        """Values ``(1, size)`` of a variable at a point ``(1, columns)`` of the instance."""
+        names = list(self.batch.variables)
+        before = names[: names.index(variable.name)]
+        first = sum(self.batch.variables[name].offsets.counts[self.number] for name in before)
+        return x[:, first : first + variable.offsets.counts[self.number]].clone()
+
+    def __len__(self) -> int:
+        return 1
+
+    @overload
+    def __getitem__(self, index: int) -> Statement: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Statement]: ...
+    def __getitem__(self, index: int | slice) -> Statement | list[Statement]:
+        return [self.batch[self.number]][index]
 
 
 def _kept(values: float | Tensor) -> float | Tensor:

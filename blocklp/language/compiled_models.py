@@ -8,13 +8,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from blocklp.blocks.box import BOX
 from blocklp.blocks.type_difference import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
 from blocklp.errors import InstanceError, ModelError
-from blocklp.language.batch_statement import BatchStatement
+from blocklp.language.batch_statement import BatchStatement, Instance
 from blocklp.language.expression import Values
-from blocklp.language.handles import Blocks
+from blocklp.language.handles import ROWS, Blocks, name_of_size
 from blocklp.language.instances import BUILDING, Instances
 from blocklp.language.lowering import assemble, costs, unblocked
 from blocklp.language.ragged_instances import RaggedInstances
@@ -50,6 +51,12 @@ class CompiledModels(Protocol):
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""
+
+    def part(self, instance: int) -> tuple[Sequence[Statement], int]:
+        """A sequence of the model of an instance alone, and how many variables it has."""
+
+    def counts(self, instance: int) -> dict[str, tuple[str, int]]:
+        """Blocks and rows of an instance by names of groups: names of their own, and numbers."""
 
     def replaced(self) -> bool:
         """Whether block data were replaced since the last call; other changes raise :class:`ModelError`."""
@@ -119,6 +126,19 @@ class ModelList:
                 return m, instance
             instance -= m.batch
         raise InstanceError(f"instance {instance} is out of range of a batch of {self.batch}")
+
+    def part(self, instance: int) -> tuple[Sequence[Statement], int]:
+        """A sequence of the model of an instance alone, and how many variables it has."""
+        model, _ = self.owner(instance)
+        return [model], model.size
+
+    def counts(self, instance: int) -> dict[str, tuple[str, int]]:
+        """Blocks and rows of an instance by names of groups: names of their own, and numbers."""
+        model, _ = self.owner(instance)
+        blocks = {b.name: (b.name, len(b.scope)) for b in model.blocks} | {BOX: (BOX, model.size)}
+        blocks[ROWS] = (ROWS, sum(r.count for r in model.rows))
+        sized = {name_of_size(b.name, b.scope.shape[1]): (b.name, len(b.scope)) for b in model.blocks}
+        return blocks | sized
 
     def replaced(self) -> bool:
         """Whether block data were replaced since the last call; other changes raise :class:`ModelError`."""
@@ -205,6 +225,15 @@ class BatchModels:
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance, which it has alone."""
         return self.stated[instance], 0
+
+    def part(self, instance: int) -> tuple[Sequence[Statement], int]:
+        """A sequence of the model of an instance alone, and how many variables it has."""
+        return Instance(self.stated, instance), self.stated.size_of(instance)
+
+    def counts(self, instance: int) -> dict[str, tuple[str, int]]:
+        """Blocks of an instance by names of groups: the same names, and numbers."""
+        blocks = {b.name: (b.name, b.offsets.counts[instance]) for b in self.stated.blocks}
+        return blocks | {BOX: (BOX, self.stated.size_of(instance))}
 
     def replaced(self) -> bool:
         """Refuse changes but those of the objective: False."""

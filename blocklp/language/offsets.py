@@ -64,6 +64,12 @@ class Offsets:
         """Numbers of entries of the instances: ``(count,)`` int64."""
         return self.first.diff()
 
+    @cached_property
+    def counts(self) -> list[int]:
+        """:attr:`sizes` on the host."""
+        found: list[int] = self.sizes.tolist()
+        return found
+
     @property
     def uniform(self) -> bool:
         """Whether all instances have as many entries, so that rows need no padding."""

@@ -10,9 +10,10 @@ from torch import Tensor
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.extents import extent
 from blocklp.deadline import Deadline
-from blocklp.language.batch_statement import BatchStatement, RaggedBlocks, RaggedVariable
+from blocklp.language.batch_statement import BatchStatement
 from blocklp.language.handles import Rows
 from blocklp.language.instances import Instances, Members
+from blocklp.language.ragged import RaggedBlocks, RaggedVariable
 from blocklp.language.variable_bounds import Bounds
 
 

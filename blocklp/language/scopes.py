@@ -76,11 +76,11 @@ def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) 
 
 def _naming_twice(index: Tensor) -> int | None:
     """The first block of ``(blocks, dim)`` that names a variable twice."""
-    if index.shape[1] <= COMPARED:  # quicker than sorting short rows
-        columns = index.T.contiguous()
-        pairs = combinations(range(len(columns)), 2)
-        same = [i for a, b in pairs if len(i := (columns[a] == columns[b]).nonzero())]
-        return min((int(i[0, 0]) for i in same), default=None)
-    ordered = np.sort(index.numpy(), axis=1)
+    rows = index.numpy()
+    if rows.shape[1] <= COMPARED:  # quicker than sorting short rows
+        columns = np.ascontiguousarray(rows.T)
+        masks = [columns[a] == columns[b] for a, b in combinations(range(len(columns)), 2)]
+        return min((int(same.argmax()) for same in masks if same.any()), default=None)
+    ordered = np.sort(rows, axis=1)
     repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
     return int(repeated.argmax()) if repeated.any() else None

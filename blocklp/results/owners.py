@@ -25,6 +25,10 @@ class Compiled(Protocol):
         """Return the model of an instance and the instance's number in it."""
         ...
 
+    def part(self, instance: int) -> tuple[Sequence[Statement], int]:
+        """Return a sequence of the model of an instance alone, and how many variables it has."""
+        ...
+
     def own_state(self, state: State, instance: int) -> State:
         """Cut the padding of a ragged batch off an instance's state."""
         ...

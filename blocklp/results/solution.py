@@ -245,15 +245,15 @@ class Solution:
         i = instance_number(i, len(self.status))
         names = "bound safe_bound primal gap floor passes seconds offset hook_failed".split()
         number = self.numbers[i]
-        model, _ = self.solver.owner(number)
-        raw = self.raw_x[i : i + 1, : model.size]
+        models, size = self.solver.part(number)
+        raw = self.raw_x[i : i + 1, :size]
         return replace(
             self,
             **{name: getattr(self, name)[i : i + 1] for name in names},
             status=(self.status[i],),
             raw_x=raw,
-            cost=self.cost[i : i + 1, : model.size],
-            x=Values(raw, [model]),
+            cost=self.cost[i : i + 1, :size],
+            x=Values(raw, models),
             state=self.solver.own_state(self.state.select([i]), number),
             history=(),
             numbers=self.numbers[i : i + 1],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
 from blocklp.errors import ModelError, UnknownNameError
-from blocklp.language.batch_statement import BatchStatement, RaggedVariable
+from blocklp.language.batch_statement import BatchStatement, Instance
 from blocklp.language.expression import Expression, View
 from blocklp.language.handles import Blocks
+from blocklp.language.ragged import RaggedVariable
 from blocklp.language.row_expression import RowExpression
 from blocklp.language.statement import Statement
 from blocklp.options import of_type, shown
@@ -26,13 +28,19 @@ class Values(Mapping[str, Tensor]):
 
     def __init__(self, x: Tensor, models: Sequence[Statement]) -> None:
         self._x, self.models = x, models
-        # A model may get more of them.
-        own = models if isinstance(models, BatchStatement) else models[0]
-        self.variables: dict[str, Any] = dict(own.variables)
+        if not isinstance(models, BatchStatement | Instance):  # a model may get more of them
+            vars(self)["variables"] = dict(models[0].variables)
+
+    @cached_property
+    def variables(self) -> dict[str, Any]:
+        """The variables by name."""
+        return dict((self.models if isinstance(self.models, BatchStatement) else self.models[0]).variables)
 
     def __getitem__(self, key: View | RaggedVariable | str) -> Tensor:
         if isinstance(self.models, BatchStatement):
             return self.models.values(key, self._x)
+        if isinstance(self.models, Instance) and isinstance(key, str | RaggedVariable):
+            return self.models.values(self.models.batch.known(key), self._x)
         key = key.name if isinstance(key, RaggedVariable) else key
         view = self.variables.get(key) if isinstance(key, str) else key
         mine = isinstance(view, View) and any(view.model is m for m in self.models)

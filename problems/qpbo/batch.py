@@ -15,9 +15,11 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import ShapeError
 from blocklp.language.offsets import Offsets
+from blocklp.oracles.boolean_quadric import Edge
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.order import passing_order
-from blocklp.problems.qpbo.relaxation import EDGE
+
+EDGE = Edge()
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,18 +19,18 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.language.offsets import Offsets
-from blocklp.oracles.boolean_quadric import Edge
+from blocklp.problems.qpbo.batch import EDGE, QuboBatch, roof_duality_batch
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.order import passing_order
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
-from blocklp.problems.together import before, lenient, solve_together
+from blocklp.problems.together import before, lenient, solve_batches
 from blocklp.search.best_first import relative_gap
 from blocklp.search.tightening import Budget, Round
 
-EDGE = Edge()
+STATING = "stating the relaxations of quadratic functions"
 
 
 def roof_duality_model(qubo: Qubo) -> bl.Model:
@@ -119,21 +119,31 @@ def solve_qpbo(
     if isinstance(qubos, Qubo):
         return solve_qpbo([qubos], tighten, told, **options)[0]
     deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
-    models, stating = [], lenient(deadline)
-    for qubo in qubos:
-        stating.check("stating the relaxations of quadratic functions")
-        models.append(roof_duality_model(qubo))
+    stating = lenient(deadline)
+    stating.check(STATING)
     closing = before(deadline, sum(closing_time(qubo.n, len(qubo.edges)) for qubo in qubos))
     if tighten is False:
-        solutions = solve_together(models, time_limit=closing, **options)
+        solutions = solve_batches(_batches(qubos), time_limit=closing, **options)
         bests = [_rounded(qubo, solution, deadline) for qubo, solution in zip(qubos, solutions, strict=True)]
         persistencies = persistency_in_time(qubos, [solution.x["y"][0].cpu() for solution in solutions], deadline)
         return [_between(*found) for found in zip(solutions, bests, persistencies, strict=True)]
+    models = []
+    for qubo in qubos:
+        stating.check(STATING)
+        models.append(roof_duality_model(qubo))
     budget = None if tighten is True else tighten
     calls = [partial(tightened_roof_duality, model, qubo, budget) for model, qubo in zip(models, qubos, strict=True)]
     found = tighten_in_turn(calls, told=told, time_limit=closing, **options)
     persistencies = persistency_in_time(qubos, [best.labels.cpu().numpy() for _, best in found], deadline)
     return [replace(_between(t.solution, best, p), rounds=t.rounds) for (t, best), p in zip(found, persistencies, strict=True)]
+
+
+def _batches(qubos: Sequence[Qubo]) -> list[tuple[list[int], bl.ModelBatch]]:
+    """The relaxations of instances with pairs, and of those without, and which they are."""
+    parts: tuple[list[int], list[int]] = ([], [])
+    for number, qubo in enumerate(qubos):
+        parts[len(qubo.edges) == 0].append(number)
+    return [(own, roof_duality_batch(QuboBatch.of([qubos[i] for i in own]))) for own in parts if own]
 
 
 def _rounded(qubo: Qubo, relaxation: bl.Solution, deadline: bl.Deadline) -> Labelled:
