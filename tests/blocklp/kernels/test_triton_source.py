@@ -32,13 +32,14 @@ BATCH, BLOCKS = 2, 5
 class Probe(bl.Box):
     """A box of some dimension whose functions of one block tests replace."""
 
-    block_data = ("lower", "upper", "weight", "table", "open")
+    block_data = ("lower", "upper", "weight", "table", "open", "places")
 
     def __init__(self, dim: int) -> None:
         draw = np.random.default_rng(dim)
         super().__init__(np.zeros(dim), np.ones(dim))
         self.weight = torch.from_numpy(draw.normal(size=(BATCH, BLOCKS)))
         self.table = torch.from_numpy(draw.normal(size=(1, BLOCKS, 2, dim)))
+        self.places = torch.from_numpy(np.stack([draw.permutation(dim) for _ in range(BLOCKS)])[None])
         self.open = torch.from_numpy(draw.random((BATCH, 1, dim)) < 0.5)
 
 
@@ -94,6 +95,16 @@ def calls(cost: Any, centre: Any, step: float, point: Any, table: Any, open: Any
     point[0] = math.copysign(size, a) + np.sign(b) + math.floor(a) - np.minimum(a, b)
     point[1] = -np.inf if math.isnan(a) or math.isinf(b) else max(a, b, step) + np.finfo(np.float64).eps + math.pi
     point[1] += float(a > b) + int(3.7) + np.maximum(abs(b), 0.3)
+
+
+def places(cost: Any, centre: Any, step: float, point: Any, places: Any) -> None:
+    """Whole numbers beyond 32 bits, and entries whose place is block data."""
+    seed, last = 2**33, 0
+    for i in range(len(point)):
+        point[places[i]] = centre[i] + places[i]
+        last = places[i] if centre[i] > 0 else last
+        seed += last * 2**31 + (centre[i] > 0)
+    point[last] += seed
 
 
 def leaving(cost: Any, centre: Any, step: float, point: Any) -> None:
@@ -211,6 +222,12 @@ def test_checks_of_edges(name: str, function: str) -> None:
 def test_statements(function: Callable[..., Any], dim: int) -> None:
     for seed in range(4):
         check(probe(dim, prox_block=named(function, "prox_block")), unrolled=dim == 3, seed=seed)
+
+
+def test_places_that_are_data() -> None:
+    """Coordinates are in memory then, however few."""
+    for dim in (3, 12):
+        check(probe(dim, prox_block=named(places, "prox_block")), unrolled=False)
 
 
 @pytest.mark.parametrize("dim", [3, 12])
