@@ -154,8 +154,8 @@ def kernels(model: bl.Model, dtype: torch.dtype, anchored: Sequence[bool] = (Fal
         forms = state, replace(state, anchor=torch.zeros_like(state.iterate), passes=200)
         for own in (forms[k] for k in anchored):
             relaxation = method.relaxed(own)
-            for small in (10**6, -1):
-                with mock.patch.object(triton_admm, "SMALL", small):
+            for together in (True, False):
+                with mock.patch.object(triton_admm, "_together", return_value=together):
                     run("admm_passes", own, relaxation, 3, 2)
             run("admm_settled", own, method)
             run("admm_restart", own, relaxation, own.ready, own.eta, own.anchor)

@@ -23,9 +23,9 @@ from blocklp.kernels.triton_launch import LANES, launch, programs
 from blocklp.kernels.triton_source import data_arguments
 from blocklp.kernels.triton_tables import CopySums, GroupTable, TritonTables
 
-SMALL, MANY, LARGE = 32, 256, 1024
-"""An instance is one program if it has so many tiles at most; where there are so many instances, which keep
-all multiprocessors busy, if it has the last number of tiles at most."""
+CACHED, SMALL, BUSY = 8, 32, 4096
+"""Tiles of an instance that is one program: it has so few that caches hold them from pass to pass; or so few
+that launches would take longer, as long as all instances together are not more than a device is busy with."""
 
 Arguments = tuple[Any, ...]
 
@@ -70,6 +70,7 @@ def _state(
 ) -> Arguments:
     """Iterates as kernels take them; without an anchor any other tensor stands for it."""
     lengths = dual.shape[1], plan.problem.cost.shape[1]
+    assert all(values.is_contiguous() for values in (t, point, dual, anchor, target, mean))
     return t, point, dual, anchor if anchor.shape[1] else t, target, mean, *lengths
 
 
@@ -123,13 +124,14 @@ def _together(problem: Decomposition, tables: TritonTables) -> bool:
     assert tables.active is not None and tables.sums is not None
     tiles = sum(programs(problem.groups[own.number].blocks) for own in tables.groups)
     tiles += _units(tables.sums)
-    return tiles <= SMALL or (tiles <= LARGE and len(tables.active) >= MANY)
+    return tiles <= CACHED or (tiles <= SMALL and tiles * len(tables.active) <= BUSY)
 
 
 @implements("admm_passes", "triton", _whole)
 def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: int) -> tuple[Any, int]:
     """See :func:`blocklp.methods.admm.admm_passes`; in between reflections stand in the place of points."""
     problem, tables, eta = plan.problem, _tables(plan), state.eta
+    cost = problem.cost.contiguous()
     assert tables.sums is not None and tables.active is not None
     groups, sums = tuple(_group(problem, own) for own in tables.groups), _sums(tables.sums)
     blocks = tuple(_block(own) for own in tables.groups)
@@ -141,7 +143,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     found = *squares, torch.empty_like(state.age), torch.empty_like(state.ready)
     common = {"ANCHORED": anchored, "RELAXATION": relaxation, "LANES": LANES}
     if _together(problem, tables):
-        shared = groups, sums, given, problem.cost, weights, parts, slots, found, most
+        shared = groups, sums, given, cost, weights, parts, slots, found, most
         launch(kernels.leap, (len(active),), active, *shared, BLOCKS=blocks, **common)
     else:
         for n in range(most):
@@ -149,7 +151,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
             for own, group in zip(blocks, groups, strict=True):
                 _block_pass(active, group, own, given, weights, n, last, common)
             grid = (_units(tables.sums) * len(active),)
-            launch(kernels.variable_pass, grid, active, sums, given, problem.cost, eta, last, LANES=LANES)
+            launch(kernels.variable_pass, grid, active, sums, given, cost, eta, last, LANES=LANES)
         coupled, measured = tuple(block[2] for block in blocks), (groups, sums, given, eta, parts, slots)
         launch(kernels.measure, (slots * len(active),), active, *measured, COUPLED=coupled, LANES=LANES)
         rest = groups, weights, parts, slots, found, most
@@ -228,7 +230,7 @@ def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     tables, balance, plain = _tables(plan), method.balance, state.passes < method.plain
     assert tables.active is not None
     anchored = state.anchor.shape[1] > 0
-    anchor = state.anchor if anchored or plain else torch.empty_like(state.iterate)
+    anchor = state.anchor if anchored or plain else torch.zeros_like(state.iterate)  # padding stays zero
     weights = state.eta, state.age
     looks = state.first, state.primal_residual, state.dual_residual, state.origin, state.last
     names = "eta", "ready", "age", "origin", "last"  # of frozen instances anything

@@ -116,9 +116,6 @@ def settled(tolerance: dict[str, float], function: Callable[..., Any], plan: Pla
     pure, own = by_definition(plan), copied(state)
     known, found = OPERATIONS["admm_settled"].definition(pure, own, method), function(plan, state, method)
     copies = plan.problem.spread((plan.problem.counts > 1).expand_as(plan.problem.cost).double()) > 0
-    for group in plan.problem.groups:
-        if group.valid is not None:
-            group.view(copies).logical_and_(group.valid[..., None] > 0)
     for name in ("eta", "ready", "age", "origin", "last"):
         torch.testing.assert_close(getattr(found, name), getattr(known, name), **tolerance, msg=partial("{}: {}".format, name))
     torch.testing.assert_close(found.iterate[copies], known.iterate[copies], **tolerance)
@@ -192,8 +189,8 @@ def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch:
     """For more than one tile, and several groups."""
     for given, passes in ((edges(0, n=LANES // 2 + 5), 4), (star(0, 140), 4), (CASES["choices, ragged"](), 7)):
         plan, found = plan_of(given, dtype), []
-        for small in (10**6, -1):
-            monkeypatch.setattr(triton_admm, "SMALL", small)
+        for together in (True, False):
+            monkeypatch.setattr(triton_admm, "_together", lambda *_, own=together: own)
             found.append(passed(plan, passes))
         for name in ("iterate", "points", "duals", "reflected", "mean", "eta", "age", "origin", "last", "primal_residual"):
             assert torch.equal(getattr(found[0], name), getattr(found[1], name)), name
@@ -216,7 +213,7 @@ def test_more_tiles_than_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("case", ["a star", "choices, ragged"])
 def test_an_instance_has_the_same_bits_in_a_batch_and_again(case: str) -> None:
     models = CASES[case]()
-    options = {"method": Quick(), "tol": 0, "passes": 8, "project": False}
+    options = {"method": Quick(), "tol": 0, "passes": 5, "project": False}
     together, again = (bl.compile(models, backend="triton").solve(**options) for _ in range(2))
     assert torch.equal(together.bound, again.bound) and torch.equal(together.raw_x, again.raw_x)
     among = passed(plan_of(models), 7)
@@ -244,6 +241,15 @@ def test_some_instances_go_on_as_they_would_have() -> None:
         assert torch.equal(getattr(ours, name), wanted) and torch.equal(getattr(theirs, name)[rows], wanted), name
     for name, before in frozen.items():
         assert torch.equal(getattr(theirs, name)[1], before), name
+
+
+def test_counts_decide_which_form_it_is() -> None:
+    tables = replace(plan_of(edges(0, n=8 * LANES)).tables, active=torch.arange(1))
+    problem = bl.compile(edges(0, n=8 * LANES)).decomposition()
+    many = torch.arange(triton_admm.BUSY)
+    assert triton_admm._together(problem, tables) and not triton_admm._together(problem, replace(tables, active=many))
+    small = plan_of(edges(0))
+    assert triton_admm._together(small.problem, replace(small.tables, active=many))
 
 
 def test_several_passes_are_one_after_the_other() -> None:
@@ -348,13 +354,12 @@ def on_device(given: Any, device: torch.device) -> Plan:
     return plan_of(given, torch.float32, device)
 
 
-@pytest.mark.parametrize(("small", "most"), [(10**6, 3), (-1, 3 * 8)])
-def test_launches_and_waits(small: int, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("together", "most"), [(True, 3), (False, 3 * 8)])
+def test_launches_and_waits(together: bool, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine passes and a look at the weight: three launches in one form, three a pass in the other; no waits."""
     if device.type != simulated_device.NAME:
         pytest.skip("counts are those of the simulated device")
-    monkeypatch.setattr(triton_admm, "SMALL", small)
-    monkeypatch.setattr(triton_admm, "MANY", 10**6)
+    monkeypatch.setattr(triton_admm, "_together", lambda *_: together)
     plan, method = on_device(CASES["edges, ragged"](), device), Admm()
     state = method.start(plan, plan.problem.to_dual(plan.problem.cost), None)
     for anchored in (False, True):
