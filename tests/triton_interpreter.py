@@ -27,7 +27,6 @@ def patch_once() -> None:
         patched.update(langs)
         return patch(function)
 
-    @wraps(launch)
     def launched(self: Any, *args: Any, **kwargs: Any) -> Any:
         patched.clear()
         return launch(self, *args, **kwargs)

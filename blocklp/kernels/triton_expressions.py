@@ -158,7 +158,7 @@ class Expressions:
         if kind == TRUTH:
             return f"({term.code} != 0)"
         code = f"({term.code})" if term.lanes else f"tl.where(mine, {term.code}, {term.code})"
-        return f"{code}.to({'KIND' if kind == REAL else 'tl.int32'})"
+        return f"{code}.to({'KIND' if kind == REAL else 'tl.int64'})"
 
     def index(self, node: ast.expr, shape: tuple[int, ...], mask: str | None) -> Term:
         """The place of an entry in an array of a shape."""
@@ -445,5 +445,5 @@ def load(at: str, kind: str, mask: str) -> str:
     """The text that reads an entry of block data."""
     return (
         f"tl.load({at}, mask={mask}, other=0)"
-        + {REAL: ".to(KIND)", WHOLE: ".to(tl.int32)", TRUTH: " != 0"}[kind]
+        + {REAL: ".to(KIND)", WHOLE: ".to(tl.int64)", TRUTH: " != 0"}[kind]
     )

@@ -96,7 +96,7 @@ class Translation(Expressions):
         lines += [f"{name} = {code}" for name, code in self.loaded.items()]
         zero = {
             REAL: "tl.full(mine.shape, 0, KIND)",
-            WHOLE: "tl.full(mine.shape, 0, tl.int32)",
+            WHOLE: "tl.full(mine.shape, 0, tl.int64)",
             TRUTH: "mine & ~mine",
         }
         return lines + [f"{name} = {zero[self.kinds[name]]}" for name in self.early]
@@ -207,6 +207,10 @@ class Translation(Expressions):
             self.early.append(name)
         self.defined.add(name)
         code = self.text(kind, term)
+        if kind == WHOLE:  # numbers in the text are of half the size
+            code = (
+                f"tl.where(mine, {code}, {code}).to(tl.int64)" if not term.lanes else f"({code}).to(tl.int64)"
+            )
         if mask is not None:
             code = f"tl.where({mask}, {code}, {name})"
         elif not term.lanes:
@@ -283,7 +287,7 @@ class Translation(Expressions):
             self._deeper(lambda: self._block(node.body, mask))
             return
         end = self.kept(stop).code
-        self.emit(f"{name} = tl.full(mine.shape, 0, tl.int32) + {first.code}")
+        self.emit(f"{name} = tl.full(mine.shape, 0, tl.int64) + {first.code}")
         side = "<" if int(step.value or 0) > 0 else ">"
         go = self.temporary(f"{mask or 'mine'} & ({name} {side} {end})")
 

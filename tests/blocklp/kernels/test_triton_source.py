@@ -5,7 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,13 +36,14 @@ BATCH, BLOCKS = 2, 5
 class Probe(bl.Box):
     """A box of some dimension whose functions of one block tests replace."""
 
-    block_data = ("lower", "upper", "weight", "table", "open")
+    block_data = ("lower", "upper", "weight", "table", "open", "places")
 
     def __init__(self, dim: int) -> None:
         draw = np.random.default_rng(dim)
         super().__init__(np.zeros(dim), np.ones(dim))
         self.weight = torch.from_numpy(draw.normal(size=(BATCH, BLOCKS)))
         self.table = torch.from_numpy(draw.normal(size=(1, BLOCKS, 2, dim)))
+        self.places = torch.from_numpy(np.stack([draw.permutation(dim) for _ in range(BLOCKS)])[None])
         self.open = torch.from_numpy(draw.random((BATCH, 1, dim)) < 0.5)
 
 
@@ -94,6 +99,16 @@ def calls(cost: Any, centre: Any, step: float, point: Any, table: Any, open: Any
     point[0] = math.copysign(size, a) + np.sign(b) + math.floor(a) - np.minimum(a, b)
     point[1] = -np.inf if math.isnan(a) or math.isinf(b) else max(a, b, step) + np.finfo(np.float64).eps + math.pi
     point[1] += float(a > b) + int(3.7) + np.maximum(abs(b), 0.3)
+
+
+def places(cost: Any, centre: Any, step: float, point: Any, places: Any) -> None:
+    """Whole numbers beyond 32 bits, and entries whose place is block data."""
+    seed, last = 2**33, 0
+    for i in range(len(point)):
+        point[places[i]] = centre[i] + places[i]
+        last = places[i] if centre[i] > 0 else last
+        seed += last * 2**31 + (centre[i] > 0)
+    point[last] += seed
 
 
 def leaving(cost: Any, centre: Any, step: float, point: Any) -> None:
@@ -213,6 +228,12 @@ def test_statements(function: Callable[..., Any], dim: int) -> None:
         check(probe(dim, prox_block=named(function, "prox_block")), unrolled=dim == 3, seed=seed)
 
 
+def test_places_that_are_data() -> None:
+    """Coordinates are in memory then, however few."""
+    for dim in (3, 12):
+        check(probe(dim, prox_block=named(places, "prox_block")), unrolled=False)
+
+
 @pytest.mark.parametrize("dim", [3, 12])
 def test_values(dim: int) -> None:
     kind = probe(dim, prox_block=named(leaving, "prox_block"), min_block=named(value, "min_block"))
@@ -240,6 +261,41 @@ def test_more_programs_than_one() -> None:
     found = asked(functions, "prox_block", kind, torch.zeros_like(centre), centre, step)[..., :2]
     wanted = kind.prox(torch.zeros_like(centre), centre, step[:, None, None], torch.ones(2, dtype=torch.float64))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-15)
+
+
+def compile_all() -> None:
+    """Compile all of the above for a GPU, and print what they take; without the interpreter."""
+    import triton
+
+    from bench import compile_triton
+
+    from .triton_asking import _ask
+
+    triton.runtime.driver.set_active(compile_triton.Card())
+    for dim in (3, 12):
+        for function in (branches, loops, calls, leaving, places):
+            kind: Any = probe(dim, prox_block=named(function, "prox_block"), min_block=named(value, "min_block"))
+            functions, (data, strides) = functions_of(kind, dim), data_arguments(kind)
+            assert functions is not None
+            room = torch.zeros(2, dim + 1, BLOCKS, dtype=torch.float64)
+            given = room, room, room[:, 0, 0].contiguous(), room, BLOCKS, data, strides
+            for name in ("prox_block", "min_block") if function is branches else ("prox_block",):
+                constants = {"FUNCTION": getattr(functions, name), "NAME": name, "DIM": dim, "COUPLED": dim}
+                constants |= {"UNROLLED": functions.unrolled, "BLOCK": LANES}
+                print(compile_triton.compiled(_ask, given, constants))
+
+
+def test_translations_compile_for_a_gpu() -> None:
+    """The interpreter leaves out types; no single precision in double, and a lane is a thread."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    code = "from tests.blocklp.kernels.test_triton_source import compile_all; compile_all()"
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 12
+    for line in lines:
+        assert "spilled=0" in line and "fused=0, cached=0, singles=0, lanes={1}" in line, line
 
 
 def unknown(cost: Any, centre: Any, step: float, point: Any) -> None:
