@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-REAL, WHOLE, TRUTH = "real", "whole", "truth"
-ORDER = {TRUTH: 0, WHOLE: 1, REAL: 2}
-ARRAYS = ("cost", "centre", "point")
-FUNCTIONS: dict[str, Callable[..., str]] = {
-    "abs": "tl.abs({})".format,
-    "fabs": "tl.abs({})".format,
-    "sqrt": "root({})".format,
-    "exp": "tl.exp({})".format,
-    "log": "tl.log({})".format,
-    "floor": "tl.floor({})".format,
-    "ceil": "tl.ceil({})".format,
-    "sign": "sign({})".format,
-    "copysign": "with_sign({}, {})".format,
-    "minimum": "lowest({}, {})".format,
-    "maximum": "highest({}, {})".format,
-    "isnan": "({0} != {0})".format,
-    "isfinite": "(({0} - {0}) == 0)".format,
-    "isinf": "(tl.abs({0}) == float('inf'))".format,
-}
-"""Functions of ``math`` and ``np`` on real numbers, of the names there."""
-
-CASTS = {"float": REAL, "np.float64": REAL, "int": WHOLE, "np.int64": WHOLE, "bool": TRUTH}
-PREDICATES = ("isnan", "isfinite", "isinf")
-BOTH = ("copysign", "minimum", "maximum")
+from blocklp.kernels.triton_symbols import (
+    ARRAYS,
+    BOTH,
+    CASTS,
+    FUNCTIONS,
+    OPERATORS,
+    ORDER,
+    PREDICATES,
+    REAL,
+    SIGNS,
+    TRUTH,
+    WHOLE,
+)
 
 
 class Untranslatable(Exception):
@@ -122,6 +109,7 @@ class Expressions:
         self.loaded: dict[str, str] = {}  # entries of block data, read once
         self.bound: dict[str, Term] = {"step": Term("v_step", REAL)}
         self.defined: set[str] = set()
+        self.within: dict[str, tuple[int, int]] = {}  # least and largest number of a loop's turn
 
     def emit(self, line: str) -> None:
         """Add a line."""
@@ -170,14 +158,13 @@ class Expressions:
             term = self.term(place, mask)
             if term.kind == REAL:
                 refuse(place)
+            least, largest = self.within.get(term.code, (-1, size))
             if term.value is not None:
                 if not -size <= term.value < size:
                     refuse(place)
                 term = known(int(term.value) % size)
-            elif term.lanes or isinstance(place, ast.UnaryOp | ast.BinOp):  # below zero from the end
-                term = Term(
-                    f"tl.where({term.code} < 0, {term.code} + {size}, {term.code})", WHOLE, lanes=term.lanes
-                )
+            elif least < 0 or largest >= size:
+                term = self._inside(term, size)
             if found is None:
                 found = term
             elif found.value is not None and term.value is not None:
@@ -186,6 +173,12 @@ class Expressions:
                 found = Term(f"({found.code} * {size} + {term.code})", WHOLE, lanes=found.lanes or term.lanes)
         assert found is not None
         return found
+
+    def _inside(self, term: Term, size: int) -> Term:
+        """A place within an array, below zero from the end; lanes may read what they do not use."""
+        at = self.temporary(term.code)
+        code = f"tl.minimum(tl.maximum(tl.where({at} < 0, {at} + {size}, {at}), 0), {size - 1})"
+        return Term(code, WHOLE, lanes=term.lanes)
 
     def term(self, node: ast.expr, mask: str | None) -> Term:
         """Translate an expression, which only the lanes of the mask ask for."""
@@ -336,7 +329,10 @@ class Expressions:
         """Arithmetic; whole numbers are divided where they are known, and powers have known exponents."""
         if a.value is not None and b.value is not None:
             _, apply = OPERATORS.get(type(node.op)) or refuse(node)
-            return known(apply(a.value, b.value))
+            try:
+                return known(apply(a.value, b.value))
+            except ArithmeticError:
+                refuse(node)
         lanes, op = a.lanes or b.lanes, node.op
         sign, _ = OPERATORS.get(type(op)) or refuse(node)
         if isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor) and a.kind == b.kind == TRUTH:
@@ -397,29 +393,6 @@ class Expressions:
         if not isinstance(whose, ast.Name) or whose.id not in self.data or ast.unparse(other) != "None":
             refuse(node)
         return known(isinstance(node.ops[0], ast.IsNot))
-
-
-SIGNS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-    ast.Eq: ("==", operator.eq),
-    ast.NotEq: ("!=", operator.ne),
-}
-
-OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("+", operator.add),
-    ast.Sub: ("-", operator.sub),
-    ast.Mult: ("*", operator.mul),
-    ast.Div: ("/", operator.truediv),
-    ast.FloorDiv: ("//", operator.floordiv),
-    ast.Mod: ("%", operator.mod),
-    ast.Pow: ("**", operator.pow),
-    ast.BitAnd: ("&", operator.and_),
-    ast.BitOr: ("|", operator.or_),
-    ast.BitXor: ("^", operator.xor),
-}
 
 
 def constant(node: ast.Attribute) -> float:

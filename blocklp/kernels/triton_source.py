@@ -52,7 +52,8 @@ from torch import Tensor
 from blocklp.blocks.capabilities import HasProxBlock, supports
 from blocklp.blocks.contract import BlockType
 from blocklp.kernels.block_source import FIXED, Functions, asked, block_data, data_of, parsed, written
-from blocklp.kernels.triton_expressions import REAL, TRUTH, WHOLE, Data, TooLong, Untranslatable
+from blocklp.kernels.triton_expressions import Data, TooLong, Untranslatable
+from blocklp.kernels.triton_symbols import REAL, TRUTH, WHOLE
 from blocklp.kernels.triton_translation import Translation
 
 FEW = 8
@@ -66,7 +67,7 @@ import triton.language as tl
 from blocklp.kernels.triton_functions import divided, highest, lowest, root, sign, some, with_sign
 '''
 
-FILES = Path(__file__).stem, "triton_translation", "triton_expressions", "block_source"
+FILES = Path(__file__).stem, "triton_translation", "triton_expressions", "triton_symbols", "block_source"
 """Modules whose text decides what is written."""
 
 LAST = "data, strides, row, block, mine, KIND: tl.constexpr"

@@ -14,20 +14,8 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from blocklp.kernels.triton_expressions import (
-    ARRAYS,
-    ORDER,
-    REAL,
-    TRUTH,
-    WHOLE,
-    Expressions,
-    Term,
-    TooLong,
-    known,
-    load,
-    number,
-    refuse,
-)
+from blocklp.kernels.triton_expressions import Expressions, Term, TooLong, known, load, number, refuse
+from blocklp.kernels.triton_symbols import ARRAYS, ORDER, REAL, TRUTH, WHOLE
 
 LONGEST = 400
 """Most statements of a function that is written out."""
@@ -154,15 +142,17 @@ class Translation(Expressions):
 
     def _assign(self, targets: list[ast.expr], value: ast.expr, mask: str | None) -> None:
         """Assign to names, coordinates, or several of them at once."""
-        for target in targets:
-            if isinstance(target, ast.Tuple):
-                if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
-                    refuse(value)
-                found = [self.kept(self.term(v, mask)) for v in value.elts]
-                for own, term in zip(target.elts, found, strict=True):
-                    self._set(own, term, mask)
-            else:
-                self._set(target, self.term(value, mask), mask)
+        if len(targets) > 1:
+            refuse(targets[1])
+        target = targets[0]
+        if not isinstance(target, ast.Tuple):
+            self._set(target, self.term(value, mask), mask)
+            return
+        if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
+            refuse(value)
+        found = [self.kept(self.term(v, mask)) for v in value.elts]
+        for own, term in zip(target.elts, found, strict=True):
+            self._set(own, term, mask)
 
     def _set(self, target: ast.expr, term: Term, mask: str | None) -> None:
         """Assign to one name or coordinate."""
@@ -243,7 +233,9 @@ class Translation(Expressions):
         first, stop, step = {1: (known(0), *ends, known(1)), 2: (*ends, known(1))}.get(len(ends), tuple(ends))
         if any(t.kind == REAL for t in ends) or not step.value:
             refuse(node.iter)
-        name, before = node.target.id, self.bound.get(node.target.id)
+        name = node.target.id
+        if name in (*self.bound, *ARRAYS, *self.data):
+            refuse(node.target)
         fixed = None not in (first.value, stop.value)
         if self.unrolled and fixed and indexes(node, name):
             turns = range(int(first.value or 0), int(stop.value or 0), int(step.value))
@@ -252,9 +244,8 @@ class Translation(Expressions):
             self._written_out(node, turns, mask)
         else:
             self._counted(node, (first, stop, step), mask)
-        self.bound.pop(name, None)
-        if before is not None:
-            self.bound[name] = before
+        del self.bound[name]
+        self.defined.discard(f"v_{name}")  # it has another value now
 
     def _written_out(self, node: ast.For, turns: range, mask: str | None) -> None:
         """A loop, turn after turn."""
@@ -283,6 +274,8 @@ class Translation(Expressions):
         counted = None not in (first.value, stop.value) and not exits
         self.bound[node.target.id] = Term(name, WHOLE, lanes=not counted)
         if counted:
+            turns = range(int(first.value or 0), int(stop.value or 0), int(step.value or 1))
+            self.within[name] = (min(turns, default=0), max(turns, default=0))
             self.emit(f"for {name} in range({first.code}, {stop.code}, {step.code}):")
             self._deeper(lambda: self._block(node.body, mask))
             return

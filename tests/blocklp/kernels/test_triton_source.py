@@ -101,6 +101,14 @@ def calls(cost: Any, centre: Any, step: float, point: Any, table: Any, open: Any
     point[1] += float(a > b) + int(3.7) + np.maximum(abs(b), 0.3)
 
 
+def neighbours(cost: Any, centre: Any, step: float, point: Any, places: Any) -> None:
+    """Entries beside others, which there are not for the first and the last."""
+    n = len(point)
+    for i in range(n):
+        point[i] = (centre[i + 1] if i + 1 < n else 0.5) - (centre[i - 1] if i > 0 else centre[-1])
+        point[i] += centre[places[i] + 1] if places[i] + 1 < n else centre[places[i] - n]
+
+
 def places(cost: Any, centre: Any, step: float, point: Any, places: Any) -> None:
     """Whole numbers beyond 32 bits, and entries whose place is block data."""
     seed, last = 2**33, 0
@@ -231,7 +239,8 @@ def test_statements(function: Callable[..., Any], dim: int) -> None:
 def test_places_that_are_data() -> None:
     """Coordinates are in memory then, however few."""
     for dim in (3, 12):
-        check(probe(dim, prox_block=named(places, "prox_block")), unrolled=False)
+        for function in (places, neighbours):
+            check(probe(dim, prox_block=named(function, "prox_block")), unrolled=False)
 
 
 @pytest.mark.parametrize("dim", [3, 12])
@@ -273,7 +282,7 @@ def compile_all() -> None:
 
     triton.runtime.driver.set_active(compile_triton.Card())
     for dim in (3, 12):
-        for function in (branches, loops, calls, leaving, places):
+        for function in (branches, loops, calls, leaving, places, neighbours):
             kind: Any = probe(dim, prox_block=named(function, "prox_block"), min_block=named(value, "min_block"))
             functions, (data, strides) = functions_of(kind, dim), data_arguments(kind)
             assert functions is not None
@@ -293,7 +302,7 @@ def test_translations_compile_for_a_gpu() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 12
+    assert len(lines) == 14
     for line in lines:
         assert "spilled=0" in line and "fused=0, cached=0, singles=0, lanes={1}" in line, line
 
@@ -311,13 +320,37 @@ def arrays(cost: Any, centre: Any, step: float, point: Any) -> None:
     point[0] = kinks[0]
 
 
+def after(cost: Any, centre: Any, step: float, point: Any) -> None:
+    i = 1
+    for i in range(len(point)):
+        point[i] = 1.0
+    point[i] = 2.0
+
+
+def chained(cost: Any, centre: Any, step: float, point: Any) -> None:
+    a = b = centre[0]
+    point[0] = a + b
+
+
+def endless(cost: Any, centre: Any, step: float, point: Any) -> None:
+    point[0] = 1 / 0
+
+
 def partly(cost: Any, centre: Any, step: float, point: Any) -> None:
     point[0] = 0.0
 
 
 @pytest.mark.parametrize(
     ("function", "named_piece"),
-    [(unknown, "np.linalg.norm"), (undefined, "math.tau"), (arrays, "np.zeros"), (partly, "no value for point[1]")],
+    [
+        (unknown, "np.linalg.norm"),
+        (undefined, "math.tau"),
+        (arrays, "np.zeros"),
+        (after, "i"),
+        (chained, "b"),
+        (endless, "1 / 0"),
+        (partly, "no value for point[1]"),
+    ],
 )
 def test_what_has_no_translation_is_named(function: Callable[..., Any], named_piece: str, caplog: pytest.LogCaptureFixture) -> None:
     kind = probe(2, prox_block=named(function, "prox_block"))
