@@ -107,8 +107,8 @@ def definition(name: str) -> Any:
 def dealt(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """One program makes all passes of an instance, or each tile is a program of its own."""
     if request.param == "tiles":
-        monkeypatch.setattr(triton_rows, "LEAPING", 0)
-        monkeypatch.setattr(triton_rows, "ENOUGH", 10**9)
+        monkeypatch.setattr(triton_rows, "CACHED", 0)
+        monkeypatch.setattr(triton_rows, "SMALL", 0)
     yield request.param
 
 
@@ -151,7 +151,7 @@ def test_sums_of_any_lengths(seed: int, shared: bool, dtype: torch.dtype, monkey
 
 CASES = {
     "batch": lambda draw: [small(draw)],
-    "ragged": lambda draw: [graph(draw, 5), graph(draw, 7)],
+    "ragged": lambda draw: [graph(draw, 4), graph(draw, 5)],
     "long": lambda draw: [long(draw)],
 }
 
@@ -224,13 +224,12 @@ def test_passes_of_pdhg(case: str, dtype: torch.dtype, dealt: str) -> None:
         torch.testing.assert_close(found.pulled.sum(1), known.pulled.sum(1), **EXACT[dtype])
 
 
-@pytest.mark.parametrize("dtype", REAL)
-def test_an_instance_has_its_bits_whatever_is_beside_it(dtype: torch.dtype, dealt: str) -> None:
+def test_an_instance_has_its_bits_whatever_is_beside_it(dealt: str) -> None:
     """In a batch whose other graph needs more blocks and variables, and in every run."""
-    models = [graph(np.random.default_rng(k), nodes) for k, nodes in enumerate((4, 7))]
+    models = [graph(np.random.default_rng(k), nodes) for k, nodes in enumerate((4, 6))]
     kept: list[PdhgState] = []
     for given in (models, models, models[:1]):
-        plan = plan_of(*given, dtype=dtype)
+        plan = plan_of(*given)
         kept.append(triton("pdhg_passes")(in_triton(plan), begun(plan), Pdhg(), 6)[0])
     beside, again, alone = kept
     assert torch.equal(beside.now[0], again.now[0]) and torch.equal(beside.residual, again.residual)
@@ -242,8 +241,9 @@ def test_an_instance_has_its_bits_whatever_is_beside_it(dtype: torch.dtype, deal
 def test_tiles_and_whole_instances_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(small(np.random.default_rng(0)))
     state, found = begun(plan), []
-    for leaping in (0, 10**9):
-        monkeypatch.setattr(triton_rows, "LEAPING", leaping)
+    for tiles in (0, 10**9):
+        monkeypatch.setattr(triton_rows, "CACHED", tiles)
+        monkeypatch.setattr(triton_rows, "SMALL", tiles)
         found.append(triton("pdhg_passes")(in_triton(plan), copied(state), Pdhg(), 6)[0])
     for name in NAMES:
         torch.testing.assert_close(getattr(found[0], name), getattr(found[1], name), rtol=0, atol=0)
@@ -276,7 +276,7 @@ def test_projection_makes_no_more_passes_than_asked_for(dealt: str) -> None:
 
 
 def test_a_solve_by_pdhg_finds_the_optimum() -> None:
-    m = graph(np.random.default_rng(5), 4, 1)
+    m = graph(np.random.default_rng(5), 3, 1)
     solver = m.compile(backend="triton", dtype=torch.float64)
     found, optimum = solver.solve(method="pdhg", tol=1e-4, passes=150), bl.reference(m).objective
     assert solver.backend == "triton"
