@@ -75,8 +75,8 @@ def kernels(dtype: torch.dtype) -> list[Compiled]:
         run("copy_sums", plan)(state.duals)
         run("row_products", program, problem, (program.entries, program.coupling), state.now[0])
         run("row_extremes", program, problem, state.now[1])
-        for leaping in (0, 10**9):
-            with mock.patch.object(triton_rows, "LEAPING", leaping):
+        for tiles in (0, 10**9):
+            with mock.patch.multiple(triton_rows, CACHED=tiles, SMALL=tiles):
                 run("pdhg_passes", plan, state, method, 6)
                 run("projection_passes", plan, state.now[0], torch.zeros_like(state.now[1]), 1)
         for model in (edges(), crossed(Many(), AtMostOne(3))):

@@ -22,8 +22,9 @@ from blocklp.kernels.triton_row_kernels import sparse_extremes, sparse_products
 TILES = {"BLOCK": TILE, "LONG": LONG}
 """Constants of kernels over tiles, whose lanes are those of a program."""
 
-LEAPING, ENOUGH = 8_192, 128
-"""Numbers of an instance up to which one program makes all passes, and instances from which on it does."""
+CACHED, SMALL, BUSY = 16, 32, 4096
+"""Tiles of an instance that is one program: it has so few that caches hold them from pass to pass; or so few
+that launches would take longer, as long as all instances together are not more than a device is busy with."""
 
 LONGEST, MOST_READ = 200, 4_000_000_000
 """Passes between looks at the clock, and numbers that these read, at most."""
@@ -43,10 +44,10 @@ def has_tables(problem: Decomposition) -> bool:
     return problem.coupling.indexed and not problem.coupling.maps
 
 
-def leaps(program: Program) -> bool:
+def leaps(tables: RowTables, batch: int) -> bool:
     """Whether one program makes all passes of an instance, with barriers between them and not launches."""
-    batch, rows = program.row.shape
-    return batch >= ENOUGH or rows + program.column.shape[1] <= LEAPING
+    tiles = tables.by_row.units + tables.by_variable.units
+    return tiles <= CACHED or (tiles <= SMALL and tiles * batch <= BUSY)
 
 
 def _served(program: Program, problem: Decomposition, *_: Any) -> bool:
@@ -224,5 +225,5 @@ def _pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, i
     batch, program = len(state.eta), state.program
     many = min(most, LONGEST, max(1, MOST_READ // max(1, batch * program.work)))
     passes = _Passes(plan, state, method)
-    whole = leaps(program)
+    whole = leaps(passes.tables, batch)
     return passes.after(many, passes.leap(many) if whole else passes.one_by_one(many)), many

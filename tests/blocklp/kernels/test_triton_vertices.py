@@ -218,6 +218,17 @@ def test_a_solve_by_prox_finds_the_optimum() -> None:
     assert bool((optimum - found.bound <= 1e-3 * (1 + optimum.abs())).all())
 
 
+def test_instances_leave_a_solve_on_a_device(device: torch.device) -> None:
+    """Graphs of three sizes, each done at another check, end as they do by the definitions."""
+    models = [graph(np.random.default_rng(k), nodes) for k, nodes in enumerate((4, 6, 5))]
+    ours, theirs = (
+        bl.compile(models, backend=name, device=where, dtype=torch.float64).solve(method="prox", tol=1e-3, passes=45)
+        for name, where in (("triton", device), ("torch", "cpu"))
+    )
+    assert torch.equal(ours.passes.cpu(), theirs.passes) and len(set(theirs.passes.tolist())) > 1
+    torch.testing.assert_close(ours.bound.cpu(), theirs.bound, rtol=1e-9, atol=1e-9)
+
+
 def test_a_pass_waits_for_nothing(device: torch.device) -> None:
     if device.type != simulated_device.NAME:
         pytest.skip("launches are counted on the simulated device")
