@@ -259,7 +259,7 @@ def _ends(new: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
     starts = torch.full((len(new), points + 1), points, device=new.device)
     # The last place is for points that do not begin a run: with some of those nobody asks for it.
     at = torch.arange(points, device=new.device).expand_as(number)
-    starts.scatter_(1, torch.where(new, number, points), torch.where(new, at, points))
+    starts.scatter_(1, number.masked_fill(~new, points), at.masked_fill(~new, points))
     return starts.gather(1, number), starts.gather(1, number + 1)
 
 
@@ -286,12 +286,12 @@ def place(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     below = number.gather(1, start)
     members = number.gather(1, end - 1) - below + 1
     shared = 1 + (end - start) * (most - 1 - run[:, -1:]) // light.clamp(min=1)
-    levels = torch.where(heavy, 1, shared)
+    levels = shared.masked_fill(heavy, 1)
     rate = (levels - 1).double() / (2 * (end - start))
     middle = rate * (first + last - 2 * start)
     within = torch.where(members > levels, middle, (number - below).double())
     used = torch.minimum(members, levels)
-    base = torch.where(begins, used, 0).cumsum(1) - used
+    base = (used * begins).cumsum(1) - used
     found = torch.where(few, number.float(), (base + within).float())
     counts = torch.where(few[:, 0], number[:, -1] + 1, base[:, -1] + used[:, -1])
     return torch.empty_like(found).scatter_(1, order, found), counts, torch.where(few, 0, light)[:, 0]

@@ -252,6 +252,8 @@ def ordered_filter(
     TimeLimitError
         If the deadline has passed.
     """
+    if not scores.numel():
+        return torch.zeros_like(values)
     exact = most >= min(lattice.points, MOST)
     levels = min(PARTS, -(-lattice.points // 8)) if exact else most
     kind = torch.float64 if exact else values.dtype

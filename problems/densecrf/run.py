@@ -62,7 +62,7 @@ class Run:
         self._source = torch.zeros(crf.images, dtype=torch.int64, device=crf.unary.device)
         patient = crf.unary.device.type != "cpu" and callback is None and self.crf.deadline.seconds == math.inf
         self._every = LOOKS if patient else 1
-        self._unseen = self._every - 1
+        self._unseen = 0
         self._stalled: Callable[[], object] | None = None
         self._trace: list[tuple[Tensor, Tensor, float, int]] = []
 
