@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class Place:
             return cls(torch.device(device), what, True)
         from tests import simulated_device
 
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            simulated_device.count_triton()
         return cls(simulated_device.install(), "simulated H100", False)
 
     def measured(self, work: Callable[[], Result], scale: float = 1.0) -> tuple[Result, dict[str, Any]]:
