@@ -331,3 +331,18 @@ def test_layers_of_dense_crfs(exact: bool, device: torch.device) -> None:
         return layer(images.to(place), logits.to(place)).detach()
 
     assert_alike(work, device)
+
+
+def test_an_ascent_over_slopes_waits_nowhere(device: torch.device) -> None:
+    """By counts: with more evaluations of the outputs' bounds there are launches, at most 75 each, and no wait more."""
+    if device.type != simulated_device.NAME:
+        pytest.skip("only the simulated device counts")
+    net, low = network(device), torch.full((4,), -0.1, dtype=torch.float64, device=device)
+
+    def counts(steps: int) -> tuple[int, int]:
+        with simulated_device.watch("blocklp") as trace:
+            network_bounds(net, low, low + 0.4, method="alpha-crown", steps=steps)
+        return trace.launches, trace.syncs
+
+    few, many = counts(5), counts(25)
+    assert many[1] == few[1] and 0 < (many[0] - few[0]) / 20 <= 75

@@ -24,6 +24,9 @@ from blocklp.search.parameter_ascent import ascend
 CANDIDATES = 4
 """Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""
 
+ON_DEVICE = 16_000_000
+"""Activations of all nodes of a batch on a device other than the CPU, whose launches should be worth their while."""
+
 MOST_NODES = 2048
 """Nodes of a batch, which are also worked on one by one."""
 
@@ -107,7 +110,7 @@ class ReluSplits:
         self.scales = {r: _scale(trace.activation[r]) for r in self.relus}
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
-        self.batch = max(1, min(BATCH // (2 * neurons), MOST_NODES))
+        self.batch = max(1, min((BATCH if device.type == "cpu" else ON_DEVICE) // (2 * neurons), MOST_NODES))
 
     def roots(self, owner: Sequence[int], steps: int) -> list[Node]:
         """One node a clause: from now on specification k is the best mix found of the rows that clause k owns.
@@ -181,9 +184,8 @@ class ReluSplits:
         chosen = self._choose(states)
         specs = [s.spec for s in states] * 2
         signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]).repeat(2, 1) for name in ("signs", "slopes", "betas"))
-        row = torch.arange(len(states), device=chosen.device)
-        signs[row, chosen] = 1
-        signs[row + len(states), chosen] = -1
+        for half, sign in zip(signs.tensor_split(2), (1, -1), strict=True):
+            half.scatter_(1, chosen[:, None], sign)
         children += self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2)
         return Expansion(children, unresolved=unresolved)
 
@@ -234,9 +236,8 @@ class ReluSplits:
         signs, slopes, betas = (
             torch.stack([getattr(s, name) for s in states]).repeat_interleave(2 * most, 0) for name in ("signs", "slopes", "betas")
         )
-        row = torch.arange(count * most, device=candidates.device)
-        signs[2 * row, candidates.flatten()] = 1
-        signs[2 * row + 1, candidates.flatten()] = -1
+        for half, sign in enumerate((1, -1)):
+            signs[half::2].scatter_(1, candidates.view(-1, 1), sign)
         values = []
         for part in torch.split(torch.arange(len(specs), device=specs.device), 2 * self.batch):
             dual, start = self._dual(self.fast, specs[part], signs[part], slopes[part], betas[part])
