@@ -22,6 +22,7 @@ from blocklp.problems.mrf import Mrf, solve_mrf
 from blocklp.problems.qpbo import Qubo, solve_qpbo
 from blocklp.problems.verification import Network, Property, from_torch, network_bounds, verify
 
+from . import simulated_device
 from .block_types import Oracle, Table
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}
