@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Protocol, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,13 +38,6 @@ PASSES = "blocklp.kernels.program_kernels"
 
 MOST_PARTS = 8
 """The most parts with partial sums of their own that an instance is divided into."""
-
-
-class Tables(Protocol):
-    """What a backend keeps beside a program, made when it is first asked for."""
-
-    def select(self, rows: Rows) -> Self:
-        """The tables of some instances."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class Program:
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: Layout | None  # on a CPU, without structured scopes
     backend: Backend = AUTO
-    tables: dict[str, Tables] = field(default_factory=dict, repr=False)  # what backends laid out, by name
+    tables: dict[str, Any] = field(default_factory=dict, repr=False)  # what backends laid out, by name
 
     @classmethod
     def build(
