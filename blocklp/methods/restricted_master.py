@@ -331,8 +331,8 @@ def _scaled(matrix: Any, unit: Array) -> csr_array:
 
 
 def _with_data(matrix: csr_array, data: Array) -> csr_array:
-    """A matrix with the same places and other entries."""
-    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    """A matrix with the same places and other entries; places are copied, since some operations sort them."""
+    return csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
 
 
 def _power_of_two(size: Array) -> Array:
