@@ -35,7 +35,7 @@ class BlockTypeConformance:
     trials : int
         Random costs of every test.  Slow comparisons (LPs, exact arithmetic) use about a quarter of them.
     device : str or torch.device or None
-        A device on which the type is tested beside the CPU, such as ``"cuda"``; None for none.
+        A device on which the type is tested beside the CPU, by its name, such as cuda:0; None for none.
     """
 
     blocks: int = 3
