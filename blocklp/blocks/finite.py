@@ -70,13 +70,17 @@ class FiniteVertices(BlockType):
         if len(torch.unique(table, dim=0)) != len(table):
             raise ModelError(f"{self.name}: the vertex table repeats a row; list every vertex once")
         self.table = table
-        self._sent: dict[tuple[torch.device, torch.dtype], Tensor] = {}  # copies of the type share it
         self.dim = table.shape[1]
 
     @property
     def vertex_count(self) -> int:
         """Number of rows of the table."""
         return self.table.shape[0]
+
+    @functools.cached_property
+    def _sent(self) -> dict[tuple[torch.device, torch.dtype], Tensor]:
+        """The table on other devices; types with a constructor of their own have it too."""
+        return {}
 
     def _table(self, like: Tensor) -> Tensor:
         """The table in dtype and on device of a tensor: a device gets it once, without the host waiting."""
