@@ -172,7 +172,7 @@ class Group:
         return self._changed(self.type.to(dtype, self.coupled.device), valid)
 
     def _changed(self, kind: BlockType, valid: Tensor | None) -> Group:
-        """The same blocks with other data, which knows what this one has read from the device."""
+        """Return these blocks with other data, which know what this one has read from the device."""
         other = replace(self, type=kind, valid=valid)
         vars(other).update({name: value for name, value in vars(self).items() if name == "pattern"})
         return other

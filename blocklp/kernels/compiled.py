@@ -208,7 +208,7 @@ def _tell(name: str, versions: int, seconds: float) -> None:
 
 
 def arrays(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What compiled code takes: tensors, also in tuples within, become arrays; others stay as they are.
+    """Convert what compiled code takes: tensors, also in tuples within, to arrays; others stay.
 
     To convert a tensor takes half a microsecond: what many calls are given is better kept as an array.
     """

@@ -156,7 +156,7 @@ class Plan:
 
 @operation
 def copy_sums(plan: Plan) -> CopySums | None:
-    """What sums the copies of every variable in :meth:`Decomposition.collect`.
+    """The tables that sum the copies of every variable in :meth:`Decomposition.collect`.
 
     Parameters
     ----------

@@ -405,10 +405,8 @@ def row_extremes(program: Program, problem: Decomposition, values: Tensor) -> tu
 
     Parameters
     ----------
-    program, problem : Program, Decomposition
-        The program and its problem.
-    values : Tensor
-        ``(batch, rows)``.
+    program, problem, values : Program, Decomposition, Tensor
+        The program, its problem, and ``(batch, rows)``.
 
     Returns
     -------

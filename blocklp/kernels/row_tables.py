@@ -133,7 +133,7 @@ class SparseSums:
 
     @property
     def given(self) -> tuple[Tensor, ...]:
-        """What kernels take: all tables."""
+        """All tables, as kernels take them."""
         return self.starts, self.numbers, self.sources, self.tiles, self.apart
 
     def select(self, rows: Rows) -> SparseSums:

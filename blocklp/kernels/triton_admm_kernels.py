@@ -37,7 +37,13 @@ def block_pass(
     RELAXATION: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """A pass over the blocks of one group."""
+    """A pass over the blocks of one group.
+
+    Parameters
+    ----------
+    active, group, state, weights, n, last
+        As in :func:`leap` and :func:`blocklp.kernels.triton_admm_phases.block_tile`.
+    """
     tiles = tl.cdiv(group[1], LANES)
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
     block_tile(
@@ -74,7 +80,13 @@ def measure(
     COUPLED: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Multipliers after the last pass, and squared residuals by tiles: of groups, then of variables."""
+    """Multipliers after the last pass, and squared residuals by tiles: of groups, then of variables.
+
+    Parameters
+    ----------
+    active, groups, sums, state, eta, parts, slots
+        As in :func:`leap`; ``eta`` are the weights, ``(batch,)``.
+    """
     row, slot = tl.load(active + tl.program_id(0) // slots), tl.program_id(0) % slots
     first = 0
     for g in tl.static_range(len(COUPLED)):
@@ -154,6 +166,15 @@ def leap(
     """Some passes, and all that follows them, an instance a program: phases are parted by barriers.
 
     ``BLOCKS`` has ``(function, dim, coupled, unrolled)`` of every group.
+
+    Parameters
+    ----------
+    active, cost, parts : pointer
+        ``(active,)`` int, ``(batch, variables)``, ``(batch, slots)`` float64.
+    groups, sums, state, weights, found : tuple
+        Pointers in ``found``, ``(batch,)``, written: squared residuals, ages, and what is ready.
+    slots, count : int
+        Slots of an instance, and passes.
     """
     row = tl.load(active + tl.program_id(0))
     for n in range(count):
@@ -202,7 +223,15 @@ def first_squares(
     COUPLED: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Squares by tiles: of the points less their means, and ``slots // 2`` further of the multipliers."""
+    """Squares by tiles: of the points less their means, and ``slots // 2`` further of the multipliers.
+
+    Parameters
+    ----------
+    active, group, state, parts, first, slots
+        As in :func:`leap`; ``first`` is the group's first slot, int.
+    counts, counts_row : pointer, int
+        ``(batch or 1, variables)``: numbers of copies.
+    """
     tiles = tl.cdiv(group[1], LANES)
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
     block = tile * LANES + tl.arange(0, LANES)
@@ -231,7 +260,7 @@ def first_totals(
     GROUPS: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """What :func:`first_squares` has added up by tiles, an instance a program."""
+    """Add up the squares of :func:`first_squares`, an instance a program."""
     row, first = tl.load(active + tl.program_id(0)), 0
     residual, size = tl.full([], 0.0, tl.float64), tl.full([], 0.0, tl.float64)
     own = parts + row * slots
@@ -280,7 +309,13 @@ def balanced(
     MOST: tl.constexpr,
     REACH: tl.constexpr,
 ) -> tl.tensor:
-    """The next weight: :meth:`blocklp.methods.proximal_weight.ResidualBalancing.update`."""
+    """The next weight: :meth:`blocklp.methods.proximal_weight.ResidualBalancing.update`.
+
+    Parameters
+    ----------
+    eta, first, primal, dual, roots : float, float, float64, float64, int
+        Weight now and at the start, squared residuals, and square roots to take.
+    """
     KIND: tl.constexpr = eta.dtype
     ratio = divided(root(divided(primal, dual)), tl.full([], TARGET, tl.float64))
     for _ in range(roots):
@@ -365,7 +400,13 @@ def restart_tile(
     RELAXATION: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Update t of a tile for a weight that is ``ratio`` times as large, and set the anchor there."""
+    """Update t of a tile for a weight that is ``ratio`` times as large, and set the anchor there.
+
+    Parameters
+    ----------
+    group, state, row, tile, anchor, ratio
+        As in :func:`leap`; anchors ``(batch, copies)``, and the new weight over the old one.
+    """
     block = tile * LANES + tl.arange(0, LANES)
     mine = block < tl.load(group[4] + row * group[5])
     rate = tl.full([], RELAXATION, ratio.dtype)

@@ -50,7 +50,17 @@ def points_of(
     COUPLED: tl.constexpr,
     KIND: tl.constexpr,
 ) -> tl.tuple:
-    """Proximal points of blocks whose coordinates are registers."""
+    """Proximal points of blocks whose coordinates are registers.
+
+    Parameters
+    ----------
+    group, state : tuple
+        As in the module.
+    step, centre : float, tuple of (LANES,)
+        Proximal weight, and coordinates of t.
+    row, block, mine : int, (LANES,) int, (LANES,) bool
+        The instance, its blocks, and which lanes have one.
+    """
     cost = ()
     for i in tl.static_range(COUPLED, DIM):
         at = row * state[6] + group[0] + block + i * group[1]
@@ -71,7 +81,15 @@ def moved(
     mine: tl.tensor,
     ANCHORED: tl.constexpr,
 ) -> tl.tensor:
-    """T of one coordinate, updated and drawn to the anchor, where it is late."""
+    """T of one coordinate, updated and drawn to the anchor, where it is late.
+
+    Parameters
+    ----------
+    group, state, row, block, mine
+        As in :func:`points_of`.
+    i, late, rate, share : int, int, float, float
+        Coordinate, whether t is updated, relaxation, and the part of the way from the anchor.
+    """
     at = row * state[6] + group[0] + block + i * group[1]
     place = tl.load(group[2] + row * group[3] + i * group[1] + block, mask=mine, other=0)
     near = tl.load(state[4] + row * state[7] + place, mask=mine, other=0.0)
@@ -93,7 +111,15 @@ def reflected(
     last: tl.tensor,
     mine: tl.tensor,
 ) -> None:
-    """Write t and the reflection of one coordinate; in the last pass t and the point as they are."""
+    """Write t and the reflection of one coordinate; in the last pass t and the point as they are.
+
+    Parameters
+    ----------
+    at, x, t, mine : (LANES,)
+        Copies, int; their points and t; and which lanes have one.
+    state, rate, last : tuple, float, int
+        As in the module; relaxation; and whether this is the last pass.
+    """
     tl.store(state[0] + at, tl.where(last != 0, t, t - x * rate), mask=mine)
     tl.store(state[1] + at, tl.where(last != 0, x, (x + x) - t), mask=mine)
 
@@ -118,6 +144,11 @@ def block_tile(
 
     ``weights`` are pointers to weights, ages of anchors, and what is ready; ``now`` is the number of the
     pass, and whether it is the last one.
+
+    Parameters
+    ----------
+    group, state, row, tile : tuple, tuple, int, int
+        As in the module, the instance, and the tile.
     """
     KIND: tl.constexpr = weights[0].dtype.element_ty
     n, last = now
@@ -170,7 +201,15 @@ def summed(
     mine: tl.tensor,
     REFLECT: tl.constexpr,
 ) -> tl.tensor:
-    """Sums of copies of some variables, in order; with ``REFLECT`` of twice the values less the others."""
+    """Sums of copies of some variables, in order; with ``REFLECT`` of twice the values less the others.
+
+    Parameters
+    ----------
+    values, other, order : pointer
+        ``(copies,)``: two values of each copy, and the copies by variable, int.
+    begin, end, mine : (LANES,)
+        Where copies begin and end in ``order``, int; and which lanes have a variable.
+    """
     total = tl.full(mine.shape, 0.0, values.dtype.element_ty)
     for k in range(0, tl.max(tl.where(mine, end - begin, 0), 0), AHEAD):
         copies = ()
@@ -214,7 +253,13 @@ def summed_together(
 
 @triton.jit
 def listed_tile(sums: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr) -> tl.tuple:
-    """The variables of a tile, and where their copies begin and end; lanes without one have no copies."""
+    """The variables of a tile, and where their copies begin and end; lanes without one have no copies.
+
+    Parameters
+    ----------
+    sums, row, tile : tuple, int, int
+        As in the module, the instance, and the tile.
+    """
     k = tile * LANES + tl.arange(0, LANES)
     there = k < sums[6]
     begin = tl.load(sums[2] + row * sums[3] + k, mask=there, other=0)
@@ -242,7 +287,13 @@ def variable_lanes(
     tile: tl.tensor,
     LANES: tl.constexpr,
 ) -> None:
-    """The consensus of a tile of variables, a lane each."""
+    """The consensus of a tile of variables, a lane each.
+
+    Parameters
+    ----------
+    sums, state, cost, eta, last, row, tile
+        As in :func:`variable_tile`.
+    """
     KIND: tl.constexpr = eta.dtype.element_ty
     order, point, t = sums[0] + row * sums[1], state[1] + row * state[6], state[0] + row * state[6]
     variable, begin, end = listed_tile(sums, row, tile, LANES)
@@ -299,6 +350,15 @@ def variable_tile(
     """The reflected consensus of a tile of variables; after the last pass the means of their points too.
 
     Tiles after those of all variables are a variable of many copies each.
+
+    Parameters
+    ----------
+    sums, state : tuple
+        As in the module.
+    cost, eta : pointer
+        ``(batch, variables)`` and ``(batch,)``: costs and weights.
+    last, row, tile : int
+        Whether this is the last pass, the instance, and the tile.
     """
     tiles = tl.cdiv(sums[6], LANES)
     if tile < tiles:

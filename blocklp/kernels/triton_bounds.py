@@ -35,7 +35,13 @@ TOTALS = 6
 
 @triton.jit
 def added(totals: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
-    """The sum of ``count`` numbers, in an order that depends on nothing but their places."""
+    """The sum of ``count`` numbers, in an order that depends on nothing but their places.
+
+    Parameters
+    ----------
+    totals, count : pointer, int
+        ``(count,)`` float64.
+    """
     lane = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float64)
     for at in range(0, count, BLOCK):
@@ -56,7 +62,19 @@ def collected(
     shares: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """The sum of the copies of some variables, in the order of the copies, each with its share."""
+    """The sum of the copies of some variables, in the order of the copies, each with its share.
+
+    Parameters
+    ----------
+    layout, strides : tuple
+        As in the module's docstring.
+    duals, share : pointer
+        ``(batch, copies)`` multipliers, and ``(variables,)`` float64: what each copy gets besides.
+    row, copies : int
+        The instance, and its copies.
+    j, mine, shares : (BLOCK,) int, (BLOCK,) bool, bool
+        Variables, which lanes have one, and whether shares are added.
+    """
     order, ends = layout[2] + row * strides[1], layout[3] + row * strides[2]
     begin, end = tl.load(ends + j, mask=mine, other=0), tl.load(ends + j + 1, mask=mine, other=0)
     more = tl.where(shares, tl.load(share + j, mask=mine, other=0.0), 0.0)
@@ -98,6 +116,20 @@ def bounds(
     ``variables`` are costs, counts, and bounds below and above; ``others`` the best primal values, the value
     of all other groups and the largest magnitude of a copy; ``kept`` the bounds, the best bounds and their
     multipliers, written.
+
+    Parameters
+    ----------
+    layout, strides, sizes : tuple
+        As in the module's docstring.
+    duals, met, share : pointer
+        ``(batch, copies)`` multipliers; ``(batch or 1, variables)`` masks of the variables that blocks share;
+        and ``(active, used)`` float64, written.
+    totals, most, parts : pointer, int, int
+        ``(active, TOTALS, most)`` float64, written; chunks at most; and programs of an instance.
+    data, data_strides : tuple
+        Block data (:func:`blocklp.kernels.triton_source.data_arguments`).
+    LIMITS : tuple of float
+        The least relative gain, and the share of a gap that variables may spare.
     """
     index, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     row, lane = tl.load(layout[0] + index).to(tl.int64), tl.arange(0, BLOCK)

@@ -149,7 +149,13 @@ class Expressions:
         return f"{code}.to({'KIND' if kind == REAL else 'tl.int64'})"
 
     def index(self, node: ast.expr, shape: tuple[int, ...], mask: str | None) -> Term:
-        """The place of an entry in an array of a shape."""
+        """The place of an entry in an array of a shape.
+
+        Parameters
+        ----------
+        node, shape, mask : expr, tuple of int, str or None
+            The index, the shape, and the text of the mask of lanes.
+        """
         places = node.elts if isinstance(node, ast.Tuple) else [node]
         if len(places) != len(shape):
             refuse(node)
@@ -415,7 +421,13 @@ def number(value: float) -> str:
 
 
 def load(at: str, kind: str, mask: str) -> str:
-    """The text that reads an entry of block data."""
+    """The text that reads an entry of block data.
+
+    Parameters
+    ----------
+    at, kind, mask : str
+        Texts of the pointer and of the mask, and the kind of the entry.
+    """
     return (
         f"tl.load({at}, mask={mask}, other=0)"
         + {REAL: ".to(KIND)", WHOLE: ".to(tl.int64)", TRUTH: " != 0"}[kind]

@@ -21,7 +21,13 @@ from blocklp.kernels.triton_row_kernels import added, put_slot, slots_added, tab
 def iterates_at(
     b: tl.tensor, batch: tl.tensor, variables: tl.tensor, rows: tl.tensor, planes: tl.tuple
 ) -> tl.tuple:
-    """Return x, y and A x of an instance, and the sizes of the planes of x and of the others."""
+    """Return x, y and A x of an instance, and the sizes of the planes of x and of the others.
+
+    Parameters
+    ----------
+    b, batch, variables, rows, planes : int, int, int, int, tuple of pointers
+        The instance, the sizes, and x, y and A x: ``(3, batch, variables or rows)`` each.
+    """
     x, y, activity = planes
     whole = batch.to(tl.int64)
     return x + b * variables, y + b * rows, activity + b * rows, whole * variables, whole * rows
@@ -109,6 +115,11 @@ def pdhg_rows(
     """Step the rows of a tile of an instance; arguments are those of :func:`pdhg_variables`.
 
     Sums are by rows; ``given`` are sides, the diagonal of Sigma and its inverse; slots have three numbers.
+
+    Parameters
+    ----------
+    tile, sums, entries, iterates, given, scalars, partial, measured
+        As in :func:`pdhg_variables`, but for what is said above.
     """
     x, y, activity, plane, row_plane = iterates
     lower, upper, diagonal, length = given
@@ -223,7 +234,15 @@ def pdhg_pass_variables(
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Step all variables; ages are ``late`` passes behind, and instances have so many numbers in slots."""
+    """Step all variables; ages are ``late`` passes behind, and instances have so many numbers in slots.
+
+    Parameters
+    ----------
+    units, late, batch, variables, rows, entries_row, slots : int
+        Tiles of an instance; entries from one instance to the next; and as above.
+    sums, entries, planes, given, scalars, partial
+        As in :func:`pdhg_variables` and :func:`iterates_at`, of all instances.
+    """
     b = (tl.program_id(0) // units).to(tl.int64)
     state = tl.load(scalars[0] + b), tl.load(scalars[1] + b) + late, tl.load(scalars[2] + b)
     own, iterates = tables_at(b, sums), iterates_at(b, batch, variables, rows, planes)
@@ -251,7 +270,13 @@ def pdhg_pass_rows(
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Step all rows; ages are ``late`` passes behind, and instances have so many numbers in slots."""
+    """Step all rows; ages are ``late`` passes behind, and instances have so many numbers in slots.
+
+    Parameters
+    ----------
+    units, late, batch, variables, rows, entries_row, slots, sums, entries, planes, given, scalars, partial
+        As in :func:`pdhg_pass_variables`, by rows.
+    """
     b = (tl.program_id(0) // units).to(tl.int64)
     state = tl.load(scalars[0] + b), tl.load(scalars[1] + b) + late, tl.load(scalars[2] + b)
     own, iterates = tables_at(b, sums), iterates_at(b, batch, variables, rows, planes)
@@ -274,7 +299,15 @@ def pdhg_restart(
     RULES: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Decide on new epochs after a measured pass, a program an instance; ages are ``late`` passes behind."""
+    """Decide on new epochs after a measured pass, a program an instance; ages are ``late`` passes behind.
+
+    Parameters
+    ----------
+    late, passes, depth, row_depth : int
+        As above; passes made; and rows of slots.
+    partials, scalars, residuals, firsts, weights : pointer
+        As in :func:`pdhg_epoch`, ``(batch,)`` each.
+    """
     b = tl.program_id(0).to(tl.int64)
     own = partials[0] + b * depth * LANES * 2, partials[1] + b * row_depth * LANES * 3
     state = tl.load(scalars[0] + b), tl.load(scalars[1] + b) + late
@@ -293,7 +326,13 @@ def pdhg_restart(
 def settled(
     start: tl.tensor, iterates: tl.tuple, variables: tl.tensor, rows: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """Begin a new epoch in some numbers of an instance: the last step in place of the others."""
+    """Begin a new epoch in some numbers of an instance: the last step in place of the others.
+
+    Parameters
+    ----------
+    start, iterates, variables, rows : int, tuple, int, int
+        The first number, and as in :func:`iterates_at`.
+    """
     x, y, activity, plane, row_plane = iterates
     k = start + tl.arange(0, BLOCK)
     last = tl.load(x + 2 * plane + k, mask=k < variables, other=0.0)
@@ -319,7 +358,13 @@ def pdhg_settle(
     dues: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Begin the new epochs that are due, and bring ages up to date, which are ``late`` passes behind."""
+    """Begin the new epochs that are due, and bring ages up to date, which are ``late`` passes behind.
+
+    Parameters
+    ----------
+    units, late, batch, variables, rows, planes, ages, dues
+        As in :func:`pdhg_pass_variables`; ages and whether epochs begin, ``(batch,)``.
+    """
     b, start = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units * BLOCK
     if tl.load(dues + b) != 0:
         settled(start, iterates_at(b, batch, variables, rows, planes), variables, rows, BLOCK)

@@ -34,14 +34,26 @@ def whole(values: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def within(values: tl.tensor, low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    """Numbers moved into bounds; what is no number stays none."""
+    """Numbers moved into bounds; what is no number stays none.
+
+    Parameters
+    ----------
+    values, low, high : (BLOCK,) float64
+        The numbers, and their bounds.
+    """
     values = tl.where(values < low, low, values)
     return tl.where(values > high, high, values)
 
 
 @triton.jit
 def worst_of(totals: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
-    """The largest of ``count`` numbers, at least 0."""
+    """The largest of ``count`` numbers, at least 0.
+
+    Parameters
+    ----------
+    totals, count : pointer, int
+        ``(count,)`` float64.
+    """
     lane = tl.arange(0, BLOCK)
     most = tl.zeros([BLOCK], tl.float64)
     for at in range(0, count, BLOCK):
@@ -80,6 +92,13 @@ def completed(
     the objective; ``box`` bounds and the grid; ``masks`` variables that the blocks share, those of other
     blocks, and whether bounds may be tighter than the blocks for all others; ``state`` the best bounds, and
     ``kept`` best values and points, written.
+
+    Parameters
+    ----------
+    layout, strides, sizes, data, data_strides, totals, most, parts
+        As in :func:`blocklp.kernels.triton_bounds.bounds`.
+    mean, found : pointer
+        ``(batch, variables)``, and ``(active, POINTS, ends)`` float64, written.
     """
     index, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     row, lane = tl.load(layout[0] + index).to(tl.int64), tl.arange(0, BLOCK)
@@ -198,7 +217,15 @@ def finished(
     COUPLED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Write the coordinates that no other block shares into points of the instances ``rows``."""
+    """Write the coordinates that no other block shares into points of the instances ``rows``.
+
+    Parameters
+    ----------
+    layout, strides, sizes, data, data_strides
+        As in :func:`blocklp.kernels.triton_bounds.bounds`.
+    cost, x : pointer
+        ``(batch, variables)``: costs, and points.
+    """
     count, start, blocks = sizes[0], sizes[2], sizes[3]
     tiles = tl.cdiv(blocks, BLOCK)
     row = tl.load(rows + tl.program_id(0) // tiles).to(tl.int64)

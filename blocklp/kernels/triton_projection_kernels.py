@@ -69,6 +69,11 @@ def projection_rows(
     Arguments are those of :func:`projection_variables`, but for sums by rows, the rows' sides, diagonal and
     its inverse as ``given``, admissible violations ``slack``, and slots of two numbers: how many rows are
     violated, and how far momentum leads back.
+
+    Parameters
+    ----------
+    tile, sums, entries, iterates, given, slack, momentum, partial
+        As in :func:`projection_variables`, but for what is said above.
     """
     found, y, plane = iterates
     lower, upper, diagonal, length = given
@@ -90,7 +95,13 @@ def projection_rows(
 
 @triton.jit
 def projection_step(partial: tl.tensor, depth: tl.tensor, age: tl.tensor, LANES: tl.constexpr) -> tl.tuple:
-    """Add slots up: whether a row is violated (int32), and age and momentum of the next pass."""
+    """Add slots up: whether a row is violated (int32), and age and momentum of the next pass.
+
+    Parameters
+    ----------
+    partial, depth, age : pointer, int, float
+        ``(depth * LANES, 2)`` float64: slots of the instance; rows of them; and passes since momentum began.
+    """
     violated = slots_added(partial, depth, 0, 2, LANES) > 0
     back = slots_added(partial, depth, 1, 2, LANES) > 0
     age = tl.where(back, 0.0, age + 1).to(age.dtype)
@@ -113,7 +124,19 @@ def projection_pass_variables(
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The points of all variables of active instances."""
+    """The points of all variables of active instances.
+
+    Parameters
+    ----------
+    units, variables, rows, plane, entries_row : int
+        Tiles of an instance, sizes, and entries from one plane of duals and one instance to the next.
+    sums, entries, given
+        As in :func:`projection_variables`, of all instances.
+    planes : tuple of pointers
+        Points ``(batch, variables)``, written, and duals ``(2, batch, rows)``.
+    momenta, actives : pointer
+        ``(batch,)``: momentum, and int32, 0 for an instance that is done.
+    """
     b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
     if tl.load(actives + b) != 0:
         own, mine = tables_at(b, sums), entries + b * entries_row
@@ -141,7 +164,15 @@ def projection_pass_rows(
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """A dual step of all rows of active instances, which have so many numbers in slots."""
+    """A dual step of all rows of active instances, which have so many numbers in slots.
+
+    Parameters
+    ----------
+    units, variables, rows, plane, entries_row, sums, entries, planes, given, momenta, actives
+        As in :func:`projection_pass_variables`, by rows.
+    slack, partial, slots : pointer, pointer, int
+        ``(batch, rows)`` and ``(batch, slots)`` float64, written.
+    """
     b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
     if tl.load(actives + b) != 0:
         own, mine = tables_at(b, sums), entries + b * entries_row
@@ -161,7 +192,15 @@ def projection_decide(
     passes: tl.tensor,
     LANES: tl.constexpr,
 ) -> None:
-    """Count the pass of an active instance, and decide whether there is another one."""
+    """Count the pass of an active instance, and decide whether there is another one.
+
+    Parameters
+    ----------
+    depth : int
+        Rows of slots of an instance.
+    partial, momenta, ages, actives, passes : pointer
+        Slots, and ``(batch,)`` each, written.
+    """
     b = tl.program_id(0).to(tl.int64)
     if tl.load(actives + b) != 0:
         own = partial + b * depth * LANES * 2
@@ -195,6 +234,13 @@ def projection_leap(
 
     ``counts``, ``sums`` and ``given`` are those of variables and of rows: numbers of tiles and of rows of
     slots, in memory; tables; and numbers.
+
+    Parameters
+    ----------
+    most, variables, rows, plane, entries_row : int
+        Passes at most, and as in :func:`projection_pass_variables`.
+    entries, planes, slack, partial, passes
+        As in :func:`projection_pass_rows`; passes made ``(batch,)`` int64, written.
     """
     b = tl.program_id(0).to(tl.int64)
     tiles, row_tiles, depth = tl.load(counts[0]), tl.load(counts[1]), tl.load(counts[1] + 1)

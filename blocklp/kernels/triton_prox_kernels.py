@@ -21,6 +21,11 @@ def serious_step(
 
     RULE are factor, centres after which raises are less than full, and the largest factor from the first
     weight.
+
+    Parameters
+    ----------
+    eta, origin, centres, increase, predicted : (BLOCK,)
+        Weight now and at the start, number of centres, and the rise of the value, found and predicted.
     """
     share = tl.minimum(RULE[1] / tl.maximum(centres, 1.0), 1.0)
     grown = tl.where(increase < 0.25 * predicted, eta * (1 + (RULE[0] - 1) * share), eta)

@@ -29,6 +29,11 @@ def tile_at(tile: tl.tensor, sums: tl.tuple, LONG: tl.constexpr, BLOCK: tl.const
     """Return the sums of a tile: their numbers, which lanes have one, first terms and ends, width and slot.
 
     All lanes of a wide tile share one sum, which is that of the first lane.
+
+    Parameters
+    ----------
+    tile, sums : int, tuple
+        The tile, and what :func:`tables_at` returned.
     """
     starts, tiles = sums[0], sums[3] + tile * 4
     first, count, wide, slot = tl.load(tiles), tl.load(tiles + 1), tl.load(tiles + 2) != 0, tl.load(tiles + 3)
@@ -99,7 +104,17 @@ def sparse_products(
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Sums of entries times values, ``(batch, sums)``, or of values alone (UNIT)."""
+    """Sums of entries times values, ``(batch, sums)``, or of values alone (UNIT).
+
+    Parameters
+    ----------
+    units, out_row, values_row, entries_row : int
+        Tiles of an instance, and numbers from one instance to the next.
+    out, values, entries : pointer
+        Sums, written; ``(batch, values)``; and ``(batch or 1, entries)``.
+    sums : tuple of pointers
+        :meth:`blocklp.kernels.row_tables.SparseSums.given`.
+    """
     b = (tl.program_id(0) // units).to(tl.int64)
     own = tables_at(b, sums)
     terms = tile_at(tl.program_id(0) % units, own, LONG, BLOCK)
@@ -123,7 +138,15 @@ def sparse_extremes(
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The least and the largest of 1 and of the values of all terms with entries, ``(batch, sums)``."""
+    """The least and the largest of 1 and of the values of all terms with entries, ``(batch, sums)``.
+
+    Parameters
+    ----------
+    units, out_row, values, values_row, entries, entries_row, sums
+        As in :func:`sparse_products`.
+    least, most : pointer
+        ``(batch, sums)``, written.
+    """
     b = (tl.program_id(0) // units).to(tl.int64)
     own = tables_at(b, sums)
     k, mine, begin, end, wide, _ = tile_at(tl.program_id(0) % units, own, LONG, BLOCK)
@@ -150,7 +173,13 @@ def sparse_extremes(
 def slots_added(
     partial: tl.tensor, depth: tl.tensor, which: tl.tensor, WIDTH: tl.constexpr, LANES: tl.constexpr
 ) -> tl.tensor:
-    """Add up one of WIDTH numbers of all slots of an instance, in ``depth`` rows."""
+    """Add up one of WIDTH numbers of all slots of an instance, in ``depth`` rows.
+
+    Parameters
+    ----------
+    partial, depth, which : pointer, int, int
+        ``(depth * LANES, WIDTH)`` float64, rows of slots, and the number to add up.
+    """
     lane = tl.arange(0, LANES)
     total = tl.zeros([LANES], dtype=tl.float64)
     for j in range(0, depth):
@@ -167,5 +196,13 @@ def put_slot(
     terms: tl.tensor,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Write what a tile contributes to one of WIDTH numbers of its instance, added in double precision."""
+    """Write what a tile contributes to one of WIDTH numbers of its instance, added in double precision.
+
+    Parameters
+    ----------
+    partial, slot, which : pointer, int, int
+        ``(slots, WIDTH)`` float64, written; the slot; and the number.
+    mine, terms : (BLOCK,)
+        Which lanes count, and what they add.
+    """
     tl.store(partial + slot * WIDTH + which, tl.sum(tl.where(mine, terms.to(tl.float64), 0.0), 0))

@@ -48,7 +48,13 @@ class GroupTable:
 
     @classmethod
     def of(cls, problem: Decomposition, number: int, functions: BlockFunctions) -> GroupTable:
-        """The table of a group of a problem."""
+        """The table of a group of a problem.
+
+        Parameters
+        ----------
+        problem, number, functions : Decomposition, int, BlockFunctions
+            The problem, the number of the group, and the functions of its type.
+        """
         group, dtype = problem.groups[number], _whole_numbers(problem)
         stop = group.start + functions.coupled * group.blocks
         places = problem.coupling.index[:, group.start : stop].to(dtype).contiguous()
@@ -88,7 +94,13 @@ class CopySums:
 
     @classmethod
     def of(cls, problem: Decomposition, tables: tuple[GroupTable, ...]) -> CopySums:
-        """Sort the coupled copies of a problem; the host waits once, for numbers of variables."""
+        """Sort the coupled copies of a problem; the host waits once, for numbers of variables.
+
+        Parameters
+        ----------
+        problem, number, functions : Decomposition, int, BlockFunctions
+            The problem, the number of the group, and the functions of its type.
+        """
         variables, device = problem.coupling.variables, problem.cost.device
         rows = max(len(t) for table in tables for t in (table.places, table.filled))
         numbers, places = [], []

@@ -21,7 +21,13 @@ INFINITE = tl.constexpr(float("inf"))
 def coordinate(
     atoms: tl.tensor, i: tl.tensor, k: tl.tensor, mine: tl.tensor, shape: tl.tuple, SLOTS: tl.constexpr
 ) -> tl.tensor:
-    """Coordinate i of all vertices of the blocks k: ``(SLOTS, BLOCK)``."""
+    """Coordinate i of all vertices of the blocks k: ``(SLOTS, BLOCK)``.
+
+    Parameters
+    ----------
+    atoms, i, k, mine, shape : pointer, int, (BLOCK,) int, (BLOCK,) bool, tuple
+        Vertices, coordinate, blocks, which lanes have one, and what :func:`shape_of` returned.
+    """
     count, strides = shape
     slot = tl.arange(0, SLOTS)
     at = slot[:, None] * strides[1] + i * strides[2] + k[None, :] * strides[3]
@@ -42,7 +48,13 @@ def slopes_of(
     SLOTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """Cost of every vertex ``(SLOTS, BLOCK)``: huge where bounds exclude it, infinite where there is none."""
+    """Cost of every vertex ``(SLOTS, BLOCK)``: huge where bounds exclude it, infinite where there is none.
+
+    Parameters
+    ----------
+    atoms, costs, k, mine, sizes, shape, masked, huge
+        As in :func:`coordinate` and :func:`renewed`; ``(blocks, count)`` int8: excluded ones; and their cost.
+    """
     blocks, dim = sizes
     slot = tl.arange(0, SLOTS)
     there = slot[:, None] < shape[0]
@@ -75,6 +87,11 @@ def pairwise(
     """Weights after pairwise steps (:func:`blocklp.methods.active_set.pairwise_steps`).
 
     LIMITS are a slope below all real ones, and the least positive number.
+
+    Parameters
+    ----------
+    atoms, weights, slopes, k, mine, dim, shape, coupled, eta, repeats
+        As in :func:`renewed`; ``(dim,)``: 1 for coupled coordinates; weight, and steps.
     """
     there = tl.arange(0, SLOTS)[:, None] < shape[0]
     for _ in range(0, repeats):
@@ -180,7 +197,13 @@ def put_answers(
     mine: tl.tensor,
     there: tl.tensor,
 ) -> None:
-    """Write the least costs of a tile's blocks, and the cost of their points."""
+    """Write the least costs of a tile's blocks, and the cost of their points.
+
+    Parameters
+    ----------
+    partial, tile, least, slopes, weights, mine, there
+        Slots; the tile; ``(BLOCK,)``; ``(SLOTS, BLOCK)`` twice; and masks of blocks and of vertices.
+    """
     put_slot(partial, tile, 1, mine, least, 3)
     cost = tl.where(there, weights * tl.where(there, slopes, 0.0), 0.0)
     put_slot(partial, tile, 2, mine, tl.sum(cost, 0), 3)

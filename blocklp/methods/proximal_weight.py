@@ -378,7 +378,7 @@ class ResidualBalancing:
         return torch.where(factor.isnan(), eta, within(eta * factor, origin, self._reach(eta.dtype)))
 
     def constants(self, dtype: torch.dtype) -> tuple[float, float, float] | None:
-        """What :meth:`update` is made of, with :meth:`roots`, for backends that write it again.
+        """The numbers of :meth:`update`, with :meth:`roots`, for backends that write it again.
 
         Returns
         -------
