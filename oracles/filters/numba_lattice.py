@@ -37,7 +37,19 @@ def splat(
     size: int,
     entries: lattice_operations.Entries,
 ) -> Tensor:
-    """Sum values ``(points, channels)`` at the vertices, point by point: ``(size, channels)``."""
+    """Sum values ``(points, channels)`` at the vertices, point by point: ``(size, channels)``.
+
+    Parameters
+    ----------
+    values, weights : Tensor
+        ``(points, channels)`` and ``(points, d + 1)`` floating point.
+    vertices : Tensor
+        ``(points, d + 1)`` int64.
+    size : int
+        Number of vertices.
+    entries : tuple
+        Not used.
+    """
     out = values.new_zeros(size, values.shape[1])
     shares = max(1, min(torch.get_num_threads(), values.shape[1] // 8))
     loops.splat(shares, values.contiguous(), weights.contiguous(), vertices, shares, out)
@@ -45,21 +57,47 @@ def splat(
 
 
 def slice_(values: Tensor, weights: Tensor, vertices: Tensor) -> Tensor:
-    """Interpolate the values of points ``(points, channels)`` from those of vertices ``(size, channels)``."""
+    """Interpolate the values of points ``(points, channels)`` from those of vertices ``(size, channels)``.
+
+    Parameters
+    ----------
+    values, weights : Tensor
+        ``(size, channels)`` and ``(points, d + 1)`` floating point.
+    vertices : Tensor
+        ``(points, d + 1)`` int64.
+    """
     out = values.new_empty(len(weights), values.shape[1])
     loops.slice_(len(out), values.contiguous(), weights.contiguous(), vertices, out)
     return out
 
 
 def products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
-    """Inner products of the points' values ``others`` with those of their vertices: ``(points, d + 1)``."""
+    """Inner products of the points' values ``others`` with those of their vertices: ``(points, d + 1)``.
+
+    Parameters
+    ----------
+    values, others : Tensor
+        ``(size, channels)`` and ``(points, channels)`` floating point.
+    vertices : Tensor
+        ``(points, d + 1)`` int64.
+    """
     out = values.new_empty(vertices.shape)
     loops.products(len(out), values.contiguous(), others.contiguous(), vertices, out)
     return out
 
 
 def blur(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
-    """Blur values ``(size, channels)`` along all axes, in the order 1 or -1, or 0 for the mean of both."""
+    """Blur values ``(size, channels)`` along all axes, in the order 1 or -1, or 0 for the mean of both.
+
+    Parameters
+    ----------
+    values : Tensor
+        ``(size, channels)`` floating point.
+    neighbours : Tensor
+        ``(d + 1, 2, size)`` int64, ``size`` for none.
+    way : int
+        1 for the first axis to the last, -1 for its transpose, 0 for the mean of both.
+    """
     if not way:
         return (blur(values, neighbours, 1) + blur(values, neighbours, -1)) / 2
     for axis in range(len(neighbours))[::way]:
@@ -70,7 +108,16 @@ def blur(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
 
 
 def embed(features: Tensor, steps: Tensor, start: int, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and keys ``(points, d + 1)`` of the vertices of points ``(points, d)``."""
+    """Weights and keys ``(points, d + 1)`` of the vertices of points ``(points, d)``.
+
+    Parameters
+    ----------
+    features : Tensor
+        ``(points, d)`` floating point.
+    steps, start, offsets : Tensor, int, Tensor
+        ``(d + 1,)`` int64, the key of the origin, and ``(points,)`` int64, of
+        :func:`blocklp.oracles.filters.lattice_geometry.vertex_keys`.
+    """
     points, d = features.shape
     weights, keys = features.new_empty(points, d + 1), torch.empty(points, d + 1, dtype=torch.int64)
     rest = scales(d).to(features), steps.numpy(), start, offsets, keys, weights
@@ -79,7 +126,17 @@ def embed(features: Tensor, steps: Tensor, start: int, offsets: Tensor) -> tuple
 
 
 def diagonal(weights: Tensor, vertices: Tensor, neighbours: Tensor, scale: float) -> Tensor:
-    """Diagonal of a symmetric kernel matrix, ``(points,)`` float64."""
+    """Diagonal of a symmetric kernel matrix, ``(points,)`` float64.
+
+    Parameters
+    ----------
+    weights, vertices : Tensor
+        ``(points, d + 1)`` floating point and int64.
+    neighbours : Tensor
+        ``(d + 1, 2, size)`` int64, ``size`` for none.
+    scale : float
+        Factor of the filter.
+    """
     entries = torch.empty(len(weights), dtype=torch.float64)
     loops.diagonal(len(entries), weights, vertices, neighbours, scale, entries)
     return entries

@@ -32,9 +32,23 @@ def _elevation(row, column, features):
 def key_steps(least, most, images, steps, record, features, EPS: tl.constexpr, AXES: tl.constexpr):
     """Steps of keys along each axis, key of the origin, extent of an image, and whether keys suffice.
 
-    ``steps`` ``(d + 3,)`` int64 are the steps, the key of the origin and the extent of an image; ``record``
-    ``(2,)`` float64 are the reach of features in lattice units, times the rounding of their dtype, and the
-    number of keys.  One program.
+    One program.
+
+    Parameters
+    ----------
+    least, most : pointer
+        ``(d,)`` floating point: the range of the features.
+    images : pointer
+        ``()`` int64: how many there are.
+    steps : pointer
+        ``(d + 3,)`` int64, written: the steps, the key of the origin and the extent of an image.
+    record : pointer
+        ``(2,)`` float64, written: the reach of features in lattice units, times the rounding of their dtype,
+        and the number of keys.
+    features : int
+        Their number d.
+    EPS, AXES : float, int
+        Rounding of the features' dtype, and a power of 2 from d + 1 on.
     """
     axis, column = tl.arange(0, AXES)[:, None], tl.arange(0, AXES)[None]
     low = tl.load(least + column, mask=column < features, other=0.0).to(tl.float64)
@@ -86,7 +100,23 @@ def embed_points(
     AXES: tl.constexpr,
     IMAGES: tl.constexpr,
 ):
-    """Simplices of points: keys of their vertices and weights; see ``lattice_geometry.embed``."""
+    """Simplices of points: keys of their vertices and weights; see ``lattice_geometry.embed``.
+
+    Parameters
+    ----------
+    features : pointer
+        ``(points, d)`` floating point.
+    steps, start, offsets : pointer
+        ``(d + 1,)``, ``()`` and ``(points,)`` int64, of :func:`vertex_keys`.
+    keys, weights : pointer
+        ``(points, d + 1)`` int64 and in the dtype of the features, written.
+    points, width : int
+        Points, and d.
+    BLOCK, AXES : int
+        Points of a program, and a power of 2 from d + 1 on.
+    IMAGES : bool
+        Whether offsets are read.
+    """
     point = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = point < points
     axis = tl.arange(0, AXES)
@@ -146,7 +176,19 @@ def _walk(neighbours, at, axes, side, size, corners):
 def diagonal_entries(
     weights, vertices, neighbours, out, points, size, SCALE: tl.constexpr, corners, BLOCK: tl.constexpr
 ):
-    """Diagonal of the kernel matrix, by the walks that ``Lattice.diagonal`` explains."""
+    """Diagonal of the kernel matrix, by the walks that ``Lattice.diagonal`` explains.
+
+    Parameters
+    ----------
+    weights, vertices, neighbours : pointer
+        As in :func:`diagonal`.
+    out : pointer
+        ``(points,)`` float64, written.
+    points, size, corners : int
+        Points, vertices, and d + 1.
+    SCALE, BLOCK : float, int
+        Factor of the filter, and points of a program.
+    """
     point = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = point < points
     everything = (1 << corners) - 1
@@ -217,7 +259,15 @@ def vertex_keys(features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor,
 
 
 def embed(features: Tensor, steps: Tensor, start: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Weights and keys ``(points, d + 1)`` of points ``(points, d)``; see :func:`vertex_keys`."""
+    """Weights and keys ``(points, d + 1)`` of points ``(points, d)``; see :func:`vertex_keys`.
+
+    Parameters
+    ----------
+    features : Tensor
+        ``(points, d)`` floating point.
+    steps, start, offsets : Tensor, and Tensor or None
+        ``(d + 1,)``, ``()`` and ``(points,)`` int64, of :func:`vertex_keys`.
+    """
     points, d = features.shape
     weights = features.new_empty(points, d + 1)
     keys = torch.empty(points, d + 1, dtype=torch.int64, device=features.device)

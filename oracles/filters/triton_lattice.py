@@ -48,7 +48,19 @@ def splat_runs(
     CHANNELS: tl.constexpr,
     OTHERS: tl.constexpr,
 ):
-    """Sum weighted rows of points over a run of entries; with OTHERS rows are their sum less themselves."""
+    """Sum weighted rows of points over a run of entries; with OTHERS rows are their sum less themselves.
+
+    Parameters
+    ----------
+    values, weights, out : pointer
+        ``(points, channels)``, ``(points, corners)``, and ``(runs, channels)``, written, of one dtype.
+    order, bounds : pointer
+        ``(points * corners,)`` and ``(runs + 1,)`` int64, of :func:`entries_of`.
+    channels, corners, RUN, CHANNELS : int
+        Channels, d + 1, entries of a run at most, and channels of a program.
+    OTHERS : bool
+        As in :func:`splat`.
+    """
     run = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     at = tl.load(bounds + run) + tl.arange(0, RUN)
@@ -66,7 +78,15 @@ def splat_runs(
 
 @triton.jit
 def sum_runs(parts, groups, out, size, channels, BLOCK: tl.constexpr, CHANNELS: tl.constexpr):
-    """Sum the runs of every vertex, in order."""
+    """Sum the runs of every vertex, in order.
+
+    Parameters
+    ----------
+    parts, groups, out : pointer
+        ``(runs, channels)``, ``(size + 1,)`` int64 of :func:`entries_of`, and ``(size, channels)``, written.
+    size, channels, BLOCK, CHANNELS : int
+        Vertices and channels, and those of a program.
+    """
     vertex = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     inside, narrow = vertex < size, channel < channels
@@ -111,7 +131,18 @@ def blur_axis(
     FIRST: tl.constexpr,
     SCALE: tl.constexpr,
 ):
-    """Blur along one axis of each order, times a factor; those of FIRST begin with one array of values."""
+    """Blur along one axis of each order, times a factor; those of FIRST begin with one array of values.
+
+    Parameters
+    ----------
+    values, neighbours, out : pointer
+        ``(ways, size, channels)``, or ``(size, channels)`` with FIRST; ``(d + 1, 2, size)`` int64; and
+        ``(ways, size, channels)``, written.
+    size, channels, there, back, BLOCK, CHANNELS : int
+        Vertices, channels, the axis of each order, and vertices and channels of a program.
+    FIRST, SCALE : bool, float
+        Whether all orders read one array, and the factor.
+    """
     vertex = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     way = tl.program_id(2).to(tl.int64)
@@ -136,7 +167,15 @@ def blur_last(
     CHANNELS: tl.constexpr,
     SCALE: tl.constexpr,
 ):
-    """Blur along the last axis of both orders, and take the mean times a factor."""
+    """Blur along the last axis of both orders, and take the mean times a factor.
+
+    Parameters
+    ----------
+    values, neighbours, out : pointer
+        ``(2, size, channels)``, ``(d + 1, 2, size)`` int64, and ``(size, channels)``, written.
+    size, channels, there, back, BLOCK, CHANNELS, SCALE : int, and float
+        As in :func:`blur_axis`.
+    """
     vertex = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     array = tl.cast(size, tl.int64) * channels
@@ -149,7 +188,17 @@ def blur_last(
 
 @triton.jit
 def sliced(values, weights, vertices, point, channel, points, channels, CORNERS: tl.constexpr):
-    """Sum of the weighted values of the vertices of a block of points."""
+    """Sum of the weighted values of the vertices of a block of points.
+
+    Parameters
+    ----------
+    values, weights, vertices : pointer
+        ``(size, channels)``, ``(points, CORNERS)``, and ``(points, CORNERS)`` int64.
+    point, channel : block
+        ``(BLOCK,)`` int64 and ``(CHANNELS,)`` int32: those of the program.
+    points, channels, CORNERS : int
+        Points, channels, and d + 1.
+    """
     inside, narrow = point < points, channel < channels
     mask = inside[:, None] & narrow[None]
     total = tl.zeros((point.shape[0], channel.shape[0]), dtype=values.dtype.element_ty)
@@ -173,7 +222,15 @@ def slice_points(
     BLOCK: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Interpolate points from their vertices."""
+    """Interpolate points from their vertices.
+
+    Parameters
+    ----------
+    values, weights, vertices, points, channels, CORNERS : pointer and int
+        As in :func:`sliced`.
+    out, BLOCK, CHANNELS : pointer and int
+        ``(points, channels)``, written, and points and channels of a program.
+    """
     point = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     total = sliced(values, weights, vertices, point, channel, points, channels, CORNERS)
@@ -193,7 +250,16 @@ def corner_products(
     BLOCK: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Inner products of the points' rows with those of their vertices, entry by entry."""
+    """Inner products of the points' rows with those of their vertices, entry by entry.
+
+    Parameters
+    ----------
+    values, others, vertices, out : pointer
+        ``(size, channels)``, ``(points, channels)``, ``(points, corners)`` int64, and ``(points, corners)``,
+        written.
+    entries, channels, corners, BLOCK, CHANNELS : int
+        Points times corners, channels, d + 1, entries of a program, and channels at a time.
+    """
     entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = entry < entries
     vertex = tl.load(vertices + entry, mask=inside, other=0)
@@ -302,7 +368,13 @@ def splat(
 
 
 def slice_(values: Tensor, weights: Tensor, vertices: Tensor) -> Tensor:
-    """Interpolate the values of points ``(points, channels)`` from those of vertices ``(size, channels)``."""
+    """Interpolate the values of points ``(points, channels)`` from those of vertices ``(size, channels)``.
+
+    Parameters
+    ----------
+    values, weights, vertices : Tensor
+        ``(size, channels)`` and ``(points, d + 1)`` floating point, and ``(points, d + 1)`` int64.
+    """
     out = values.new_empty(len(weights), values.shape[1])
     if out.numel():
         grid, block = blocks(*out.shape)
@@ -312,7 +384,13 @@ def slice_(values: Tensor, weights: Tensor, vertices: Tensor) -> Tensor:
 
 
 def products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
-    """Inner products of the points' values ``others`` with those of their vertices: ``(points, d + 1)``."""
+    """Inner products of the points' values ``others`` with those of their vertices: ``(points, d + 1)``.
+
+    Parameters
+    ----------
+    values, others, vertices : Tensor
+        ``(size, channels)`` and ``(points, channels)`` floating point, and ``(points, d + 1)`` int64.
+    """
     out = values.new_empty(vertices.shape)
     (grid, _), block = blocks(out.numel(), max(1, values.shape[1]))
     given = values.contiguous(), others.contiguous(), vertices.contiguous(), out, out.numel()

@@ -50,7 +50,23 @@ def splat_levels(
     RUN: tl.constexpr,
     LEVELS: tl.constexpr,
 ):
-    """Sum weighted values over a run of entries on the levels next to the places of their points."""
+    """Sum weighted values over a run of entries on the levels next to the places of their points.
+
+    Parameters
+    ----------
+    places, values : pointer
+        ``(labels, points)`` float32 and floating point.
+    weights : pointer
+        ``(points, corners)`` in the dtype of the values.
+    order, bounds : pointer
+        ``(points * corners,)`` and ``(runs + 1,)`` int64: entries of the lattice.
+    out : pointer
+        ``(runs, labels, levels)``, written.
+    points, levels, corners : int
+        Points, levels of a label, and d + 1.
+    RUN, LEVELS : int
+        Entries of a run at most, and levels of a program.
+    """
     run, label = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     level = tl.program_id(2) * LEVELS + tl.arange(0, LEVELS)
     at = tl.load(bounds + run) + tl.arange(0, RUN)
@@ -75,7 +91,19 @@ def pile_levels(
     LEVELS: tl.constexpr,
     SIGNS: tl.constexpr,
 ):
-    """Replace each level by the sum of all up to it; with SIGNS by what is below it less what is above."""
+    """Replace each level by the sum of all up to it; with SIGNS by what is below it less what is above.
+
+    Parameters
+    ----------
+    values : pointer
+        ``(size, labels, levels)``, written.
+    size, levels : int
+        Vertices, and levels of a label.
+    BLOCK, LEVELS : int
+        Vertices of a program, and levels at a time.
+    SIGNS : bool
+        Whether what is above counts against a level.
+    """
     vertex = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = values + (vertex * tl.num_programs(1) + tl.program_id(1)) * levels
     inside = vertex < size
@@ -111,7 +139,19 @@ def slice_levels(
     CORNERS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Slice every point off the two levels next to its place."""
+    """Slice every point off the two levels next to its place.
+
+    Parameters
+    ----------
+    places, weights, points, levels : pointer and int
+        As in :func:`splat_levels`.
+    values, vertices : pointer
+        ``(size, labels, levels)``, and ``(points, CORNERS)`` int64.
+    out : pointer
+        ``(labels, points)``, written.
+    SCALE, CORNERS, BLOCK : float and int
+        Factor of the filter, d + 1, and points of a program.
+    """
     point = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     label, labels = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     inside = point < points
@@ -163,7 +203,27 @@ def sweep_parts(
     CORNERS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Sweep a part of a label: points join in the order of their scores, those of equal scores together."""
+    """Sweep a part of a label: points join in the order of their scores, those of equal scores together.
+
+    Parameters
+    ----------
+    order, ends : pointer
+        ``(labels, points)`` int64: points by score, and where those of equal scores end.
+    bounds : pointer
+        ``(labels, parts + 1)`` int64: where parts begin.
+    upto, seen : pointer
+        ``(size, labels, parts)`` float64: sums of the parts up to each; ``(labels, parts, size)``, written.
+    values, out : pointer
+        ``(labels, points)`` float64; out is written.
+    weights, vertices : pointer
+        ``(points, CORNERS)`` float64 and int64.
+    rows, columns, entries : pointer
+        ``(size + 1,)`` int64, ``(entries,)`` int32 and float32: the stencil.
+    points, size : int
+        Points and vertices.
+    SCALE, CORNERS, BLOCK : float and int
+        Factor of the filter, d + 1, and lanes of a program.
+    """
     part, parts = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     label, labels = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     lane = tl.arange(0, BLOCK)

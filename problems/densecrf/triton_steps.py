@@ -36,7 +36,21 @@ def slice_costs(
     UNITS: tl.constexpr,
     SOFTMAX: tl.constexpr,
 ):
-    """Add what a kernel's lattice says to costs; with SOFTMAX the marginals of the sum, divided by the units with UNITS."""
+    """Add what a kernel's lattice says to costs; with SOFTMAX, marginals of the sum, over units with UNITS.
+
+    Parameters
+    ----------
+    values, weights, vertices : pointer
+        ``(size, labels)``, ``(points, CORNERS)``, and ``(points, CORNERS)`` int64.
+    costs, unit, out : pointer
+        ``(points, labels)``; ``(points,)``, read with UNITS; ``(points, labels)``, written.
+    points, labels : int
+        Points and labels.
+    CORNERS, BLOCK, CHANNELS : int
+        d + 1, points of a program, and a power of 2 from the number of labels on.
+    UNITS, SOFTMAX : bool
+        Whether to divide by the units, with SOFTMAX, and whether to end in marginals.
+    """
     point = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     label = tl.arange(0, CHANNELS)
     mask = (point < points)[:, None] & (label < labels)[None]
@@ -65,7 +79,23 @@ def splat_labels(
     RUN: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Sum weighted rows of a table, those of the points' labels, over a run of entries."""
+    """Sum weighted rows of a table, those of the points' labels, over a run of entries.
+
+    Parameters
+    ----------
+    table, labelling : pointer
+        ``(labels, labels)`` float64 and ``(points,)`` int64.
+    weights : pointer
+        ``(points, corners)`` float64.
+    order, bounds : pointer
+        ``(points * corners,)`` and ``(runs + 1,)`` int64: entries of the lattice.
+    out : pointer
+        ``(runs, labels)`` float64, written.
+    labels, corners : int
+        Labels, and d + 1.
+    RUN, CHANNELS : int
+        Entries of a run at most, and labels of a program.
+    """
     run = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     at = tl.load(bounds + run) + tl.arange(0, RUN)
@@ -93,7 +123,21 @@ def slice_labels(
     CORNERS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Add half of what a kernel's pairs cost every point at its own label, without itself, to costs."""
+    """Add half of what a kernel's pairs cost every point at its own label, without itself, to costs.
+
+    Parameters
+    ----------
+    values : pointer
+        ``(size, labels)`` float64.
+    table, labelling, weights : pointer
+        As in :func:`splat_labels`.
+    vertices : pointer
+        ``(points, CORNERS)`` int64.
+    diagonal, costs, out : pointer
+        ``(points,)`` float64; out is written.
+    points, labels, CORNERS, BLOCK : int
+        Points, labels, d + 1, and points of a program.
+    """
     point = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = point < points
     label = tl.load(labelling + point, mask=inside, other=0)
@@ -125,7 +169,17 @@ def _updates(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> bool:
 
 @implements("mean_field_update", "triton", _updates)
 def mean_field_update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> Tensor:
-    """Splat, blur and slice for every kernel; the last slice ends in the softmax."""
+    """Splat, blur and slice for every kernel; the last slice ends in the softmax.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy, all of whose kernels are lattices.
+    q : Tensor
+        ``(points, labels)`` floating point: marginals.
+    unit : Tensor or float
+        ``(points, 1)``: what costs are divided by; 1 for nothing.
+    """
     total, last = crf.unary.contiguous(), len(crf.kernels) - 1
     (grid, _), block = blocks(*total.shape)
     units = unit.contiguous() if isinstance(unit, Tensor) else None
