@@ -90,7 +90,7 @@ def _rows(kind: torch.dtype) -> None:
         m.minimize((torch.sin(torch.arange(30.0 * batch)).reshape(batch, 30).double() * x).sum())
         settings = EngineSettings(divided_numbers=divided)
         solver = Solver(ModelList([m]), torch.device("cpu"), kind, "numba", settings)
-        for method in ("pdhg", "race"):
+        for method in ("pdhg", "race", "newton"):
             _solved(solver, method)
 
 

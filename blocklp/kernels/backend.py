@@ -39,6 +39,7 @@ ENGINE = (
     "blocklp.kernels.batch_kernels",
     "blocklp.kernels.projection_kernels",
     "blocklp.kernels.tableau_kernels",
+    "blocklp.kernels.newton_kernels",
 )
 """Modules of loops that belong to no block type, and serve without others."""
 

@@ -18,18 +18,20 @@ from blocklp.methods.polyak import Polyak
 from blocklp.methods.prox import Prox
 from blocklp.methods.proxbc import ProxBC
 from blocklp.methods.proxfw import ProxFW
+from blocklp.methods.proximal_newton import ProximalNewton
 from blocklp.methods.proximal_weight import Fixed, InexactRule, SeriousStepRule
 from blocklp.methods.race import Race
 from blocklp.methods.restricted_master import available
 from blocklp.methods.smooth import Smooth
 from blocklp.methods.supergradient import Supergradient
 
-METHODS: dict[str, type] = {
+METHODS: dict[str, type[Method]] = {
     "prox": Prox,
     "admm": Admm,
     "bundle": Bundle,
     "pdhg": Pdhg,
     "race": Race,
+    "newton": ProximalNewton,
     "dantzig-wolfe": DantzigWolfe,
     "proxbc": ProxBC,
     "proxfw": ProxFW,
@@ -99,14 +101,14 @@ def _chosen(problem: Decomposition) -> tuple[Method, str]:
 
 
 def _fitting(method: Method, problem: Decomposition) -> Method:
-    """Refuse rows to methods that know blocks only, and maps to the master, which needs scopes by index."""
-    if problem.rows is not None and not isinstance(method, Pdhg | Race | DantzigWolfe):
-        instead = "choose 'auto', 'pdhg' or 'dantzig-wolfe'"
-        name = type(method).__name__
-        raise OptionError(f"method {name} knows blocks only, and the model has rows; {instead}")
-    if isinstance(method, DantzigWolfe) and not problem.coupling.indexed:
+    """Refuse rows to methods that know blocks only, and maps to those that need scopes by index."""
+    name = type(method).__name__
+    if problem.rows is not None and not method.knows_rows:
+        able = ", ".join(repr(key) for key, kind in METHODS.items() if kind.knows_rows)
+        raise OptionError(f"method {name} knows blocks only, and the model has rows; choose 'auto', {able}")
+    if method.by_index and not problem.coupling.indexed:
         given = "to_dual and to_primal are given alone; choose 'auto' or 'admm'"
-        raise OptionError(f"method DantzigWolfe needs scopes by index, and {given}")
+        raise OptionError(f"method {name} needs scopes by index, and {given}")
     return method
 
 
@@ -126,6 +128,7 @@ __all__ = [
     "Prox",
     "ProxBC",
     "ProxFW",
+    "ProximalNewton",
     "Race",
     "SeriousStepRule",
     "Smooth",

@@ -70,6 +70,10 @@ class Method:
         pass gives a bound.
     advised : bool
         Whether :meth:`checked` is called after checks, for which the host waits.
+    knows_rows : bool
+        Whether it takes rows beside the blocks.
+    by_index : bool
+        Whether scopes must be given by index.
     cadence : int
         Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate:
         a check costs as much as some passes.
@@ -80,6 +84,8 @@ class Method:
     proximal: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
     advised: ClassVar[bool] = False
+    knows_rows: ClassVar[bool] = False
+    by_index: ClassVar[bool] = False
     cadence: ClassVar[int] = 9
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> Any:

@@ -82,6 +82,7 @@ class DantzigWolfeState(MethodState):
 class DantzigWolfe(Method):
     """Column generation with a master that HiGHS solves; nothing to set."""
 
+    knows_rows = by_index = True
     cadence = 1
     smoothing = 0.2
 

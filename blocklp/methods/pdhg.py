@@ -68,6 +68,7 @@ class Pdhg(Method):
     """Restarted, reflected Halpern PDHG; nothing to set, every instance has its own weight and restarts."""
 
     evaluates = False
+    knows_rows = True
     cadence = 49
     usual = 1000
     sufficient = 0.2

@@ -58,6 +58,7 @@ class Race(Method):
     """PDHG with turns of the simplex method: ``method="auto"`` where types are dealt with by rows."""
 
     evaluates = False
+    knows_rows = True
     advised = True
     cadence, usual = Pdhg.cadence, Pdhg.usual
     first, growth = 100, 2

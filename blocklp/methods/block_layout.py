@@ -1,0 +1,156 @@
+"""Which rows of a program are blocks of their own for :mod:`blocklp.methods.proximal_newton`, and which keep a price.
+
+Rows that share no variable become blocks: classes of many rows first, as block types and kinds of constraints make
+them, and short rows of a matrix before long ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array
+
+from blocklp.decomposition.problem import Decomposition
+from blocklp.kernels.program import Program
+from blocklp.methods.block_program import Array, BlockProgram, Numbers
+from blocklp.methods.master_layout import of_instance
+
+ROUNDS = 8
+"""Rounds in which rows of a class that overlap are taken: one of those that overlap in each."""
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """An instance of a program as an LP over blocks of one row.
+
+    Attributes
+    ----------
+    program : BlockProgram
+        The LP, its variables in units of :attr:`unit` and in the order of their blocks.
+    variable : ndarray
+        ``(variables,)`` int64: the number in the instance of each variable there.
+    unit : ndarray
+        ``(variables,)``: their units.
+    block_row, coupling_row : ndarray
+        int64: the rows of the program that are those of the first blocks, and those that keep a price.
+    """
+
+    program: BlockProgram
+    variable: Numbers
+    unit: Array
+    block_row: Numbers
+    coupling_row: Numbers
+
+    @classmethod
+    def of(cls, program: Program, problem: Decomposition, instance: int) -> BlockLayout:
+        """Choose blocks, and lay an instance out by them.
+
+        Parameters
+        ----------
+        program, problem : Program, Decomposition
+            The rows of all blocks, and the problem; scopes by index.
+        instance : int
+            Number in the batch.
+        """
+        matrix, kinds = _rows(program, problem, instance)
+        row_lower, row_upper = of_instance(program.lower, instance), of_instance(program.upper, instance)
+        block = _blocks(matrix, kinds, np.isfinite(row_lower) | np.isfinite(row_upper))
+        rows, width = matrix.shape
+        unit = of_instance(program.reach, instance)
+        unit = np.where(unit > 0, unit, 1.0)
+        matrix = csr_array((matrix.data * unit[matrix.indices], matrix.indices, matrix.indptr), shape=(rows, width))
+        block_row = np.flatnonzero(block)
+        owner, weight = np.full(width, -1), np.ones(width)
+        own = matrix[block_row]
+        owner[own.indices] = np.repeat(np.arange(len(block_row)), np.diff(own.indptr))
+        weight[own.indices] = own.data
+        alone = np.flatnonzero(owner < 0)
+        owner[alone] = len(block_row) + np.arange(len(alone))
+        variable = np.argsort(owner, kind="stable")
+        first = np.searchsorted(owner[variable], np.arange(len(block_row) + len(alone) + 1))
+        none = np.full(len(alone), np.inf)
+        coupling_row = np.flatnonzero(~block & (np.isfinite(row_lower) | np.isfinite(row_upper)))
+        columns = csc_array(matrix[coupling_row])[:, variable]
+        low, high, cost = (of_instance(t, instance) for t in (program.box.lower, program.box.upper, problem.cost))
+        made = BlockProgram(
+            first,
+            weight[variable],
+            *((end / unit)[variable] for end in (low, high)),
+            (cost * unit)[variable],
+            np.concatenate([row_lower[block_row], -none]),
+            np.concatenate([row_upper[block_row], none]),
+            columns.indptr.astype(np.int64),
+            columns.indices.astype(np.int64),
+            columns.data,
+            row_lower[coupling_row],
+            row_upper[coupling_row],
+            program.backend,
+        )
+        return cls(made, variable, unit, block_row, coupling_row)
+
+    def point(self, x: Array) -> Array:
+        """A point ``(variables,)`` of the LP in units and order of the instance."""
+        out = np.empty(len(x))
+        out[self.variable] = x
+        return out * self.unit
+
+    def own(self, x: Array) -> Array:
+        """The point of the LP that is a point ``(variables,)`` of the instance."""
+        return (x / self.unit)[self.variable]
+
+    def duals(self, price: Array, block_price: Array, rows: int) -> Array:
+        """Duals of all ``rows`` of the program from prices of the rows and blocks of the LP."""
+        y = np.zeros(rows)
+        y[self.coupling_row] = price
+        y[self.block_row] = block_price[: len(self.block_row)]
+        return y
+
+
+def _rows(program: Program, problem: Decomposition, instance: int) -> tuple[csr_array, Numbers]:
+    """All rows of an instance, and where those of each class begin and end."""
+    index = problem.coupling.index
+    variable = index[instance if len(index) > 1 else 0].cpu().numpy()
+    parts, kinds, first = [], [0], 0
+    for group, matrix in zip(problem.groups, program.matrices, strict=True):
+        own = of_instance(matrix, instance)
+        r, i, b = np.nonzero(own)
+        values, count = own[r, i, b], group.blocks
+        if own.shape[2] < count:  # shared by all blocks
+            r, i, values = (np.repeat(t, count) for t in (r, i, values))
+            b = np.tile(np.arange(count), len(b))
+        parts.append((first + r * count + b, variable[group.start + i * count + b], values))
+        kinds += [first + (k + 1) * count for k in range(own.shape[0])]
+        first += own.shape[0] * count
+    if (rows := program.coupling) is not None:
+        parts.append((first + rows.row.cpu().numpy(), rows.column.cpu().numpy(), rows.entry.double().cpu().numpy()))
+        kinds.append(first + rows.count)
+    row, column, entry = map(np.concatenate, zip(*parts, strict=True))
+    shape = program.row.shape[1], problem.cost.shape[1]
+    found = csr_array((entry, (row, column)), shape=shape)
+    found.eliminate_zeros()
+    return found, np.array(kinds)
+
+
+def _blocks(matrix: csr_array, kinds: Numbers, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows are blocks, ``(rows,)`` bool; ``kinds`` are the ends of their classes."""
+    lengths, taken = np.diff(matrix.indptr), np.zeros(matrix.shape[1], dtype=bool)
+    used, chosen = used & (lengths > 1), np.zeros(matrix.shape[0], dtype=bool)
+    classes = [np.arange(a, b)[used[a:b]] for a, b in zip(kinds[:-1], kinds[1:], strict=True)]
+    for rows in sorted((c for c in classes if len(c)), key=len, reverse=True):
+        rows = rows[np.argsort(lengths[rows], kind="stable")]
+        own = matrix[rows]
+        owner = np.repeat(np.arange(len(rows)), lengths[rows])
+        for _ in range(ROUNDS):
+            closed = np.zeros(len(rows), dtype=bool)
+            closed[owner[taken[own.indices]]] = True
+            least = np.full(matrix.shape[1], len(rows))
+            open_entries = ~closed[owner]
+            np.minimum.at(least, own.indices[open_entries], owner[open_entries])
+            closed[owner[least[own.indices] < owner]] = True
+            if closed.all():
+                break
+            chosen[rows[~closed]] = True
+            taken[own.indices[~closed[owner]]] = True
+    return chosen
