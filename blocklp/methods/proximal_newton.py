@@ -22,12 +22,43 @@ from blocklp.methods.pdhg import Pdhg
 from blocklp.methods.proximal_point import SLOW, ProximalPoint
 
 
-@dataclass(frozen=True)
 class Solve:
-    """The method on one instance: what is no tensor in the state."""
+    """The method on one instance: what is no tensor in the state.
 
-    layout: BlockLayout
-    run: ProximalPoint
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed; scopes by index.
+    instance : int
+        Its number in the batch.
+    sigma : float, optional
+        The first step; by default one with which a typical cost moves a variable by its reach.
+
+    Attributes
+    ----------
+    run : ProximalPoint
+        The method, at the bounds next to zero and prices of zero.
+    """
+
+    def __init__(self, plan: Plan, instance: int, sigma: float | None = None) -> None:
+        self.layout = BlockLayout.of(plan.program, plan.problem, instance)
+        program, self._rows = self.layout.program, plan.program.row.shape[1]
+        sizes = np.abs(program.cost[program.cost != 0])
+        step = sigma or (1 / float(np.median(sizes)) if len(sizes) else 1.0)
+        x, price = np.clip(0.0, program.lower, program.upper), np.zeros(len(program.row_lower))
+        self.run = ProximalPoint(program, x, price, step, plan.deadline)
+
+    def begin(self, x: Tensor, y: Tensor) -> None:
+        """Go on from a point ``(variables,)`` and duals ``(rows,)`` of the program."""
+        program, layout = self.layout.program, self.layout
+        point = np.clip(layout.own(x.double().cpu().numpy()), program.lower, program.upper)
+        self.run.begin(point, y.double().cpu().numpy()[layout.coupling_row])
+
+    def found(self) -> tuple[Tensor, Tensor]:
+        """The point ``(variables,)`` and duals ``(rows,)`` of the program, float64."""
+        run = self.run
+        y = self.layout.duals(run.price, run.block_price, self._rows)
+        return torch.from_numpy(self.layout.point(run.x)), torch.from_numpy(y)
 
 
 @dataclass(frozen=True)
@@ -85,17 +116,11 @@ class ProximalNewton(Method):
         """
         problem, program = plan.problem, plan.program
         points, value = problem.min_oracle(duals)
-        own = []
-        for i in range(problem.batch):
-            layout = BlockLayout.of(program, problem, i)
-            lp = layout.program
-            sizes = np.abs(lp.cost[lp.cost != 0])
-            sigma = (1 / float(np.median(sizes)) if len(sizes) else 1.0) if eta is None else float(eta[i])
-            x, price = np.clip(0.0, lp.lower, lp.upper), np.zeros(len(lp.row_lower))
-            own.append(Solve(layout, ProximalPoint(lp, x, price, sigma, plan.deadline)))
-        solves, x = Solves(tuple(own)), torch.zeros_like(problem.cost)
-        steps = value.new_tensor([one.run.sigma for one in own])
-        return ProximalNewtonState(duals, value, points, steps, x, torch.zeros_like(program.row), solves, fresh=False)
+        steps = [None] * problem.batch if eta is None else eta.tolist()
+        solves = Solves(tuple(Solve(plan, i, step) for i, step in enumerate(steps)))
+        now = value.new_tensor([one.run.sigma for one in solves.own])
+        x, y = torch.zeros_like(problem.cost), torch.zeros_like(program.row)
+        return ProximalNewtonState(duals, value, points, now, x, y, solves, fresh=False)
 
     def resume(self, plan: Plan, state: ProximalNewtonState, memory: Memory) -> ProximalNewtonState:
         """Begin at the point and duals of an earlier solve.
@@ -115,10 +140,8 @@ class ProximalNewton(Method):
             The state there.
         """
         y = plan.program.part(plan.problem, memory[1].to(plan.program.row))
-        for i, one in enumerate(state.solves.own):
-            layout, lp = one.layout, one.layout.program
-            x = np.clip(layout.own(memory[0][i].double().cpu().numpy()), lp.lower, lp.upper)
-            one.run.begin(x, y[i].double().cpu().numpy()[layout.coupling_row])
+        for one, *start in zip(state.solves.own, memory[0], y, strict=True):
+            one.begin(*start)
         return replace(state, x=memory[0].to(state.x), y=y)
 
     def remember(self, plan: Plan, state: ProximalNewtonState) -> Memory:
@@ -150,13 +173,11 @@ class ProximalNewton(Method):
         before = [one.run.projections for one in state.solves.own]
         fresh = state.fresh
         for i, one in enumerate(state.solves.own):
-            run, layout = one.run, one.layout
-            fresh |= run.advance(most)
-            x[i] = torch.from_numpy(layout.point(run.x)).to(x)
-            y[i] = torch.from_numpy(layout.duals(run.price, run.block_price, y.shape[1])).to(y)
-            eta[i] = run.sigma
+            fresh |= one.run.advance(most)
+            x[i], y[i] = one.found()
+            eta[i] = one.run.sigma
         made = (one.run.projections - k for one, k in zip(state.solves.own, before, strict=True))
-        return replace(state, x=x, y=y, eta=eta, fresh=fresh), max(1, *made, 1)
+        return replace(state, x=x, y=y, eta=eta, fresh=fresh), max(1, *made)
 
     def finish(self, plan: Plan, state: ProximalNewtonState) -> ProximalNewtonState:
         """The multipliers and points of the last steps."""

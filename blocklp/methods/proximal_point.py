@@ -103,6 +103,7 @@ class ProximalPoint:
         self._norms = np.bincount(program.row, program.entry * program.entry, len(price))
         self._norms[self._norms == 0] = 1.0
         sides = (np.where(np.isfinite(s), np.abs(s), 0.0) for s in (program.row_lower, program.row_upper))
+        self._two_sided = program.row_lower < program.row_upper
         self._sizes = np.maximum(np.maximum(*sides), np.sqrt(self._norms))
         self.begin(x, price)
 
@@ -136,7 +137,10 @@ class ProximalPoint:
             return self._next(exact=False)
         ridge = min(MOST, max(LEAST, FALLING * residual))
         direction = self._direction(curvature(self.program, found), free, ridge, gradient / self.sigma)
-        self._search = self._at(gradient, direction, 1.0)
+        self._search, length = self._at(gradient, direction, 1.0), 1.0
+        while not self._search.slope > 0 and length > SHORTEST:  # prices that end at zero soon lead astray
+            length /= 10
+            self._search = self._at(gradient, direction, length)
         self.ended = not self._search.slope > 0  # only rounding is left
         return self.ended
 
@@ -157,8 +161,8 @@ class ProximalPoint:
     def _at(self, gradient: Array, direction: Array, length: float) -> _Search:
         """The end of a step along a direction ``(rows,)``, where ``gradient`` is the present one."""
         price = self.price + length * direction
-        # Prices end at zero before they change their sign, and leave it as the gradient says.
-        price[np.where(self.price == 0, gradient, self.price) * price < 0] = 0.0
+        # Prices end at zero before another side pays, and leave it as the gradient says.
+        price[self._two_sided & (np.where(self.price == 0, gradient, self.price) * price < 0)] = 0.0
         return _Search(gradient, direction, length, price, float(gradient @ (price - self.price)))
 
     def _shorter(self, search: _Search, found: Projection) -> _Search | None:

@@ -34,6 +34,7 @@ from blocklp.kernels.vertices import small, vertices
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.dantzig_wolfe import Column, Columns
 from blocklp.methods.pdhg import Pdhg, PdhgState
+from blocklp.methods.proximal_newton import Solve, Solves
 from blocklp.methods.restricted_master import RestrictedMaster
 from blocklp.violation import known_empty
 
@@ -45,11 +46,12 @@ class RaceState(MethodState):
     """State of :class:`Race`; multipliers and points are PDHG's or, where ``solved``, a simplex method's."""
 
     inner: PdhgState
+    blocks: Solves | None  # the proximal point method, from its first turn on
     masters: Columns | None  # from the first turn of the simplex method on
     solved: Tensor  # (batch,) bool, until a check has seen the answer
     ended: Tensor  # (batch,) bool: instances that HiGHS has solved
-    answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of a simplex method
-    fresh: bool  # whether HiGHS gave some that were not looked at yet
+    answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of another method
+    fresh: bool  # whether another method gave some that were not looked at yet
     turn: int  # passes at which the simplex method has its next turn
 
 
@@ -69,6 +71,9 @@ class Race(Method):
     most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
     typical = 1.5  # iterations that the simplex method takes for each row, as a rule
     hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
+    # Variables for each row that keeps a price from which the proximal point method opens; projections that it
+    # may take, and those in which it should gain a digit.
+    before, coupling, patient, digit = 1, 8, 60, 50
     # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
     least = 10_000
 
@@ -188,6 +193,8 @@ class Race(Method):
         passes = state.inner.passes
         if not known_empty(state.solved):  # an answer that was not good enough: PDHG goes on
             state = replace(state, solved=torch.zeros_like(state.solved))
+        if passes <= self.before and (state := self._by_blocks(plan, state, gap)).fresh:
+            return state
         if passes < state.turn or plan.program.work > self.largest:
             return state
         counted = max(passes, self.first)
@@ -219,6 +226,30 @@ class Race(Method):
         ended, answer, fresh = state.ended | solved, (duals, points), bool(solved.any())
         return replace(state, masters=masters, solved=solved, ended=ended, answer=answer, fresh=fresh)
 
+    def _by_blocks(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
+        """A proximal step of every instance for which that promises to be quick."""
+        problem, program = plan.problem, plan.program
+        if state.blocks is None:
+            if state.turn == 0 or program.work < self.least or not problem.coupling.indexed:
+                return state
+            state = replace(state, blocks=Solves(tuple(Solve(plan, i) for i in range(problem.batch))))
+        (x, y, reached), solved = (t.clone() for t in state.inner.bar), torch.zeros_like(state.solved)
+        for i, (one, left) in enumerate(zip(state.blocks.own, gap.tolist(), strict=True)):
+            run = one.run
+            few = self.coupling * len(run.price) <= len(run.x)
+            slow = run.projections > self.patient and not left <= 10.0 ** (-run.projections / self.digit)
+            if not few or slow or run.ended or plan.deadline.over():
+                continue
+            run.advance()
+            x[i], y[i] = one.found()
+            solved[i] = True
+        if known_empty(solved):
+            return state
+        duals = where(solved, Pdhg().multipliers(plan, y), state.answer[0])
+        points = where(solved, problem.spread(x), state.answer[1])
+        inner = replace(state.inner, bar=(x, y, reached))  # to be remembered
+        return replace(state, inner=inner, solved=solved, answer=(duals, points), fresh=True)
+
     def _affordable(self, program: Program, passes: int) -> tuple[int, bool]:
         """Iterations for the work of so many passes, and whether that is enough as a rule."""
         share = min(self.most, self.level / max(1, program.work))
@@ -230,7 +261,7 @@ class Race(Method):
         none = torch.zeros_like(inner.eta, dtype=torch.bool)
         blank = inner.duals.new_zeros(()).expand_as(inner.duals)
         own = inner.duals, inner.value, inner.points, inner.eta
-        return RaceState(*own, inner, None, none, none, (blank, blank), fresh=False, turn=turn)
+        return RaceState(*own, inner, None, None, none, none, (blank, blank), fresh=False, turn=turn)
 
 
 def _kept(mask: Tensor, own: Iterates, other: Iterates) -> Iterates:
