@@ -18,6 +18,7 @@ from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.lp.cli import register as register_lp
+from blocklp.problems.matching.cli import register as register_matching
 from blocklp.problems.options import Device
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main, until
 from blocklp.problems.verification.cli import register
@@ -165,6 +166,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help
 register(app)
 register_densecrf(app)
 register_lp(app)
+register_matching(app)
 
 
 @app.command("demo")

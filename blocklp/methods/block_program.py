@@ -25,8 +25,8 @@ Numbers = NDArray[np.int64]
 LOOPS = "blocklp.kernels.newton_kernels"
 """Module of compiled loops."""
 
-HALVINGS = 200
-"""Halvings of a bracket of prices, which end where it holds no number in between."""
+HALVINGS = 2200
+"""Halvings of a bracket of prices that leave no number in between, whatever its size; as a rule sixty do."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,8 @@ def projected(program: BlockProgram, at: Array, y: Array, sigma: float) -> Proje
     np.maximum.at(high, owner, ends.max(0))
     for _ in range(HALVINGS):
         middle = low + (high - low) / 2
+        if bool(((middle == low) | (middle == high)).all()):
+            break
         over = activity(middle) > side
         low, high = np.where(over, middle, low), np.where(over, high, middle)
     price = np.where(free == side, 0.0, high)

@@ -89,7 +89,7 @@ class ProximalNewton(Method):
     evaluates = False
     knows_rows = by_index = True
     cadence = SLOW
-    usual = 1000
+    usual = 10_000  # a projection by tensor operations takes as long as many passes
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> ProximalNewtonState:
         """Lay the instances out by blocks, and ask the oracles once.

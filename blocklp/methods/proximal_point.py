@@ -110,6 +110,7 @@ class ProximalPoint:
     def begin(self, x: Array, price: Array) -> None:
         """Begin a proximal step at a point ``(variables,)`` and prices ``(rows,)``."""
         self.x = self._centre = x
+        self._at_zero = x - self.sigma * self.program.cost  # what is projected at prices of zero
         self.price, self._taken = price, 0
         self._search: _Search | None = None
 
@@ -123,7 +124,7 @@ class ProximalPoint:
     def _projected(self) -> bool:
         """Project once, and say whether that ends the proximal step."""
         price = self.price if self._search is None else self._search.price
-        found = projected(self.program, self._centre - self.sigma * self.program.cost, price, self.sigma)
+        found = projected(self.program, self._at_zero, price, self.sigma)
         self.projections, self._taken = self.projections + 1, self._taken + 1
         if self._search is not None and (shorter := self._shorter(self._search, found)) is not None:
             self._search = shorter

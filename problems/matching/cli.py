@@ -1,0 +1,69 @@
+"""The command ``blocklp matching``; what it needs is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.process import interruptible, until
+
+EXIT_STOPPED = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("matching")(matching_command)
+
+
+def matching_command(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.npz", help="Arrays source, destination, value, weight and capacity.")],
+    tol: Annotated[float, typer.Option(min=0, help="Relative gap to be certified.")] = 1e-4,
+    time_limit: Annotated[float, typer.Option(help="Seconds, reading and start-up too.")] = math.inf,
+    max_bytes: Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the arrays in memory.")] = 8 * MAX_BYTES,
+    output: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write shares of edges and prices of destinations.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Match sources to destinations with capacities, at the largest value, to a certified gap."""
+    began = ctx.obj if isinstance(ctx.obj, float) else time.perf_counter()
+    deadline = until(time_limit, ctx.obj)
+    import numpy as np
+
+    from blocklp.problems.matching import read_matching, solve_matching
+
+    given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
+    with interruptible():
+        found = solve_matching(given, tol=tol, time_limit=deadline)
+    if output is not None:
+        np.savez(output, x=found.x, price=found.price)
+    numbers = {"bound": found.bound, "safe_bound": found.safe_bound, "primal": found.primal, "gap": found.gap}
+    report = {
+        "status": str(found.status),
+        **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
+        "seconds": time.perf_counter() - began,
+        "edges": given.edges,
+        "sources": given.sources,
+        "destinations": given.destinations,
+        "passes": found.passes,
+    }
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), **report}))
+    else:
+        _print(file, report)
+    raise typer.Exit(0 if str(found.status) == "optimal" else EXIT_STOPPED)
+
+
+def _print(file: Path, report: dict[str, object]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=str(file), show_header=False)
+    for key, value in report.items():
+        table.add_row(key.replace("_", " "), f"{value:.9g}" if isinstance(value, float) else str(value))
+    Console().print(table)
