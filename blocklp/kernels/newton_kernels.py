@@ -166,6 +166,18 @@ def free_variables(_first: int, _last: int, blocks: Any, x: Any, price: Any, fre
             n = begin
 
 
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def _summed(r: int, term: float, sums: Any, rows: Any, touched: int) -> int:
+    """Add a term to the sum of a row, which the list of ``touched`` rows gets if it is new; their number."""
+    if sums[r] == 0:
+        rows[touched] = r
+        touched += 1
+    sums[r] += term
+    if sums[r] == 0:  # terms cancel: the row stays in the list
+        sums[r] = TINY
+    return touched
+
+
 @kernel(fastmath=EXACT)
 def curvature(_first: int, _last: int, weight: Any, columns: Any, free: Any, sums: Any, rows: Any, out: Any) -> None:
     """Add up the matrix A P A^T, P the projector onto the directions in which the projection moves.
@@ -194,13 +206,7 @@ def curvature(_first: int, _last: int, weight: Any, columns: Any, free: Any, sum
                 for q in range(start[i], start[i + 1]):
                     out[row[k], row[q]] += entry[k] * entry[q]
                 if length[b] > 0:
-                    r = row[k]
-                    if sums[r] == 0:
-                        rows[touched] = r
-                        touched += 1
-                    sums[r] += weight[i] * entry[k]
-                    if sums[r] == 0:
-                        sums[r] = TINY
+                    touched = _summed(row[k], weight[i] * entry[k], sums, rows, touched)
         for p in range(touched):
             share = sums[rows[p]] / length[b]
             for q in range(touched):
@@ -245,23 +251,33 @@ def curvature_product(_first: int, _last: int, weight: Any, columns: Any, free: 
 
 
 @kernel(fastmath=EXACT)
-def curvature_diagonal(_first: int, _last: int, weight: Any, columns: Any, free: Any, out: Any) -> None:
-    """Add the diagonal of A P A^T to ``out``, that of blocks with several entries in a row approximately.
+def curvature_diagonal(
+    _first: int, _last: int, weight: Any, columns: Any, free: Any, sums: Any, rows: Any, out: Any
+) -> None:
+    """Add the diagonal of A P A^T to ``out``.
 
     Parameters
     ----------
     _first, _last : int
         Not used: there is one unit of work.
-    weight, columns, free, out : ndarray, tuple of arrays, tuple of arrays, ndarray
-        As in :func:`curvature_product`.
+    weight, columns, free, sums, rows : ndarray, tuple of arrays, tuple of arrays, ndarray, ndarray
+        As in :func:`curvature`.
+    out : ndarray
+        (rows,), written.
     """
     start, row, entry = columns
     index, last, length = free
     begin = 0
     for b in range(len(last)):
+        touched = 0
         for j in range(begin, last[b]):
             i = index[j]
-            part = 1.0 - (weight[i] * weight[i] / length[b] if length[b] > 0 else 0.0)
             for k in range(start[i], start[i + 1]):
-                out[row[k]] += part * entry[k] * entry[k]
+                out[row[k]] += entry[k] * entry[k]
+                if length[b] > 0:
+                    touched = _summed(row[k], weight[i] * entry[k], sums, rows, touched)
+        for p in range(touched):
+            r = rows[p]
+            out[r] -= sums[r] * sums[r] / length[b]
+            sums[r] = 0
         begin = last[b]

@@ -115,7 +115,7 @@ class Curvature:
         raise NotImplementedError
 
     def diagonal(self) -> Array:
-        """The diagonal, ``(rows,)``, or an upper estimate of it."""
+        """The diagonal, ``(rows,)``."""
         raise NotImplementedError
 
     @property
@@ -242,8 +242,8 @@ class _Listed(Curvature):
 
     def dense(self) -> Array:
         rows = len(self._program.row_lower)
-        out, scratch = np.zeros((rows, rows)), (np.zeros(rows), np.empty(rows, np.int64))
-        self._loops.curvature(1, self._program.weight, self._program.columns, self._free, *scratch, out)
+        out = np.zeros((rows, rows))
+        self._loops.curvature(1, self._program.weight, self._program.columns, self._free, *self._scratch(), out)
         return out
 
     def times(self, v: Array) -> Array:
@@ -253,8 +253,12 @@ class _Listed(Curvature):
 
     def diagonal(self) -> Array:
         out = np.zeros(len(self._program.row_lower))
-        self._loops.curvature_diagonal(1, self._program.weight, self._program.columns, self._free, out)
+        self._loops.curvature_diagonal(1, self._program.weight, self._program.columns, self._free, *self._scratch(), out)
         return out
+
+    def _scratch(self) -> tuple[Array, Numbers]:
+        rows = len(self._program.row_lower)
+        return np.zeros(rows), np.empty(rows, np.int64)
 
     @property
     def pairs(self) -> float:

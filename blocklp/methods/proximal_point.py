@@ -31,22 +31,23 @@ from scipy.sparse.linalg import LinearOperator, cg
 from blocklp.deadline import Deadline
 from blocklp.methods.block_program import Array, BlockProgram, Curvature, Projection, curvature, projected
 
-INEXACT, EXACT, TIGHTER = 1e-2, 1e-12, 0.3
+INEXACT, EXACT, TIGHTER = 1e-2, 1e-11, 0.3
 """Bounds of the residual of a proximal step, relative to the rows, and the factor of the first from step to step."""
 
-MOVED = 0.1
-"""Part of the last move of the point that the residual is to be."""
+MOVED, ENDED = 0.1, 1e-9
+"""Part of the last move of the point that the residual is to be; relative move at which the method ends."""
 
-LEAST, MOST, FALLING = 1e-10, 1e-4, 1e-2
-"""Bounds of the multiple of the squared norms of rows, and its ratio to the residual."""
+FIRST, LEAST, MOST, FALLING, RAISED = 1e-4, 1e-6, 1e4, 10.0, 100.0
+"""The first multiple of the squared norms of rows, its bounds, and what a whole step divides it by and a short one
+multiplies it with."""
 
 AT_ONCE, QUICK, SLOW = 2, 20, 60
 """Projections up to which sigma grows, at first and to a limit, and at which a step is left as it is and sigma falls."""
 
-GROWTH, SHRINKAGE, LARGEST = 4.0, 3.0, 1000.0
-"""Factors of sigma, and its limit over the first."""
+GROWTH, SHRINKAGE, LARGEST, LONGEST = 4.0, 3.0, 1000.0, 1000.0
+"""Factors of sigma, its limit over the first as a rule, and over that along a ray."""
 
-TURNED, SHORTEST = 0.5, 1e-4
+TURNED, SHORTEST = 0.5, 0.1
 """Part of the first derivative, with the other sign, at which a step may end; the least length of one."""
 
 DENSE = 100
@@ -61,6 +62,8 @@ class _Search:
     """A step of which the end is to be looked at: gradient where it begins, prices where it ends, derivative."""
 
     gradient: Array
+    free: NDArray[np.bool_]
+    matrix: Curvature
     direction: Array
     length: float
     price: Array
@@ -100,6 +103,7 @@ class ProximalPoint:
         self.block_price = np.zeros(len(program.below))
         self.projections, self.ended = 0, False
         self._largest, self._loose, self._move = LARGEST * sigma, INEXACT, 1.0
+        self._ridge = FIRST
         self._norms = np.bincount(program.row, program.entry * program.entry, len(price))
         self._norms[self._norms == 0] = 1.0
         sides = (np.where(np.isfinite(s), np.abs(s), 0.0) for s in (program.row_lower, program.row_upper))
@@ -136,22 +140,28 @@ class ProximalPoint:
             return self._next(exact=True)
         if self._taken >= SLOW:
             return self._next(exact=False)
-        ridge = min(MOST, max(LEAST, FALLING * residual))
-        direction = self._direction(curvature(self.program, found), free, ridge, gradient / self.sigma)
-        self._search, length = self._at(gradient, direction, 1.0), 1.0
-        while not self._search.slope > 0 and length > SHORTEST:  # prices that end at zero soon lead astray
-            length /= 10
-            self._search = self._at(gradient, direction, length)
+        if self._search is not None and self._search.length == 1.0:
+            self._ridge = max(LEAST, self._ridge / FALLING)
+        self._search = self._begun(gradient, free, curvature(self.program, found))
         self.ended = not self._search.slope > 0  # only rounding is left
         return self.ended
+
+    def _begun(self, gradient: Array, free: NDArray[np.bool_], matrix: Curvature) -> _Search:
+        """A step from the present prices, of which the derivative is positive but for rounding."""
+        while True:
+            direction = self._direction(matrix, free, self._ridge, gradient / self.sigma)
+            made = self._at(gradient, free, matrix, direction, 1.0)
+            if made.slope > 0 or self._ridge >= MOST:
+                return made
+            self._ridge = min(MOST, self._ridge * RAISED)  # prices that end at zero have led astray
 
     def _next(self, exact: bool) -> bool:
         """Begin another proximal step; ``exact`` says whether the last one is within its tolerance."""
         self._move = float(np.linalg.norm(self.x - self._centre)) / (1 + float(np.linalg.norm(self.x)))
         self._loose *= TIGHTER
-        self.ended = exact and self._move <= EXACT
+        self.ended = exact and self._move <= ENDED
         if exact and self._taken <= AT_ONCE:  # on along a ray
-            self.sigma *= GROWTH
+            self.sigma = min(self.sigma * GROWTH, LONGEST * self._largest)
         elif exact and self._taken <= QUICK:
             self.sigma = max(self.sigma, min(self.sigma * GROWTH, self._largest))
         elif not exact:
@@ -159,12 +169,14 @@ class ProximalPoint:
         self.begin(self.x, self.price)
         return True
 
-    def _at(self, gradient: Array, direction: Array, length: float) -> _Search:
+    def _at(
+        self, gradient: Array, free: NDArray[np.bool_], matrix: Curvature, direction: Array, length: float
+    ) -> _Search:
         """The end of a step along a direction ``(rows,)``, where ``gradient`` is the present one."""
         price = self.price + length * direction
         # Prices end at zero before another side pays, and leave it as the gradient says.
         price[self._two_sided & (np.where(self.price == 0, gradient, self.price) * price < 0)] = 0.0
-        return _Search(gradient, direction, length, price, float(gradient @ (price - self.price)))
+        return _Search(gradient, free, matrix, direction, length, price, float(gradient @ (price - self.price)))
 
     def _shorter(self, search: _Search, found: Projection) -> _Search | None:
         """A shorter step where the derivative at the end of a step is too negative; None where it may stay."""
@@ -172,10 +184,14 @@ class ProximalPoint:
         lower = np.where(search.price == 0, step < 0, search.price > 0)  # the side from where it comes
         side = np.where(lower, self.program.row_lower, self.program.row_upper)
         last = float(np.where(step != 0, side - found.activity, 0.0) @ step)
-        if last >= -TURNED * search.slope or search.length <= SHORTEST:
+        if last >= -TURNED * search.slope or (search.length <= SHORTEST and self._ridge >= MOST):
             return None
-        factor = max(0.1, min(0.7, search.slope / (search.slope - last)))
-        return self._at(search.gradient, search.direction, factor * search.length)
+        start = search.gradient, search.free, search.matrix
+        if search.length <= SHORTEST:  # the curvature says too little there
+            self._ridge = min(MOST, self._ridge * RAISED)
+            return self._begun(*start)
+        factor = max(0.1, min(0.7, search.slope / max(search.slope - last, search.slope)))
+        return self._at(*start, search.direction, factor * search.length)
 
     def _gradient(self, activity: Array) -> tuple[Array, NDArray[np.bool_]]:
         """The gradient ``(rows,)``, zero for rows whose price stays at zero, and a mask of all others."""

@@ -228,9 +228,9 @@ class Race(Method):
 
     def _by_blocks(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
         """A proximal step of every instance for which that promises to be quick."""
-        problem, program = plan.problem, plan.program
+        problem = plan.problem
         if state.blocks is None:
-            if state.turn == 0 or program.work < self.least or not problem.coupling.indexed:
+            if state.turn == 0 or not problem.coupling.indexed:
                 return state
             state = replace(state, blocks=Solves(tuple(Solve(plan, i) for i in range(problem.batch))))
         (x, y, reached), solved = (t.clone() for t in state.inner.bar), torch.zeros_like(state.solved)
