@@ -106,6 +106,8 @@ class Chunk:
         State of the method.
     best : BestBound
         Their best bounds.
+    gap : Tensor
+        ``(k,)`` float64 on the CPU: gaps of the active instances at the last check that was settled.
     memory : tuple of Tensor or None
         Primal-dual warm start of all instances of the chunk that are done.
     """
@@ -114,7 +116,6 @@ class Chunk:
     state: Any
     best: BestBound
     rules: StopRules
-    gap: Tensor
     pending: Pending | None = None
 
     def __init__(self, plan: Plan, part: slice, task: Task) -> None:
@@ -125,6 +126,7 @@ class Chunk:
         self.candidates = self.offered(task.results, task.limits, task.repair, self.active.count)
         self.schedule = Schedule(task.method, task.limits, task.dtype == torch.float64, task.rounds)
         self.memory: tuple[Tensor, ...] | None = None
+        self.gap = torch.full((self.active.count,), torch.inf, dtype=torch.float64)
         self.at_once = task.observed or task.method.advised or self.active.device.type == "cpu"
 
     @property
@@ -206,11 +208,10 @@ class Chunk:
         if self.method.proximal:
             known["eta"] = now.eta
         out.note(rows, known | {"passes": when.passes, "seconds": when.seconds})
+        self.gap = torch.from_numpy(now.gap)
         done = status.nonzero()[0]
         if len(done):
             self._leave(torch.from_numpy(done))
-        if self.method.advised:
-            self.gap = torch.from_numpy(now.gap[status == 0])
 
     def advise(self) -> None:
         """Tell the method what a check has found."""
@@ -246,7 +247,7 @@ class Chunk:
         self._write(self.active.select(done))
         leaves = torch.zeros(len(self.rows), dtype=torch.bool).index_fill(0, done, True)
         stay = (~leaves).nonzero()[:, 0]
-        left = {"rules": self.rules.select(stay), "candidates": self.candidates.select(stay)}
+        left = {"rules": self.rules.select(stay), "candidates": self.candidates.select(stay), "gap": self.gap[stay]}
         vars(self).update(left | self._remaining(self.active.select(stay)))  # at once, whatever interrupts
 
     def _write(self, leaving: Active) -> None:

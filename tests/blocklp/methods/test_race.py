@@ -10,6 +10,7 @@ from scipy.sparse import diags_array, eye_array, kron
 import blocklp as bl
 from blocklp.general_solvers.solvers import reference
 from blocklp.methods import as_method
+from blocklp.oracles import Simplex
 
 from ..random_models import random_model
 
@@ -74,3 +75,19 @@ def test_the_master_of_stated_blocks_is_the_lp_itself() -> None:
 
 def test_auto_races() -> None:
     assert type(as_method("auto", unit_commitment(3, 4, 0).compile().decomposition())) is bl.methods.Race
+
+
+def test_a_callback_may_stop_some_instances_while_others_go_on() -> None:
+    m = bl.Model(6)
+    x = m.variable("x", (600, 8), lower=0, upper=1)
+    m.add(Simplex(8), x)
+    m.add(x.sum(0) <= 90.0)
+    m.minimize((torch.rand(6, 600, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * x).sum())
+    seen: list[int] = []
+
+    def stop(event: bl.Event) -> torch.Tensor:
+        seen.append(event.passes)
+        return torch.arange(6) < 4 if len(seen) == 1 else torch.zeros(6, dtype=torch.bool)
+
+    found = m.compile(backend="torch").solve(method="race", tol=1e-7, callback=stop)
+    assert [str(s) for s in found.status] == ["interrupted"] * 4 + ["optimal"] * 2 and len(seen) > 1
