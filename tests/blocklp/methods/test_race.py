@@ -9,7 +9,7 @@ from scipy.sparse import diags_array, eye_array, kron
 
 import blocklp as bl
 from blocklp.general_solvers.solvers import reference
-from blocklp.methods import as_method
+from blocklp.methods import Race, as_method
 from blocklp.oracles import Simplex
 
 from ..random_models import random_model
@@ -77,11 +77,11 @@ def test_auto_races() -> None:
     assert type(as_method("auto", unit_commitment(3, 4, 0).compile().decomposition())) is bl.methods.Race
 
 
-def test_a_callback_may_stop_some_instances_while_others_go_on() -> None:
+def test_a_callback_may_stop_some_instances_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     m = bl.Model(6)
     x = m.variable("x", (600, 8), lower=0, upper=1)
     m.add(Simplex(8), x)
-    m.add(x.sum(0) <= 90.0)
+    m.add(x.sum(0) <= 76.0)
     m.minimize((torch.rand(6, 600, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * x).sum())
     seen: list[int] = []
 
@@ -89,6 +89,6 @@ def test_a_callback_may_stop_some_instances_while_others_go_on() -> None:
         seen.append(event.passes)
         return torch.arange(6) < 4 if len(seen) == 1 else torch.zeros(6, dtype=torch.bool)
 
+    monkeypatch.setattr(Race, "hopeless", 1e9)  # no turn of the simplex method, which would end all at once
     found = m.compile(backend="torch").solve(method="race", tol=1e-7, callback=stop)
-    assert {str(s) for s in found.status[:4]} <= {"interrupted", "optimal"} and "interrupted" in map(str, found.status)
-    assert [str(s) for s in found.status[4:]] == ["optimal"] * 2 and len(seen) > 1
+    assert [str(s) for s in found.status] == ["interrupted"] * 4 + ["optimal"] * 2 and len(seen) > 1
