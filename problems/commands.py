@@ -76,8 +76,16 @@ def run(
 ) -> None:
     """Solve, report, and exit with the code of the worst instance.
 
-    ``names`` holds file, number of variables, number of pairs and a note for each instance; ``model`` gives the LP of an
-    instance for the comparison with another solver.
+    Parameters
+    ----------
+    names : sequence of tuple
+        File, number of variables, number of pairs and a note for each instance.
+    solve : callable
+        Takes the checked options, ``callback`` and ``history``, and returns the solutions of all instances.
+    model : callable
+        Gives the LP of an instance by its number, for the comparison with another solver.
+    options, output : Options, Output
+        Those of the command.
     """
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     given = options.checked()
@@ -114,6 +122,17 @@ def run_exact(
     output: Output,
 ) -> None:
     """Solve instances exactly, one after another, report, and exit with the code of the worst one.
+
+    Parameters
+    ----------
+    names : sequence of tuple
+        As in :func:`run`.
+    named : str
+        The name of the value of a labelling.
+    solve : callable
+        Takes the number of an instance, ``time_limit`` and ``callback``, and returns its result.
+    options, output : Options, Output
+        Those of the command.
 
     Raises
     ------

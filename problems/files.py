@@ -144,6 +144,11 @@ def read_bytes(path: str | Path, *, max_bytes: int = MAX_BYTES, deadline: bl.Dea
 def read_text(path: str | Path, *, max_bytes: int = MAX_BYTES, deadline: bl.Deadline | None = None) -> str:
     """Read a file of text in UTF-8, with or without a byte order mark; see :func:`read_bytes`.
 
+    Parameters
+    ----------
+    path, max_bytes, deadline
+        As in :func:`read_bytes`.
+
     Raises
     ------
     FormatError

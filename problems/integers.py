@@ -42,7 +42,7 @@ def total_of(values: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class Unit:
-    """What an integer stands for.
+    """The value that an integer stands for.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Grid:
-    """What sums of some integers can be.
+    """The values that sums of some integers can have.
 
     Attributes
     ----------
@@ -123,14 +123,24 @@ class Grid:
 
     @classmethod
     def of(cls, whole: FloatArray, near: float, total: float | None = None) -> Grid:
-        """Find the grid of integers; ``total`` bounds their sums where that is not all of their magnitudes."""
+        """Find the grid of some integers.
+
+        Parameters
+        ----------
+        whole : ndarray
+            The coefficients, float64 with integer values.
+        near : float
+            Values are not told apart below this share of the total; 0 where all are exact.
+        total : float, optional
+            What sums are bounded by; by default the sum of all magnitudes.
+        """
         spacing = float(max(1, np.gcd.reduce(whole.astype(np.int64))))
         tolerance = float(math.floor(near * (float(np.abs(whole).sum()) if total is None else total)))
         return cls(spacing, tolerance if tolerance > spacing else 0.0, near)
 
     @property
     def step(self) -> float:
-        """What a better value must be better by."""
+        """The least amount by which a better value is better."""
         return self.tolerance or self.spacing
 
     def raised(self, bound: float) -> float:

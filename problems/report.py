@@ -28,7 +28,7 @@ WIDE = Console(width=10_000)
 
 @dataclass(frozen=True)
 class Reference:
-    """What another solver says about the same LP: its optimum, and the seconds it took."""
+    """Another solver's answer to the same LP: its optimum, and the seconds it took."""
 
     solver: str
     value: float
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def labelling(self) -> tuple[str, float, list[int]]:
-        """What the value of the labelling is called, the value, and the labels."""
+        """Name of the value of the labelling, the value, and the labels."""
         if isinstance(self.found, MisSolution):
             return "weight", self.found.weight, self.found.members.int().tolist()
         return "energy", self.found.energy, self.found.labels.tolist()
@@ -91,6 +91,15 @@ def show(rows: Sequence[Row], console: Console, title: str = "") -> None:
     """Print the table for people: one line an instance.
 
     A terminal that is too narrow gets fewer columns; a file or a pipe gets all of them.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        The instances.
+    console : Console
+        Where to print.
+    title : str
+        Of the table; none by default.
     """
     columns = _columns(rows)
     longest = max(20, console.width // 3) if console.is_terminal else None

@@ -89,7 +89,15 @@ def before(deadline: bl.Deadline, seconds: float) -> bl.Deadline:
 
 
 def share(deadline: bl.Deadline, count: int, of: int) -> bl.Deadline:
-    """The deadline for ``count`` of the ``of`` instances that are left."""
+    """The deadline for ``count`` of the ``of`` instances that are left.
+
+    Parameters
+    ----------
+    deadline : Deadline
+        That of all instances.
+    count, of : int
+        Instances that get a part, and those that are left.
+    """
     return deadline if count == of else deadline.within(max(deadline.left() * count / of, 1e-9))
 
 

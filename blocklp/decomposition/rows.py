@@ -112,22 +112,29 @@ class CouplingRows:
         none = own.new_zeros(len(own), variables)
         return none.scatter_reduce(1, self.column.expand(len(own), -1), own, "amax")
 
+    @property
+    def adds_in_order(self) -> bool:
+        """Whether a scatter adds in the order of the entries: it does on a CPU."""
+        return self.entry.device.type == "cpu"
+
     def activity(self, x: Tensor) -> Tensor:
         """A x: ``(batch, variables) -> (batch, rows)``, added up in the order of a row's entries."""
-        if x.device.type == "cpu":
-            return _products(self.entry * x[:, self.column], self.row, self.count)
-        return _in_pieces(self.entry * x[:, self.column], self.starts)
+        terms = self.entry * x[:, self.column]
+        return (
+            _products(terms, self.row, self.count) if self.adds_in_order else _in_pieces(terms, self.starts)
+        )
 
     def adjoint(self, y: Tensor, variables: int) -> Tensor:
         """A^T y: ``(batch, rows) -> (batch, variables)``, added up from the first row to the last."""
-        if y.device.type == "cpu":
-            return _products(self.entry * y[:, self.row], self.column, variables)
+        terms = self.entry * y[:, self.row]
+        if self.adds_in_order:
+            return _products(terms, self.column, variables)
         if variables not in self.sorted:
             column, order = self.column.sort(stable=True)
             every = torch.arange(variables + 1, device=column.device)
             self.sorted[variables] = order, torch.searchsorted(column, every)
         order, starts = self.sorted[variables]
-        return _in_pieces((self.entry * y[:, self.row])[:, order], starts)
+        return _in_pieces(terms[:, order], starts)
 
     def value(self, y: Tensor) -> Tensor:
         """Every row's part of the dual value at prices ``(batch, rows)``: ``(batch, rows)``."""
@@ -152,6 +159,14 @@ class CouplingRows:
     def absolute(self) -> CouplingRows:
         """The matrix of absolute values."""
         return replace(self, entry=self.entry.abs())
+
+    def in_own_units(self) -> tuple[CouplingRows, Tensor]:
+        """Rows whose largest entry is 1, and what they were multiplied by ``(1, rows)``."""
+        zero = self.entry.new_zeros(self.count)
+        largest = zero.scatter_reduce(0, self.row, self.entry.abs(), "amax")
+        unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
+        sides = (side * unit for side in (self.lower, self.upper, self.least, self.most))
+        return CouplingRows(self.row, self.column, self.entry * unit[self.row], *sides), unit[None]
 
     def select(self, rows: Tensor | slice) -> CouplingRows:
         """Return the rows of some instances."""

@@ -124,7 +124,7 @@ class Program:
         index = problem.coupling.index.expand(len(needed), -1)
         need = torch.zeros_like(problem.cost).scatter_reduce(1, index, needed[:, : problem.in_blocks], "amax")
         if problem.rows is not None:
-            coupling, unit = _in_own_units(problem.rows)
+            coupling, unit = problem.rows.in_own_units()
             sums = coupling.absolute()
             met = met + sums.adjoint(torch.ones_like(coupling.lower), met.shape[1])
             lower.append(coupling.lower)
@@ -429,15 +429,6 @@ def _extreme(program: Program, problem: Decomposition, values: Tensor, how: str)
         own = values[:, values.shape[1] - rows.count :][:, rows.row]
         found = found.scatter_reduce(1, rows.column.expand(len(values), -1), own, how)
     return found
-
-
-def _in_own_units(rows: CouplingRows) -> tuple[CouplingRows, Tensor]:
-    """Rows whose largest entry is 1, and what they were multiplied by ``(1, rows)``."""
-    zero = rows.entry.new_zeros(rows.count)
-    largest = zero.scatter_reduce(0, rows.row, rows.entry.abs(), "amax")
-    unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
-    sides = (side * unit for side in (rows.lower, rows.upper, rows.least, rows.most))
-    return CouplingRows(rows.row, rows.column, rows.entry * unit[rows.row], *sides), unit[None]
 
 
 def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:

@@ -134,7 +134,7 @@ class SparseSums:
     @property
     def given(self) -> tuple[Tensor, ...]:
         """All tables, as kernels take them."""
-        return self.starts, self.numbers, self.sources, self.tiles, self.apart
+        return self.starts, self.numbers, self.sources, self.tiles, self.apart, self.counts
 
     def select(self, rows: Rows) -> SparseSums:
         """Return the tables of some instances."""

@@ -62,7 +62,13 @@ def variable_pass(
     last: tl.tensor,
     LANES: tl.constexpr,
 ) -> None:
-    """The reflected consensus of a pass."""
+    """The reflected consensus of a pass, a tile of variables a program.
+
+    Parameters
+    ----------
+    active, sums, state, cost, eta, last
+        As in :func:`leap` and :func:`blocklp.kernels.triton_admm_phases.variable_tile`.
+    """
     tiles = tl.cdiv(sums[6], LANES) + sums[9]
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
     variable_tile(sums, state, cost, eta, last, row, tile, LANES)
@@ -109,7 +115,15 @@ def totals(
     GROUPS: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Write the squared primal and dual residuals of an instance, which its tiles have added up."""
+    """Write the squared primal and dual residuals of an instance, which its tiles have added up.
+
+    Parameters
+    ----------
+    parts, groups, slots, found
+        As in :func:`leap`; the first two pointers of ``found`` are written.
+    row : int
+        The instance.
+    """
     own, first = parts + row * slots, 0
     primal = tl.full([], 0.0, tl.float64)
     for g in tl.static_range(GROUPS):
@@ -122,7 +136,15 @@ def totals(
 
 @triton.jit
 def aged(weights: tl.tuple, found: tl.tuple, row: tl.tensor, count: tl.tensor) -> None:
-    """Write the age of the anchor after some passes, and that the iterate is to be updated."""
+    """Write the age of the anchor after some passes, and that the iterate is to be updated.
+
+    Parameters
+    ----------
+    weights, found, count
+        As in :func:`leap`; the last two pointers of ``found`` are written.
+    row : int
+        The instance.
+    """
     ready = tl.load(weights[2] + row).to(tl.int64)
     tl.store(found[2] + row, tl.load(weights[1] + row) + count - ready)
     tl.store(found[3] + row, ready != ready)
@@ -140,7 +162,13 @@ def finish(
     GROUPS: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Squared residuals, ages, and what is ready, an instance a program."""
+    """Squared residuals, ages, and what is ready, an instance a program.
+
+    Parameters
+    ----------
+    active, groups, weights, parts, slots, found, count
+        As in :func:`leap`.
+    """
     row = tl.load(active + tl.program_id(0))
     totals(parts, row, groups, slots, found, GROUPS, LANES)
     aged(weights, found, row, count)
@@ -204,7 +232,13 @@ def leap(
 
 @kernel
 def first_means(active: tl.tensor, sums: tl.tuple, state: tl.tuple, LANES: tl.constexpr) -> None:
-    """Means of the first points."""
+    """Means of the first points, a tile of variables a program.
+
+    Parameters
+    ----------
+    active, sums, state
+        As in :func:`leap`; points are read, and means written.
+    """
     tiles = tl.cdiv(sums[6], LANES) + sums[9]
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
     mean_tile(sums, state, row, tile, LANES)
@@ -260,7 +294,15 @@ def first_totals(
     GROUPS: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Add up the squares of :func:`first_squares`, an instance a program."""
+    """Add up the squares of :func:`first_squares`, an instance a program.
+
+    Parameters
+    ----------
+    active, groups, parts, slots
+        As in :func:`first_squares`, of all groups.
+    found : tuple of pointers
+        ``(batch,)`` float64, written: sums for the points and for the multipliers.
+    """
     row, first = tl.load(active + tl.program_id(0)), 0
     residual, size = tl.full([], 0.0, tl.float64), tl.full([], 0.0, tl.float64)
     own = parts + row * slots
@@ -283,7 +325,15 @@ def first_iterates(
     RELAXATION: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """The first t of coupled copies."""
+    """The first t of coupled copies.
+
+    Parameters
+    ----------
+    active, group, state
+        As in :func:`leap`; points, multipliers and means are read, and t is written.
+    eta : pointer
+        ``(batch,)``: weights.
+    """
     tiles = tl.cdiv(group[1], LANES)
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
     block = tile * LANES + tl.arange(0, LANES)
@@ -354,10 +404,20 @@ def settle(
 ) -> None:
     """Look at the weight and the anchor of an instance, and restart a tile of its blocks where that is due.
 
-    ``looks`` are pointers to the weight at the start, squared primal and dual residual, and the residuals
-    when the anchor was set and at the last look; ``found`` to what replaces weight, what is ready, age, and
-    these two, written by the first tile with ``WRITES``.  ``RULE`` has ``decay, enough, held, target, most,
-    reach``.  With ``PLAIN`` there is no new anchor.
+    Parameters
+    ----------
+    active, group, state, weights
+        As in :func:`leap`, but for what is ready.
+    looks : tuple of pointers
+        ``(batch,)``: the weight at the start, squared primal and dual residual, and their sum when the anchor
+        was set and at the last look.
+    found : tuple of pointers
+        ``(batch,)``, written by the first tile with ``WRITES``: weight, what is ready, age, and the last two.
+    anchor, roots, oldest : pointer, int, int
+        ``(batch, copies)``, written unless ``PLAIN``; as in :func:`balanced`; and the age at which the anchor
+        is moved at the latest.
+    RULE : tuple
+        ``(decay, enough, held, target, most, reach)``.
     """
     tiles = tl.cdiv(group[1], LANES)
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
@@ -438,7 +498,15 @@ def restart(
     RELAXATION: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """Restart the blocks of one group, of the instances that are due."""
+    """Restart the blocks of one group, of the instances that are due.
+
+    Parameters
+    ----------
+    active, group, state, anchor
+        As in :func:`settle`.
+    due, ratio : pointer
+        ``(batch,)``: bool, and the new weight over the old one.
+    """
     tiles = tl.cdiv(group[1], LANES)
     row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
     if tl.load(due + row):

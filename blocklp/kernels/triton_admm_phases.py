@@ -238,7 +238,15 @@ def summed_together(
     REFLECT: tl.constexpr,
     LANES: tl.constexpr,
 ) -> tl.tensor:
-    """The sum of the copies of one variable, as :func:`summed`: every lane adds up some."""
+    """The sum of the copies of one variable, as :func:`summed`: every lane adds up some.
+
+    Parameters
+    ----------
+    values, other, order
+        As in :func:`summed`.
+    begin, end : int
+        Where its copies begin and end in ``order``.
+    """
     total = tl.full([LANES], 0.0, values.dtype.element_ty)
     for k in range(begin, end, LANES):
         own = k + tl.arange(0, LANES)
@@ -269,7 +277,13 @@ def listed_tile(sums: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.const
 
 @triton.jit
 def hub(sums: tl.tuple, row: tl.tensor, number: tl.tensor) -> tl.tuple:
-    """A variable of many copies, and where these begin and end; for instances that have fewer none."""
+    """A variable of many copies, and where these begin and end; for instances that have fewer none.
+
+    Parameters
+    ----------
+    sums, row, number : tuple, int, int
+        As in the module, the instance, and which of its variables of many copies.
+    """
     k = tl.load(sums[7] + row * sums[8] + number)
     begin = tl.load(sums[2] + row * sums[3] + k)
     end = tl.load(sums[2] + row * sums[3] + tl.minimum(k + 1, sums[6]))
@@ -320,7 +334,13 @@ def variable_hub(
     number: tl.tensor,
     LANES: tl.constexpr,
 ) -> None:
-    """The consensus of a variable of many copies, by all lanes."""
+    """The consensus of a variable of many copies, by all lanes.
+
+    Parameters
+    ----------
+    sums, state, cost, eta, last, row, number
+        As in :func:`variable_tile` and :func:`hub`.
+    """
     KIND: tl.constexpr = eta.dtype.element_ty
     order, point, t = sums[0] + row * sums[1], state[1] + row * state[6], state[0] + row * state[6]
     variable, begin, end = hub(sums, row, number)
@@ -369,7 +389,13 @@ def variable_tile(
 
 @triton.jit
 def mean_lanes(sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr) -> None:
-    """The means of the points of a tile of variables, a lane each."""
+    """The means of the points of a tile of variables, a lane each.
+
+    Parameters
+    ----------
+    sums, state, row, tile
+        As in :func:`variable_tile`.
+    """
     order, point = sums[0] + row * sums[1], state[1] + row * state[6]
     variable, begin, end = listed_tile(sums, row, tile, LANES)
     mine = (end > begin) & (end - begin <= LONG)
@@ -380,7 +406,13 @@ def mean_lanes(sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor,
 
 @triton.jit
 def mean_hub(sums: tl.tuple, state: tl.tuple, row: tl.tensor, number: tl.tensor, LANES: tl.constexpr) -> None:
-    """The mean of the points of a variable of many copies, by all lanes."""
+    """The mean of the points of a variable of many copies, by all lanes.
+
+    Parameters
+    ----------
+    sums, state, row, number
+        As in :func:`variable_tile` and :func:`hub`.
+    """
     order, point = sums[0] + row * sums[1], state[1] + row * state[6]
     variable, begin, end = hub(sums, row, number)
     if end > begin:
@@ -390,7 +422,13 @@ def mean_hub(sums: tl.tuple, state: tl.tuple, row: tl.tensor, number: tl.tensor,
 
 @triton.jit
 def mean_tile(sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr) -> None:
-    """The means of the points of a tile of variables: see :func:`variable_tile`."""
+    """The means of the points of a tile of variables: see :func:`variable_tile`.
+
+    Parameters
+    ----------
+    sums, state, row, tile
+        As in :func:`variable_tile`.
+    """
     tiles = tl.cdiv(sums[6], LANES)
     if tile < tiles:
         mean_lanes(sums, state, row, tile, LANES)
@@ -408,7 +446,15 @@ def primal_tile(
     COUPLED: tl.constexpr,
     LANES: tl.constexpr,
 ) -> tl.tensor:
-    """Write the multipliers of a tile of blocks; returns the squared distance of points from their means."""
+    """Write the multipliers of a tile of blocks; returns the squared distance of points from their means.
+
+    Parameters
+    ----------
+    group, state, row, tile
+        As in :func:`block_tile`; multipliers are those of coupled copies.
+    eta : pointer
+        ``(batch,)``: weights.
+    """
     block = tile * LANES + tl.arange(0, LANES)
     mine = block < tl.load(group[4] + row * group[5])
     step, squares = tl.load(eta + row), tl.full([LANES], 0.0, tl.float64)
@@ -428,7 +474,13 @@ def primal_tile(
 def dual_tile(
     sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor, LANES: tl.constexpr
 ) -> tl.tensor:
-    """Squared distance of the means of a tile of variables with several copies from the consensus."""
+    """Squared distance of the means of a tile of variables with several copies from the consensus.
+
+    Parameters
+    ----------
+    sums, state, row, tile
+        As in :func:`variable_tile`; each variable counts as often as it has copies.
+    """
     variable, begin, end = listed_tile(sums, row, tile, LANES)
     at, several = row * state[7] + variable, end - begin > 1
     mean = tl.load(state[5] + at, mask=several, other=0.0)
@@ -439,7 +491,13 @@ def dual_tile(
 
 @triton.jit
 def total_of(parts: tl.tensor, count: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
-    """The sum of what tiles added up."""
+    """The sum of what tiles added up.
+
+    Parameters
+    ----------
+    parts, count : pointer, int
+        ``(count,)`` float64.
+    """
     total = tl.full([LANES], 0.0, tl.float64)
     for first in range(0, count, LANES):
         k = first + tl.arange(0, LANES)

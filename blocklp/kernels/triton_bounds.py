@@ -95,9 +95,7 @@ def bounds(
     sizes: tl.tuple,
     duals: tl.tensor,
     variables: tl.tuple,
-    met: tl.tensor,
-    share: tl.tensor,
-    totals: tl.tensor,
+    room: tl.tuple,
     others: tl.tuple,
     kept: tl.tuple,
     data: tl.tuple,
@@ -106,28 +104,35 @@ def bounds(
     parts: tl.tensor,
     LIMITS: tl.constexpr,
     PHASE: tl.constexpr,
-    MIN: tl.constexpr,
-    DIM: tl.constexpr,
-    COUPLED: tl.constexpr,
+    FUNCTION: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
     """Evaluate multipliers and keep better ones; all phases if ``PHASE`` is -1.
-
-    ``variables`` are costs, counts, and bounds below and above; ``others`` the best primal values, the value
-    of all other groups and the largest magnitude of a copy; ``kept`` the bounds, the best bounds and their
-    multipliers, written.
 
     Parameters
     ----------
     layout, strides, sizes : tuple
         As in the module's docstring.
-    duals, met, share : pointer
-        ``(batch, copies)`` multipliers; ``(batch or 1, variables)`` masks of the variables that blocks share;
-        and ``(active, used)`` float64, written.
-    totals, most, parts : pointer, int, int
-        ``(active, TOTALS, most)`` float64, written; chunks at most; and programs of an instance.
+    duals : pointer
+        ``(batch, copies)``: multipliers, of any precision.
+    variables : tuple of pointers
+        ``(batch or 1, variables)``: costs, counts, bounds below and above, and masks of the variables that
+        blocks share.
+    room : tuple of pointers
+        ``(active, used)`` and ``(active, TOTALS, most)`` float64, written: shares of the variables, and
+        totals of the chunks.
+    others : tuple of pointers
+        ``(batch,)`` float64: best primal values, values of all other groups, and the largest magnitude of a
+        copy.
+    kept : tuple of pointers
+        Bounds and best bounds ``(batch,)`` float64, and the multipliers of these ``(batch, copies)``,
+        written.
     data, data_strides : tuple
         Block data (:func:`blocklp.kernels.triton_source.data_arguments`).
+    most, parts : int
+        Chunks of an instance at most, and its programs.
+    FUNCTION : tuple
+        The least cost of one block, its coordinates, and how many of these are coupled.
     LIMITS : tuple of float
         The least relative gain, and the share of a gap that variables may spare.
     """
@@ -136,9 +141,10 @@ def bounds(
     count, copies, start, blocks, used = sizes
     cost, number = variables[0] + row * count, variables[1] + row * strides[4]
     lower, upper = variables[2] + row * strides[5], variables[3] + row * strides[6]
-    met += row * strides[7]
-    share += index * used
-    totals += index * 6 * most
+    met, share = variables[4] + row * strides[7], room[0] + index * used
+    totals = room[1] + index * 6 * most
+    DIM: tl.constexpr = FUNCTION[1]
+    COUPLED: tl.constexpr = FUNCTION[2]
     tiles_v, chunks_v, chunks_b = (
         tl.cdiv(used, BLOCK),
         tl.cdiv(used, CHUNK * BLOCK),
@@ -186,7 +192,7 @@ def bounds(
                         dual = tl.load(cost + place, mask=mine, other=0.0)
                     size += tl.abs(dual)
                     own = own + (dual,)  # noqa: RUF005
-                value += tl.where(mine, MIN(own, data, data_strides, row, b, mine, tl.float64), 0.0)
+                value += tl.where(mine, FUNCTION[0](own, data, data_strides, row, b, mine, tl.float64), 0.0)
             tl.store(totals + VALUE * most + chunk, tl.sum(value, 0))
             tl.store(totals + SIZE * most + chunk, tl.sum(size, 0))
         if shares:

@@ -102,12 +102,12 @@ class CheckTables(InstanceTables):
         most, phases = self._phases(group.blocks, used)
         count = len(self.active)
         share, totals = best.new_empty(count, used), best.new_empty(count, OF_BOUNDS, most)
-        constants = {"MIN": self.functions.min_block, "LIMITS": limits, **self._constants()}
-        variables = problem.cost, problem.counts, problem.lower, problem.upper
+        constants = {"LIMITS": limits, **self._constants(self.functions.min_block)}
+        variables = problem.cost, problem.counts, problem.lower, problem.upper, self.met
         others, kept = (primal, self.rest, self.largest), (bound, best, best_duals)
         layout, strides, sizes = self._layout(problem, self.used)
         for phase, parts in phases:
-            given = layout, strides, sizes, duals, variables, self.met, share, totals, others, kept
+            given = layout, strides, sizes, duals, variables, (share, totals), others, kept
             rest = *data_arguments(group.type), most, parts
             launch(bounds, (parts * count,), *given, *rest, PHASE=phase, **constants)
         return bound
@@ -140,14 +140,14 @@ class CheckTables(InstanceTables):
         most, phases = self._phases(group.blocks, ends)
         count = len(self.active)
         found, totals = x.new_empty(count, points, ends), x.new_empty(count, OF_POINTS, most)
-        constants = {"POINTS": points, "COMPLETE": self.functions.complete_block, "LIMITS": limits}
-        constants |= self._constants()
+        constants = {"POINTS": points, "LIMITS": limits, **self._constants(self.functions.complete_block)}
         box = problem.lower, problem.upper, problem.lower if problem.grid is None else problem.grid
-        masks, variables = (self.met, self.private, self.narrow), (problem.cost, problem.offset)
+        variables = mean, problem.cost, *box, self.met, self.private
+        instances = problem.offset, bound, self.narrow
         layout, strides, sizes = self._layout(problem, self.ends)
         for phase, parts in phases:
-            given = layout, strides, sizes, mean, variables, box, masks, found, totals, bound
-            rest = (primal, x), *data_arguments(group.type), most, parts
+            given = layout, strides, sizes, variables, instances, (found, totals), (primal, x)
+            rest = *data_arguments(group.type), most, parts
             launch(completed, (parts * count,), *given, *rest, PHASE=phase, **constants)
 
     def finished(self, problem: Decomposition, rows: Tensor, x: Tensor) -> None:
@@ -163,7 +163,7 @@ class CheckTables(InstanceTables):
             ``(batch, variables)`` float64: points of all instances, written.
         """
         group = problem.groups[self.group]
-        constants = {"COMPLETE": self.functions.complete_block, **self._constants()}
+        constants = self._constants(self.functions.complete_block)
         grid, layout = (programs(group.blocks) * len(rows),), self._layout(problem, self.ends)
         if group.type.private_coordinates:
             launch(finished, grid, *layout, rows, problem.cost, x, *data_arguments(group.type), **constants)
@@ -197,9 +197,9 @@ class CheckTables(InstanceTables):
         most = max(-(-blocks // TILES), -(-variables // TILES), 1)
         return most, [(-1, 1)] if max(blocks, variables) <= WHOLE else [(phase, most) for phase in range(3)]
 
-    def _constants(self) -> dict[str, Any]:
-        """What kernels are compiled for."""
-        return {"DIM": self.functions.dim, "COUPLED": self.functions.coupled, "BLOCK": LANES}
+    def _constants(self, function: Any) -> dict[str, Any]:
+        """What kernels are compiled for, with a function of one block."""
+        return {"FUNCTION": (function, self.functions.dim, self.functions.coupled), "BLOCK": LANES}
 
     def _layout(self, problem: Decomposition, last: int) -> tuple[Any, Any, Any]:
         """Layout, strides and sizes as kernels take them, for variables before the last one."""

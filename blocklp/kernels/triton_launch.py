@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -39,10 +39,19 @@ def launch(started: Any, grid: tuple[int, ...], *args: Any, **constants: Any) ->
     """
     if not all(grid):
         return
-    tensor = next(a for a in args if isinstance(a, torch.Tensor))
+    tensor = next(_tensors(args))
     there = torch.cuda.device(tensor.device) if tensor.device.type == "cuda" else nullcontext()
     with there, np.errstate(all="ignore"):  # the interpreter is numpy, which warns of lanes that are masked
         started[grid](*args, **constants, num_warps=WARPS, enable_fp_fusion=False)
+
+
+def _tensors(args: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    """Tensors among the arguments of a kernel, those in tuples too."""
+    for own in args:
+        if isinstance(own, tuple):
+            yield from _tensors(own)
+        elif isinstance(own, torch.Tensor):
+            yield own
 
 
 def programs(lanes: int) -> int:

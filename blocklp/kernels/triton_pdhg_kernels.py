@@ -380,14 +380,12 @@ def pdhg_leap(
     variables: tl.tensor,
     rows: tl.tensor,
     entries_row: tl.tensor,
-    counts: tl.tuple,
     sums: tl.tuple,
     entries: tl.tensor,
     planes: tl.tuple,
     given: tl.tuple,
-    partials: tl.tuple,
     scalars: tl.tuple,
-    pulled: tl.tensor,
+    out: tl.tuple,
     RULES: tl.constexpr,
     LONG: tl.constexpr,
     LANES: tl.constexpr,
@@ -397,26 +395,28 @@ def pdhg_leap(
 
     Parameters
     ----------
-    many, passes : int
-        Passes to make, and those made.
-    counts, sums, given, partials : tuple
-        Each of variables and of rows: numbers of tiles and of rows of slots, in memory; tables; and so on.
-    planes : tuple of pointers
-        x, y and A x.
+    many, passes, batch, variables, rows, entries_row : int
+        Passes to make, those made, and sizes as in :func:`pdhg_pass_variables`.
+    sums, given : tuple
+        Of variables and of rows each: tables, and numbers as in :func:`pdhg_variables` and :func:`pdhg_rows`.
+    entries, planes : pointer, tuple of pointers
+        ``(batch or 1, entries)``; x, y and A x, ``(3, batch, variables or rows)`` each.
     scalars : tuple of pointers
         ``(batch,)``: weights, ages, squared residuals at the last measurement and at the start of the epoch,
         and the weights that sizes suggest.
-    pulled : pointer
-        ``(batch, variables)``, written: A^T y after the passes.
+    out : tuple of pointers
+        Written: slots of variables and of rows ``(batch, depth * LANES, 2 or 3)`` float64, and A^T y after
+        the passes ``(batch, variables)``.
     """
     b = tl.program_id(0).to(tl.int64)
     eta, age = tl.load(scalars[0] + b), tl.load(scalars[1] + b)
     residual, first, weight = tl.load(scalars[2] + b), tl.load(scalars[3] + b), tl.load(scalars[4] + b)
-    tiles, row_tiles = tl.load(counts[0]), tl.load(counts[1])
-    depths = tl.load(counts[0] + 1), tl.load(counts[1] + 1)
+    counts, row_counts = sums[0][5], sums[1][5]
+    tiles, row_tiles = tl.load(counts), tl.load(row_counts)
+    depths = tl.load(counts + 1), tl.load(row_counts + 1)
     due = tl.full([], 0, tl.int32)
     own, across = tables_at(b, sums[0]), tables_at(b, sums[1])
-    slots = partials[0] + b * depths[0] * LANES * 2, partials[1] + b * depths[1] * LANES * 3
+    slots = out[0] + b * depths[0] * LANES * 2, out[1] + b * depths[1] * LANES * 3
     iterates = iterates_at(b, batch, variables, rows, planes)
     mine, numbers = entries + b * entries_row, numbers_at(b * variables, given[0])
     sides = numbers_at(b * rows, given[1])
@@ -442,7 +442,7 @@ def pdhg_leap(
     for tile in range(0, tiles):
         terms = tile_at(tile, own, LONG, BLOCK)
         total = added(terms, own, mine, iterates[1], (0, 0.0), False, False, BLOCK)
-        tl.store(pulled + b * variables + terms[0], total, mask=terms[1])
+        tl.store(out[2] + b * variables + terms[0], total, mask=terms[1])
     tl.store(scalars[0] + b, eta)
     tl.store(scalars[1] + b, age)
     tl.store(scalars[2] + b, residual)

@@ -66,13 +66,9 @@ def completed(
     layout: tl.tuple,
     strides: tl.tuple,
     sizes: tl.tuple,
-    mean: tl.tensor,
     variables: tl.tuple,
-    box: tl.tuple,
-    masks: tl.tuple,
-    found: tl.tensor,
-    totals: tl.tensor,
-    state: tl.tensor,
+    instances: tl.tuple,
+    room: tl.tuple,
     kept: tl.tuple,
     data: tl.tuple,
     data_strides: tl.tuple,
@@ -81,33 +77,40 @@ def completed(
     LIMITS: tl.constexpr,
     PHASE: tl.constexpr,
     POINTS: tl.constexpr,
-    COMPLETE: tl.constexpr,
-    DIM: tl.constexpr,
-    COUPLED: tl.constexpr,
+    FUNCTION: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
     """Complete means, and keep points that are better; all phases if ``PHASE`` is -1.
 
-    ``POINTS`` is 2 where means rounded to the grid are tried too. ``variables`` are costs and constants of
-    the objective; ``box`` bounds and the grid; ``masks`` variables that the blocks share, those of other
-    blocks, and whether bounds may be tighter than the blocks for all others; ``state`` the best bounds, and
-    ``kept`` best values and points, written.
-
     Parameters
     ----------
-    layout, strides, sizes, data, data_strides, totals, most, parts
+    layout, strides, sizes, data, data_strides, most, parts
         As in :func:`blocklp.kernels.triton_bounds.bounds`.
-    mean, found : pointer
-        ``(batch, variables)``, and ``(active, POINTS, ends)`` float64, written.
+    variables : tuple of pointers
+        ``(batch or 1, variables)``: means of copies, of any precision; costs, bounds below and above, and the
+        grid; and masks of variables that the blocks share, and of those of other blocks.
+    instances : tuple of pointers
+        ``(batch,)``: constants of the objective and best bounds, float64, and whether bounds may be tighter
+        than the blocks for variables of one block.
+    room : tuple of pointers
+        ``(active, POINTS, ends)`` and ``(active, TOTALS, most)`` float64, written: points, and totals of the
+        chunks.
+    kept : tuple of pointers
+        ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
+    POINTS : int
+        2 where means rounded to the grid are tried too, else 1.
+    FUNCTION : tuple
+        What completes one block, its coordinates, and how many of these are coupled.
     """
     index, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     row, lane = tl.load(layout[0] + index).to(tl.int64), tl.arange(0, BLOCK)
     count, copies, start, blocks, ends = sizes
-    cost, grid = variables[0] + row * count, box[2] + row * strides[9]
-    lower, upper = box[0] + row * strides[5], box[1] + row * strides[6]
-    shared, beside = masks[0] + row * strides[7], masks[1] + row * strides[8]
-    found += index * POINTS * ends
-    totals += index * 7 * most
+    mean, cost, grid = variables[0] + row * count, variables[1] + row * count, variables[4] + row * strides[9]
+    lower, upper = variables[2] + row * strides[5], variables[3] + row * strides[6]
+    shared, beside = variables[5] + row * strides[7], variables[6] + row * strides[8]
+    found, totals = room[0] + index * POINTS * ends, room[1] + index * 7 * most
+    DIM: tl.constexpr = FUNCTION[1]
+    COUPLED: tl.constexpr = FUNCTION[2]
     chunks_v, chunks_b = tl.cdiv(ends, CHUNK * BLOCK), tl.cdiv(blocks, CHUNK * BLOCK)
     if (PHASE == 0) | (PHASE == -1):
         for chunk in range(part, chunks_v, parts):
@@ -121,7 +124,7 @@ def completed(
                 low = tl.load(lower + j, mask=mine, other=0.0)
                 high = tl.load(upper + j, mask=mine, other=0.0)
                 best = tl.where(private, tl.where(c < 0, high, low), 0.0)
-                x = within(tl.load(mean + row * count + j, mask=mine, other=0.0).to(tl.float64), low, high)
+                x = within(tl.load(mean + j, mask=mine, other=0.0).to(tl.float64), low, high)
                 plain += tl.where(met, x, best) * c
                 tl.store(found + j, tl.where(met, x, best), mask=mine)
                 if POINTS == 2:
@@ -138,7 +141,7 @@ def completed(
         tl.debug_barrier()
     if (PHASE == 1) | (PHASE == -1):
         filled = tl.load(layout[4] + row * strides[3])
-        narrow = tl.load(masks[2] + row) != 0
+        narrow = tl.load(instances[2] + row) != 0
         for chunk in range(part, chunks_b, parts):
             for k in tl.static_range(POINTS):
                 value, worst = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
@@ -153,7 +156,7 @@ def completed(
                             points = points + (tl.load(found + k * ends + place, mask=mine, other=0.0),)  # noqa: RUF005
                         else:
                             costs = costs + (tl.load(cost + place, mask=mine, other=0.0),)  # noqa: RUF005
-                    own = COMPLETE(costs, points, data, data_strides, row, b, mine, tl.float64)
+                    own = FUNCTION[0](costs, points, data, data_strides, row, b, mine, tl.float64)
                     if DIM == COUPLED:
                         worst = tl.maximum(worst, tl.where(mine, own, 0.0))
                     else:
@@ -172,13 +175,13 @@ def completed(
     if PHASE == -1:
         tl.debug_barrier()
     if (PHASE == 2) | (PHASE == -1):
-        before, bound = tl.load(totals + BEFORE * most), tl.load(state + row)
-        value = tl.load(variables[1] + row) + added(totals + PLAIN * most, chunks_v, BLOCK)
+        before, bound = tl.load(totals + BEFORE * most), tl.load(instances[1] + row)
+        value = tl.load(instances[0] + row) + added(totals + PLAIN * most, chunks_v, BLOCK)
         value += added(totals + IN_BLOCKS * most, chunks_b, BLOCK)
         worst = worst_of(totals + ITS_WORST * most, chunks_b, BLOCK)
         chosen = 0
         if POINTS == 2:
-            other = tl.load(variables[1] + row) + added(totals + ROUNDED * most, chunks_v, BLOCK)
+            other = tl.load(instances[0] + row) + added(totals + ROUNDED * most, chunks_v, BLOCK)
             other += added(totals + ROUNDED_IN_BLOCKS * most, chunks_b, BLOCK)
             its = worst_of(totals + OTHER_WORST * most, chunks_b, BLOCK)
             rounds = (other < value + LIMITS[0] * tl.abs(value)) & (its <= LIMITS[1])
@@ -212,20 +215,22 @@ def finished(
     x: tl.tensor,
     data: tl.tuple,
     data_strides: tl.tuple,
-    COMPLETE: tl.constexpr,
-    DIM: tl.constexpr,
-    COUPLED: tl.constexpr,
+    FUNCTION: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
     """Write the coordinates that no other block shares into points of the instances ``rows``.
 
     Parameters
     ----------
-    layout, strides, sizes, data, data_strides
-        As in :func:`blocklp.kernels.triton_bounds.bounds`.
+    layout, strides, sizes, data, data_strides, FUNCTION
+        As in :func:`completed`.
+    rows : pointer
+        ``(k,)`` int64: the instances.
     cost, x : pointer
         ``(batch, variables)``: costs, and points.
     """
+    DIM: tl.constexpr = FUNCTION[1]
+    COUPLED: tl.constexpr = FUNCTION[2]
     count, start, blocks = sizes[0], sizes[2], sizes[3]
     tiles = tl.cdiv(blocks, BLOCK)
     row = tl.load(rows + tl.program_id(0) // tiles).to(tl.int64)
@@ -239,7 +244,7 @@ def finished(
             points = points + (tl.load(x + row * count + place, mask=mine, other=0.0),)  # noqa: RUF005
         else:
             costs = costs + (tl.load(cost + row * count + place, mask=mine, other=0.0),)  # noqa: RUF005
-    own = COMPLETE(costs, points, data, data_strides, row, b, mine, tl.float64)
+    own = FUNCTION[0](costs, points, data, data_strides, row, b, mine, tl.float64)
     for i in tl.static_range(COUPLED, DIM):
         place = tl.load(places + i * blocks, mask=mine, other=0)
         tl.store(x + row * count + place, own[i - COUPLED], mask=mine)
@@ -256,7 +261,21 @@ def recorded(
     count: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Pack the status of active instances; ``numbers`` are bounds, best values, values and weights."""
+    """Pack the status of active instances, an instance a program.
+
+    Parameters
+    ----------
+    active : pointer
+        ``(active,)`` int64: the active instances.
+    numbers : tuple of pointers
+        ``(batch,)``: best bounds and best values float64, values and proximal weights of any precision.
+    terms : tuple of pointers
+        ``(batch,)`` float64: :attr:`blocklp.decomposition.problem.Decomposition.cost_terms`.
+    x, packed : pointer
+        ``(batch, variables)`` float64: best points; ``(6, batch)`` float64, written.
+    batch, count : int
+        Instances and variables.
+    """
     row, lane = tl.load(active + tl.program_id(0)).to(tl.int64), tl.arange(0, BLOCK)
     largest = tl.zeros([BLOCK], tl.float64)
     for at in range(0, count, BLOCK):

@@ -31,8 +31,8 @@ def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple
     sizes = variables, rows, batch * rows, apart(program.entries)
     matrix = program.entries, (found, duals)
     if leaps(tables, batch):
-        laid = tuple(own.counts for own in sums), tuple(own.given for own in sums)
-        given = most, *sizes, *laid, *matrix, (points, sides), slack, partial, passes
+        laid = tuple(own.given for own in sums)
+        given = most, *sizes, laid, *matrix, (points, sides), slack, partial, passes
         launch(kernels.projection_leap, (batch,), *given, LANES=LANES, **TILES)
         return found, passes
     momenta, ages = x.new_zeros(batch), x.new_zeros(batch)

@@ -218,7 +218,6 @@ def projection_leap(
     rows: tl.tensor,
     plane: tl.tensor,
     entries_row: tl.tensor,
-    counts: tl.tuple,
     sums: tl.tuple,
     entries: tl.tensor,
     planes: tl.tuple,
@@ -232,8 +231,7 @@ def projection_leap(
 ) -> None:
     """Make passes until no row is violated, at most so many, a program an instance.
 
-    ``counts``, ``sums`` and ``given`` are those of variables and of rows: numbers of tiles and of rows of
-    slots, in memory; tables; and numbers.
+    ``sums`` and ``given`` are those of variables and of rows: tables and numbers.
 
     Parameters
     ----------
@@ -243,7 +241,7 @@ def projection_leap(
         As in :func:`projection_pass_rows`; passes made ``(batch,)`` int64, written.
     """
     b = tl.program_id(0).to(tl.int64)
-    tiles, row_tiles, depth = tl.load(counts[0]), tl.load(counts[1]), tl.load(counts[1] + 1)
+    tiles, row_tiles, depth = tl.load(sums[0][5]), tl.load(sums[1][5]), tl.load(sums[1][5] + 1)
     own, across, mine = tables_at(b, sums[0]), tables_at(b, sums[1]), entries + b * entries_row
     iterates = planes[0] + b * variables, planes[1] + b * rows, plane
     numbers, sides = numbers_at(b * variables, given[0]), numbers_at(b * rows, given[1])

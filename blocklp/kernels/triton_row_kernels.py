@@ -16,7 +16,7 @@ from blocklp.kernels.triton_launch import kernel
 @triton.jit
 def tables_at(b: tl.tensor, sums: tl.tuple) -> tl.tuple:
     """Return the tables of an instance: starts, numbers and sources of terms, and tiles."""
-    starts, numbers, sources, tiles, apart = sums
+    starts, numbers, sources, tiles, apart, _ = sums
     starts += b * tl.load(apart)
     numbers += b * tl.load(apart + 1)
     sources += b * tl.load(apart + 2)

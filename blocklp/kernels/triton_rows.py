@@ -82,7 +82,7 @@ def products(sums: SparseSums, entries: Tensor | None, values: Tensor, count: in
 
 
 @dataclass(frozen=True)
-class CopySums:
+class SparseCopySums:
     """Sums of the copies of every variable, in the order in which they lie."""
 
     sums: SparseSums
@@ -92,22 +92,22 @@ class CopySums:
         """Sum copies ``(batch, copies)`` by variable: ``(batch, variables)``."""
         return products(self.sums, None, copies, self.variables)
 
-    def select(self, rows: Rows) -> CopySums:
+    def select(self, rows: Rows) -> SparseCopySums:
         """Return the sums of some instances."""
         return replace(self, sums=self.sums.select(rows))
 
 
 @implements("copy_sums", "triton", lambda plan: has_tables(plan.problem))
-def _copy_sums(plan: Plan) -> CopySums:
+def _copy_sums(plan: Plan) -> SparseCopySums:
     """See :func:`blocklp.kernels.plan.copy_sums`."""
     coupling = plan.problem.coupling
     order, ends, variables = coupling.order, coupling.ends, coupling.variables
     if order is None or ends is None:
         copies = torch.arange(coupling.index.shape[1])
-        return CopySums(
-            SparseSums.of(coupling.index, copies[None], copies, copies < 0, [variables]), variables
-        )
-    return CopySums(SparseSums.of_sorted(ends, (order, order), ends.diff() > LONG, [variables]), variables)
+        sums = SparseSums.of(coupling.index, copies[None], copies, copies < 0, [variables])
+    else:
+        sums = SparseSums.of_sorted(ends, (order, order), ends.diff() > LONG, [variables])
+    return SparseCopySums(sums, variables)
 
 
 @implements("row_products", "triton", _served)
@@ -168,14 +168,12 @@ class _Passes:
             many,
             self.state.passes,
             *self.sizes,
-            tuple(sums.counts for sums in self.sums),
             tuple(sums.given for sums in self.sums),
             self.program.entries,
             self.planes,
             self.given,
-            self.partials,
             (self.eta, self.age, *self.residuals, self.state.weight),
-            pulled,
+            (*self.partials, pulled),
             RULES=self.rules,
             LANES=LANES,
             **TILES,

@@ -120,8 +120,7 @@ def pairwise(
 def renewed(
     atoms: tl.tensor,
     costs: tl.tensor,
-    found: tl.tensor,
-    least: tl.tensor,
+    found: tl.tuple,
     weights: tl.tensor,
     earlier: tl.tensor,
     slopes: tl.tensor,
@@ -129,7 +128,6 @@ def renewed(
     mine: tl.tensor,
     sizes: tl.tuple,
     shape: tl.tuple,
-    strides: tl.tuple,
     LIMITS: tl.constexpr,
     SLOTS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -138,8 +136,11 @@ def renewed(
 
     Parameters
     ----------
-    atoms, costs, found, least : pointer
-        Vertices, written; costs of the coordinates; the oracle's points, ``strides`` apart, and their values.
+    atoms, costs : pointer
+        Vertices, written, and costs of the coordinates.
+    found : tuple
+        Pointers to the oracle's points and to their values, and how far coordinates and blocks of points are
+        apart.
     weights, earlier, slopes : (SLOTS, BLOCK)
         Weights of the vertices now and before, and their costs.
 
@@ -150,7 +151,7 @@ def renewed(
     """
     blocks, dim = sizes
     slot = tl.arange(0, SLOTS)
-    value = tl.load(least + k, mask=mine, other=0.0)
+    value = tl.load(found[1] + k, mask=mine, other=0.0)
     free = tl.where((slot[:, None] > 0) & (slot[:, None] < shape[0]), weights, INFINITE)
     chosen = tl.argmin(free, 0, tie_break_left=True)
     # Where the oracle's answer is among the vertices none is replaced.
@@ -169,7 +170,7 @@ def renewed(
         dropped = tl.sum(tl.where(new, atom, 0.0), 0)
         kept = tl.sum(tl.where(slot[:, None] == 0, atom, 0.0), 0)
         kept += share * (dropped - kept)
-        point = tl.load(found + i * strides[1] + k * strides[2], mask=mine, other=0.0)
+        point = tl.load(found[0] + i * found[2] + k * found[3], mask=mine, other=0.0)
         atom = tl.where(new, point[None, :], tl.where(first, kept[None, :], atom))
         at = slot[:, None] * shape[1][1] + i * shape[1][2] + k[None, :] * shape[1][3]
         tl.store(atoms + at, atom, mask=(new | first) & mine[None, :])
@@ -179,12 +180,32 @@ def renewed(
 
 @triton.jit
 def shape_of(count: tl.tensor, dim: tl.tensor, blocks: tl.tensor, OWN: tl.constexpr) -> tl.tuple:
-    """How many vertices there are, and how far apart: each block's own, or those of a table."""
+    """How many vertices there are, and how far apart: each block's own, or those of a table.
+
+    Parameters
+    ----------
+    count, dim, blocks : int, int, int64
+        Vertices, coordinates and blocks; ``OWN`` says whether vertices are ``(batch, count, dim, blocks)``, a
+        block's own, or a table ``(count, dim)`` for all blocks.
+    """
     if OWN:
         strides = (count * dim * blocks, dim * blocks, blocks, blocks * 0 + 1)
     else:
         strides = (blocks * 0, blocks * 0 + dim, blocks * 0 + 1, blocks * 0)
     return count, strides
+
+
+@triton.jit
+def answers_at(b: tl.tensor, blocks: tl.tensor, answers: tl.tuple) -> tl.tuple:
+    """The oracle's answers to an instance: pointers, and how far coordinates and blocks are apart.
+
+    Parameters
+    ----------
+    b, blocks, answers : int, int, tuple
+        The instance, its blocks, and as in :func:`vertex_steps`.
+    """
+    point = answers[0] + b * tl.load(answers[2])
+    return point, answers[1] + b * blocks, tl.load(answers[2] + 1), tl.load(answers[2] + 2)
 
 
 @triton.jit
@@ -296,8 +317,7 @@ def vertex_renew(
     answers: tl.tuple,
     atoms: tl.tensor,
     costs: tl.tensor,
-    weights: tl.tensor,
-    earlier: tl.tensor,
+    weights: tl.tuple,
     partial: tl.tensor,
     LIMITS: tl.constexpr,
     SLOTS: tl.constexpr,
@@ -306,46 +326,48 @@ def vertex_renew(
 ) -> None:
     """Keep the oracle's answers among each block's own vertices; both weights and vertices are written.
 
-    Arguments are those of :func:`vertex_steps`, and ``depth`` rows of slots of three numbers, of which least
-    costs and costs of the points are written.
+    Parameters
+    ----------
+    units, blocks, dim, count, start, copies, answers, weights
+        As in :func:`vertex_steps`.
+    atoms, costs : pointer
+        ``(batch, count, dim, blocks)``, and multipliers ``(batch, copies)``.
+    depth, partial : int, pointer
+        Rows of slots, and ``(batch, depth * LANES, 3)`` float64: of three numbers least costs and costs of
+        the points are written.
+    LIMITS : tuple
+        As in :func:`vertex_steps`.
     """
     b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
     k, wide = (tile * BLOCK + tl.arange(0, BLOCK)).to(tl.int64), blocks.to(tl.int64)
     mine, shape, slot = k < blocks, shape_of(count, dim, wide, True), tl.arange(0, SLOTS)
     own, mine_costs, sizes = atoms + b * shape[1][0], costs + b * copies + start, (wide, dim)
     at, there = (b * count + slot[:, None]) * wide + k[None, :], (slot[:, None] < count) & mine[None, :]
-    held = tl.load(weights + at, mask=there, other=0.0)
-    last = tl.load(earlier + at, mask=there, other=0.0)
+    held = tl.load(weights[0] + at, mask=there, other=0.0)
+    last = tl.load(weights[1] + at, mask=there, other=0.0)
     slopes = slopes_of(own, mine_costs, k, mine, sizes, shape, own, LIMITS[1], False, SLOTS, BLOCK)
-    strides = tl.load(answers[2]), tl.load(answers[2] + 1), tl.load(answers[2] + 2)
-    found, least = answers[0] + b * strides[0], answers[1] + b * blocks
+    found = answers_at(b, blocks, answers)
     held, last, slopes = renewed(
-        own,
-        mine_costs,
-        found,
-        least,
-        held,
-        last,
-        slopes,
-        k,
-        mine,
-        sizes,
-        shape,
-        strides,
-        LIMITS,
-        SLOTS,
-        BLOCK,
+        own, mine_costs, found, held, last, slopes, k, mine, sizes, shape, LIMITS, SLOTS, BLOCK
     )
-    tl.store(weights + at, held, mask=there)
-    tl.store(earlier + at, last, mask=there)
+    tl.store(weights[0] + at, held, mask=there)
+    tl.store(weights[1] + at, last, mask=there)
     slots = partial + b * depth * LANES * 3
-    best = tl.load(least + k, mask=mine, other=0.0)
+    best = tl.load(found[1] + k, mask=mine, other=0.0)
     put_answers(slots, tile, best, slopes, held, mine, there)
 
 
 @kernel
 def vertex_totals(depth: tl.tensor, partial: tl.tensor, out: tl.tensor, LANES: tl.constexpr) -> None:
-    """Add three numbers of all slots up, ``(batch, 3)``, a program an instance."""
+    """Add up three numbers of all slots, a program an instance.
+
+    Parameters
+    ----------
+    depth : int
+        Rows of LANES slots of an instance.
+    partial, out : pointer
+        ``(batch, depth * LANES, 3)`` float64; ``(batch, 3)``, written in its own precision.
+    """
     b = tl.program_id(0).to(tl.int64)
     own = partial + b * depth * LANES * 3
     for which in range(0, 3):
@@ -365,10 +387,8 @@ def vertex_steps(
     masks: tl.tuple,
     answers: tl.tuple,
     atoms: tl.tensor,
-    coupled: tl.tensor,
     scalars: tl.tuple,
-    weights: tl.tensor,
-    earlier: tl.tensor,
+    weights: tl.tuple,
     state: tl.tuple,
     FORM: tl.constexpr,
     LIMITS: tl.constexpr,
@@ -381,15 +401,16 @@ def vertex_steps(
     units, blocks, dim, count, start, copies, repeats : int
         Tiles, blocks, coordinates, vertices, first copy of the group, copies of an instance, and steps.
     masks : tuple of pointers
-        ``(batch or 1, blocks, count)`` int8: excluded vertices, and how far instances are apart in them.
+        ``(batch or 1, blocks, count)`` int8: excluded vertices; how far instances are apart in them; and
+        ``(dim,)``: 1 for coordinates that other blocks share.
     answers : tuple of pointers
         The oracle's points, their values ``(batch, blocks)``, and how far instances, coordinates and blocks
         are apart in the points; not read where none are kept.
-    atoms, coupled : pointer
-        Vertices, and 1 for coordinates ``(dim,)`` that other blocks share.
+    atoms : pointer
+        Vertices: a table ``(count, dim)``, or those of each block ``(batch, count, dim, blocks)``.
     scalars : tuple of pointers
         ``(batch,)``: proximal weights, and factors of extrapolation.
-    weights, earlier : pointer
+    weights : tuple of pointers
         ``(batch, count, blocks)``: weights and those of the last pass; extrapolated weights and those of this
         pass are written.
     state : tuple of pointers
@@ -406,39 +427,24 @@ def vertex_steps(
     own, costs, slot = atoms + b * shape[1][0], state[0] + b * copies + start, tl.arange(0, FORM[4])
     eta = tl.load(scalars[0] + b)
     at, there = (b * count + slot[:, None]) * wide + k[None, :], (slot[:, None] < count) & mine[None, :]
-    held = tl.load(weights + at, mask=there, other=0.0)
-    last = tl.load(earlier + at, mask=there, other=0.0)
+    held = tl.load(weights[0] + at, mask=there, other=0.0)
+    last = tl.load(weights[1] + at, mask=there, other=0.0)
     masked, huge = masks[0] + b * tl.load(masks[1]), tl.full([], LIMITS[2], held.dtype)
     sizes = wide, dim
     slopes = slopes_of(own, costs, k, mine, sizes, shape, masked, huge, FORM[1], FORM[4], BLOCK)
     if FORM[2]:
-        strides = tl.load(answers[2]), tl.load(answers[2] + 1), tl.load(answers[2] + 2)
-        found, least = answers[0] + b * strides[0], answers[1] + b * blocks
+        found = answers_at(b, blocks, answers)
         held, last, slopes = renewed(
-            own,
-            costs,
-            found,
-            least,
-            held,
-            last,
-            slopes,
-            k,
-            mine,
-            sizes,
-            shape,
-            strides,
-            LIMITS,
-            FORM[4],
-            BLOCK,
+            own, costs, found, held, last, slopes, k, mine, sizes, shape, LIMITS, FORM[4], BLOCK
         )
         tl.debug_barrier()
-    new = pairwise(own, held, slopes, k, mine, dim, shape, coupled, eta, repeats, LIMITS, FORM[4], BLOCK)
+    new = pairwise(own, held, slopes, k, mine, dim, shape, masks[2], eta, repeats, LIMITS, FORM[4], BLOCK)
     ahead = new
     if FORM[3]:
-        tl.store(earlier + at, new, mask=there)
+        tl.store(weights[1] + at, new, mask=there)
         ahead = tl.maximum((new - last) * tl.load(scalars[1] + b) + new, 0.0)
         ahead = ahead / tl.maximum(tl.sum(ahead, 0), LIMITS[1])[None, :]
-    tl.store(weights + at, ahead, mask=there)
+    tl.store(weights[0] + at, ahead, mask=there)
     for i in range(0, dim):
         point = tl.sum(coordinate(own, i, k, mine, shape, FORM[4]) * ahead, 0)
         tl.store(state[1] + b * copies + start + i * wide + k, point, mask=mine)

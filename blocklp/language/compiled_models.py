@@ -62,7 +62,17 @@ class CompiledModels(Protocol):
         """Whether block data were replaced since the last call; other changes raise :class:`ModelError`."""
 
     def assembled(self, bounds: Bounds, device: torch.device, deadline: Deadline) -> Decomposition:
-        """The decomposition for some bounds, with zero costs (:func:`assemble`)."""
+        """The decomposition for some bounds, with zero costs (:func:`assemble`).
+
+        Parameters
+        ----------
+        bounds : Bounds
+            Bounds of variables beside those of the models, as :meth:`blocklp.Model.solve` takes them.
+        device : torch.device
+            Where its tensors are.
+        deadline : Deadline
+            Checked before it is built.
+        """
 
     def unblocked(self, bounds: Bounds, device: torch.device) -> Decomposition:
         """The decomposition without blocks (:func:`unblocked`)."""
@@ -153,7 +163,13 @@ class ModelList:
         return True
 
     def assembled(self, bounds: Bounds, device: torch.device, deadline: Deadline) -> Decomposition:
-        """The decomposition for some bounds, with zero costs (:func:`assemble`)."""
+        """The decomposition for some bounds, with zero costs (:func:`assemble`).
+
+        Parameters
+        ----------
+        bounds, device, deadline
+            As in :meth:`CompiledModels.assembled`.
+        """
         deadline.check(BUILDING)
         return assemble(Instances(self.models, self.width, deadline), bounds, device)
 
@@ -246,6 +262,11 @@ class BatchModels:
 
         Where bounds cut off parts of blocks, instances may get groups of their own: they are lowered one by
         one then.
+
+        Parameters
+        ----------
+        bounds, device, deadline
+            As in :meth:`CompiledModels.assembled`.
         """
         instances = RaggedInstances(self.stated, self.width, deadline)
         if bounds or instances.cuts_blocks():

@@ -212,11 +212,10 @@ def put(mask: Tensor, source: Tensor, target: Tensor) -> None:
     source, target : Tensor
         ``(batch, ...)``; ``target`` is written.
     """
-    if mask.device.type != "cpu":  # which rows, the host would have to wait for
+    rows = _rows(mask)
+    if rows is None:
         target.copy_(torch.where(mask.view(-1, *[1] * (source.dim() - 1)), source, target))
-        return
-    rows = mask.nonzero()[:, 0]
-    if len(rows) == len(mask):
+    elif len(rows) == len(mask):
         target.copy_(source)
     elif len(rows):
         target.index_copy_(0, rows, source.index_select(0, rows))
@@ -237,7 +236,13 @@ def where(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
     Tensor
         ``(batch, ...)``.
     """
-    if mask.device.type == "cpu":  # copying the rows beats a broadcast select several times over
-        rows = mask.nonzero()[:, 0]
-        return b.index_copy(0, rows, a.index_select(0, rows)) if len(rows) else b
-    return torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)
+    rows = _rows(mask)
+    if rows is None:
+        return torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b)
+    # Copying the rows beats a broadcast select several times over.
+    return b.index_copy(0, rows, a.index_select(0, rows)) if len(rows) else b
+
+
+def _rows(mask: Tensor) -> Tensor | None:
+    """Numbers of the instances in a mask; None on a device, for which the host would have to wait."""
+    return mask.nonzero()[:, 0] if mask.device.type == "cpu" else None

@@ -96,7 +96,7 @@ def _ask_group(
     launch(kernels.vertex_ask, (batch * units,), *numbers, *given, **constants)
     if isinstance(atoms, atom.VertexCache):
         answers = _answers(group.min_oracle(group.view(query.duals)))
-        kept = points.shape[1], depth, answers, atoms.points, query.duals, weights, earlier, partial
+        kept = points.shape[1], depth, answers, atoms.points, query.duals, (weights, earlier), partial
         constants = {"LIMITS": _limits(points.dtype), "SLOTS": slots, "LANES": LANES, "BLOCK": block}
         launch(kernels.vertex_renew, (batch * units,), *numbers, *kept, **constants)
     values = points.new_empty(batch, 3)
@@ -178,17 +178,9 @@ def _steps(
     units = -(-blocks // block)
     mask, masked = _masked(group, atoms, points.new_empty(1, 0))
     kept = (points, points, slopes) if answers is None else _answers(answers)
-    masks = mask, _numbers(points.device, apart(mask))
+    masks = mask, _numbers(points.device, apart(mask)), group.coupled
     numbers = units, blocks, group.dim, count, group.start, points.shape[1], repeats
-    given = (
-        masks,
-        kept,
-        vertices,
-        group.coupled,
-        scalars,
-        *weights,
-        (slopes, points),
-    )
+    given = masks, kept, vertices, scalars, weights, (slopes, points)
     form = own, masked, answers is not None, weights[0] is not weights[1], slots
     limits = _limits(dtype)
     launch(kernels.vertex_steps, (batch * units,), *numbers, *given, FORM=form, LIMITS=limits, BLOCK=block)

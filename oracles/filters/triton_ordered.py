@@ -193,9 +193,7 @@ def sweep_parts(
     values,
     weights,
     vertices,
-    rows,
-    columns,
-    entries,
+    stencil,
     out,
     points,
     size,
@@ -217,8 +215,8 @@ def sweep_parts(
         ``(labels, points)`` float64; out is written.
     weights, vertices : pointer
         ``(points, CORNERS)`` float64 and int64.
-    rows, columns, entries : pointer
-        ``(size + 1,)`` int64, ``(entries,)`` int32 and float32: the stencil.
+    stencil : tuple of pointers
+        Rows ``(size + 1,)`` int64, columns ``(entries,)`` int32, and entries ``(entries,)`` float32.
     points, size : int
         Points and vertices.
     SCALE, CORNERS, BLOCK : float and int
@@ -226,7 +224,7 @@ def sweep_parts(
     """
     part, parts = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     label, labels = tl.program_id(1).to(tl.int64), tl.num_programs(1)
-    lane = tl.arange(0, BLOCK)
+    lane, (rows, columns, entries) = tl.arange(0, BLOCK), stencil
     stride = labels * parts
     upto += label * parts
     seen += (label * parts + part) * size
@@ -368,7 +366,7 @@ def _swept(lattice: Lattice, scores: Tensor, values: Tensor, parts: int) -> Tens
     upto = _piled(lattice, places, values, parts, signs=False)
     seen, out = values.new_empty(labels, parts, lattice.size), torch.empty_like(values)
     given = order, last, bounds, upto, seen, values, lattice.weights.double().contiguous(), lattice.vertices
-    rest = *lattice.stencil, out, points, lattice.size, lattice.scale, lattice.features + 1, 128
+    rest = lattice.stencil, out, points, lattice.size, lattice.scale, lattice.features + 1, 128
     sweep_parts[parts, labels](*given, *rest)
     return out
 

@@ -74,7 +74,7 @@ class Cliques:
         return self.cost.double() * (1 - self.reduce(y.double(), "prod").sum(1))
 
     def message(self, q: Tensor) -> Tensor:
-        r"""What each label costs a point against its clique's distributions: ``(points, labels)`` (Vineet, Warrell & Torr 2012).
+        r"""Costs of each label of a point against its clique's distributions: ``(points, labels)`` (Vineet, Warrell & Torr 2012).
 
         The clique costs nothing with the probability that all others have the label, :math:`\prod_{b \ne a} q_{b:i}`.
         """

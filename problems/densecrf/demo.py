@@ -26,7 +26,17 @@ def coffee_crf() -> DenseCRF:
 
 
 def colour_costs(image: Tensor, typical: Tensor, width: float = 60.0) -> Tensor:
-    """Unaries of labels with typical colours ``(labels, 3)``, in nats, for colours that spread by ``width``."""
+    """Unaries of labels with typical colours ``(labels, 3)``, in nats, for colours that spread by ``width``.
+
+    Parameters
+    ----------
+    image : Tensor
+        ``(height, width, 3)``: colours from 0 to 255.
+    typical : Tensor
+        ``(labels, 3)``: the typical colour of every label.
+    width : float
+        Standard deviation of the colours of a label.
+    """
     return (image[:, :, None].float() - typical).square().sum(3) / (2 * width**2)
 
 
@@ -36,7 +46,17 @@ def segment_coffee(crf: DenseCRF) -> list[Result]:
 
 
 def show_coffee(crf: DenseCRF, results: list[Result], console: Console) -> None:
-    """Print what was found, and what it means."""
+    """Print what was found, and what it means.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    results : list of Result
+        Those of the methods.
+    console : Console
+        Where to print.
+    """
     title = f"A cup of coffee cut out by a dense CRF:\n{crf.points} pixels, all pairs connected, {crf.labels} labels"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, collapse_padding=True)
     for heading in ("method", "energy", "bound", "gap", "seconds"):

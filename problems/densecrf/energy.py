@@ -98,7 +98,7 @@ class DenseCRF:
 
     @property
     def backend(self) -> Backend:
-        """What runs the operations of the energy: Triton's kernels on a GPU, tensor operations and filters elsewhere."""
+        """The backend of the energy's operations: Triton's kernels on a GPU, tensor operations and filters elsewhere."""
         name = automatic(self.unary.device)
         if name == "triton":
             importlib.import_module("blocklp.problems.densecrf.triton_steps")
@@ -133,7 +133,7 @@ class DenseCRF:
         return values.expand(self.points)[:, None] if self.image is None else values[self.image][:, None]
 
     def message(self, y: Tensor) -> Tensor:
-        r"""What each label costs against the others' distributions, :math:`\sum_m K^m y \mu^m` ``(points, labels)``.
+        r"""Costs of each label against the others' distributions, :math:`\sum_m K^m y \mu^m` ``(points, labels)``.
 
         As published (and unlike the energy) it counts a point's own distribution too; :meth:`own` is that part.
         """
@@ -208,7 +208,7 @@ class DenseCRF:
 
     @cached_property
     def constant(self) -> Tensor:
-        """What cliques add to :math:`y^T g`, ``(images,)``: see :meth:`Cliques.subgradient`."""
+        """The part that cliques add to :math:`y^T g`, ``(images,)``: see :meth:`Cliques.subgradient`."""
         if self.cliques is None:
             return torch.zeros(self.images, dtype=torch.float64, device=self.unary.device)
         return self.per_clique(self.cliques.cost)

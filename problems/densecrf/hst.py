@@ -99,7 +99,15 @@ def random_tree(costs: Tensor, draw: torch.Generator) -> Tree:
 
 
 def random_trees(costs: Tensor, trees: int, seed: int) -> list[Tree]:
-    """Draw eight times as many trees and keep those of least sum of distances: least mean distortion above the same costs."""
+    """Draw eight times as many trees and keep those of least sum of distances: least mean distortion above the same costs.
+
+    Parameters
+    ----------
+    costs : Tensor
+        ``(labels, labels)``: costs of pairs of labels.
+    trees, seed : int
+        How many trees to keep, and the seed of the draw.
+    """
     draw = torch.Generator().manual_seed(seed)
     drawn = [random_tree(costs, draw) for _ in range(DRAWS * trees)]
     return sorted(drawn, key=lambda tree: float(tree.cuts(costs).distances().sum()))[:trees]
@@ -166,7 +174,7 @@ def hst(
 
 
 def compatibility(kernel: Kernel, labels: int) -> Tensor:
-    """What a pair of labels costs under a kernel, Potts included: ``(labels, labels)`` float64 on the CPU."""
+    """Costs of pairs of labels under a kernel, Potts included: ``(labels, labels)`` float64 on the CPU."""
     return 1 - torch.eye(labels, dtype=torch.float64) if kernel.compatibility is None else kernel.compatibility.cpu()
 
 

@@ -69,7 +69,7 @@ class Kernel:
 
     @cached_property
     def diagonal(self) -> Tensor:
-        """What a point counts for itself, ``(points, 1)`` float64: no part of the energy."""
+        """The diagonal of the kernel matrix, ``(points, 1)`` float64: no part of the energy."""
         return self.weighted.diagonal[:, None]
 
     @cached_property
@@ -150,7 +150,7 @@ class Kernel:
         return found[0] if len(found) == 1 else torch.cat(found, 1)
 
     def table(self, labels: int) -> Tensor:
-        """What pairs of labels cost, ``(labels, labels)`` float64, where the filter is."""
+        """Costs of pairs of labels, ``(labels, labels)`` float64, where the filter is."""
         if "_table" not in vars(self):
             costs = 1 - torch.eye(labels, dtype=torch.float64) if self.compatibility is None else self.compatibility
             vars(self)["_table"] = costs.to(self.filter.device).contiguous()
@@ -170,6 +170,15 @@ class Kernel:
 
     def ordered(self, scores: Tensor, levels: int | None, deadline: Deadline | None = None) -> Tensor:
         r""":math:`\sum_b K_{ab} \, \mathrm{sign}(t_a - t_b)` for scores ``(points, cuts)``; see :func:`ordered_filter`.
+
+        Parameters
+        ----------
+        scores : Tensor
+            ``(points, cuts)`` floating point.
+        levels : int or None
+            Levels of a cut, as in :func:`ordered_filter`; a Gaussian takes none.
+        deadline : Deadline, optional
+            When to give up.
 
         Raises
         ------

@@ -41,7 +41,17 @@ def mean_field(run: Run, *, steps: int = 5, damping: float = 0.0, tolerance: flo
 
 
 def settle(run: Run, unit: Tensor | float, steps: int, damping: float = 0.0, tolerance: float = 0.0) -> None:
-    """Do updates with costs divided by ``unit`` ``(points, 1)``; the other parameters are those of :func:`mean_field`."""
+    """Do updates of the marginals with costs divided by a unit, as many as asked for or until they settle.
+
+    Parameters
+    ----------
+    run : Run
+        Gets the marginals of every step.
+    unit : Tensor or float
+        ``(points, 1)``: what costs are divided by.
+    steps, damping, tolerance
+        As in :func:`mean_field`.
+    """
     crf = run.crf
     q = (-crf.unary / unit).softmax(1)
     for _ in range(steps):
@@ -54,7 +64,22 @@ def settle(run: Run, unit: Tensor | float, steps: int, damping: float = 0.0, tol
 
 @operation
 def mean_field_update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> Tensor:
-    """The marginals that fit what the others' marginals say, ``(points, labels)``; costs are divided by ``unit`` ``(points, 1)``."""
+    """The marginals that fit what the others' marginals say.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    q : Tensor
+        ``(points, labels)`` floating point: marginals.
+    unit : Tensor or float
+        ``(points, 1)``: what costs are divided by.
+
+    Returns
+    -------
+    Tensor
+        ``(points, labels)``.
+    """
     costs = crf.message(q).add_(crf.unary)
     if crf.cliques is not None:
         costs += crf.cliques.message(q)

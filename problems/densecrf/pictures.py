@@ -68,7 +68,10 @@ def label_colours(labels: int) -> NDArray[np.float64]:
 def overlay(image: Tensor, labels: Tensor, count: int, strength: float = 0.55) -> NDArray[np.float64]:
     """Colours from 0 to 1 of a labelling over its image, with borders between labels: ``(height, width, 3)``.
 
-    The parameters are those of :func:`draw_overlay`.
+    Parameters
+    ----------
+    image, labels, count, strength
+        As in :func:`draw_overlay`.
     """
     at = labels.cpu().numpy()
     # Grey below, so that every hue is a label's.

@@ -60,7 +60,24 @@ def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2
 
 
 def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2, levels: int = LEVELS) -> Iterator[Tensor]:
-    """Solve one proximal problem after another, for as long as somebody asks, from y ``(points, labels)``; the run keeps bounds."""
+    """Solve one proximal problem after another, for as long as somebody asks; the run keeps bounds.
+
+    Parameters
+    ----------
+    run : Run
+        Counts calls of filters, and keeps bounds.
+    y : Tensor
+        ``(points, labels)``: the first centre, a point of the simplices.
+    weight : float
+        Proximal weight, times the unit of the energy.
+    inner, levels : int
+        Steps on a problem, and levels of the ordered filter.
+
+    Yields
+    ------
+    Tensor
+        ``(points, labels)``: the next centre.
+    """
     crf = run.crf
     g = crf.subgradient(crf.level, 2)
     run.bounded(crf.lower_bound(g, torch.float64))
@@ -132,7 +149,15 @@ def proximal_problem(
 
 
 def bend(crf: DenseCRF, step: Tensor, y: Tensor) -> Tensor:
-    """How much a step ``(points, labels)`` moves y per weight, on the face of the simplices that y lies on: ``(images,)``."""
+    """How much a step ``(points, labels)`` moves y per weight, on the face of the simplices that y lies on: ``(images,)``.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    step, y : Tensor
+        ``(points, labels)``: the step, and the points.
+    """
     free = y > 0
     moved = step * free
     return crf.per_image(moved.square().sum(1) - moved.sum(1).square() / free.sum(1))

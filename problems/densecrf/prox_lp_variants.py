@@ -148,14 +148,34 @@ def _on_labels(
 
 
 def absent_labels(crf: DenseCRF, y: Tensor, least: float) -> Tensor:
-    """Labels with scores below ``least`` at all points of an image, at each of its points: ``(points, labels)`` bool."""
+    """Labels with scores below ``least`` at all points of an image, at each of its points: ``(points, labels)`` bool.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    y : Tensor
+        ``(points, labels)``: scores from 0 to 1.
+    least : float
+        The score; the best label of an image is never absent.
+    """
     peaks = torch.stack([part.amax(0) for part in torch.split(y, crf.sizes)])
     absent = (peaks < least) & (peaks < peaks.amax(1, keepdim=True))
     return absent.repeat_interleave(torch.tensor(crf.sizes, device=y.device), 0)
 
 
 def unsure_points(crf: DenseCRF, y: Tensor, sure: float, share: float) -> Tensor:
-    """Points without a score of ``sure``, of every image its least sure ones, one at least: ``(count,)`` int64, ascending."""
+    """Points without a score of ``sure``, of every image its least sure ones, one at least: ``(count,)`` int64, ascending.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    y : Tensor
+        ``(points, labels)``: scores from 0 to 1.
+    sure, share : float
+        The score of a point that is sure, and the part of an image's points that are taken at most.
+    """
     chosen, first = [], 0
     for part in torch.split(y.amax(1), crf.sizes):
         count = min(int((part < sure).sum()), int(share * len(part)))
@@ -166,6 +186,15 @@ def unsure_points(crf: DenseCRF, y: Tensor, sure: float, share: float) -> Tensor
 
 def fix_others(crf: DenseCRF, y: Tensor, points: Tensor) -> tuple[DenseCRF, Tensor, Tensor]:
     r"""The dense CRF of some points, the others fixed to their best labels.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    y : Tensor
+        ``(points, labels)``: scores from 0 to 1.
+    points : Tensor
+        ``(count,)`` int64, ascending: the points that stay free.
 
     Returns
     -------

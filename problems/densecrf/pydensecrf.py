@@ -193,12 +193,19 @@ class DenseCRF:
         return _outside((-self.crf.unary).softmax(1)), nothing, nothing
 
     def stepInference(self, Q: Array, tmp1: Any = None, tmp2: Any = None) -> None:
-        """Do a step of mean field: change the marginals ``Q`` ``(labels, points)`` in place.
+        """Do a step of mean field.
+
+        Parameters
+        ----------
+        Q : ndarray
+            ``(labels, points)``: the marginals, changed in place.
+        tmp1, tmp2
+            As pydensecrf has them; not used.
 
         Raises
         ------
         ShapeError, NonFiniteError
-            If they have another shape or are not finite.
+            If the marginals have another shape or are not finite.
         """
         Q[:] = _outside(mean_field_update(self.crf, self._inside(Q)))
 
@@ -267,7 +274,14 @@ class DenseCRF2D(DenseCRF):
         kernel: int = DIAG_KERNEL,
         normalization: int = NORMALIZE_SYMMETRIC,
     ) -> None:
-        """Add a smoothness kernel of width ``sxy`` pixels, one number or one for x and one for y; see :meth:`addPairwiseEnergy`.
+        """Add a smoothness kernel.
+
+        Parameters
+        ----------
+        sxy : array_like
+            Widths in pixels: one number, or one for x and one for y.
+        compat, kernel, normalization
+            As in :meth:`addPairwiseEnergy`.
 
         Raises
         ------

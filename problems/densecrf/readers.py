@@ -36,7 +36,17 @@ COLOURS = 256
 
 
 def check_memory(path: Path, size: int, what: str, max_bytes: int) -> None:
-    """Raise FormatError if what a file holds would take more than so many bytes."""
+    """Raise FormatError if the contents of a file would take more than so many bytes.
+
+    Parameters
+    ----------
+    path : Path
+        The file, for the message.
+    size, max_bytes : int
+        Bytes that its contents take, and may take.
+    what : str
+        Plural name of the contents, for the message.
+    """
     if size > max_bytes:
         raise FormatError(f"{path}: {what} take {size} bytes, more than {max_bytes}; raise max_bytes (--max-bytes) if they may")
 
@@ -332,7 +342,12 @@ def scribble_unary(labels: NDArray[np.int64], count: int, gt_prob: float = 0.7) 
 def read_probability(path: Path, size: tuple[int, int], *, max_bytes: int = MAX_BYTES, deadline: Deadline | None = None) -> Tensor:
     """Read a grey picture of the probability of label 1, white for certain; label 0 has the rest.
 
-    The other parameters are those of :func:`read_image`.
+    Parameters
+    ----------
+    path, max_bytes, deadline
+        As in :func:`read_image`.
+    size : tuple of int
+        Height and width that the picture must have.
 
     Returns
     -------
@@ -344,7 +359,7 @@ def read_probability(path: Path, size: tuple[int, int], *, max_bytes: int = MAX_
     FormatError
         The file is damaged, or has colours.
     ShapeError
-        It is of another size than ``size``, height and width.
+        It is of another size.
     FileNotFoundError
         There is no such file.
     """

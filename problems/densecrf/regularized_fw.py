@@ -107,7 +107,13 @@ def l2fw(
 def efw(
     run: Run, *, weight: float = 0.3, step: str = "line-search", size: float = 1.0, steps: int = 10, tolerance: float = 0.0
 ) -> None:
-    """Entropic Frank-Wolfe; with weight 1 and constant steps of 1 parallel mean field.  Options as in :func:`l2fw`."""
+    """Entropic Frank-Wolfe; with weight 1 and constant steps of 1 parallel mean field.
+
+    Parameters
+    ----------
+    run, weight, step, size, steps, tolerance
+        As in :func:`l2fw`; the weight is that of the entropy.
+    """
     _frank_wolfe(run, Entropy(weight), step, size, steps, tolerance)
 
 
@@ -163,7 +169,15 @@ def linear_costs(crf: DenseCRF) -> Tensor:
 
 
 def gradient(crf: DenseCRF, phi: Tensor, field: Tensor, y: Tensor) -> Tensor:
-    """The gradient of E at y with the message ``field``, up to a number for every point: ``(points, labels)``."""
+    """The gradient of E at y with the message ``field``, up to a number for every point: ``(points, labels)``.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    phi, field, y : Tensor
+        ``(points, labels)``: unaries, the message at y, and the point.
+    """
     slope = phi + field
     return slope if crf.cliques is None else slope + crf.cliques.message(y)
 

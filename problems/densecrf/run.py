@@ -21,7 +21,7 @@ LOOKS = 8
 
 
 class Run:
-    """What a method works with: it calls :meth:`step` after each of its steps and stops once that says so.
+    """The state that a method works with: it calls :meth:`step` after each of its steps and stops once that says so.
 
     On a CPU every step is looked at, elsewhere one of :data:`LOOKS` and the last, unless a callback or a deadline wants more:
     between two looks the host waits for nothing, and up to so many steps more are made.
@@ -156,7 +156,7 @@ class Run:
         return self.status in (Status.OPTIMAL, Status.TIME_LIMIT)
 
     def result(self) -> Result:
-        """What is known now."""
+        """The result so far."""
         none = self._energy.new_empty(0, self.crf.images)
         history = History(
             torch.stack([t[0] for t in self._trace]) if self._trace else none,

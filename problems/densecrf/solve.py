@@ -168,7 +168,17 @@ def baseline(run: Run) -> Tensor:
 
 
 def improve_bound(run: Run, y: Tensor, steps: int) -> None:
-    """Bounds of the LP relaxation from y ``(points, labels)``, where the energy has one, until the tolerance or the deadline."""
+    """Bounds of the LP relaxation, where the energy has one, until the tolerance or the deadline.
+
+    Parameters
+    ----------
+    run : Run
+        Keeps the bounds, and says when it is over.
+    y : Tensor
+        ``(points, labels)``: where to begin, a point of the simplices.
+    steps : int
+        Proximal problems at most.
+    """
     with contextlib.suppress(ModelError):  # no metric below a compatibility: the bound stays simple
         points = proximal_points(run, y)
         for _ in range(steps):

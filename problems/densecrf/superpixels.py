@@ -145,6 +145,18 @@ def superpixel_cliques(
     compactness: float = 10.0,
     time_limit: float | Deadline = math.inf,
 ) -> Cliques:
-    """:func:`region_cliques` of the :func:`superpixels` of every image."""
+    """:func:`region_cliques` of the :func:`superpixels` of every image.
+
+    Parameters
+    ----------
+    images : Tensor or sequence of Tensor
+        ``(height, width, 3)`` each.
+    weight, eta : float
+        As in :func:`region_cliques`.
+    count, compactness
+        As in :func:`superpixels`.
+    time_limit : float or Deadline
+        Seconds for all images.
+    """
     pictures, deadline = [images] if isinstance(images, Tensor) else list(images), Deadline.of(time_limit)
     return region_cliques(pictures, [superpixels(picture, count, compactness, deadline) for picture in pictures], weight, eta)

@@ -58,7 +58,17 @@ def motorcycle() -> tuple[Strips, Strips]:
 
 
 def train(layer: DenseCRFLayer, strips: Strips, epochs: int) -> float:
-    """Fit by the log-likelihood of the marginals; return the last loss."""
+    """Fit by the log-likelihood of the marginals; return the last loss.
+
+    Parameters
+    ----------
+    layer : DenseCRFLayer
+        The layer, whose parameters are changed.
+    strips : Strips
+        Images, logits and true labels.
+    epochs : int
+        Steps of Adam, each over all strips.
+    """
     layer.log_stretch.requires_grad_()
     layer.compatibility.requires_grad_(False)  # strips of one image tell too little about every pair of labels
     optimizer = torch.optim.Adam([p for p in layer.parameters() if p.requires_grad], lr=0.1)

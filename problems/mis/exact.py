@@ -95,7 +95,19 @@ def solve_mis_exactly(
 
 
 def local_search(kernels: Any, graph: WeightedGraph, start: NDArray[np.bool_], rounds: int) -> NDArray[np.bool_]:
-    """Improve an independent set by tabu search by swaps, in compiled loops (:mod:`blocklp.problems.mis.search_kernels`)."""
+    """Improve an independent set by tabu search by swaps, in compiled loops (:mod:`blocklp.problems.mis.search_kernels`).
+
+    Parameters
+    ----------
+    kernels : module
+        The compiled loops.
+    graph : WeightedGraph
+        The graph.
+    start : ndarray
+        ``(n,)`` bool: an independent set.
+    rounds : int
+        Moves of the search.
+    """
     inside, best = start.copy(), start.copy()
     near = np.concatenate([graph.edges, graph.edges[:, ::-1]])
     near = near[np.argsort(near[:, 0], kind="stable")]

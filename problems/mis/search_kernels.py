@@ -48,7 +48,17 @@ def _cover(adjacent: Any, weights: Any, nodes: Any, count: int, order: Any, boun
 
 @compile(nogil=True, error_model="numpy")
 def cover_bound(adjacent: Any, weights: Any, nodes: Any) -> Any:
-    """Bound of the heaviest independent set of some nodes."""
+    """Bound of the heaviest independent set of some nodes.
+
+    Parameters
+    ----------
+    adjacent : (n, n)
+        Whether nodes are adjacent.
+    weights : (n,)
+        Weights of all nodes.
+    nodes : (k,)
+        The nodes that count.
+    """
     n = len(nodes)
     return _cover(adjacent, weights, nodes, n, np.empty(n, dtype=np.int64), np.empty(n), np.empty(n, dtype=np.bool_))
 

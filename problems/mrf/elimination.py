@@ -77,6 +77,15 @@ def minimise_by_elimination(mrf: Mrf, order: Order, deadline: Deadline) -> IntAr
     """Return a minimiser, or None where there is no time for the next table.
 
     Its energy is infinite where no labelling respects the hard constraints.
+
+    Parameters
+    ----------
+    mrf : Mrf
+        The model.
+    order : Order
+        Which variables are eliminated one after the other.
+    deadline : Deadline
+        Asked before every table.
     """
     place = np.empty(mrf.n, dtype=np.int64)
     place[order.variables] = np.arange(mrf.n)

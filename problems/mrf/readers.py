@@ -59,7 +59,13 @@ class Words:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, time_limit: float | bl.Deadline = math.inf) -> Words:
-        """Read a file; raises as :meth:`blocklp.problems.qpbo.readers.Lines.read`, also if it is empty."""
+        """Read a file; raises as :meth:`blocklp.problems.qpbo.readers.Lines.read`, also if it is empty.
+
+        Parameters
+        ----------
+        path, max_bytes, time_limit
+            As in :meth:`blocklp.problems.qpbo.readers.Lines.read`.
+        """
         lines = Lines.read(path, max_bytes, time_limit)
         if not len(lines):
             raise FormatError(f"{lines.path}: the file is empty; fetch it again")
@@ -92,7 +98,17 @@ class Words:
         return self.texts[self.take(1, what)[0]]
 
     def integers(self, count: int, what: str, least: int = 0, most: int | None = None) -> list[int]:
-        """Return the next integers; each must be in ``least .. most``."""
+        """Return the next integers; each must be in ``least .. most``.
+
+        Parameters
+        ----------
+        count : int
+            How many of them.
+        what : str
+            Their name, for messages.
+        least, most : int
+            The range; None for no upper end.
+        """
         found = []
         for position in self.take(count, what):
             text = self.texts[position]
@@ -107,7 +123,13 @@ class Words:
         return found
 
     def integer(self, what: str, least: int = 0, most: int | None = None) -> int:
-        """Return the next integer."""
+        """Return the next integer.
+
+        Parameters
+        ----------
+        what, least, most
+            As in :meth:`integers`.
+        """
         return self.integers(1, what, least, most)[0]
 
     def numbers(self, count: int, what: str) -> FloatArray:
@@ -315,7 +337,15 @@ def read_evidence(
 ) -> dict[int, int]:
     """Read a ``.uai.evid`` file: ``k`` and k pairs ``variable label``, in older files after a ``1``, the number of samples.
 
-    ``max_bytes`` and ``time_limit`` are those of :func:`read_mrf`.
+    Parameters
+    ----------
+    path, max_bytes, time_limit
+        As in :func:`read_mrf`.
+
+    Returns
+    -------
+    dict
+        Variables and their labels.
 
     Raises
     ------
@@ -340,7 +370,12 @@ def read_labelling(
 ) -> IntArray:
     """Read a ``.MAP`` file, ``MAP`` and then ``n x_0 .. x_(n-1)``: ``(n,)`` int64.
 
-    ``max_bytes`` and ``time_limit`` are those of :func:`read_mrf`.
+    Parameters
+    ----------
+    path, max_bytes, time_limit
+        As in :func:`read_mrf`.
+    mrf : Mrf
+        The instance that it labels.
 
     Raises
     ------

@@ -74,7 +74,17 @@ def drawn(mrf: Mrf, marginals: Tensor) -> Tensor:
 
 
 def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
-    """The best labelling that descent, and moves by flow in pairwise models, lead to from ``(batch, n)``."""
+    """The best labelling that descent, and moves by flow in pairwise models, lead to from ``(batch, n)``.
+
+    Parameters
+    ----------
+    mrf : Mrf
+        The model.
+    starts : Tensor
+        ``(batch, n)`` int64: labellings.
+    deadline : Deadline
+        For descent and moves.
+    """
     reached = descend(mrf, starts, time_limit=deadline.within(max(DESCENT * deadline.left(), 1e-9)))
     ranked = reached.labels[reached.energy.argsort(stable=True)]
     labels = ranked[0]

@@ -89,7 +89,19 @@ def edge_values(relaxation: Relaxation, solution: bl.Solution) -> dict[Scope, Te
 
 
 def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: Sequence[Scope], deadline: bl.Deadline) -> FloatArray:
-    """Gain :math:`d(c)` of each cluster: ``(clusters,)``; zero for those that are not looked at by the deadline."""
+    """Gain :math:`d(c)` of each cluster: ``(clusters,)``; zero for those that are not looked at by the deadline.
+
+    Parameters
+    ----------
+    mrf : Mrf
+        The model.
+    values : dict
+        A table of reparametrised energies for each pair of variables that has some.
+    clusters : sequence of tuple of int
+        Variables of each cluster, ascending.
+    deadline : Deadline
+        When to stop.
+    """
     found = np.zeros(len(clusters))
     kinds: dict[tuple[tuple[int, ...], tuple[Scope, ...]], list[int]] = defaultdict(list)
     for k, scope in enumerate(clusters):
@@ -200,7 +212,17 @@ def tightened_local_polytope(
 
 
 def tightening_of(relaxation: Relaxation, most: int, deadline: bl.Deadline) -> Problem:
-    """State how a relaxation by edges is tightened, by at most so many clusters in a round."""
+    """State how a relaxation by edges is tightened, by at most so many clusters in a round.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        The relaxation.
+    most : int
+        Clusters that a round adds at most.
+    deadline : Deadline
+        For listing cycles, and for every round.
+    """
     candidates = cycles(relaxation.mrf, time_limit=deadline.within(max(LISTING * deadline.left(), 1e-9)))
     return Problem(
         relaxation.model,

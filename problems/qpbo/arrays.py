@@ -144,7 +144,17 @@ def check_labels(labels: tuple[Hashable, ...] | None, n: int) -> None:
 
 
 def missing_weight(owner: str, key: object, attribute: str) -> ModelError:
-    """Build the error for a networkx node or edge that lacks its weight."""
+    """Build the error for a networkx node or edge that lacks its weight.
+
+    Parameters
+    ----------
+    owner : str
+        What lacks it, a node or an edge.
+    key : object
+        Its name in the graph.
+    attribute : str
+        The attribute that was asked for.
+    """
     return ModelError(f"{owner} {key!r} has no attribute {attribute!r}; set it or pass the name of another one")
 
 

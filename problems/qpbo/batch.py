@@ -64,7 +64,7 @@ class QuboBatch:
         )
 
     def to(self, device: torch.device | str) -> QuboBatch:
-        """The same instances with all arrays on a device."""
+        """The instances with all arrays on a device."""
         tensors = {f.name: own for f in fields(self) if isinstance(own := getattr(self, f.name), Tensor)}
         return replace(self, **{name: own.to(device) for name, own in tensors.items()})
 

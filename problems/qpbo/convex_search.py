@@ -134,10 +134,10 @@ class ConvexSearch:
         opened, bounded = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         piece = budget if math.isinf(self.deadline.left()) else max(1, int(PIECE / SWEEPS / max(n, 1) ** 2))
         for begin in range(0, budget, piece):
-            self.kernels.explore(
-                count, h, g, constant, true, true_constant, sizes, charge, self.step, self.value, SWEEPS, min(piece, budget - begin),
-                fixed, points, bounds, opened, best, value, bounded,
-            )  # fmt: skip
+            limits = self.step, self.value, SWEEPS, min(piece, budget - begin)
+            given = (h, g, constant), (true, true_constant), sizes, charge
+            stacks, found = (fixed, points, bounds, opened), (best, value, bounded)
+            self.kernels.explore(count, *given, *limits, stacks, found)
             if self.deadline.over() or not opened.any():
                 break
         self.bounded += int(bounded.sum())
@@ -174,7 +174,28 @@ def _merged(outer: SpinArray, inner: SpinArray) -> SpinArray:
 def search_convex(
     spins: Spins, step: float, start: SpinArray, deadline: Deadline, kernels: Any, callback: Callable[[SearchEvent], Any] | None
 ) -> tuple[SearchResult, SpinArray, int]:
-    """Minimise; return the result of the search, the best spins, and how many nodes were bounded."""
+    """Minimise by branch and bound with convex underestimators.
+
+    Parameters
+    ----------
+    spins : Spins
+        The function, of spins -1 and 1.
+    step : float
+        How far apart its values are at least.
+    start : ndarray
+        ``(n,)`` int8: the first spins.
+    deadline : Deadline
+        When to stop.
+    kernels : module
+        The compiled loops.
+    callback : callable or None
+        Gets the events of the search.
+
+    Returns
+    -------
+    SearchResult, ndarray, int
+        The result of the search, the best spins ``(n,)``, and how many nodes were bounded.
+    """
     search = ConvexSearch(spins, step, start, deadline, kernels)
     root = search.root()
     result = branch_and_bound([root], search.expand, batch=TOGETHER, tol=0.999 * step, time_limit=deadline, callback=callback)

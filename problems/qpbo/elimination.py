@@ -49,6 +49,15 @@ def cheapest_order(n: int, edges: IntArray, deadline: Deadline | None = None) ->
     """Return the cheapest of the orders by least degree, by least fill, and by bandwidth.
 
     One whose width exceeds 40, or that is not ready at the deadline, has infinite work.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    edges : ndarray
+        ``(m, 2)`` int64: pairs.
+    deadline : Deadline, optional
+        When orders must be ready.
     """
     deadline = deadline or Deadline()
     graph = coo_array((np.ones(len(edges)), edges.T), shape=(n, n)).tocsr()
@@ -107,7 +116,17 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, dea
 
 
 def minimise_by_elimination(qubo: Qubo, order: Order, deadline: Deadline) -> NDArray[np.int8] | None:
-    """Return a minimiser, or None where there is no time for the next table."""
+    """Return a minimiser, or None where there is no time for the next table.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The function.
+    order : Order
+        Which variables are eliminated one after the other.
+    deadline : Deadline
+        Asked before every table.
+    """
     place = np.empty(qubo.n, dtype=np.int64)
     place[order.variables] = np.arange(qubo.n)
     buckets: list[list[tuple[tuple[int, ...], FloatArray]]] = [[((v,), np.array([0.0, c]))] for v, c in enumerate(qubo.linear)]

@@ -105,6 +105,15 @@ def minimised(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
 
     Reductions never raise the sum of all magnitudes, so all values are integers that float64 adds up exactly, and multiples of the
     spacing; so are the bounds.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The function, with integer coefficients.
+    grid : Grid
+        The grid of its values.
+    run : Run
+        Deadline and callback, and gets the status.
     """
     if not run.deadline.affords(PER_TERM * (qubo.n + len(qubo.edges))):
         run.status = Status.TIME_LIMIT

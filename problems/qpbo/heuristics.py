@@ -82,7 +82,17 @@ class Adjacency:
 
     @classmethod
     def build(cls, n: int, edges: IntArray, device: torch.device) -> Adjacency:
-        """Build from n nodes and edges of shape (m, 2)."""
+        """Build the neighbour lists of a graph.
+
+        Parameters
+        ----------
+        n : int
+            Number of nodes.
+        edges : ndarray
+            ``(m, 2)`` int64.
+        device : torch.device
+            Where the lists are.
+        """
         near = np.concatenate([edges[:, 0], edges[:, 1]])
         order = np.argsort(near, kind="stable")
         degree = np.bincount(near, minlength=n)
@@ -271,7 +281,16 @@ def round_fractional(
 
 
 def check_points(y: Tensor, n: int, name: str) -> None:
-    """Refuse a tensor that is not finite or not of shape (batch, n); ``name`` is what messages call it.
+    """Refuse a tensor that is not finite or not of shape (batch, n).
+
+    Parameters
+    ----------
+    y : Tensor
+        Given as ``(batch, n)``.
+    n : int
+        Number of variables.
+    name : str
+        Its name, for messages.
 
     Raises
     ------

@@ -138,7 +138,17 @@ def closing_time(n: int, edges: int) -> float:
 
 
 def persistency_in_time(qubos: Sequence[Qubo], points: Sequence[ArrayLike], deadline: Deadline) -> list[Persistency]:
-    """:func:`verified_persistencies`, those of nothing where the deadline would not hold."""
+    """:func:`verified_persistencies`, those of nothing where the deadline would not hold.
+
+    Parameters
+    ----------
+    qubos : sequence of Qubo
+        The functions.
+    points : sequence of array_like
+        A point ``(n,)`` of each relaxation.
+    deadline : Deadline
+        Asked once, for all of them.
+    """
     if deadline.affords(PER_TERM * sum(qubo.n + len(qubo.edges) for qubo in qubos)):
         return verified_persistencies(qubos, points)
     nothing = [np.full(qubo.n, -1, dtype=np.int8) for qubo in qubos]

@@ -69,6 +69,15 @@ class Lines:
     def read(cls, path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, time_limit: float | bl.Deadline = math.inf) -> Lines:
         """Read a UTF-8 text file of any compression.
 
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        max_bytes : int
+            Memory that its text and lines may take.
+        time_limit : float or Deadline
+            Seconds for reading.
+
         Raises
         ------
         FormatError, OSError, TimeLimitError

@@ -52,46 +52,47 @@ def _bound(h: Any, g: Any, constant: float, fixed: Any, x: Any, slope: Any, goal
 def explore(
     first: int,
     last: int,
-    h: Any,
-    g: Any,
-    constant: Any,
-    true_c: Any,
-    true_constant: Any,
+    under: tuple[Any, ...],
+    true: tuple[Any, ...],
     sizes: Any,
     charge: Any,
     step: float,
     cutoff: float,
     sweeps: int,
     budget: int,
-    fixed: Any,
-    points: Any,
-    bounds: Any,
-    opened: Any,
-    best: Any,
-    best_value: Any,
-    nodes: Any,
+    stacks: tuple[Any, ...],
+    found: tuple[Any, ...],
 ) -> None:
-    """Search below some nodes by depth-first search, within a budget each; ``sweeps`` of descent at most for a bound.
+    """Search below some nodes by depth-first search.
 
     A call goes on where another has left off.
 
     Parameters
     ----------
-    h, g, constant : (nodes, n, n), (nodes, n), (nodes,)
-        The underestimators, of ``sizes[k]`` spins each.
-    true_c, true_constant : (nodes, n + 1, n + 1), (nodes,)
-        The functions themselves.
-    charge : (nodes,)
-        Bound of the rounding errors of an evaluation.
-    step : float
-        Values of labellings are at least this far apart: a node is pruned unless it can hold a value ``cutoff - step``.
-    fixed, points, bounds : (nodes, n + 2, n)
-        Stacks, whose first ``opened[k]`` rows are open nodes: at first row 0, the root.  ``bounds`` is (nodes, n + 2).
-    best, best_value : (nodes, n), (nodes,)
-        Best spins met and their value, infinite if none is below the cutoff.
-    nodes : (nodes,)
-        How many were bounded is added.
+    first, last : int
+        Nodes to search below.
+    under : (nodes, n, n), (nodes, n), (nodes,)
+        The underestimators: quadratic and linear coefficients and constants, of ``sizes[k]`` spins each.
+    true : (nodes, n + 1, n + 1), (nodes,)
+        The functions themselves: coefficients and constants.
+    sizes, charge : (nodes,)
+        Numbers of spins, and bounds of the rounding errors of an evaluation.
+    step, cutoff : float
+        Values of labellings are at least a step apart: a node is pruned unless it can hold a value
+        ``cutoff - step``.
+    sweeps, budget : int
+        Sweeps of descent for a bound, and nodes bounded below each, at most.
+    stacks : (nodes, n + 2, n), (nodes, n + 2, n), (nodes, n + 2), (nodes,)
+        Fixed spins, points and bounds, whose first ``opened[k]`` rows are open nodes, and ``opened``: at
+        first row 0, the root, is open.
+    found : (nodes, n), (nodes,), (nodes,)
+        Best spins met; their value, infinite if none is below the cutoff; and to what the number of nodes
+        that were bounded is added.
     """
+    h, g, constant = under
+    true_c, true_constant = true
+    fixed, points, bounds, opened = stacks
+    best, best_value, nodes = found
     for k in range(first, last):
         n = sizes[k]
         top = opened[k]
@@ -261,9 +262,10 @@ def rehearse() -> None:
         return np.zeros(shape)
 
     spins = np.zeros((1, 3, 1), dtype=np.int8)
-    bounds = (floats(1, 1, 1), floats(1, 1), floats(1), floats(1, 2, 2), floats(1), np.ones(1, dtype=np.int64), floats(1))
-    found = (spins, floats(1, 3, 1), floats(1, 3), ints(1), spins[:, 0].copy(), floats(1), ints(1))
-    explore(1, *bounds, 1.0, 0.0, 1, 1, *found)
+    under, true = (floats(1, 1, 1), floats(1, 1), floats(1)), (floats(1, 2, 2), floats(1))
+    stacks = spins, floats(1, 3, 1), floats(1, 3), ints(1)
+    found = spins[:, 0].copy(), floats(1), ints(1)
+    explore(1, under, true, np.ones(1, dtype=np.int64), floats(1), 1.0, 0.0, 1, 1, stacks, found)
     lists = (ints(1), ints(1), ints(0), floats(0))
     descend(1, *lists, ints(1), floats(1), 1, floats(1, 1), floats(1, 1))
     flips(1, *lists, 1, 1, np.ones((1, 1)), floats(1, 1), floats(1, 1))

@@ -51,7 +51,19 @@ def tightened_roof_duality(
 
 
 def tightening_of(model: bl.Model, qubo: Qubo, most: int, deadline: bl.Deadline) -> Problem:
-    """State how the roof-duality model of an instance is tightened, by at most so many clusters of a kind in a round."""
+    """State how the roof-duality model of an instance is tightened, by at most so many clusters of a kind in a round.
+
+    Parameters
+    ----------
+    model : Model
+        The model of roof duality.
+    qubo : Qubo
+        The instance.
+    most : int
+        Clusters of a kind that a round adds at most.
+    deadline : Deadline
+        For every round.
+    """
     return Problem(
         model,
         search=lambda solution: violated_cycles(qubo, solution, most, time_limit=deadline),
@@ -64,6 +76,15 @@ def rounded(qubo: Qubo, solution: bl.Solution, deadline: bl.Deadline) -> Labelle
     """The best of labellings from the point at several thresholds, and one along the pairs that are cut, or not, most clearly.
 
     Where a function has symmetries its point says nothing about variables, but much about pairs.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The instance.
+    solution : Solution
+        That of its model.
+    deadline : Deadline
+        When to return what there is.
     """
     y = solution.x["y"]
     found = best_of(round_fractional(qubo, y, time_limit=deadline))
@@ -110,7 +131,17 @@ def best_of(found: Labellings) -> Labelled:
 
 
 def lifted(qubo: Qubo, solution: bl.Solution, y: Tensor) -> Tensor:
-    """Labels ``(batch, n)`` with all products of the model, chords included: ``(batch, variables)``."""
+    """Labels ``(batch, n)`` with all products of the model, chords included: ``(batch, variables)``.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The instance.
+    solution : Solution
+        That of its model.
+    y : Tensor
+        ``(batch, n)``: labels 0 and 1.
+    """
     x = torch.zeros(len(y), solution.solver.models[0].size, dtype=y.dtype, device=y.device)
     x[:, : qubo.n] = y
     if len(qubo.edges):

@@ -101,6 +101,15 @@ class Query:
 def read_query(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> Query:
     """Read the text of a VNN-LIB file and its declarations, whose errors are left to ``parse_property``.
 
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    max_bytes : int
+        Memory that reading it may take.
+    deadline : Deadline
+        When to give up.
+
     Raises
     ------
     FormatError
@@ -128,7 +137,13 @@ class Networks:
     kept: dict[Path, tuple[Network, Runtime]] = field(default_factory=dict)
 
     def get(self, path: Path, max_bytes: int, deadline: Deadline) -> tuple[Network, Runtime]:
-        """Return a network and what replays it; parameters and errors are those of ``load_onnx``."""
+        """Return a network and what replays it; errors are those of ``load_onnx``.
+
+        Parameters
+        ----------
+        path, max_bytes, deadline
+            As in ``load_onnx``.
+        """
         found = self.kept.pop(path, None) or load_onnx(path, max_bytes, deadline)
         self.kept[path] = found
         for old in list(self.kept)[:-KEPT]:
@@ -362,7 +377,17 @@ class Watch:
 
 
 def describe(progress: Progress, title: str, left: float) -> str:
-    """Return one line about a running verification."""
+    """Return one line about a running verification.
+
+    Parameters
+    ----------
+    progress : Progress
+        Where the verification is.
+    title : str
+        Put first, if not empty.
+    left : float
+        Seconds left, infinite without a limit.
+    """
     parts = [title] if title else []
     parts.append(progress.phase)
     if progress.search is not None:

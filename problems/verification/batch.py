@@ -40,7 +40,7 @@ class Instance:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells instances apart."""
+        """The names that tell instances apart."""
         return self.onnx, self.vnnlib
 
 
@@ -59,7 +59,7 @@ class Result:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells instances apart."""
+        """The names that tell instances apart."""
         return self.onnx, self.vnnlib
 
     def cells(self) -> list[str]:
@@ -306,7 +306,17 @@ def score(rows: Sequence[Result], expected: dict[tuple[str, str], str]) -> Score
 
 
 def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], console: Console) -> None:
-    """Print the comparison by family, the first folder of the network, and for all."""
+    """Print the comparison by family, the first folder of the network, and for all.
+
+    Parameters
+    ----------
+    rows : sequence of Result
+        The results.
+    expected : dict
+        Known results by network and property.
+    console : Console
+        Where to print.
+    """
     families: dict[str, list[Result]] = {}
     for row in rows:
         path = Path(row.onnx)

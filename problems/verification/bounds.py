@@ -81,10 +81,27 @@ def intervals(
     found: list[Pair] | None = None,
     deadline: Deadline | None = None,
 ) -> list[Pair]:
-    """Interval bounds of all results up to position ``to``, float64, rounded outwards; infinite where float64 is left.
+    """Interval bounds of all results up to a position, float64, rounded outwards; infinite where float64 is left.
 
-    ``bounds`` of earlier ReLUs cut their results; everything has a leading batch dimension.  Bounds of the first results
-    may be given as ``found``, which is then extended.  Raises a ``TimeLimitError`` at the deadline.
+    Parameters
+    ----------
+    network : Network
+        The network.
+    lower, upper : Tensor
+        ``(batch, ...)`` float64: bounds of its input.
+    bounds : mapping
+        Bounds ``(batch, ...)`` of the results before earlier ReLUs, by position: they cut the results.
+    to : int
+        The last position.
+    found : list, optional
+        Bounds of the first results, which is extended.
+    deadline : Deadline, optional
+        When to give up.
+
+    Raises
+    ------
+    TimeLimitError
+        At the deadline.
     """
     found = [] if found is None else found
     for at, op in enumerate(network.ops[len(found) : to + 1], len(found)):

@@ -51,6 +51,17 @@ def show_layers(layers: Sequence[LayerBounds], console: Console, title: str, gap
     """Print one line a layer, and their sum.
 
     A file or a pipe gets the table at its full width.
+
+    Parameters
+    ----------
+    layers : sequence of LayerBounds
+        Bounds of the layers.
+    console : Console
+        Where to print.
+    title : str
+        Of the table.
+    gap : bool
+        Whether to print the largest gap of every layer.
     """
     table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", pad_edge=False)
     table.add_column("layer", overflow="fold")

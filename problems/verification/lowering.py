@@ -165,12 +165,30 @@ class Lowering:
         return Value(value.at, tuple(shape))
 
     def flatten(self, value: Value, start: int = 1, end: int = -1) -> Value:
-        """Merge the axes ``start .. end``."""
+        """Merge the axes ``start .. end``.
+
+        Parameters
+        ----------
+        value : Value
+            The result to reshape.
+        start, end : int
+            First and last of the axes; negative ones count from the end.
+        """
         start, end = (axis + len(value.shape) if axis < 0 else axis for axis in (start, end))
         return Value(value.at, (*value.shape[:start], math.prod(value.shape[start : end + 1]), *value.shape[end + 1 :]))
 
     def transpose(self, value: Value, axes: Sequence[int], name: str) -> Value:
-        """Permute all axes."""
+        """Permute all axes.
+
+        Parameters
+        ----------
+        value : Value
+            The result to reorder.
+        axes : sequence of int
+            Which axis goes to each place; negative ones count from the end.
+        name : str
+            Of the operation.
+        """
         rank = len(value.shape)
         axes = [axis + rank if axis < 0 else axis for axis in axes]
         if sorted(axes) != list(range(rank)):
@@ -188,7 +206,15 @@ class Lowering:
         return Value(self.builder.relu(value.at, name), value.shape)
 
     def add(self, a: Value, b: Value, name: str) -> Value:
-        """Sum of two values, without broadcasting of more than axes of size one."""
+        """Sum of two values, without broadcasting of more than axes of size one.
+
+        Parameters
+        ----------
+        a, b : Value
+            The values.
+        name : str
+            Of the operation.
+        """
         shape = _broadcast(a.shape, b.shape)
         if math.prod(shape) != math.prod(a.shape) or math.prod(shape) != math.prod(b.shape):
             raise ShapeError(f"a sum of {a.shape} and {b.shape} repeats elements; expand the smaller one by a constant matrix")
@@ -196,11 +222,27 @@ class Lowering:
         return Value(self.builder.add(a.at, place, name), shape)
 
     def subtract(self, a: Value, b: Value, name: str) -> Value:
-        """Difference a - b."""
+        """Difference a - b.
+
+        Parameters
+        ----------
+        a, b, name
+            As in :meth:`add`.
+        """
         return self.add(a, self.scale(b, -1.0, 0.0, f"{name}/minus"), name)
 
     def scale(self, value: Value, weight: Tensor | float, bias: Tensor | float, name: str) -> Value:
-        """Element-wise factor and shift, which broadcast in the shape of the source."""
+        """Element-wise factor and shift, which broadcast in the shape of the source.
+
+        Parameters
+        ----------
+        value : Value
+            The result to scale.
+        weight, bias : Tensor or float
+            The factor, and what is added.
+        name : str
+            Of the operation.
+        """
         weight, bias = torch.as_tensor(weight).double(), torch.as_tensor(bias).double()
         shape = _broadcast(value.shape, weight.shape, bias.shape)
         if math.prod(shape) != math.prod(value.shape):
@@ -209,7 +251,19 @@ class Lowering:
         return Value(self.builder.scale(value.at, weight, bias, name), shape)
 
     def shift(self, value: Value, bias: Tensor, alone: bool, name: str) -> Value:
-        """Add a constant; into the bias of a matrix if nothing but this sum uses (``alone``) its result."""
+        """Add a constant; into the bias of a matrix if nothing else uses its result.
+
+        Parameters
+        ----------
+        value : Value
+            The result to add to.
+        bias : Tensor
+            The constant, which broadcasts.
+        alone : bool
+            Whether nothing but this sum uses ``value``.
+        name : str
+            Of the operation.
+        """
         op = self.builder.ops[value.at]
         grown = _broadcast(value.shape, bias.shape)
         if alone and isinstance(op, Linear) and not op.bias.any() and math.prod(grown) == math.prod(op.shape):
@@ -218,7 +272,17 @@ class Lowering:
         return self.scale(value, 1.0, bias, name)
 
     def linear(self, value: Value, weight: Tensor, bias: Tensor | None, name: str) -> Value:
-        """Apply a matrix ``(out, in)`` along the last axis; a 1 x 1 convolution where there are several rows."""
+        """Apply a matrix ``(out, in)`` along the last axis; a 1 x 1 convolution where there are several rows.
+
+        Parameters
+        ----------
+        value : Value
+            Of shape ``(..., in)``.
+        weight, bias : Tensor, and Tensor or None
+            ``(out, in)`` and ``(out,)``.
+        name : str
+            Of the operation.
+        """
         *lead, columns = value.shape
         rows = math.prod(lead)
         if weight.dim() != 2 or weight.shape[1] != columns:
@@ -230,7 +294,17 @@ class Lowering:
         return Value(self.transpose(result, (1, 0), name).at, (*lead, len(weight)))
 
     def linear_left(self, value: Value, weight: Tensor, name: str) -> Value:
-        """Apply a matrix ``(out, in)`` along the last axis but one, or the only one: W x."""
+        """Apply a matrix ``(out, in)`` along the last axis but one, or the only one: W x.
+
+        Parameters
+        ----------
+        value : Value
+            Of shape ``(..., in, columns)`` or ``(in,)``.
+        weight : Tensor
+            ``(out, in)``.
+        name : str
+            Of the operation.
+        """
         rank = len(value.shape)
         if weight.dim() != 2 or rank == 0 or weight.shape[1] != value.shape[max(rank - 2, 0)]:
             raise ShapeError(f"a matrix {tuple(weight.shape)} does not fit the columns of {value.shape}")
@@ -243,7 +317,21 @@ class Lowering:
         return Value(result.at, (*value.shape[:-2], *result.shape))
 
     def conv(self, value: Value, weight: Tensor, bias: Tensor | None, window: Window, groups: int, name: str) -> Value:
-        """One- or two-dimensional convolution of ``(1, channels, ...)`` by a kernel ``(out, in / groups, ...)``."""
+        """One- or two-dimensional convolution of ``(1, channels, ...)`` by a kernel ``(out, in / groups, ...)``.
+
+        Parameters
+        ----------
+        value : Value
+            Of shape ``(1, channels, ...)``.
+        weight, bias : Tensor, and Tensor or None
+            ``(out, in / groups, ...)`` and ``(out,)``.
+        window : Window
+            Kernel, strides, padding and dilation.
+        groups : int
+            Groups of channels.
+        name : str
+            Of the operation.
+        """
         self.image(value)
         if len(window.kernel) != len(value.shape) - 2 or tuple(weight.shape[2:]) != window.kernel:
             raise ShapeError(f"a kernel {tuple(weight.shape)} does not fit {value.shape}")
@@ -283,6 +371,15 @@ class Lowering:
         """Maximum of every window by max(a, b) = a + relu(b - a), as a knock-out tournament.
 
         Zeros as padding are right only where nothing is negative, so other padding is refused.
+
+        Parameters
+        ----------
+        value : Value
+            Of shape ``(1, channels, ...)``.
+        window : Window
+            Kernel, strides, padding and dilation.
+        name : str
+            Beginning of the operations' names.
         """
         self.image(value)
         if window.padded and not self._nonnegative(value.at):
@@ -308,7 +405,21 @@ class Lowering:
     def batch_norm(
         self, value: Value, factor: Tensor | None, shift: Tensor | None, mean: Tensor, variance: Tensor, eps: float, name: str
     ) -> Value:
-        """Normalise channels with fixed statistics."""
+        """Normalise channels with fixed statistics.
+
+        Parameters
+        ----------
+        value : Value
+            Of shape ``(1, channels, ...)``.
+        factor, shift : Tensor or None
+            ``(channels,)``: applied after the normalisation; None for 1 and 0.
+        mean, variance : Tensor
+            ``(channels,)``: the statistics.
+        eps : float
+            Added to the variances.
+        name : str
+            Of the operation.
+        """
         if len(value.shape) < 2 or mean.shape != (value.shape[1],):
             raise ShapeError(f"{tuple(mean.shape)} means do not fit {value.shape}")
         factor = torch.ones_like(mean) if factor is None else factor
@@ -331,7 +442,17 @@ class Lowering:
         return value.shape[2:]
 
     def pad(self, value: Value, window: Window, name: str) -> Value:
-        """Zeros around an image; ``window`` has kernels of size one."""
+        """Put zeros around an image.
+
+        Parameters
+        ----------
+        value : Value
+            Of shape ``(1, channels, ...)``.
+        window : Window
+            The padding; its kernels have size one.
+        name : str
+            Of the operation.
+        """
         return self._depthwise(value, torch.ones(window.kernel), window, name) if window.padded else value
 
     def _place(self, value: Value, shape: Shape, name: str) -> int:

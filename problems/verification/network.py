@@ -418,7 +418,17 @@ class Builder:
         return len(self.ops) - 1
 
     def linear(self, of: int, weight: Tensor, bias: Tensor | None = None, name: str = "linear") -> int:
-        """Append a matrix ``(out, in)``; the argument is flattened."""
+        """Append a matrix; the argument is flattened.
+
+        Parameters
+        ----------
+        of : int
+            Position of the argument.
+        weight, bias : Tensor, and Tensor or None
+            ``(out, in)`` and ``(out,)``; no bias is zero.
+        name : str
+            Of the operation.
+        """
         source = self.ops[of].shape
         if weight.dim() != 2 or weight.shape[1] != math.prod(source):
             raise ShapeError(f"{name}: a matrix {tuple(weight.shape)} does not fit {math.prod(source)} inputs")
@@ -439,7 +449,23 @@ class Builder:
         groups: int = 1,
         name: str = "conv",
     ) -> int:
-        """Append a convolution; ``padding`` is (left, right, top, bottom)."""
+        """Append a two-dimensional convolution.
+
+        Parameters
+        ----------
+        of : int
+            Position of the argument, of shape ``(channels, height, width)``.
+        weight, bias : Tensor, and Tensor or None
+            ``(out, channels / groups, height, width)`` and ``(out,)``; no bias is zero.
+        stride, dilation : sequence of int
+            Of height and of width.
+        padding : sequence of int
+            Left, right, top and bottom.
+        groups : int
+            Groups of channels.
+        name : str
+            Of the operation.
+        """
         source = self.ops[of].shape
         if len(source) != 3 or weight.dim() != 4 or source[0] != weight.shape[1] * groups:
             raise ShapeError(f"{name}: a kernel {tuple(weight.shape)} with {groups} groups does not fit an image {source}")
@@ -461,7 +487,17 @@ class Builder:
         )  # fmt: skip
 
     def scale(self, of: int, weight: Tensor | float = 1.0, bias: Tensor | float = 0.0, name: str = "scale") -> int:
-        """Append an element-wise factor and shift that broadcast to the shape of the argument."""
+        """Append an element-wise factor and shift.
+
+        Parameters
+        ----------
+        of : int
+            Position of the argument.
+        weight, bias : Tensor or float
+            They broadcast to the shape of the argument.
+        name : str
+            Of the operation.
+        """
         source = self.ops[of].shape
         weight, bias = (torch.as_tensor(t, dtype=torch.float64) for t in (weight, bias))
         for tensor in (weight, bias):
@@ -470,7 +506,19 @@ class Builder:
         return self._append(Scale((of,), source, name, source, 10, weight, bias))
 
     def reorder(self, of: int, axes: Sequence[int] | None = None, shape: Sequence[int] | None = None, name: str = "reorder") -> int:
-        """Append a transposition of the sample's axes and a reshape."""
+        """Append a transposition of the sample's axes and a reshape.
+
+        Parameters
+        ----------
+        of : int
+            Position of the argument.
+        axes : sequence of int, optional
+            Which axis goes to each place; by default all stay.
+        shape : sequence of int, optional
+            The shape afterwards; by default that of the transposition.
+        name : str
+            Of the operation.
+        """
         source = self.ops[of].shape
         axes = tuple(range(len(source))) if axes is None else tuple(axes)
         moved = tuple(source[a] for a in axes)
@@ -484,7 +532,15 @@ class Builder:
         return self._append(Relu((of,), self.ops[of].shape, name))
 
     def add(self, a: int, b: int, name: str = "add") -> int:
-        """Append the sum of two results."""
+        """Append the sum of two results.
+
+        Parameters
+        ----------
+        a, b : int
+            Positions of the arguments, which have one shape.
+        name : str
+            Of the operation.
+        """
         if self.ops[a].shape != self.ops[b].shape:
             raise ShapeError(f"{name}: cannot add {self.ops[a].shape} and {self.ops[b].shape}")
         return self._append(Add((a, b), self.ops[a].shape, name))

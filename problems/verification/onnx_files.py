@@ -43,7 +43,17 @@ def require_onnx() -> Any:
 
 
 def load_model(file: Path, max_bytes: int, deadline: Deadline) -> tuple[onnx.ModelProto, bytes]:
-    """Return a model with all its weights, and the data of its file."""
+    """Return a model with all its weights, and the data of its file.
+
+    Parameters
+    ----------
+    file : Path
+        The file.
+    max_bytes : int
+        Bytes that it and the files beside it may hold.
+    deadline : Deadline
+        Checked before each step.
+    """
     deadline.check("importing onnx", 0.0 if "onnx" in sys.modules else IMPORT)
     onnx = require_onnx()
     data = read_bytes(file, max_bytes=max_bytes, deadline=deadline)

@@ -99,7 +99,15 @@ def read_onnx(
 
 
 def load_onnx(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> tuple[Network, Runtime]:
-    """Read a network and what replays it, compared with each other; parameters and errors are those of ``read_onnx``."""
+    """Read a network and what replays it, compared with each other; errors are those of ``read_onnx``.
+
+    Parameters
+    ----------
+    path, max_bytes
+        As in ``read_onnx``.
+    deadline : Deadline
+        When to give up.
+    """
     file = Path(path)
     found = _read(file, max_bytes, deadline)
     runtime = Runtime(file, source=found.source, deadline=deadline)

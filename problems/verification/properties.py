@@ -252,7 +252,13 @@ class Property:
         return None
 
     def holds_at(self, x: ArrayLike, y: ArrayLike, tolerance: float = 0.0) -> bool:
-        """Return whether a point satisfies no clause; parameters and errors are those of ``violated``."""
+        """Return whether a point satisfies no clause; errors are those of ``violated``.
+
+        Parameters
+        ----------
+        x, y, tolerance
+            As in ``violated``.
+        """
         return self.violated(x, y, tolerance) is None
 
 

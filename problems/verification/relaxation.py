@@ -247,7 +247,15 @@ class Relaxation:
         return 4 * torch.finfo(self.lower.dtype).tiny * self._terms * (len(self.magnitudes) + total)
 
     def multiplier(self, relu: int, activation: Tensor, slope: Tensor) -> Tensor:
-        """The multiplier rho of pre-activations whose activations cost ``activation``."""
+        """The multiplier rho of pre-activations whose activations cost ``activation``.
+
+        Parameters
+        ----------
+        relu : int
+            Position of the ReLU.
+        activation, slope : Tensor
+            ``(batch, ...)``: costs of the activations, and slopes of the lower lines.
+        """
         up = activation.clamp(min=0)
         return torch.addcmul(up * slope, activation - up, self.lines[relu][0])
 
@@ -271,7 +279,17 @@ class Relaxation:
         return found
 
     def attained(self, node: int, cost: Tensor, found: Mapping[int, Tensor], betas: Mapping[int, Tensor]) -> Tensor:
-        """The value of a dual, from the forward pass: that of the linear bound at its minimiser."""
+        """The value of a dual, from the forward pass: that of the linear bound at its minimiser.
+
+        Parameters
+        ----------
+        node : int
+            Position of the result that is bounded.
+        cost : Tensor
+            ``(batch, ...)``: its costs.
+        found, betas : mapping
+            Results of the forward pass by position, and multipliers of splits by ReLU.
+        """
         value = (cost * found[node]).flatten(1).sum(1)
         for relu, beta in betas.items():
             value = value - (beta * found[relu]).flatten(1).sum(1)
@@ -281,6 +299,15 @@ class Relaxation:
         """Value of a point of the LP with input ``x``: activations on the side of the triangle that ``trace`` prefers.
 
         It is feasible, so the value is at least the optimum, if no sign was fixed by a split.
+
+        Parameters
+        ----------
+        node : int
+            Position of the result that is bounded.
+        cost, x : Tensor
+            ``(batch, ...)``: its costs, and inputs.
+        trace : Trace
+            The costs of activations that the backward pass met.
         """
 
         def relax(at: int, z: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback sees: the phase, seconds since the start, and the search, where one is running."""
+    """The progress that a callback sees: the phase, seconds since the start, and the search, where one is running."""
 
     phase: str
     seconds: float
@@ -99,7 +99,7 @@ class Verdict:
 
     @property
     def claim(self) -> str:
-        """What the status claims."""
+        """The claim of the status, a sentence."""
         return CLAIMS[self.status]
 
 

@@ -90,7 +90,15 @@ def inwards(bound: Bound) -> float:
 
 
 def tighten(bounds: dict[int, Bound], bound: Bound, outer: dict[int, Bound]) -> None:
-    """Add to ``bounds`` a bound that says more than ``bounds`` and ``outer`` do."""
+    """Add to ``bounds`` a bound that says more than ``bounds`` and ``outer`` do.
+
+    Parameters
+    ----------
+    bounds, outer : dict
+        Bounds by key, of an alternative and of all alternatives.
+    bound : Bound
+        The new one.
+    """
     old = bounds.get(bound.key) or outer.get(bound.key)
     if old is None or (bound.value, not bound.strict) < (old.value, not old.strict):
         bounds[bound.key] = bound
@@ -108,7 +116,15 @@ def first_empty(bounds: dict[int, Bound], outer: dict[int, Bound]) -> int | None
 
 
 def first_missing(bounds: dict[int, Bound], outer: dict[int, Bound], inputs: int) -> int | None:
-    """Return the key of a bound that neither ``bounds`` nor ``outer`` have, or None."""
+    """Return the key of a bound that neither ``bounds`` nor ``outer`` have, or None.
+
+    Parameters
+    ----------
+    bounds, outer : dict
+        Bounds by key, of an alternative and of all alternatives.
+    inputs : int
+        Number of inputs, which have a lower and an upper bound each.
+    """
     # Counting first: a file may bound thousands of inputs for all alternatives at once.
     if len(outer) + sum(key not in outer for key in bounds) == 2 * inputs:
         return None

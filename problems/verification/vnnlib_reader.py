@@ -120,12 +120,34 @@ def read_property(
 
 
 def read_vnnlib(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> str:
-    """Return the text of a file, whose parse will fit into ``max_bytes``; errors are those of ``read_property``."""
+    """Return the text of a file, whose parse will fit into memory; errors are those of ``read_property``.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    max_bytes : int
+        Memory that the parse may take.
+    deadline : Deadline
+        When to give up.
+    """
     return read_text(Path(path), max_bytes=max(max_bytes // GROWTH, 1), deadline=deadline)
 
 
 def parse_property(file: Path, text: str, inputs: int | None, outputs: int | None, max_bytes: int, deadline: Deadline) -> Property:
-    """Return what a text states; ``file`` is for messages, parameters and errors are those of ``read_property``."""
+    """Return what a text states; errors are those of ``read_property``.
+
+    Parameters
+    ----------
+    file : Path
+        The file of the text, for messages.
+    text : str
+        The text.
+    inputs, outputs, max_bytes
+        As in ``read_property``.
+    deadline : Deadline
+        When to give up.
+    """
     reader = _Reader(file, text, max_bytes, deadline)
     reader.read()
     try:

@@ -60,6 +60,17 @@ def rounded(energy: Multilinear, x: Tensor, run: Run | None = None, steps: int =
     """Labellings ``(batch, n)`` from points ``(batch, n, most labels)``, whose energies are not above those of the points.
 
     After the first turn, time may be up.
+
+    Parameters
+    ----------
+    energy : Multilinear
+        The energy.
+    x : Tensor
+        ``(batch, n, most labels)``: points of the simplices.
+    run : Run, optional
+        Says when time is up.
+    steps : int
+        Turns at most.
     """
     x = turn(energy, x)
     for _ in range(steps):

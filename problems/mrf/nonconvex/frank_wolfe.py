@@ -58,6 +58,19 @@ def frank_wolfe(run: Run, *, steps: int = 200, tolerance: float = 1e-6) -> None:
 def descend_along(run: Run, objective: Objective, target: Callable[[Tensor, Tensor], Tensor], steps: int, tolerance: float) -> None:
     """Go from points towards the targets that ``target(points, gradients)`` names, as far as the exact line search says.
 
+    Parameters
+    ----------
+    run : Run
+        Has the first points, and gets those of every step.
+    objective : Objective
+        The function on ``(batch, n, most labels)``.
+    target : callable
+        Takes points and gradients, and returns points to go towards, all of one shape.
+    steps : int
+        Steps at most.
+    tolerance : float
+        A slope, relative to the value, from which on an instance rests.
+
     Raises
     ------
     OptionError

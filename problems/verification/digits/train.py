@@ -26,7 +26,19 @@ RADIUS, EPOCHS, BATCH, RATE, PENALTY = 2 * GREY, 30, 50, 5e-3, 1e-4
 
 
 def attacked(net: nn.Module, images: Tensor, labels: Tensor, radius: float, steps: int) -> Tensor:
-    """Return images within a radius and in [0, 1] that gradient steps have made worse to read."""
+    """Return images within a radius and in [0, 1] that gradient steps have made worse to read.
+
+    Parameters
+    ----------
+    net : Module
+        The network.
+    images, labels : Tensor
+        ``(n, 1, 8, 8)`` in [0, 1], and ``(n,)`` int64.
+    radius : float
+        Of the box around an image, in every pixel.
+    steps : int
+        Gradient steps.
+    """
     low, high = (images - radius).clamp(0, 1), (images + radius).clamp(0, 1)
     found = low + (high - low) * torch.rand_like(images)
     for _ in range(steps):
@@ -37,7 +49,14 @@ def attacked(net: nn.Module, images: Tensor, labels: Tensor, radius: float, step
 
 
 def train(images: Tensor, labels: Tensor, epochs: int = EPOCHS, seed: int = 0) -> nn.Sequential:
-    """Train on images ``(n, 1, 8, 8)`` in [0, 1]; the radius of the attack grows over the first half.
+    """Train on images; the radius of the attack grows over the first half.
+
+    Parameters
+    ----------
+    images, labels : Tensor
+        ``(n, 1, 8, 8)`` in [0, 1], and ``(n,)`` int64.
+    epochs, seed : int
+        How often all images are used, and the seed of weights, order and attacks.
 
     Returns
     -------
@@ -63,13 +82,31 @@ def train(images: Tensor, labels: Tensor, epochs: int = EPOCHS, seed: int = 0) -
 
 
 def accuracy(net: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Share of images that are read right."""
+    """Share of images that are read right.
+
+    Parameters
+    ----------
+    net : Module
+        The network.
+    images, labels : Tensor
+        ``(n, 1, 8, 8)`` in [0, 1], and ``(n,)`` int64.
+    """
     with torch.no_grad():
         return float((net(images).argmax(1) == labels).double().mean())
 
 
 def save(path: Path, net: nn.Sequential, images: Tensor, labels: Tensor) -> None:
-    """Write the weights and the first image of every class."""
+    """Write the weights and the first image of every class.
+
+    Parameters
+    ----------
+    path : Path
+        The file, .npz.
+    net : Sequential
+        The network.
+    images, labels : Tensor
+        ``(n, 1, 8, 8)`` in [0, 1], and ``(n,)`` int64; all ten classes are there.
+    """
     first = torch.stack([(labels == label).nonzero()[0, 0] for label in range(10)])
     weights = {name: tensor.half().numpy() for name, tensor in net.state_dict().items()}
     pictures = (images[first, 0] / GREY).to(torch.uint8).numpy()

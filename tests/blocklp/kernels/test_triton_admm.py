@@ -383,7 +383,7 @@ def test_kernels_compile_for_a_gpu() -> None:
     """Without the interpreter, which leaves out types: no spills, no fused additions, one lane a thread."""
     root = Path(__file__).parents[3]
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    code = "from bench.compile_triton import *; print(*kernels(edges(), torch.float64, (True,)), sep='\\n')"
+    code = "from bench.compile_triton import *; print(*admm(edges(), torch.float64, (True,)), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
