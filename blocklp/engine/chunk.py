@@ -247,7 +247,11 @@ class Chunk:
         self._write(self.active.select(done))
         leaves = torch.zeros(len(self.rows), dtype=torch.bool).index_fill(0, done, True)
         stay = (~leaves).nonzero()[:, 0]
-        left = {"rules": self.rules.select(stay), "candidates": self.candidates.select(stay), "gap": self.gap[stay]}
+        left = {
+            "rules": self.rules.select(stay),
+            "candidates": self.candidates.select(stay),
+            "gap": self.gap[stay],
+        }
         vars(self).update(left | self._remaining(self.active.select(stay)))  # at once, whatever interrupts
 
     def _write(self, leaving: Active) -> None:

@@ -1,8 +1,8 @@
 """Projections onto blocks of one row each, and their curvature, compiled for the CPU.
 
-Operations and layout are those of :mod:`blocklp.methods.block_program`.  The price of a block is found by Newton's
-method on the piecewise linear activity of its row, within a bracket (Cominetti, Mascarenhas and Silva 2014, A
-Newton's method for the continuous quadratic knapsack problem).
+Operations and layout are those of :mod:`blocklp.methods.block_program`.  The price of a block is found by
+Newton's method on the piecewise linear activity of its row, within a bracket (Cominetti, Mascarenhas and
+Silva 2014, A Newton's method for the continuous quadratic knapsack problem).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ ROUNDED, TINY = 4e-16, 1e-300
 
 
 @kernel(fastmath=EXACT)
-def project(_first: int, _last: int, blocks: Any, columns: Any, at: Any, y: Any, sigma: float, found: Any) -> None:
+def project(
+    _first: int, _last: int, blocks: Any, columns: Any, at: Any, y: Any, sigma: float, found: Any
+) -> None:
     """Project every block, and add up the activities of the rows.
 
     Parameters
@@ -30,7 +32,8 @@ def project(_first: int, _last: int, blocks: Any, columns: Any, at: Any, y: Any,
     _first, _last : int
         Not used: there is one unit of work.
     blocks : tuple of arrays
-        ``first`` (blocks + 1,), ``weight``, ``lower``, ``upper`` (variables,), ``below``, ``above`` (blocks,).
+        ``first`` (blocks + 1,), ``weight``, ``lower``, ``upper`` (variables,), ``below``, ``above``
+        (blocks,).
     columns : tuple of arrays
         ``start`` (variables + 1,), ``row``, ``entry`` (entries,).
     at : ndarray
@@ -67,7 +70,9 @@ def project(_first: int, _last: int, blocks: Any, columns: Any, at: Any, y: Any,
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _price(t: Any, weight: Any, lower: Any, upper: Any, begin: int, end: int, total: float, side: float) -> float:
+def _price(
+    t: Any, weight: Any, lower: Any, upper: Any, begin: int, end: int, total: float, side: float
+) -> float:
     """The price at which a block's activity, which is ``total`` at price 0, is ``side``."""
     low, high, price, left = -np.inf, np.inf, 0.0, total
     slope = 0.0
@@ -145,8 +150,8 @@ def free_variables(_first: int, _last: int, blocks: Any, x: Any, price: Any, fre
     x, price : ndarray
         (variables,), (blocks,): a projection.
     free : tuple of arrays
-        ``index``, the variables; ``last``, where each block ends among them; ``length``, the sum of the squared
-        weights of its variables, or 0 where its row is not at a side. All are written.
+        ``index``, the variables; ``last``, where each block ends among them; ``length``, the sum of the
+        squared weights of its variables, or 0 where its row is not at a side. All are written.
     """
     first, weight, lower, upper, below, _ = blocks
     index, last, length = free
@@ -179,7 +184,9 @@ def _summed(r: int, term: float, sums: Any, rows: Any, touched: int) -> int:
 
 
 @kernel(fastmath=EXACT)
-def curvature(_first: int, _last: int, weight: Any, columns: Any, free: Any, sums: Any, rows: Any, out: Any) -> None:
+def curvature(
+    _first: int, _last: int, weight: Any, columns: Any, free: Any, sums: Any, rows: Any, out: Any
+) -> None:
     """Add up the matrix A P A^T, P the projector onto the directions in which the projection moves.
 
     Parameters
@@ -217,7 +224,9 @@ def curvature(_first: int, _last: int, weight: Any, columns: Any, free: Any, sum
 
 
 @kernel(fastmath=EXACT)
-def curvature_product(_first: int, _last: int, weight: Any, columns: Any, free: Any, v: Any, out: Any) -> None:
+def curvature_product(
+    _first: int, _last: int, weight: Any, columns: Any, free: Any, v: Any, out: Any
+) -> None:
     """Add A P A^T v to ``out``.
 
     Parameters

@@ -1,12 +1,14 @@
-"""Which rows of a program are blocks of their own for :mod:`blocklp.methods.proximal_newton`, and which keep a price.
+"""Which rows of a program are blocks of their own for the proximal point method, and which keep a price.
 
-Rows that share no variable become blocks: classes of many rows first, as block types and kinds of constraints make
-them, and short rows of a matrix before long ones.
+Rows that share no variable become blocks: classes of many rows first, as block types and kinds of constraints
+make them, and short rows of a matrix before long ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +62,9 @@ class BlockLayout:
         rows, width = matrix.shape
         unit = of_instance(program.reach, instance)
         unit = np.where(unit > 0, unit, 1.0)
-        matrix = csr_array((matrix.data * unit[matrix.indices], matrix.indices, matrix.indptr), shape=(rows, width))
+        matrix = csr_array(
+            (matrix.data * unit[matrix.indices], matrix.indices, matrix.indptr), shape=(rows, width)
+        )
         block_row = np.flatnonzero(block)
         owner, weight = np.full(width, -1), np.ones(width)
         own = matrix[block_row]
@@ -73,11 +77,13 @@ class BlockLayout:
         none = np.full(len(alone), np.inf)
         coupling_row = np.flatnonzero(~block & (np.isfinite(row_lower) | np.isfinite(row_upper)))
         columns = csc_array(matrix[coupling_row])[:, variable]
-        low, high, cost = (of_instance(t, instance) for t in (program.box.lower, program.box.upper, problem.cost))
+        box = program.box
+        low, high, cost = (of_instance(t, instance) for t in (box.lower, box.upper, problem.cost))
         made = BlockProgram(
             first,
             weight[variable],
-            *((end / unit)[variable] for end in (low, high)),
+            (low / unit)[variable],
+            (high / unit)[variable],
             (cost * unit)[variable],
             np.concatenate([row_lower[block_row], -none]),
             np.concatenate([row_upper[block_row], none]),
@@ -112,19 +118,22 @@ def _rows(program: Program, problem: Decomposition, instance: int) -> tuple[csr_
     """All rows of an instance, and where those of each class begin and end."""
     index = problem.coupling.index
     variable = index[instance if len(index) > 1 else 0].cpu().numpy()
-    parts, kinds, first = [], [0], 0
+    parts: list[tuple[NDArray[Any], ...]] = []
+    kinds, first = [0], 0
     for group, matrix in zip(problem.groups, program.matrices, strict=True):
         own = of_instance(matrix, instance)
         r, i, b = np.nonzero(own)
         values, count = own[r, i, b], group.blocks
         if own.shape[2] < count:  # shared by all blocks
-            r, i, values = (np.repeat(t, count) for t in (r, i, values))
+            r, i, values = np.repeat(r, count), np.repeat(i, count), np.repeat(values, count)
             b = np.tile(np.arange(count), len(b))
         parts.append((first + r * count + b, variable[group.start + i * count + b], values))
         kinds += [first + (k + 1) * count for k in range(own.shape[0])]
         first += own.shape[0] * count
     if (rows := program.coupling) is not None:
-        parts.append((first + rows.row.cpu().numpy(), rows.column.cpu().numpy(), rows.entry.double().cpu().numpy()))
+        parts.append(
+            (first + rows.row.cpu().numpy(), rows.column.cpu().numpy(), rows.entry.double().cpu().numpy())
+        )
         kinds.append(first + rows.count)
     row, column, entry = map(np.concatenate, zip(*parts, strict=True))
     shape = program.row.shape[1], problem.cost.shape[1]
@@ -137,7 +146,7 @@ def _blocks(matrix: csr_array, kinds: Numbers, used: NDArray[np.bool_]) -> NDArr
     """Which rows are blocks, ``(rows,)`` bool; ``kinds`` are the ends of their classes."""
     lengths, taken = np.diff(matrix.indptr), np.zeros(matrix.shape[1], dtype=bool)
     used, chosen = used & (lengths > 1), np.zeros(matrix.shape[0], dtype=bool)
-    classes = [np.arange(a, b)[used[a:b]] for a, b in zip(kinds[:-1], kinds[1:], strict=True)]
+    classes = [np.arange(a, b)[used[a:b]] for a, b in pairwise(kinds.tolist())]
     for rows in sorted((c for c in classes if len(c)), key=len, reverse=True):
         rows = rows[np.argsort(lengths[rows], kind="stable")]
         own = matrix[rows]

@@ -3,8 +3,8 @@ r"""An LP over a product of blocks with one row each, and the projection that th
 .. math:: \min_x \; \langle c, x \rangle \quad \text{s.t.} \quad l \le A x \le u, \quad
           x_b \in X_b = \{ x : below_b \le \langle w_b, x \rangle \le above_b, \; lo_b \le x \le hi_b \}
 
-A choice (all weights 1), a budget, a knapsack and a box are such blocks.  They are projected onto as they are, so
-that prices are needed for the rows of A alone, however many blocks there are.
+A choice (all weights 1), a budget, a knapsack and a box are such blocks.  They are projected onto as they
+are, so that prices are needed for the rows of A alone, however many blocks there are.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Projection:
     x : ndarray
         ``(variables,)``: the point.
     price : ndarray
-        ``(blocks,)``: what was subtracted of it, times the weights, before bounds clip it; 0 where the row is not
-        at a side.
+        ``(blocks,)``: what was subtracted of it, times the weights, before bounds clip it; 0 where the row
+        is not at a side.
     activity : ndarray
         ``(rows,)``: A x.
     """
@@ -103,7 +103,8 @@ class Projection:
 class Curvature:
     """The matrix :math:`A P A^T`, where P projects onto the directions in which a projection moves.
 
-    P keeps the variables between their bounds, and takes their weights out where the row of a block is at a side.
+    P keeps the variables between their bounds, and takes their weights out where the row of a block is at a
+    side.
     """
 
     def dense(self) -> Array:
@@ -116,11 +117,6 @@ class Curvature:
 
     def diagonal(self) -> Array:
         """The diagonal, ``(rows,)``."""
-        raise NotImplementedError
-
-    @property
-    def pairs(self) -> float:
-        """Operations of :meth:`dense`, about."""
         raise NotImplementedError
 
 
@@ -149,7 +145,7 @@ def projected(program: BlockProgram, at: Array, y: Array, sigma: float) -> Proje
 
     def activity(price: Array) -> Array:
         x = np.clip(t - price[owner] * program.weight, program.lower, program.upper)
-        return np.bincount(owner, program.weight * x, len(program.below))
+        return np.asarray(np.bincount(owner, program.weight * x, len(program.below)))
 
     free = activity(np.zeros(len(program.below)))
     side = np.clip(free, program.below, program.above)
@@ -211,10 +207,6 @@ class _Sparse(Curvature):
     def diagonal(self) -> Array:
         return np.asarray(self._matrix.diagonal())
 
-    @property
-    def pairs(self) -> float:
-        return float(self._matrix.nnz)
-
 
 @implements("projected", "numba", lambda program, *_: program.backend.loops(LOOPS) is not None)
 def _projected(program: BlockProgram, at: Array, y: Array, sigma: float) -> Projection:
@@ -243,7 +235,9 @@ class _Listed(Curvature):
     def dense(self) -> Array:
         rows = len(self._program.row_lower)
         out = np.zeros((rows, rows))
-        self._loops.curvature(1, self._program.weight, self._program.columns, self._free, *self._scratch(), out)
+        self._loops.curvature(
+            1, self._program.weight, self._program.columns, self._free, *self._scratch(), out
+        )
         return out
 
     def times(self, v: Array) -> Array:
@@ -253,15 +247,11 @@ class _Listed(Curvature):
 
     def diagonal(self) -> Array:
         out = np.zeros(len(self._program.row_lower))
-        self._loops.curvature_diagonal(1, self._program.weight, self._program.columns, self._free, *self._scratch(), out)
+        self._loops.curvature_diagonal(
+            1, self._program.weight, self._program.columns, self._free, *self._scratch(), out
+        )
         return out
 
     def _scratch(self) -> tuple[Array, Numbers]:
         rows = len(self._program.row_lower)
         return np.zeros(rows), np.empty(rows, np.int64)
-
-    @property
-    def pairs(self) -> float:
-        lengths = np.diff(self._free[1], prepend=0).astype(float)
-        mean = len(self._program.entry) / max(1, len(self._program.weight))
-        return float(np.minimum(lengths * mean, len(self._program.row_lower)) @ (lengths * mean))

@@ -1,9 +1,10 @@
 """The proximal point method over blocks of one row each, where few rows beside them keep prices.
 
-Of all rows of a problem those that share no variable become blocks (:mod:`blocklp.methods.block_layout`): the choices
-of an assignment, of a matching the sources.  The steps of :mod:`blocklp.methods.proximal_point` then take tens of
-passes over all variables where PDHG takes hundreds or thousands, and end at a vertex of the dual, instance by
-instance.  The duals are multipliers like any others: the engine evaluates them, and believes nothing.
+Of all rows of a problem those that share no variable become blocks (:mod:`blocklp.methods.block_layout`):
+the choices of an assignment, of a matching the sources.  The steps of :mod:`blocklp.methods.proximal_point`
+then take tens of passes over all variables where PDHG takes hundreds or thousands, and end at an optimum of
+the dual, instance by instance.  The duals are multipliers like any others: the engine evaluates them, and
+believes nothing.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ class ProximalNewton(Method):
         duals : Tensor
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
-            ``(batch,)``: the first step, in the units of :class:`BlockLayout`; None for one that a typical cost
-            moves a variable by its reach with.
+            ``(batch,)``: the first step, in the units of :class:`BlockLayout`; None for one with which a
+            typical cost moves a variable by its reach.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-r"""The proximal point method over blocks of one row each, its steps by a semismooth Newton method on the prices.
+r"""The proximal point method over blocks of one row each, its steps by semismooth Newton on the prices.
 
 A proximal step from :math:`x_0` over the blocks' product X (:mod:`blocklp.methods.block_program`),
 
@@ -12,10 +12,11 @@ has the dual of maximising over prices y of the rows a smooth concave function p
 
 and its generalised Hessian :math:`-\sigma A P A^\top`, where P is the projector onto the face on which
 :math:`x(y)` lies.  Newton's direction is taken over the rows whose price is not zero or does not stay there,
-with a multiple of the rows' squared norms added that falls with the gradient; prices do not cross zero in a
-step, and a step ends where the derivative along it has not become too negative.  (Rockafellar 1976, Monotone
-operators and the proximal point algorithm; Li, Sun and Toh 2020, An asymptotically superlinearly convergent
-semismooth Newton augmented Lagrangian method for linear programming; Bertsekas 1982, Projected Newton methods
+with a multiple of the rows' squared norms added that falls after whole steps and rises where a step leads
+astray (Levenberg and Marquardt); prices do not cross zero in a step, and a step ends where the derivative
+along it has not become too negative.  (Rockafellar 1976, Monotone operators and the proximal point
+algorithm; Li, Sun and Toh 2020, An asymptotically superlinearly convergent semismooth Newton augmented
+Lagrangian method for linear programming; Bertsekas 1982, Projected Newton methods
 for optimization problems with simple constraints.)  On an LP the method ends after finitely many steps.
 """
 
@@ -32,17 +33,17 @@ from blocklp.deadline import Deadline
 from blocklp.methods.block_program import Array, BlockProgram, Curvature, Projection, curvature, projected
 
 INEXACT, EXACT, TIGHTER = 1e-2, 1e-11, 0.3
-"""Bounds of the residual of a proximal step, relative to the rows, and the factor of the first from step to step."""
+"""Bounds of the residual of a proximal step, relative to the rows, and factor of the first by step."""
 
 MOVED, ENDED = 0.1, 1e-9
 """Part of the last move of the point that the residual is to be; relative move at which the method ends."""
 
 FIRST, LEAST, MOST, FALLING, RAISED = 1e-4, 1e-6, 1e4, 10.0, 100.0
-"""The first multiple of the squared norms of rows, its bounds, and what a whole step divides it by and a short one
-multiplies it with."""
+"""The first multiple of the squared norms of rows, its bounds, what a whole step divides it by, and what a
+short one multiplies it with."""
 
 AT_ONCE, QUICK, SLOW = 2, 20, 60
-"""Projections up to which sigma grows, at first and to a limit, and at which a step is left as it is and sigma falls."""
+"""Projections up to which sigma grows along a ray, and elsewhere; those at which a step is left."""
 
 GROWTH, SHRINKAGE, LARGEST, LONGEST = 4.0, 3.0, 1000.0, 1000.0
 """Factors of sigma, its limit over the first as a rule, and over that along a ray."""
@@ -59,7 +60,19 @@ SOLVED, TURNS = 1e-2, 200
 
 @dataclass(frozen=True)
 class _Search:
-    """A step of which the end is to be looked at: gradient where it begins, prices where it ends, derivative."""
+    """A step whose end is to be looked at.
+
+    Attributes
+    ----------
+    gradient, free, matrix : ndarray, ndarray, Curvature
+        Where it begins: the gradient ``(rows,)``, which prices move, and the generalised Hessian over sigma.
+    direction, length : ndarray, float
+        Its direction ``(rows,)``, and how much of it is gone.
+    price : ndarray
+        ``(rows,)``: the prices at its end.
+    slope : float
+        Product of the gradient and the move.
+    """
 
     gradient: Array
     free: NDArray[np.bool_]
@@ -98,7 +111,9 @@ class ProximalPoint:
         Whether another step would change nothing, or none can be made.
     """
 
-    def __init__(self, program: BlockProgram, x: Array, price: Array, sigma: float, deadline: Deadline) -> None:
+    def __init__(
+        self, program: BlockProgram, x: Array, price: Array, sigma: float, deadline: Deadline
+    ) -> None:
         self.program, self.sigma, self.deadline = program, sigma, deadline
         self.block_price = np.zeros(len(program.below))
         self.projections, self.ended = 0, False
@@ -119,7 +134,7 @@ class ProximalPoint:
         self._search: _Search | None = None
 
     def advance(self, most: int = SLOW) -> bool:
-        """Go on to the end of a proximal step, for so many projections at most; return whether it has ended."""
+        """Make so many projections, or those to the end of a proximal step; return whether it has ended."""
         for _ in range(most):
             if self.ended or self.deadline.over() or self._projected():
                 return True
@@ -176,10 +191,12 @@ class ProximalPoint:
         price = self.price + length * direction
         # Prices end at zero before another side pays, and leave it as the gradient says.
         price[self._two_sided & (np.where(self.price == 0, gradient, self.price) * price < 0)] = 0.0
-        return _Search(gradient, free, matrix, direction, length, price, float(gradient @ (price - self.price)))
+        return _Search(
+            gradient, free, matrix, direction, length, price, float(gradient @ (price - self.price))
+        )
 
     def _shorter(self, search: _Search, found: Projection) -> _Search | None:
-        """A shorter step where the derivative at the end of a step is too negative; None where it may stay."""
+        """A shorter step where the derivative at the end of one is too negative; None where it may stay."""
         step = search.price - self.price
         lower = np.where(search.price == 0, step < 0, search.price > 0)  # the side from where it comes
         side = np.where(lower, self.program.row_lower, self.program.row_upper)

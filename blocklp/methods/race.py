@@ -46,7 +46,7 @@ class RaceState(MethodState):
     """State of :class:`Race`; multipliers and points are PDHG's or, where ``solved``, a simplex method's."""
 
     inner: PdhgState
-    blocks: Solves | None  # the proximal point method, from its first turn on
+    blocks: Solves | None  # of the proximal point method, from its first turn on
     masters: Columns | None  # from the first turn of the simplex method on
     solved: Tensor  # (batch,) bool, until a check has seen the answer
     ended: Tensor  # (batch,) bool: instances that HiGHS has solved
@@ -71,7 +71,7 @@ class Race(Method):
     most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
     typical = 1.5  # iterations that the simplex method takes for each row, as a rule
     hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
-    # Variables for each row that keeps a price from which the proximal point method opens; projections that it
+    # Variables for each row with a price from which on the proximal point method opens, projections that it
     # may take, and those in which it should gain a digit.
     before, coupling, patient, digit = 1, 8, 60, 50
     # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
@@ -229,12 +229,13 @@ class Race(Method):
     def _by_blocks(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
         """A proximal step of every instance for which that promises to be quick."""
         problem = plan.problem
-        if state.blocks is None:
+        if (blocks := state.blocks) is None:
             if state.turn == 0 or not problem.coupling.indexed:
                 return state
-            state = replace(state, blocks=Solves(tuple(Solve(plan, i) for i in range(problem.batch))))
+            blocks = Solves(tuple(Solve(plan, i) for i in range(problem.batch)))
+            state = replace(state, blocks=blocks)
         (x, y, reached), solved = (t.clone() for t in state.inner.bar), torch.zeros_like(state.solved)
-        for i, (one, left) in enumerate(zip(state.blocks.own, gap.tolist(), strict=True)):
+        for i, (one, left) in enumerate(zip(blocks.own, gap.tolist(), strict=True)):
             run = one.run
             few = self.coupling * len(run.price) <= len(run.x)
             slow = run.projections > self.patient and not left <= 10.0 ** (-run.projections / self.digit)

@@ -43,7 +43,7 @@ def matching_command(
     if output is not None:
         np.savez(output, x=found.x, price=found.price)
     numbers = {"bound": found.bound, "safe_bound": found.safe_bound, "primal": found.primal, "gap": found.gap}
-    report = {
+    report: dict[str, object] = {
         "status": str(found.status),
         **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
         "seconds": time.perf_counter() - began,

@@ -144,7 +144,7 @@ class Matching:
     def _budget(number: int, given: Budget, edges: int, sources: int) -> Budget:
         use = _vector(given.use, f"budgets[{number}].use", 0.0, 1, finite=True)
         limit = _vector(given.limit, f"budgets[{number}].limit", 0.0)
-        if len(use) != edges or limit.ndim and len(limit) != sources:
+        if len(use) != edges or (limit.ndim and len(limit) != sources):
             raise ShapeError(
                 f"budgets[{number}] has {len(use)} uses and {limit.size} limits; give {edges} and {sources}, or one limit for all"
             )

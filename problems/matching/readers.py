@@ -60,7 +60,9 @@ def read_matching(path: str | Path, *, max_bytes: int = MAX_BYTES, time_limit: f
             if missing := [name for name in NEEDED if name not in names]:
                 raise FormatError(f"{path}: lacks {', '.join(missing)}; a matching has {', '.join(NEEDED)}")
             if unknown := sorted(names - {*NEEDED, *OPTIONAL}):
-                raise FormatError(f"{path}: holds {', '.join(unknown)}; beside {', '.join(NEEDED)} there may be {', '.join(OPTIONAL)}")
+                raise FormatError(
+                    f"{path}: holds {', '.join(unknown)}; beside {', '.join(NEEDED)} there may be {', '.join(OPTIONAL)}"
+                )
             size = sum(info.file_size for info in held.zip.infolist())
             if size > max_bytes:
                 raise FormatError(f"{path}: takes {size} bytes in memory, above the limit of {max_bytes}; raise max_bytes")

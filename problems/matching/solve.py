@@ -113,13 +113,11 @@ def matching_model(matching: Matching) -> bl.Model:
     shape = matching.destinations, matching.edges
     rows = csr_array((matching.weight, (matching.destination, np.arange(matching.edges))), shape=shape)
     m.add_rows(rows, x, np.where(matching.floor > 0, matching.floor, -np.inf), matching.capacity, name="capacity")
-    m.maximize(matching.value @ x)
+    m.maximize(torch.from_numpy(matching.value) @ x)
     return m
 
 
-def solve_matching(
-    matching: Matching, *, tol: float = 1e-4, time_limit: float | Deadline = math.inf
-) -> MatchingSolution:
+def solve_matching(matching: Matching, *, tol: float = 1e-4, time_limit: float | Deadline = math.inf) -> MatchingSolution:
     """Find shares of the largest value, to a certified gap.
 
     Parameters
