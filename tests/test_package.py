@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import blocklp.oracles
+import blocklp.problems.matching
 import blocklp.problems.qpbo
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +63,7 @@ PACKAGES = [
     *(f"blocklp.{name}" for name in ("blocks", "certify", "language", "lp", "results", "search", "testing")),
     "blocklp.oracles",
     "blocklp.oracles.filters",
-    *(f"blocklp.problems.{name}" for name in ("densecrf", "mis", "mrf", "qpbo", "verification")),
+    *(f"blocklp.problems.{name}" for name in ("densecrf", "matching", "mis", "mrf", "qpbo", "verification")),
 ]
 
 
