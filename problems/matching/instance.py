@@ -25,6 +25,12 @@ IntArray = NDArray[np.int64]
 
 EPS = float(np.finfo(np.float64).eps)
 
+BREADTH, SCALE, WORTH, AFFINITY = (0.0, 1.0), (0.0, 1.0), (-4.0, 0.75), (0.0, 0.5)
+"""Mean and deviation of the logarithms of what :meth:`Matching.random` draws for destinations and sources."""
+
+NOISE, LARGEST, SLACK = 0.5, 0.5, 1e-8
+"""Deviation of the logarithm of an edge's noise; largest value of an edge; load that every destination has room for."""
+
 
 @dataclass(frozen=True, eq=False)
 class Budget:
@@ -189,8 +195,9 @@ class Matching:
     def random(cls, sources: int, destinations: int, sparsity: float, seed: int = 42) -> Matching:
         """A random matching by the law of DuaLip's benchmark.
 
-        Breadth, scale and worth of destinations and affinities of edges are lognormal, so that degrees are skewed;
-        capacities are half to all of what the greedy choice of every source loads.
+        Breadth (and with it the degree), scale and worth of destinations, affinity of sources and noise of edges are
+        lognormal; an edge is worth the product of the last three, up to 0.5, and loads its destination with its
+        value times the scale.  Capacities are half to all of the load where every source takes its largest load.
 
         Parameters
         ----------
@@ -202,18 +209,21 @@ class Matching:
             Of the random numbers.
         """
         draw = np.random.default_rng(seed)
-        breadth, scale, worth = (draw.lognormal(0, size, destinations) for size in (1.0, 1.0, 0.5))
-        degrees = np.minimum(draw.poisson(sparsity * destinations, sources), destinations)
-        ends = draw.choice(destinations, int(degrees.sum()), p=breadth / breadth.sum())
-        pairs = np.unique(np.repeat(np.arange(sources), degrees) * destinations + ends)
+        breadth, scale, worth = (draw.lognormal(*law, destinations) for law in (BREADTH, SCALE, WORTH))
+        affinity = draw.lognormal(*AFFINITY, sources)
+        counts = draw.poisson(breadth / breadth.sum() * sparsity * destinations * sources)
+        counts = np.minimum(counts, sources)
+        # As many sources for each destination as it should have, but for those that are drawn twice.
+        pairs = draw.integers(0, sources, int(counts.sum())) * destinations + np.repeat(np.arange(destinations), counts)
+        pairs = np.unique(pairs)
         source, destination = pairs // destinations, pairs % destinations
-        value = worth[destination] * draw.lognormal(0, 0.5, len(pairs))
-        weight = scale[destination] * value * draw.lognormal(0, 0.25, len(pairs))
-        best = np.zeros(sources)
-        np.maximum.at(best, source, value)
-        greedy = np.bincount(destination, weight * (value == best[source]), destinations)
-        capacity = draw.uniform(0.5, 1, destinations) * np.maximum(greedy, weight.max(initial=0.0))
-        return cls(source, destination, value, weight, capacity)
+        value = worth[destination] * affinity[source] * draw.lognormal(0, NOISE, len(pairs))
+        value = np.minimum(value, LARGEST)
+        weight = scale[destination] * value
+        most = np.zeros(sources)
+        np.maximum.at(most, source, weight)
+        greedy = np.bincount(destination, weight * (weight == most[source]), destinations)
+        return cls(source, destination, value, weight, draw.uniform(0.5, 1, destinations) * (greedy + SLACK))
 
     def bound(self, price: FloatArray) -> tuple[float, float]:
         r"""What prices of destinations prove: no shares are worth more, of a :attr:`packing` matching.
