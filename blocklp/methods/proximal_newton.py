@@ -20,7 +20,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Memory, Method, MethodState
 from blocklp.methods.block_layout import BlockLayout
 from blocklp.methods.pdhg import Pdhg
-from blocklp.methods.proximal_point import SLOW, ProximalPoint
+from blocklp.methods.proximal_point import SLOW, ProximalPoint, first_step
 
 
 class Solve:
@@ -44,8 +44,7 @@ class Solve:
     def __init__(self, plan: Plan, instance: int, sigma: float | None = None) -> None:
         self.layout = BlockLayout.of(plan.program, plan.problem, instance)
         program, self._rows = self.layout.program, plan.program.row.shape[1]
-        sizes = np.abs(program.cost[program.cost != 0])
-        step = sigma or (1 / float(np.median(sizes)) if len(sizes) else 1.0)
+        step = sigma or first_step(program.cost)
         x, price = np.clip(0.0, program.lower, program.upper), np.zeros(len(program.row_lower))
         self.run = ProximalPoint(program, x, price, step, plan.deadline)
 

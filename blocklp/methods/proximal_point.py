@@ -57,6 +57,15 @@ DENSE = 100
 SOLVED, TURNS = 1e-2, 200
 """Relative residual of conjugate gradients, and most of their steps."""
 
+STEP = 0.05
+"""What a typical cost moves a variable by, in the first step."""
+
+
+def first_step(cost: Array) -> float:
+    """The first step for costs ``(variables,)``, where variables are about 1: :data:`STEP` over their median."""
+    sizes = np.abs(cost[cost != 0])
+    return STEP / float(np.median(sizes)) if len(sizes) else 1.0
+
 
 @dataclass(frozen=True)
 class _Search:
@@ -123,7 +132,11 @@ class ProximalPoint:
         self._norms[self._norms == 0] = 1.0
         sides = (np.where(np.isfinite(s), np.abs(s), 0.0) for s in (program.row_lower, program.row_upper))
         self._two_sided = program.row_lower < program.row_upper
-        self._sizes = np.maximum(np.maximum(*sides), np.sqrt(self._norms))
+        sizes = np.maximum(np.maximum(*sides), np.sqrt(self._norms))
+        costs = np.repeat(np.abs(program.cost), np.diff(program.start))
+        prices = np.bincount(program.row, np.abs(program.entry) * costs, len(price)) / self._norms
+        total = float(sizes @ prices)
+        self._shares = prices / total if total > 0 else 1 / (sizes * max(1, len(sizes)))
         self.begin(x, price)
 
     def begin(self, x: Array, price: Array) -> None:
@@ -150,7 +163,7 @@ class ProximalPoint:
             return self._taken >= SLOW and self._next(exact=False)
         self.x, self.price, self.block_price = found.x, price, found.price * (-1 / self.sigma)
         gradient, free = self._gradient(found.activity)
-        residual = float(np.abs(gradient / self._sizes).max(initial=0.0))
+        residual = float(np.abs(gradient) @ self._shares)
         if residual <= max(EXACT, min(self._loose, MOVED * self._move)):
             return self._next(exact=True)
         if self._taken >= SLOW:

@@ -20,7 +20,7 @@ import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.kernels.backend import choose
 from blocklp.methods.block_program import BlockProgram
-from blocklp.methods.proximal_point import ProximalPoint
+from blocklp.methods.proximal_point import ProximalPoint, first_step
 from blocklp.options import of_type, real
 from blocklp.oracles import AtMostOne, Knapsack, Simplex
 from blocklp.problems.matching.instance import FloatArray, Matching
@@ -231,9 +231,7 @@ def _program(matching: Matching, deadline: Deadline) -> tuple[BlockProgram, Floa
         matching.capacity,
         backend,
     )
-    sizes = np.abs(matching.value[matching.value != 0])
-    sigma = 1 / float(np.median(sizes)) if len(sizes) else 1.0
-    return program, np.zeros(edges), np.zeros(rows), sigma
+    return program, np.zeros(edges), np.zeros(rows), first_step(matching.value)
 
 
 def _by_engine(matching: Matching, tol: float, deadline: Deadline, began: float) -> MatchingSolution:
