@@ -68,7 +68,7 @@ def kernels(dtype: torch.dtype) -> list[Compiled]:
             stack.enter_context(mock.patch.object(module, "launch", launch))
         plan = Plan(crossed(Simplex(3), Knapsack(np.ones((6, 3)), 2.0)).compile(backend="torch").decomposition().to(dtype))
         problem, method = plan.problem, Pdhg()
-        state = method.start(plan, problem.to_dual(problem.cost), None)
+        state = method.weighted(plan, method.start(plan, problem.to_dual(problem.cost), None))
         program = replace(state.program, backend=Backend("triton"))
         plan = replace(plan, backend=Backend("triton"), programs={dtype: program})
         state = replace(state, program=program)

@@ -81,7 +81,7 @@ def settle(
     stop: int,
     weights: Any,
     residuals: Any,
-    passes: Any,
+    ages: Any,
     rule: Any,
     anchored: bool,
     plain: bool,
@@ -94,13 +94,13 @@ def settle(
     begin, stop : int
         Units to deal with.
     weights : tuple of array
-        ``(batch,)``: proximal weights, and those at the start.
+        ``(batch,)``: proximal weights, those at the start, and float64 by what they would be divided
+        (:meth:`blocklp.methods.proximal_weight.ResidualBalancing.rooted`).
     residuals : tuple of array
         ``(batch,)`` float64: squared primal and dual residuals, and the sums of both when the anchor was set
         and at the last look.
-    passes : tuple
-        ``(batch,)`` int64, passes since the anchor was set; from how many on it has served; and how many
-        square roots are taken of the ratio of the residuals.
+    ages : tuple
+        ``(batch,)`` int64, passes since the anchor was set; and from how many on it has served.
     rule : tuple
         :meth:`blocklp.methods.Admm.rule`.
     anchored, plain : bool
@@ -109,8 +109,8 @@ def settle(
         ``(batch,)``, written: weights, these over the present ones, whether a restart is due, age, and the
         residuals when the anchor was set and at this look.
     """
-    (eta, first), (primal, dual, origin, before), (age, oldest, roots) = weights, residuals, passes
-    decay, enough, held, target, most, reach = rule
+    (eta, first, root), (primal, dual, origin, before), (age, oldest) = weights, residuals, ages
+    decay, enough, held, _, most, reach = rule
     new, ratio, due, younger, set_at, last = found
     kind = new.dtype.type
     for row in range(begin, stop):
@@ -118,13 +118,9 @@ def settle(
         if anchored:
             worse = residual <= decay * origin[row] and residual > before[row]
             served = worse or residual <= enough * origin[row] or age[row] >= oldest
-        if served and not held:
-            root = np.sqrt(primal[row] / dual[row]) / target
-            for _ in range(roots):
-                root = np.sqrt(root)
-            if not np.isnan(root):
-                balanced = weight * kind(min(max(1 / root, 1 / most), most))
-                weight = min(max(balanced, first[row] / kind(reach)), first[row] * kind(reach))
+        if served and not held and not np.isnan(root[row]):
+            balanced = weight * kind(min(max(1 / root[row], 1 / most), most))
+            weight = min(max(balanced, first[row] / kind(reach)), first[row] * kind(reach))
         due[row] = weight != eta[row] if plain else served
         new[row], ratio[row], younger[row] = weight, weight / eta[row], 1 if due[row] else age[row]
         set_at[row], last[row] = (residual, np.inf) if served else (origin[row], residual)

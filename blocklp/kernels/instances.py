@@ -187,8 +187,10 @@ class Instances(InstanceTables):
         like = state.eta, state.eta, state.ready, state.age, state.origin, state.last
         found = tuple(map(torch.empty_like, like))
         residuals = state.primal_residual, state.dual_residual, state.origin, state.last
-        passes = state.age, method.oldest(state), method.balance.roots(state.passes)
-        given = (state.eta, state.first), residuals, passes, method.rule(state)
+        # The last bits of roots differ between torch and numba.
+        root = method.balance.rooted(*residuals[:2], state.passes)
+        ages = state.age, method.oldest(state)
+        given = (state.eta, state.first, root), residuals, ages, method.rule(state)
         self.module.settle(len(state.eta), *given, state.anchor.shape[1] > 0, plain, found)
         return found
 
