@@ -1,12 +1,12 @@
 r"""Feasibility projection: feasible points near to almost feasible ones, such as the mean of the copies.
 
 The projection on the feasible set, in the metric of the column sums T of the rows A
-(:class:`blocklp.kernels.program.Program`),
+(:class:`blocklp.kernels.step_sizes.StepSizes`),
 
 .. math:: \min_x \; \tfrac12 |x - x_0|^2_{T^{-1}} \quad \text{s.t.} \quad l \le A x \le u, \; lo \le x \le hi,
 
 by accelerated proximal gradient steps on its dual, started anew where momentum leads back (Beck and Teboulle
-2009; O'Donoghue and Candes 2015).  The steps are those of the program.  The projection moves what is violated
+2009; O'Donoghue and Candes 2015).  The steps are those of PDHG.  The projection moves what is violated
 by about as much as it is violated, while a shrinkage towards an interior point moves everything, and
 equalities have no interior.
 """
@@ -81,8 +81,8 @@ def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[
     points, passes : Tensor
         ``(batch, variables)``, and how many passes each took ``(batch,)`` int64.
     """
-    problem, program = plan.problem, plan.program
-    y = torch.zeros_like(program.row)
+    problem, program, steps = plan.problem, plan.program, plan.steps
+    y = torch.zeros_like(steps.row)
     ahead = y  # the duals after the momentum step
     age, found, passes = torch.zeros_like(x[:, 0]), x, torch.zeros(len(x), dtype=torch.long, device=x.device)
     active = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -90,16 +90,16 @@ def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[
     for k in range(most):
         if plan.deadline.over():
             break
-        near = x + program.column * program.sums(problem, ahead).sum(1)
+        near = x + steps.column * program.sums(problem, ahead).sum(1)
         near = program.box.clip(near)
         reached = program.activity(problem, near)
         found, passes = where(active, near, found), passes + active
         active = active & ~(torch.maximum(program.lower - reached, reached - program.upper) <= slack).all(1)
         if (k + 1) % between == 0 and not bool(active.any()):
             break
-        w = ahead * program.length - reached
-        new = program.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
-        back = in_order(((ahead - new) * program.length * (new - y)).double()) > 0
+        w = ahead * steps.length - reached
+        new = steps.row * (w - torch.minimum(torch.maximum(w, -program.upper), -program.lower))
+        back = in_order(((ahead - new) * steps.length * (new - y)).double()) > 0
         age = (age + 1).masked_fill(back, 0.0)
         ahead, y = new + (age / (age + 3))[:, None] * (new - y), new
     return found, passes

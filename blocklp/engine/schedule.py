@@ -74,7 +74,7 @@ class Schedule:
     def note_passes(self, passes: int, seconds: float) -> None:
         """Count passes that took so many seconds."""
         self.passes += passes
-        self._longest = max(1, int(GLANCE / max(seconds / passes, 1e-9)))
+        self._longest = max(1, int(GLANCE * passes / max(seconds, 1e-9)))
 
     def note_check(self, seconds: float) -> None:
         """Set the pass of the next check after one that took so many seconds."""

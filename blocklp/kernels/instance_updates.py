@@ -1,4 +1,4 @@
-"""A pass of :class:`blocklp.methods.Admm` over one group among others, and restarts, for the CPU: a template.
+"""A pass of :class:`blocklp.methods.Admm` over one group, new weights and restarts, for the CPU: a template.
 
 :mod:`blocklp.kernels.block_source` puts the functions of a type in the place of those of
 :mod:`blocklp.kernels.block_tiles`.
@@ -73,6 +73,57 @@ def pass_over_blocks(
         for i in range(DIM):
             a = start + i * blocks + at
             out[a : a + count] = x[i, :count]
+
+
+@kernel(grain=4096)
+def settle(
+    begin: int,
+    stop: int,
+    weights: Any,
+    residuals: Any,
+    ages: Any,
+    rule: Any,
+    anchored: bool,
+    plain: bool,
+    found: Any,
+) -> None:
+    """Look at the weights and anchors of instances, a unit each: :func:`blocklp.methods.admm.admm_settled`.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with.
+    weights : tuple of array
+        ``(batch,)``: proximal weights, those at the start, and float64 by what they would be divided
+        (:meth:`blocklp.methods.proximal_weight.ResidualBalancing.rooted`).
+    residuals : tuple of array
+        ``(batch,)`` float64: squared primal and dual residuals, and the sums of both when the anchor was set
+        and at the last look.
+    ages : tuple
+        ``(batch,)`` int64, passes since the anchor was set; and from how many on it has served.
+    rule : tuple
+        :meth:`blocklp.methods.Admm.rule`.
+    anchored, plain : bool
+        Whether there is an anchor, and whether there will be none.
+    found : tuple of array
+        ``(batch,)``, written: weights, these over the present ones, whether a restart is due, age, and the
+        residuals when the anchor was set and at this look.
+    """
+    (eta, first, root), (primal, dual, origin, before), (age, oldest) = weights, residuals, ages
+    decay, enough, held, _, most, reach = rule
+    new, ratio, due, younger, set_at, last = found
+    kind = new.dtype.type
+    for row in range(begin, stop):
+        residual, served, weight = primal[row] + dual[row], True, eta[row]
+        if anchored:
+            worse = residual <= decay * origin[row] and residual > before[row]
+            served = worse or residual <= enough * origin[row] or age[row] >= oldest
+        if served and not held and not np.isnan(root[row]):
+            balanced = weight * kind(min(max(1 / root[row], 1 / most), most))
+            weight = min(max(balanced, first[row] / kind(reach)), first[row] * kind(reach))
+        due[row] = weight != eta[row] if plain else served
+        new[row], ratio[row], younger[row] = weight, weight / eta[row], 1 if due[row] else age[row]
+        set_at[row], last[row] = (residual, np.inf) if served else (origin[row], residual)
 
 
 @kernel(grain=64)

@@ -168,6 +168,32 @@ class Instances(InstanceTables):
         in_order = totals[:, :2].cumsum(0)[-1, :, None]  # as a batch adds them
         return in_order[0], in_order[1]
 
+    def settled(self, state: Any, method: Any, plain: bool) -> tuple[Tensor, ...]:
+        """Look at weights and anchors (:func:`blocklp.methods.admm.admm_settled`).
+
+        Parameters
+        ----------
+        state, method : AdmmState, Admm
+            As there.
+        plain : bool
+            Whether there will be no anchor.
+
+        Returns
+        -------
+        tuple of Tensor
+            ``(batch,)``: weights, these over the present ones, whether a restart is due, age, and the
+            residuals when the anchor was set and at this look.
+        """
+        like = state.eta, state.eta, state.ready, state.age, state.origin, state.last
+        found = tuple(map(torch.empty_like, like))
+        residuals = state.primal_residual, state.dual_residual, state.origin, state.last
+        # The last bits of roots differ between torch and numba.
+        root = method.balance.rooted(*residuals[:2], state.passes)
+        ages = state.age, method.oldest(state)
+        given = (state.eta, state.first, root), residuals, ages, method.rule(state)
+        self.module.settle(len(state.eta), *given, state.anchor.shape[1] > 0, plain, found)
+        return found
+
     def restart(
         self,
         problem: Decomposition,
@@ -178,7 +204,7 @@ class Instances(InstanceTables):
         anchor: Tensor,
         iterates: tuple[Tensor, Tensor],
     ) -> None:
-        """Update iterates for other weights (:func:`blocklp.methods.admm.restart`).
+        """Update iterates for other weights (:func:`blocklp.methods.admm.admm_restart`).
 
         Parameters
         ----------

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import Rows
@@ -26,6 +27,7 @@ from blocklp.kernels.instances import (
 from blocklp.kernels.operations import implements, lays_out
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import MOST_PARTS
+from blocklp.methods.admm import admm_restart
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,21 @@ def _admm_block_points(
     written = state.iterate, state.duals, state.points
     run(problem.groups[number], problem.coupling.places, *steps, *written)
     return state.atoms[number], state.weights[number]
+
+
+def _settles(plan: Plan, state: Any, method: Any) -> bool:
+    """Whether loops know the rule of the weight."""
+    return _whole(plan) and method.rule(state) is not None
+
+
+@implements("admm_settled", "numba", _settles)
+def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
+    """See :func:`blocklp.methods.admm.admm_settled`."""
+    anchored, plain = state.anchor.shape[1] > 0, state.passes < method.plain
+    eta, ratio, due, age, origin, last = _instances(plan).settled(state, method, plain)
+    anchor = state.anchor if anchored or plain else torch.empty_like(state.iterate)
+    admm_restart(plan, state, method.relaxed(state), due, ratio, anchor)
+    return state.changed(eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
 @implements("admm_restart", "numba", _whole)

@@ -48,7 +48,7 @@ def _row_products(
     program: Program, problem: Decomposition, rows: tuple[Tensor, CouplingRows | None], x: Tensor
 ) -> Tensor:
     """See :func:`blocklp.kernels.program.row_products`."""
-    layout, out = program.layout, torch.zeros_like(program.row)
+    layout, out = program.layout, torch.zeros_like(program.lower)
     assert layout is not None
     given = layout.groups, layout.tiles, layout.sparse, problem.coupling.places, rows[0]
     _loops(program, PRODUCTS).activity(len(x) * len(layout.tiles), *given, x, out)
@@ -77,7 +77,7 @@ def _has_extremes(program: Program, *_: Any) -> bool:
 @implements("row_extremes", "numba", _has_extremes)
 def _row_extremes(program: Program, problem: Decomposition, values: Tensor) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.kernels.program.row_extremes`."""
-    least, most = torch.ones_like(program.column), torch.ones_like(program.column)
+    least, most = torch.ones_like(program.reach), torch.ones_like(program.reach)
     assert program.layout is not None
     given = program.layout.by_row, program.entries, values, least, most
     _loops(program, PROJECTION).extremes(len(values), *given)
@@ -87,7 +87,7 @@ def _row_extremes(program: Program, problem: Decomposition, values: Tensor) -> t
 @implements("projection_passes", "numba", lambda plan, *_: _has_projection(plan.program))
 def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.engine.projection.projection_passes`."""
-    program, layout = plan.program, plan.program.layout
+    program, layout, steps = plan.program, plan.program.layout, plan.steps
     assert layout is not None
     found, passes = x.clone(), torch.zeros(len(x), dtype=torch.long)
     _loops(program, PROJECTION).project(
@@ -96,10 +96,10 @@ def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple
         (layout.groups, layout.tiles, layout.sparse),
         plan.problem.coupling.places,
         program.entries,
-        (x, program.box.lower, program.box.upper, program.column),
-        (program.lower, program.upper, program.row, program.length),
+        (x, program.box.lower, program.box.upper, steps.column),
+        (program.lower, program.upper, steps.row, steps.length),
         slack,
-        tuple(torch.zeros_like(program.row) for _ in range(3)),
+        tuple(torch.zeros_like(steps.row) for _ in range(3)),
         x.new_zeros(len(x), program.parts, x.shape[1]),
         found,
         passes,
@@ -110,13 +110,13 @@ def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple
 @implements("pdhg_passes", "numba", lambda plan, state, *_: state.program.loops(PASSES) is not None)
 def _pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, int]:
     """See :func:`blocklp.methods.pdhg.pdhg_passes`; small instances of a batch are taken several at once."""
-    problem, program = plan.problem, state.program
+    problem, program, steps = plan.problem, state.program, plan.steps
     layout, batch = program.layout, len(state.eta)
     many = min(most, LONGEST, max(1, MOST_READ // max(1, batch * program.work)))
     rules = method.sufficient**2, method.necessary**2, method.artificial, method.every, method.reach
     limits = torch.tensor(rules, dtype=torch.float64)
-    given = problem.cost, program.box.lower, program.box.upper, program.column
-    rows = program.lower, program.upper, program.row, program.length
+    given = problem.cost, program.box.lower, program.box.upper, steps.column
+    rows = program.lower, program.upper, steps.row, steps.length
     own = tuple(t for part in zip(state.now, state.first, state.bar, strict=True) for t in part)
     scalars = state.eta, state.age, state.residual, state.first_residual, state.weight
     if (found := batch_loops(program, batch)) is not None:
@@ -150,7 +150,7 @@ def _pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, i
 def batch_loops(program: Program, batch: int) -> tuple[ModuleType, int] | None:
     """Return the loops for batches of small instances that share places, and how many they take at once."""
     own_entries = program.entries.shape[1] * (len(program.entries) > 1)
-    numbers = own_entries + 10 * program.row.shape[1] + 9 * program.column.shape[1]
+    numbers = own_entries + 10 * program.lower.shape[1] + 9 * program.reach.shape[1]
     width = min(WIDEST, CACHED // max(1, numbers))
     if program.layout is None or program.layout.targets is None:
         return None
@@ -165,7 +165,7 @@ def _vertices(program: Program, problem: Decomposition) -> tuple[Tensor, Tensor,
     """See :func:`blocklp.kernels.vertices.vertices`: a dual simplex method on tableaus."""
     layout = program.layout
     assert layout is not None
-    x, y = (torch.zeros_like(t, dtype=torch.float64) for t in (program.column, program.row))
+    x, y = (torch.zeros_like(t, dtype=torch.float64) for t in (program.reach, program.lower))
     ended = torch.zeros(len(x), dtype=torch.bool)
     limits = torch.tensor([PATIENCE, STALL, PIVOT, VIOLATED], dtype=torch.float64)
     given = problem.cost, program.box.lower, program.box.upper, program.reach
@@ -180,4 +180,4 @@ def _vertices(program: Program, problem: Decomposition) -> tuple[Tensor, Tensor,
         (x, y),
         ended,
     )
-    return x.to(program.column), y.to(program.row), ended
+    return x.to(program.reach), y.to(program.lower), ended

@@ -27,6 +27,7 @@ from blocklp.kernels.instances import loops_of
 from blocklp.kernels.operations import LAYOUTS, OPERATIONS, operation, unknown_names
 from blocklp.kernels.program import Program
 from blocklp.kernels.settings import EngineSettings
+from blocklp.kernels.step_sizes import StepSizes
 
 
 class Tables(Protocol):
@@ -68,6 +69,8 @@ class Plan:
         What the backend's implementations keep beside the problem.
     programs : dict
         What :attr:`program` wrote out last, by precision; problems that differ in costs alone share it.
+    step_sizes : dict
+        What :attr:`steps` estimated, likewise.
     """
 
     problem: Decomposition
@@ -76,6 +79,7 @@ class Plan:
     settings: EngineSettings = field(default_factory=EngineSettings)
     tables: Tables | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
+    step_sizes: dict[torch.dtype, StepSizes] = field(default_factory=dict, repr=False)
 
     @property
     def whole(self) -> bool:
@@ -99,6 +103,15 @@ class Plan:
         return known
 
     @property
+    def steps(self) -> StepSizes:
+        """The step sizes of the rows, estimated once, when a pass over the rows is made."""
+        known = self.step_sizes.get(self.problem.cost.dtype)
+        if known is None:
+            known = StepSizes.of(self.program, self.problem, self.deadline)
+            self.step_sizes[self.problem.cost.dtype] = known
+        return known
+
+    @property
     def written(self) -> Program | None:
         """The rows of all blocks, where some method has written them out."""
         return self.programs.get(self.problem.cost.dtype)
@@ -106,8 +119,9 @@ class Plan:
     def select(self, rows: Rows) -> Plan:
         """Return the plan of some instances: numbers ``(k,)`` int64, or a slice."""
         programs = {kind: program.select(rows) for kind, program in self.programs.items()}
-        tables = None if self.tables is None else self.tables.select(rows)
-        return replace(self, problem=self.problem.select(rows), tables=tables, programs=programs)
+        steps = {kind: own.select(rows) for kind, own in self.step_sizes.items()}
+        tables, problem = None if self.tables is None else self.tables.select(rows), self.problem.select(rows)
+        return replace(self, problem=problem, tables=tables, programs=programs, step_sizes=steps)
 
     def to(self, dtype: torch.dtype) -> Plan:
         """Return the plan of the same problem in another precision."""

@@ -22,7 +22,6 @@ from blocklp.blocks.contract import Rows, pick
 from blocklp.deadline import Deadline
 from blocklp.decomposition.block_products import by_groups, stated_rows, times, transposed
 from blocklp.decomposition.group_rows import GroupRows
-from blocklp.decomposition.lanczos import largest_singular_value
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.decomposition.row_sums import in_order
 from blocklp.decomposition.rows import CouplingRows
@@ -42,12 +41,7 @@ MOST_PARTS = 8
 
 @dataclass(frozen=True)
 class Program:
-    r"""The rows of all blocks, one group after the other and each as ``(rows, blocks)``, and the step sizes.
-
-    The diagonals T and :math:`\Sigma` are the inverse absolute column and row sums of A (Pock and Chambolle
-    2011, eq. 10 with alpha = 1), both over the norm of :math:`\Sigma^{1/2} A T^{1/2}`, which is at most 1
-    then and, where entries have either sign, often a half.
-    """
+    """The rows of all blocks, one group after the other and each as ``(rows, blocks)``."""
 
     box: VariableBox
     entries: Tensor  # (batch or 1, entries): those of all matrices, one after the other
@@ -55,13 +49,11 @@ class Program:
     lower: Tensor  # (batch, rows)
     upper: Tensor  # (batch, rows)
     unit: Tensor  # (batch, rows): what the rows that types state are multiplied by
-    row: Tensor  # (batch, rows): the diagonal of Sigma
-    length: Tensor  # (batch, rows): its inverse
-    column: Tensor  # (batch, variables): the diagonal of T
+    used: Tensor  # (batch, rows) bool: rows of which a side is left
+    row_sums: Tensor  # (batch, rows): sums of the magnitudes of the entries
+    column_sums: Tensor  # (batch, variables): likewise
     share: Tensor  # (batch, copies): of the reduced cost of the variable
-    norm: Tensor  # (batch,)
     reach: Tensor  # (batch, variables): magnitudes that bounds allow and rows ask for
-    size: Tensor  # (batch,) float64: squared length of the point that they are, over inverse column sums
     coupling: CouplingRows | None  # rows beside the blocks, which come after theirs, in units of their own
     nonzeros: int  # entries of all rows of an instance, those that blocks share counted for each
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
@@ -84,7 +76,7 @@ class Program:
         problem : Decomposition
             The problem, in the precision of the iterates.
         deadline : Deadline
-            Checked before the rows of each group are written, and while their norm is estimated.
+            Checked before the rows of each group are written.
         backend : Backend
             What runs products and passes.
         settings : EngineSettings
@@ -93,7 +85,7 @@ class Program:
         Returns
         -------
         Program
-            The rows of all instances, ``(batch, rows)``, and the steps.
+            The rows of all instances.
 
         Raises
         ------
@@ -133,59 +125,37 @@ class Program:
             rows.append(sums.activity(torch.ones_like(problem.cost)))
             uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
             need = torch.maximum(need, coupling.asked(need.shape[1]).nan_to_num(0.0, 0.0))
-        # Without entries any step is as good.
-        row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in (torch.cat(rows, 1), met))
+        row_sums = torch.cat(rows, 1)
         need = torch.where(need > 0, need, need.amax(1, keepdim=True))
         reach = torch.where(need > 0, torch.minimum(reach, need), reach)
-        # Squares may be beyond single precision.
-        size = in_order(reach.double() / column.double() * reach.double())
         many = max(len(m) for m in matrices)
         beside = [low.new_zeros(many, 0) if coupling is None else coupling.entry.expand(many, -1)]
         entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
         kept_entries, layout = _views(entries, matrices), None
         if low.device.type == "cpu" and not problem.coupling.maps:
             several = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
-            several = several if _work(entries, row, share) >= settings.divided_numbers else 1
+            several = several if _work(entries, row_sums, share) >= settings.divided_numbers else 1
             layout = Layout.of(problem, kept_entries, coupling, several)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         pairs = zip(matrices, problem.groups, strict=True)
         nonzeros = sum(m[0, :, :, 0].numel() * g.blocks for m, g in pairs)
-        one = torch.ones_like(low[:, 0])
-        program = cls(
+        return cls(
             box,
             entries,
             kept_entries,
             *ends,
             torch.cat(units, 1),
-            row,
-            1 / row,
-            column,
+            torch.cat(uses, 1),
+            row_sums,
+            met,
             share,
-            one,
             reach,
-            size,
             coupling,
             nonzeros + beside[0].shape[1],
             tuple(own.kept for own in groups),
             layout,
             backend,
         )
-        used, met = torch.cat(uses, 1), met > 0
-        steps = row, column, used, met
-        if len(entries) == 1 and all(bool((t == t[:1]).all()) for t in steps):  # one norm for all
-            first = slice(0, 1)
-            alone, alike = program.select(first), problem.select(first)
-            norm = alone._estimated(alike, used[first], met[first], deadline).expand(len(low))
-        else:
-            norm = program._estimated(problem, used, met, deadline)
-        row, column = row / norm[:, None], column / norm[:, None]
-        return replace(program, row=row, length=1 / row, column=column, norm=norm)
-
-    def weight(self, cost: Tensor) -> Tensor:
-        """Primal weight ``(batch,)``: the size of the points over that of the cost ``(batch, variables)``."""
-        own = in_order(cost.double() * self.column.double() * cost.double()) * self.norm.double()
-        weight = (self.size / own).sqrt().to(self.row)
-        return torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
 
     @property
     def parts(self) -> int:
@@ -195,7 +165,7 @@ class Program:
     @property
     def work(self) -> int:
         """Numbers that a pass over an instance reads, about."""
-        return _work(self.entries, self.row, self.share)
+        return _work(self.entries, self.row_sums, self.share)
 
     def loops(self, module: str) -> ModuleType | None:
         """A module of compiled loops over the rows, where the backend has it."""
@@ -284,14 +254,12 @@ class Program:
             lower=pick(self.lower, rows),
             upper=pick(self.upper, rows),
             unit=pick(self.unit, rows),
-            row=pick(self.row, rows),
-            length=pick(self.length, rows),
-            column=pick(self.column, rows),
+            used=pick(self.used, rows),
+            row_sums=pick(self.row_sums, rows),
+            column_sums=pick(self.column_sums, rows),
             share=pick(self.share, rows),
-            norm=pick(self.norm, rows),
             coupling=None if self.coupling is None else self.coupling.select(rows),
             reach=pick(self.reach, rows),
-            size=pick(self.size, rows),
             tables={name: own.select(rows) for name, own in self.tables.items()},
         )
 
@@ -319,7 +287,7 @@ class Program:
         for (_, own), kept in zip(stated, self.kept, strict=True):
             full = torch.nn.functional.pad(own, (0, 0, 0, max([0, *(kept + 1 - own.shape[1]).tolist()])))
             parts.append(full.index_select(1, kept).flatten(1))
-        y = torch.cat([*parts, whole[:, first:]], 1).to(self.row) / self.unit
+        y = torch.cat([*parts, whole[:, first:]], 1).to(self.unit) / self.unit
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)
 
     def proved(self, problem: Decomposition, y: Tensor) -> Tensor:
@@ -335,18 +303,6 @@ class Program:
         holders = self.box.holds_lower, self.box.holds_upper
         low, high = (torch.where(holds < 0, self.share, holds) for holds in holders)
         return torch.where(reduced > 0, low, high) * reduced
-
-    def _estimated(self, problem: Decomposition, used: Tensor, met: Tensor, deadline: Deadline) -> Tensor:
-        r"""The norm of :math:`\Sigma^{1/2} A T^{1/2}` over the rows ``used``: ``(batch,)``.
-
-        ``met`` ``(batch, variables)`` are those with entries.
-        """
-        root, across = self.column.sqrt(), self.row * used
-
-        def gram(v: Tensor) -> Tensor:
-            return root * problem.collect(self.adjoint(problem, across * self.activity(problem, root * v)))
-
-        return largest_singular_value(gram, met.to(root), deadline).clamp(max=1)
 
 
 @operation
@@ -438,6 +394,6 @@ def _views(entries: Tensor, shapes: tuple[Tensor, ...] | list[Tensor]) -> tuple[
     return tuple(part.view(len(part), *m.shape[1:]) for part, m in zip(parts, shapes, strict=True))
 
 
-def _work(entries: Tensor, row: Tensor, share: Tensor) -> int:
+def _work(entries: Tensor, rows: Tensor, share: Tensor) -> int:
     """Numbers that a pass over an instance reads, about."""
-    return 2 * entries.shape[1] + 8 * row.shape[1] + 4 * share.shape[1]
+    return 2 * entries.shape[1] + 8 * rows.shape[1] + 4 * share.shape[1]

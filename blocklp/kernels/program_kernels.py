@@ -22,7 +22,7 @@ STAGES = 5
 _AS_IT_GOES, _STORED, _RESTARTED = 0, 1, 2
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _variables(
     first: int,
     count: int,
@@ -49,7 +49,7 @@ def _variables(
         _advance(x[first : first + count], x0[first : first + count], near[first : first + count], back)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _advance(now: Any, origin: Any, bar: Any, back: Any) -> None:
     """Reflected Halpern step: reflect numbers at ``bar``, average them with those where their epoch began."""
     for q in range(len(now)):
@@ -57,7 +57,7 @@ def _advance(now: Any, origin: Any, bar: Any, back: Any) -> None:
         now[q] = ahead + back * (origin[q] - ahead)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _blocks(
     group: Any,
     first: int,
@@ -100,7 +100,7 @@ def _blocks(
         add_adjoint(group, entries, first, count, y, sparse, place, reached, pulled)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any, out: Any) -> None:
     """Squared lengths over T of the step of some variables, and of the way from where the epoch began."""
     x, x0, near = own
@@ -113,7 +113,7 @@ def _step_of_variables(first: int, count: int, own: Any, column: Any, room: Any,
     out[0], out[1] = fold(here), fold(away)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _step_of_rows(group: Any, first: int, count: int, own: Any, length: Any, room: Any, out: Any) -> None:
     """Squared lengths over Sigma of a tile's dual steps and ways, and the product with activity steps."""
     y, y0, y_bar, a, _, a_bar = own
@@ -198,7 +198,7 @@ def decide(
             eta[b] = min(max(balanced, weight[b] / rules[4]), weight[b] * rules[4])
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None:
     """Take a stored step: a restart sets the numbers and their origin to it, else a Halpern step follows."""
     if restarted:
@@ -208,7 +208,7 @@ def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None
         _advance(now, origin, bar, back)
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _stage(
     stage: int,
     part: int,
@@ -286,7 +286,7 @@ def _stage(
             add_adjoint(group, entries, first, count, y[0], sparse, place, room[0], pulled[part])
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _share(part: int, parts: int, count: int) -> int:
     """The first number of a part, where ``count`` numbers are divided by whole tiles."""
     return min((count + TILE - 1) // TILE * part // parts * TILE, count)

@@ -26,7 +26,7 @@ GRAIN = 64
 """Tiles that are worth waking a thread."""
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def gather(group: Any, first: int, count: int, place: Any, values: Any, near: Any) -> None:
     """Gather values of a tile's variables into ``near``, if it has room for them.
 
@@ -51,7 +51,7 @@ def gather(group: Any, first: int, count: int, place: Any, values: Any, near: An
             own[q] = values[where[q]]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _sparse(group: Any, entries: Any, first: int, count: int, sparse: Any, values: Any, reached: Any) -> None:
     """A tile of rows beside the blocks times the values of their variables."""
     starts, column = sparse
@@ -62,7 +62,7 @@ def _sparse(group: Any, entries: Any, first: int, count: int, sparse: Any, value
         reached[q] = total
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def row_product(
     group: Any,
     entries: Any,
@@ -122,7 +122,7 @@ def row_product(
                 reached[q] += one * value[q]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, copy: Any) -> None:
     """Column i of a tile of blocks times y."""
     dim, blocks, rows, row, own = group[1], group[2], group[3], group[4], group[6]
@@ -140,7 +140,7 @@ def _column(group: Any, entries: Any, i: int, first: int, count: int, y: Any, co
                 copy[q] += one * dual[q]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def add_adjoint(
     group: Any,
     entries: Any,
@@ -189,7 +189,7 @@ def add_adjoint(
             sums[where[q]] += copy[q]
 
 
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+@compile(nogil=True, error_model="numpy", fastmath=EXACT, forceinline=True)
 def sum_parts(sums: Any, first: int, count: int, total: Any) -> None:
     """Sums of some variables over all parts, from the first to the last.
 

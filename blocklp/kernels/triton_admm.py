@@ -7,11 +7,9 @@ instance in its batch may decide which serves.  Nothing here waits for the devic
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -220,14 +218,13 @@ def _admm_restart(
 
 def _settles(plan: Plan, state: Any, method: Any) -> bool:
     """Whether kernels know the rule of the weight."""
-    constants = getattr(method.balance, "constants", None)
-    return _whole(plan) and constants is not None and constants(state.eta.dtype) is not None
+    return _whole(plan) and method.rule(state) is not None
 
 
 @implements("admm_settled", "triton", _settles)
 def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     """See :func:`blocklp.methods.admm.admm_settled`."""
-    tables, balance, plain = _tables(plan), method.balance, state.passes < method.plain
+    tables, plain = _tables(plan), state.passes < method.plain
     assert tables.active is not None
     anchored = state.anchor.shape[1] > 0
     anchor = state.anchor if anchored or plain else torch.zeros_like(state.iterate)  # padding stays zero
@@ -235,11 +232,9 @@ def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     looks = state.first, state.primal_residual, state.dual_residual, state.origin, state.last
     names = "eta", "ready", "age", "origin", "last"  # of frozen instances anything
     found = tuple(torch.empty_like(getattr(state, name)) for name in names)
-    roots = balance.roots(state.passes)
-    # As tensor operations compare: a number with whole numbers in single precision.
-    oldest = math.ceil(np.float32(method.longest * state.passes))
-    rule = method.decay, method.enough, state.held, *balance.constants(state.eta.dtype)
-    constants = {"RULE": rule, "ANCHORED": anchored, "PLAIN": plain, "LANES": LANES}
+    roots = method.balance.roots(state.passes)
+    oldest = method.oldest(state)
+    constants = {"RULE": method.rule(state), "ANCHORED": anchored, "PLAIN": plain, "LANES": LANES}
     for k, own in enumerate(tables.groups):
         group = _group(plan.problem, own)
         order = tables.active, group, _of(plan, state, anchor), weights, looks, found

@@ -19,14 +19,14 @@ BETWEEN = 25
 @implements("projection_passes", "triton", lambda plan, *_: has_tables(plan.problem))
 def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.engine.projection.projection_passes`."""
-    program, tables = plan.program, tables_of(plan.program, plan.problem)
-    (batch, variables), rows = x.shape, program.row.shape[1]
+    program, steps, tables = plan.program, plan.steps, tables_of(plan.program, plan.problem)
+    (batch, variables), rows = x.shape, program.lower.shape[1]
     found, duals = x.clone(), x.new_zeros(2, batch, rows)
     slots, passes = tables.by_row.depth * LANES * 2, torch.zeros_like(x[:, 0], dtype=torch.long)
     partial = x.new_zeros(batch, slots, dtype=torch.float64)
     bounds = program.box.lower.contiguous(), program.box.upper.contiguous()
-    points = x.contiguous(), *bounds, program.column
-    sides = program.lower, program.upper, program.row, program.length
+    points = x.contiguous(), *bounds, steps.column
+    sides = program.lower, program.upper, steps.row, steps.length
     slack, sums = slack.contiguous(), (tables.by_variable, tables.by_row)
     sizes = variables, rows, batch * rows, apart(program.entries)
     matrix = program.entries, (found, duals)

@@ -115,7 +115,7 @@ def _row_products(
     program: Program, problem: Decomposition, rows: tuple[Tensor, CouplingRows | None], x: Tensor
 ) -> Tensor:
     """See :func:`blocklp.kernels.program.row_products`."""
-    return products(tables_of(program, problem).by_row, rows[0], x, program.row.shape[1])
+    return products(tables_of(program, problem).by_row, rows[0], x, program.lower.shape[1])
 
 
 @implements("row_adjoints", "triton", _served)
@@ -140,7 +140,7 @@ class _Passes:
     """Passes of PDHG over some instances: their iterates side by side, and what kernels take."""
 
     def __init__(self, plan: Plan, state: Any, method: Any) -> None:
-        problem, program = plan.problem, state.program
+        problem, program, steps = plan.problem, state.program, plan.steps
         self.plan, self.state, self.program = plan, state, program
         self.tables = tables_of(program, problem)
         trios = zip(state.now, state.first, state.bar, strict=True)
@@ -148,8 +148,8 @@ class _Passes:
         self.planes = self.x, self.y, self.activity
         self.batch, box = len(state.eta), program.box
         bounds = box.lower.contiguous(), box.upper.contiguous()
-        sides = program.lower, program.upper, program.row, program.length
-        self.given = (problem.cost.contiguous(), *bounds, program.column), sides
+        sides = program.lower, program.upper, steps.row, steps.length
+        self.given = (problem.cost.contiguous(), *bounds, steps.column), sides
         self.sums = self.tables.by_variable, self.tables.by_row
         sizes = self.batch, self.x.shape[2], self.y.shape[2], apart(program.entries)
         self.sizes: tuple[int, ...] = sizes

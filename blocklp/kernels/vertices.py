@@ -18,7 +18,7 @@ PASSES, CACHED = 1500, 100_000
 
 def small(program: Program, problem: Decomposition) -> bool:
     """Whether a vertex of an instance takes less work than passes, where there are loops for it."""
-    rows, variables = program.row.shape[1], program.column.shape[1]
+    rows, variables = program.lower.shape[1], program.reach.shape[1]
     pivots = TYPICAL * rows * rows * variables
     if pivots > PASSES * program.work or rows * variables > CACHED:
         return False
@@ -35,5 +35,5 @@ def vertices(program: Program, problem: Decomposition) -> tuple[Tensor, Tensor, 
         ``(batch, variables)`` and ``(batch, rows)``, in the precision of the program: optimal vertices, and
         duals of rows in their units; zero where the method did not end, ``(batch,)`` bool.
     """
-    ended = torch.zeros(len(program.row), dtype=torch.bool, device=program.row.device)
-    return torch.zeros_like(program.column), torch.zeros_like(program.row), ended
+    ended = torch.zeros(len(program.lower), dtype=torch.bool, device=program.lower.device)
+    return torch.zeros_like(program.reach), torch.zeros_like(program.lower), ended

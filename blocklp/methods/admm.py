@@ -25,9 +25,11 @@ block (:class:`HasProxBlock`): on a CPU compiled loops do, on CUDA kernels of Tr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -218,6 +220,23 @@ class Admm(Method):
         """The relaxation of a pass."""
         return self.anchored if state.anchor.shape[1] else self.relaxation
 
+    def oldest(self, state: AdmmState) -> int:
+        """The age from which on an anchor has served; it is rounded as single precision rounds."""
+        return math.ceil(np.float32(self.longest * state.passes))
+
+    def rule(self, state: AdmmState) -> tuple[float, ...] | None:
+        """The numbers of :func:`admm_settled`, for backends that write it again.
+
+        Returns
+        -------
+        tuple of float or None
+            :attr:`decay`, :attr:`enough`, whether the weight is held, and
+            :meth:`ResidualBalancing.constants`; None where the weight has another rule.
+        """
+        constants = getattr(self.balance, "constants", None)
+        known = None if constants is None else constants(state.eta.dtype)
+        return None if known is None else (self.decay, self.enough, state.held, *known)
+
 
 @operation
 def admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -374,7 +393,7 @@ def admm_settled(plan: Plan, state: AdmmState, method: Admm) -> AdmmState:
     if state.anchor.shape[1]:
         worse = (residual <= method.decay * state.origin) & (residual > state.last)
         enough = residual <= method.enough * state.origin
-        served = enough | worse | (state.age >= method.longest * state.passes)
+        served = enough | worse | (state.age >= method.oldest(state))
     eta, anchor, relaxation = state.eta, state.anchor, method.relaxed(state)
     if not state.held:
         balanced = method.balance.update(eta, state.first, state.passes, primal, dual)

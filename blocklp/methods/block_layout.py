@@ -136,7 +136,7 @@ def _rows(program: Program, problem: Decomposition, instance: int) -> tuple[csr_
         )
         kinds.append(first + rows.count)
     row, column, entry = map(np.concatenate, zip(*parts, strict=True))
-    shape = program.row.shape[1], problem.cost.shape[1]
+    shape = program.lower.shape[1], problem.cost.shape[1]
     found = csr_array((entry, (row, column)), shape=shape)
     found.eliminate_zeros()
     return found, np.array(kinds)

@@ -36,12 +36,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.row_sums import in_order
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import PASSES, Program
+from blocklp.kernels.step_sizes import StepSizes
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.shrinking import shrinking
 from blocklp.violation import known_empty
@@ -49,7 +49,10 @@ from blocklp.violation import known_empty
 
 @dataclass(frozen=True)
 class PdhgState(MethodState):
-    """State of :class:`Pdhg`; ``points`` are the copies of the last primal point."""
+    """State of :class:`Pdhg`; ``points`` are the copies of the last primal point.
+
+    ``eta`` is NaN before the first pass where no warm start had one.
+    """
 
     program: Program
     now: tuple[Tensor, ...]  # x (batch, variables), y and A x (batch, rows)
@@ -59,7 +62,7 @@ class PdhgState(MethodState):
     age: Tensor  # (batch,): passes of the epoch
     residual: Tensor  # (batch,) float64: its square when it was last measured
     first_residual: Tensor  # (batch,) float64: at the start of the epoch
-    weight: Tensor  # (batch,): what the sizes of the data suggest for eta
+    weight: Tensor | None  # (batch,): what the sizes of the data suggest for eta, from the first pass on
     passes: int
 
 
@@ -96,25 +99,28 @@ class Pdhg(Method):
         Returns
         -------
         PdhgState
-            x at the mean of the oracles' answers, within bounds and the reach of rows; y at zero.
+            x at the mean of the oracles' answers, within bounds and the reach of rows; y at zero.  Step sizes
+            are left to the first pass.
         """
         problem = plan.problem
         program = plan.program
         points, value = problem.min_oracle(duals)
         near = torch.minimum(torch.maximum(problem.mean(points), -program.reach), program.reach)
         x = program.box.clip(near)
-        now, zero = (x, torch.zeros_like(program.row), program.activity(problem, x)), torch.zeros_like(value)
+        now, zero = (
+            (x, torch.zeros_like(program.lower), program.activity(problem, x)),
+            torch.zeros_like(value),
+        )
         residual = torch.zeros_like(value, dtype=torch.float64)
-        weight = program.weight(problem.cost)
-        eta = weight.clone() if eta is None else self._within(weight, eta)
+        eta = torch.full_like(value, torch.nan) if eta is None else eta
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
         pulled = x.new_zeros(len(x), program.parts, x.shape[1])
         iterates = now, first, bar, pulled
         measured = zero, residual, residual.clone()
-        return PdhgState(duals, value, points, eta, program, *iterates, *measured, weight, passes=0)
+        return PdhgState(duals, value, points, eta, program, *iterates, *measured, weight=None, passes=0)
 
     def remember(self, plan: Plan, state: PdhgState) -> Memory:
-        """The last step and the weight."""
+        """The last step and the weight, NaN before the first pass."""
         problem = plan.problem
         return state.bar[0], state.program.whole(problem, state.bar[1]), state.eta
 
@@ -143,7 +149,7 @@ class Pdhg(Method):
         now = x, y, program.activity(problem, x)
         first, bar = (tuple(t.clone() for t in now) for _ in range(2))
         eta = torch.where(torch.isfinite(weight) & (weight > 0), weight.to(state.eta), state.eta)
-        eta, pulled = self._within(state.weight, eta), program.sums(problem, y)
+        pulled = program.sums(problem, y)
         return replace(state, now=now, first=first, bar=bar, pulled=pulled, eta=eta, passes=self.resumed)
 
     def step(self, plan: Plan, state: PdhgState) -> PdhgState:
@@ -167,7 +173,19 @@ class Pdhg(Method):
         state, passes : PdhgState, int
             The state, which :meth:`finish` completes, and the number of passes made.
         """
+        if state.weight is None:
+            try:
+                state = self.weighted(plan, state)
+            except TimeLimitError:  # which ends the solve at its next look at the clock
+                return state, 0
         return pdhg_passes(plan, state, self, most)
+
+    def weighted(self, plan: Plan, state: PdhgState) -> PdhgState:
+        """The state with its primal weights, which nothing needs before the first pass."""
+        weight = plan.steps.weight(plan.problem.cost)
+        known = torch.isfinite(state.eta) & (state.eta > 0)
+        eta = torch.where(known, self._within(weight, state.eta), weight)
+        return replace(state, weight=weight, eta=eta)
 
     def finish(self, plan: Plan, state: PdhgState) -> PdhgState:
         """The multipliers and points of the last step."""
@@ -193,51 +211,53 @@ class Pdhg(Method):
         except TimeLimitError:  # as :meth:`start` will say
             return False
 
-    def one_pass(self, problem: Decomposition, state: PdhgState) -> PdhgState:
+    def one_pass(self, plan: Plan, state: PdhgState) -> PdhgState:
         """Make one pass by tensor operations."""
-        program, (x, y, activity), eta = state.program, state.now, state.eta[:, None]
-        near = x - eta * program.column * (problem.cost - state.pulled.sum(1))
+        problem, program, steps = plan.problem, state.program, plan.steps
+        (x, y, activity), eta = state.now, state.eta[:, None]
+        near = x - eta * steps.column * (problem.cost - state.pulled.sum(1))
         near = program.box.clip(near)
         reached = program.activity(problem, near)
-        w = eta * program.length * y - (2 * reached - activity)
+        w = eta * steps.length * y - (2 * reached - activity)
         clipped = torch.minimum(torch.maximum(w, -program.upper), -program.lower)
-        y_bar = program.row * (1 / eta) * (w - clipped)
+        y_bar = steps.row * (1 / eta) * (w - clipped)
         bar, back = (near, y_bar, reached), (1 / (state.age + 2))[:, None]
         reflected = [2 * new - old for new, old in zip(bar, state.now, strict=True)]
         now = tuple(t + back * (t0 - t) for t, t0 in zip(reflected, state.first, strict=True))
         done = replace(state, now=now, bar=bar, age=state.age + 1, passes=state.passes + 1)
         if done.passes % self.every <= 1:  # epochs end at multiples, and their first pass is measured too
-            done = self._measured(problem, done, [new - old for new, old in zip(bar, state.now, strict=True)])
+            done = self._measured(steps, done, [new - old for new, old in zip(bar, state.now, strict=True)])
         return replace(done, pulled=program.sums(problem, done.now[1]))
 
-    def _measured(self, problem: Decomposition, state: PdhgState, step: list[Tensor]) -> PdhgState:
+    def _measured(self, steps: StepSizes, state: PdhgState, step: list[Tensor]) -> PdhgState:
         """The state after a step, with its residual and, where one is due, in a new epoch."""
-        program, (dx, dy, da), eta = state.program, step, state.eta.double()
-        along, across = (in_order(t.double()) for t in (dy * dy * program.length, dy * da))
-        residual = in_order((dx * dx / program.column).double()) / eta + 2 * across + along * eta
+        (dx, dy, da), eta = step, state.eta.double()
+        along, across = (in_order(t.double()) for t in (dy * dy * steps.length, dy * da))
+        residual = in_order((dx * dx / steps.column).double()) / eta + 2 * across + along * eta
         residual = torch.where(residual > 0, residual, 0)
         young = state.age == 1
         known = torch.where(young, residual, state.first_residual)
         if state.passes % self.every:
             return replace(state, residual=torch.where(young, residual, state.residual), first_residual=known)
         done = replace(state, residual=residual, first_residual=known)
-        return self._restarted(problem, done, residual > state.residual)
+        return self._restarted(steps, done, residual > state.residual)
 
-    def _restarted(self, problem: Decomposition, state: PdhgState, grown: Tensor) -> PdhgState:
+    def _restarted(self, steps: StepSizes, state: PdhgState, grown: Tensor) -> PdhgState:
         """A new epoch at the last step, with another weight, where one is due."""
         enough = state.residual <= self.sufficient**2 * state.first_residual
         some = grown & (state.residual <= self.necessary**2 * state.first_residual)
         due = (state.age > 1) & (enough | some | (state.age.double() > self.artificial * state.passes))
         if known_empty(due):
             return state
-        program, eta, bar = state.program, state.eta.double(), state.bar
+        eta, bar = state.eta.double(), state.bar
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))
-        terms = dx * dx / program.column, dy * dy * program.length
+        terms = dx * dx / steps.column, dy * dy * steps.length
         primal, dual = (in_order(t.double()) for t in terms)
         ratio = (primal / dual).sqrt()
         balanced = (eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100)).sqrt()
         now = tuple(where(due, new, old) for new, old in zip(bar, state.now, strict=True))
         first = tuple(where(due, new, old) for new, old in zip(bar, state.first, strict=True))
+        assert state.weight is not None
         valid = due & torch.isfinite(ratio) & (ratio > 0)
         eta = torch.where(valid, self._within(state.weight, balanced), state.eta)
         return replace(state, now=now, first=first, eta=eta, age=state.age.masked_fill(due, 0))
@@ -271,5 +291,5 @@ def pdhg_passes(plan: Plan, state: PdhgState, method: Pdhg, most: int) -> tuple[
     """
     most = min(most, method.longest)
     for _ in range(most):
-        state = method.one_pass(plan.problem, state)
+        state = method.one_pass(plan, state)
     return state, most

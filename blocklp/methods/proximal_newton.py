@@ -43,7 +43,7 @@ class Solve:
 
     def __init__(self, plan: Plan, instance: int, sigma: float | None = None) -> None:
         self.layout = BlockLayout.of(plan.program, plan.problem, instance)
-        program, self._rows = self.layout.program, plan.program.row.shape[1]
+        program, self._rows = self.layout.program, plan.program.lower.shape[1]
         step = sigma or first_step(program.cost)
         x, price = np.clip(0.0, program.lower, program.upper), np.zeros(len(program.row_lower))
         self.run = ProximalPoint(program, x, price, step, plan.deadline)
@@ -119,7 +119,7 @@ class ProximalNewton(Method):
         steps = [None] * problem.batch if eta is None else eta.tolist()
         solves = Solves(tuple(Solve(plan, i, step) for i, step in enumerate(steps)))
         now = value.new_tensor([one.run.sigma for one in solves.own])
-        x, y = torch.zeros_like(problem.cost), torch.zeros_like(program.row)
+        x, y = torch.zeros_like(problem.cost), torch.zeros_like(program.lower)
         return ProximalNewtonState(duals, value, points, now, x, y, solves, fresh=False)
 
     def resume(self, plan: Plan, state: ProximalNewtonState, memory: Memory) -> ProximalNewtonState:
@@ -139,7 +139,7 @@ class ProximalNewton(Method):
         ProximalNewtonState
             The state there.
         """
-        y = plan.program.part(plan.problem, memory[1].to(plan.program.row))
+        y = plan.program.part(plan.problem, memory[1].to(plan.program.lower))
         for one, *start in zip(state.solves.own, memory[0], y, strict=True):
             one.begin(*start)
         return replace(state, x=memory[0].to(state.x), y=y)

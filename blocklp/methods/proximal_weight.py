@@ -370,12 +370,16 @@ class ResidualBalancing:
         Tensor
             ``(batch,)``.
         """
+        factor = self.rooted(primal, dual, passes).reciprocal().clamp_(1 / self.most, self.most).to(eta)
+        return torch.where(factor.isnan(), eta, within(eta * factor, origin, self._reach(eta.dtype)))
+
+    def rooted(self, primal: Tensor, dual: Tensor, passes: int) -> Tensor:
+        """Root of the ratio of two squared residuals ``(batch,)``, by which weights are divided."""
         ratio = (primal / dual).sqrt() / self.target
         # Roots only: they round alike in all positions of a batch, which powers do not.
         for _ in range(self.roots(passes)):
             ratio = ratio.sqrt()
-        factor = ratio.reciprocal().clamp_(1 / self.most, self.most).to(eta)
-        return torch.where(factor.isnan(), eta, within(eta * factor, origin, self._reach(eta.dtype)))
+        return ratio
 
     def constants(self, dtype: torch.dtype) -> tuple[float, float, float] | None:
         """The numbers of :meth:`update`, with :meth:`roots`, for backends that write it again.

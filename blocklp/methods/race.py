@@ -199,7 +199,7 @@ class Race(Method):
             return state
         counted = max(passes, self.first)
         iterations, enough = self._affordable(plan.program, counted)
-        typical = self.typical * plan.program.row.shape[1]
+        typical = self.typical * plan.program.lower.shape[1]
         if iterations < self.hopeless * typical:
             return replace(state, turn=self.growth * counted)
         given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
@@ -255,7 +255,7 @@ class Race(Method):
         """Iterations for the work of so many passes, and whether that is enough as a rule."""
         share = min(self.most, self.level / max(1, program.work))
         iterations = int(share * passes * (10 + 1e-2 * program.work) / _iteration(program))
-        return iterations, program.work >= self.least and iterations >= self.typical * program.row.shape[1]
+        return iterations, program.work >= self.least and iterations >= self.typical * program.lower.shape[1]
 
     def _around(self, plan: Plan, inner: PdhgState) -> RaceState:
         turn = 0 if self._affordable(plan.program, self.first)[1] else self.first
@@ -275,4 +275,4 @@ def _iteration(program: Program) -> float:
 
     The longer rows are, the more its factors fill up.
     """
-    return 20.0 + 5e-4 * float(program.nonzeros**2 / max(1, program.row.shape[1]))
+    return 20.0 + 5e-4 * float(program.nonzeros**2 / max(1, program.lower.shape[1]))

@@ -19,6 +19,7 @@ Rows between blocks known by points may be violated at a penalty, which grows wh
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -319,6 +320,7 @@ class RestrictedMaster:
         return float(shrinking(torch.tensor([value]).double(), *tensors))
 
 
+@functools.cache
 def available() -> bool:
     """Whether highspy is installed, which solves the master."""
     return find_spec("highspy") is not None

@@ -39,7 +39,7 @@ def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper:
     ends = pulled * lower, pulled * upper
 
     def slope(s: Tensor) -> Tensor:
-        return value - in_order(torch.where(cost - s[:, None] * pulled > 0, *ends))
+        return value - in_order(torch.where(cost > s[:, None] * pulled, *ends))
 
     def bound(s: Tensor) -> Tensor:
         return s * value + in_order(charges(cost - s[:, None] * pulled, lower, upper))

@@ -35,7 +35,7 @@ class Saddle:
         Name of blocks to duals of their rows ``(batch, blocks, rows)``, float64, in the order of
         :meth:`HasConstraints.constraints`.
     weight : Tensor
-        ``(batch,)`` float64: its primal weight.
+        ``(batch,)`` float64: its primal weight, NaN where no pass was made.
     """
 
     x: Tensor

@@ -47,7 +47,7 @@ def test_the_projection_is_the_nearest_point() -> None:
         room = torch.cat([program.upper - reached, reached - program.lower])
         return room[room.isfinite()].numpy()
 
-    scale = program.column[0].numpy()
+    scale = Plan(problem).steps.column[0].numpy()
     best = minimize(
         lambda x: float(((x - start[0].numpy()) ** 2 / scale).sum()),
         found[0].numpy(),

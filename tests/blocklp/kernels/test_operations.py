@@ -76,7 +76,16 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]
     "edges": (
         edges,
         "admm",
-        {"admm_first_means", "admm_first_iterates", "admm_passes", "admm_restart", "improved_bounds", "offer_mean", "finish_points"},
+        {
+            "admm_first_means",
+            "admm_first_iterates",
+            "admm_passes",
+            "admm_settled",
+            "admm_restart",
+            "improved_bounds",
+            "offer_mean",
+            "finish_points",
+        },
     ),
     "groups": (shared(AtMostOne(3), Simplex(3)), "admm", {"admm_block_points"}),
     "tables": (shared(Table(), Table()), "admm", {"steps_to_points"}),
@@ -131,8 +140,10 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
     if name.startswith("admm_") and name != "admm_block_points":  # of copies that are not coupled a pass needs the cost alone
         coupled = (plan.problem.counts > 1).expand_as(plan.problem.cost)
         copies = plan.problem.spread(coupled.double()) > 0
-    if name in ("admm_passes", "admm_restart"):
+    if name in ("admm_passes", "admm_restart", "admm_settled"):
         own = with_points(pure, args[0]), *own[1:]
+    if name == "admm_settled":
+        pure = replace(pure, tables=plan.tables)  # residuals are those that the passes measured
     elif name == "pdhg_passes":
         own = replace(own[0], program=by_definition(own[0].program)), *own[1:]
     elif name == "advance_group":  # the answer may come from loops, without the costs of vertices
@@ -152,6 +163,12 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
         anchors = args[-1].shape[1] > 0
         pairs = [(args[0].iterate[copies], own[0].iterate[copies])]
         pairs += [(args[-1][copies], own[-1][copies])] if anchors else []
+    elif name == "admm_settled":
+        for part in ("eta", "ready", "age", "origin", "last"):
+            assert torch.equal(getattr(found, part), getattr(known, part)), part
+        assert found.anchor.shape == known.anchor.shape
+        pairs = [(args[0].iterate[copies], own[0].iterate[copies])]
+        pairs += [(found.anchor[copies], known.anchor[copies])] if known.anchor.shape[1] else []
     elif name == "admm_block_points":
         pairs = [(getattr(args[0], part), getattr(own[0], part)) for part in ("iterate", "points")]
     elif name == "pdhg_passes":

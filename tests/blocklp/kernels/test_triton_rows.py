@@ -55,8 +55,8 @@ def test_products(case: str, dtype: torch.dtype) -> None:
     draw = np.random.default_rng(1)
     plan = plan_of(*CASES[case](draw), dtype=dtype)
     problem, program = plan.problem, plan.program
-    x = torch.tensor(draw.normal(size=tuple(program.column.shape))).to(dtype)
-    y = torch.tensor(draw.normal(size=tuple(program.row.shape))).to(dtype)
+    x = torch.tensor(draw.normal(size=tuple(program.reach.shape))).to(dtype)
+    y = torch.tensor(draw.normal(size=tuple(program.lower.shape))).to(dtype)
     absolute = program.coupling and program.coupling.absolute()
     for rows in ((program.entries, program.coupling), (program.entries.abs(), absolute)):
         given = program, problem, rows, x
@@ -102,9 +102,9 @@ def test_projection(case: str, dtype: torch.dtype, dealt: str) -> None:
     """Points of all instances, and how many passes each took; one of them needs none."""
     draw = np.random.default_rng(3)
     plan = plan_of(*CASES[case](draw), dtype=dtype)
-    shape = tuple(plan.program.column.shape)
+    shape = tuple(plan.program.reach.shape)
     x = torch.tensor(draw.uniform(0, 1, shape)).to(dtype)
-    slack = torch.full_like(plan.program.row, 2e-2)
+    slack = torch.full_like(plan.program.lower, 2e-2)
     slack[0] = 100
     found, known = (way("projection_passes")(own, x, slack, 30) for way, own in ((triton, in_triton(plan)), (definition, plan)))
     assert torch.equal(found[1], known[1]) and int(known[1][0]) == 1 < int(known[1].max()) < 30
@@ -114,7 +114,7 @@ def test_projection(case: str, dtype: torch.dtype, dealt: str) -> None:
 
 def test_projection_makes_no_more_passes_than_asked_for(dealt: str) -> None:
     plan = plan_of(small(np.random.default_rng(3)))
-    x, slack = torch.ones_like(plan.program.column), torch.zeros_like(plan.program.row)
+    x, slack = torch.ones_like(plan.program.reach), torch.zeros_like(plan.program.lower)
     found, passes = triton("projection_passes")(in_triton(plan), x, slack, 4)
     known, _ = definition("projection_passes")(plan, x, slack, 4)
     assert passes.tolist() == [4, 4]
@@ -126,9 +126,9 @@ def test_a_projection_waits_for_nothing_between_looks(device: torch.device, deal
         pytest.skip("launches are counted on the simulated device")
     simulated_device.count_triton()
     plan = in_triton(plan_of(graph(np.random.default_rng(0), 4), device=str(device)))
-    x = torch.ones_like(plan.program.column)
-    triton("projection_passes")(plan, x, torch.zeros_like(plan.program.row), 1)  # lays the tables out
+    x = torch.ones_like(plan.program.reach)
+    triton("projection_passes")(plan, x, torch.zeros_like(plan.program.lower), 1)  # lays the tables out
     with simulated_device.watch() as trace:
-        triton("projection_passes")(plan, x, torch.zeros_like(plan.program.row), triton_projection.BETWEEN)
+        triton("projection_passes")(plan, x, torch.zeros_like(plan.program.lower), triton_projection.BETWEEN)
     assert trace.syncs == 0
     assert trace.launches <= (3 * triton_projection.BETWEEN + 12 if dealt == "tiles" else 12)

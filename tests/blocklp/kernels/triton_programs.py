@@ -95,7 +95,7 @@ def definition(name: str) -> Any:
 def begun(plan: Plan, passes: int = 0) -> PdhgState:
     """A state of PDHG some passes from its start, by definitions."""
     problem = plan.problem
-    state = Pdhg().start(plan, problem.to_dual(problem.cost), None)
+    state = Pdhg().weighted(plan, Pdhg().start(plan, problem.to_dual(problem.cost), None))
     return definition("pdhg_passes")(plan, state, Pdhg(longest=passes), passes)[0] if passes else state
 
 

@@ -89,7 +89,8 @@ def beside(rows: int, batch: int = 1) -> bl.Model:
 
 
 def begun(p: Decomposition, method: bl.methods.Pdhg | None = None) -> PdhgState:
-    return (method or bl.methods.Pdhg()).start(planned(p), p.to_dual(p.cost), None)
+    plan, method = planned(p), method or bl.methods.Pdhg()
+    return method.weighted(plan, method.start(plan, p.to_dual(p.cost), None))
 
 
 def random(shape: tuple[int, ...], seed: int) -> Tensor:
@@ -99,12 +100,13 @@ def random(shape: tuple[int, ...], seed: int) -> Tensor:
 @pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4), beside(30, 2)])
 def test_the_maps_are_adjoint_and_no_step_is_too_long(model: bl.Model) -> None:
     p = model.compile().decomposition()
-    rows = planned(p).program
+    plan = planned(p)
+    rows, steps = plan.program, plan.steps
     for seed in range(20):
-        x, y = random(tuple(p.cost.shape), seed), random(tuple(rows.row.shape), seed + 100)
+        x, y = random(tuple(p.cost.shape), seed), random(tuple(rows.lower.shape), seed + 100)
         product = dot(rows.activity(p, x), y)
         assert torch.allclose(product, dot(x, p.collect(rows.adjoint(p, y))))
-        assert bool((2 * product.abs() <= dot(x / rows.column, x) + dot(y / rows.row, y)).all())
+        assert bool((2 * product.abs() <= dot(x / steps.column, x) + dot(y / steps.row, y)).all())
 
 
 @pytest.mark.parametrize("model", [roof(30, 0), mixed(0), mixed(1, 3), labelling(4), beside(30, 2)])
@@ -113,10 +115,11 @@ def test_steps_are_as_long_as_the_rows_allow(model: bl.Model) -> None:
     rows = planned(p).program
     used = torch.isfinite(rows.lower) | torch.isfinite(rows.upper)
     for i in range(p.batch):
-        one, own = p.select(torch.tensor([i])), rows.select(torch.tensor([i]))
+        part = planned(p).select(torch.tensor([i]))
+        one, own, steps = part.problem, part.program, part.steps
         units = torch.eye(p.cost.shape[1], dtype=torch.float64)
         columns = torch.cat([own.activity(one, unit[None]) for unit in units])
-        scaled = (columns * own.column[0].sqrt()[:, None] * (own.row[0].sqrt() * used[i])).numpy()
+        scaled = (columns * steps.column[0].sqrt()[:, None] * (steps.row[0].sqrt() * used[i])).numpy()
         assert 0.95 <= np.linalg.norm(scaled, 2) <= 1 + 1e-9
 
 
@@ -229,7 +232,7 @@ def test_rows_are_written_out_once_for_all_costs(monkeypatch: pytest.MonkeyPatch
 def test_rows_that_bounds_imply_are_left_out() -> None:
     p = labelling(3).compile().decomposition()
     # 1 + 3 + 3 equations a block; the 9 signs are bounds.
-    assert planned(p).program.row.shape == (1, 7 * 12)
+    assert planned(p).program.lower.shape == (1, 7 * 12)
 
 
 @pytest.mark.parametrize("model", [roof(30, 0), mixed(0), labelling(4)])
@@ -250,9 +253,9 @@ def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model
         saddle, _ = Steady().run(planned(p), saddle, 10)
     assert saddle.residual.item() < 1e-18
     state, method = begun(p), Endless()
-    rows, eta = state.program, state.eta
+    steps, eta = planned(p).steps, state.eta
     dx, dy, da = (a - b for a, b in zip(state.now, saddle.now, strict=True))
-    size = dot(dx / rows.column, dx) / eta + 2 * dot(dy, da) + dot(dy / rows.row, dy) * eta
+    size = dot(dx / steps.column, dx) / eta + 2 * dot(dy, da) + dot(dy / steps.row, dy) * eta
     for k in range(300):
         state = method.step(planned(p), state)
         assert state.residual.item() <= size.item() / (k + 1) ** 2 * (1 + 1e-9)

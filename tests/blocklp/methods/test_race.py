@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import diags_array, eye_array, kron
 
 import blocklp as bl
+from blocklp.deadline import Deadline
 from blocklp.general_solvers.solvers import reference
+from blocklp.kernels.step_sizes import StepSizes
 from blocklp.methods import Race, as_method
 from blocklp.oracles import Simplex
 
@@ -92,3 +97,54 @@ def test_a_callback_may_stop_some_instances_while_others_go_on(monkeypatch: pyte
     monkeypatch.setattr(Race, "hopeless", 1e9)  # no turn of the simplex method, which would end all at once
     found = m.compile(backend="torch").solve(method="race", tol=1e-7, callback=stop)
     assert [str(s) for s in found.status] == ["interrupted"] * 4 + ["optimal"] * 2 and len(seen) > 1
+
+
+@pytest.fixture
+def estimated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Instances for which step sizes were estimated."""
+    asked: list[int] = []
+    of = StepSizes.of
+
+    def counted(program: Any, problem: Any, deadline: Deadline) -> StepSizes:
+        asked.append(problem.batch)
+        return of(program, problem, deadline)
+
+    monkeypatch.setattr(StepSizes, "of", counted)
+    return asked
+
+
+def test_what_the_simplex_method_ends_needs_no_step_sizes(estimated: list[int]) -> None:
+    """A warm start from there has no weight, and PDHG takes that of the data."""
+    m = unit_commitment(20, 12, 0)
+    truth = float(reference(m).objective[0])
+    found = m.solve(tol=1e-4)
+    assert found.status[0] is bl.Status.OPTIMAL and not estimated
+    assert found.state.saddle is not None and bool(found.state.saddle.weight.isnan().all())
+    again = m.solve(method="pdhg", tol=0, passes=100, warm_start=found)
+    assert estimated == [1] and float(again.bound[0]) <= truth * (1 + 1e-12)
+    assert again.state.saddle is not None and bool((again.state.saddle.weight > 0).all())
+
+
+def test_a_warm_start_without_a_weight_is_as_one_with_that_of_the_data(estimated: list[int]) -> None:
+    m = unit_commitment(4, 6, 0)
+    plain, found = (m.solve(method="pdhg", tol=0, passes=passes) for passes in (1, 60))
+    assert plain.state.saddle is not None and bool(plain.state.saddle.weight.isnan().all())
+    assert found.state.saddle is not None and bool((found.state.saddle.weight > 0).all()) and estimated == [1]
+    warm = m.solve(method="pdhg", tol=0, passes=60, warm_start=plain)
+    assert bool(torch.isfinite(warm.bound).all()) and float(warm.bound[0]) <= float(reference(m).objective[0]) + 1e-6
+
+
+def test_a_time_limit_while_step_sizes_are_estimated_keeps_the_first_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(program: Any, problem: Any, deadline: Deadline) -> StepSizes:
+        while not deadline.over():
+            time.sleep(0.01)
+        deadline.check("estimating the norm of the rows")
+        raise AssertionError
+
+    m = unit_commitment(4, 6, 0)
+    first = m.solve(method="pdhg", tol=0, passes=1)
+    monkeypatch.setattr(StepSizes, "of", late)
+    for method in ("pdhg", "race"):
+        found = m.solve(method=method, tol=0, time_limit=1.0, backend="torch")
+        assert found.status[0] is bl.Status.TIME_LIMIT
+        assert float(found.bound[0]) >= float(first.bound[0]) - 1e-9
