@@ -62,7 +62,7 @@ STEP = 0.05
 
 
 def first_step(cost: Array) -> float:
-    """The first step for costs ``(variables,)`` where variables are about 1: STEP over the median of the costs."""
+    """The first step for costs ``(variables,)``: STEP over their median, where variables are about 1."""
     sizes = np.abs(cost[cost != 0])
     return STEP / float(np.median(sizes)) if len(sizes) else 1.0
 
