@@ -35,6 +35,8 @@ class BlockLayout:
         ``(variables,)`` int64: the number in the instance of each variable there.
     unit : ndarray
         ``(variables,)``: their units.
+    rest : ndarray
+        ``(variables of the instance,)``: the best bounds of variables that no row has.
     block_row, coupling_row : ndarray
         int64: the rows of the program that are those of the first blocks, and those that keep a price.
     """
@@ -42,6 +44,7 @@ class BlockLayout:
     program: BlockProgram
     variable: Numbers
     unit: Array
+    rest: Array
     block_row: Numbers
     coupling_row: Numbers
 
@@ -58,53 +61,56 @@ class BlockLayout:
         """
         matrix, kinds = _rows(program, problem, instance)
         row_lower, row_upper = of_instance(program.lower, instance), of_instance(program.upper, instance)
-        block = _blocks(matrix, kinds, np.isfinite(row_lower) | np.isfinite(row_upper))
-        rows, width = matrix.shape
-        unit = of_instance(program.reach, instance)
-        unit = np.where(unit > 0, unit, 1.0)
-        matrix = csr_array(
-            (matrix.data * unit[matrix.indices], matrix.indices, matrix.indptr), shape=(rows, width)
-        )
-        block_row = np.flatnonzero(block)
-        owner, weight = np.full(width, -1), np.ones(width)
-        own = matrix[block_row]
-        owner[own.indices] = np.repeat(np.arange(len(block_row)), np.diff(own.indptr))
-        weight[own.indices] = own.data
-        alone = np.flatnonzero(owner < 0)
-        owner[alone] = len(block_row) + np.arange(len(alone))
-        variable = np.argsort(owner, kind="stable")
-        first = np.searchsorted(owner[variable], np.arange(len(block_row) + len(alone) + 1))
-        none = np.full(len(alone), np.inf)
-        coupling_row = np.flatnonzero(~block & (np.isfinite(row_lower) | np.isfinite(row_upper)))
-        columns = csc_array(matrix[coupling_row])[:, variable]
+        used = np.isfinite(row_lower) | np.isfinite(row_upper)
+        block = _blocks(matrix, kinds, used)
+        block_row, coupling_row = np.flatnonzero(block), np.flatnonzero(~block & used)
         box = program.box
         low, high, cost = (of_instance(t, instance) for t in (box.lower, box.upper, problem.cost))
+        unit = of_instance(program.reach, instance)
+        unit = np.where(unit > 0, unit, 1.0)
+        own, beside = matrix[block_row], matrix[coupling_row]
+        # Variables without entries, as those that pad an instance, take their best bounds.
+        owner, weight = np.full(len(cost), -1), np.ones(len(cost))
+        alone = np.unique(beside.indices)
+        owner[alone] = len(block_row) + np.arange(len(alone))
+        owner[own.indices] = np.repeat(np.arange(len(block_row)), np.diff(own.indptr))
+        weight[own.indices] = own.data
+        variable = np.flatnonzero(owner >= 0)
+        variable = variable[np.argsort(owner[variable], kind="stable")]
+        blocks, first = np.unique(owner[variable], return_index=True)
+        below, above = (
+            np.append(side[block_row], np.full(len(alone), end))
+            for side, end in ((row_lower, -np.inf), (row_upper, np.inf))
+        )
+        columns = csc_array(beside)[:, variable]
+        columns.sort_indices()
+        unit = unit[variable]
         made = BlockProgram(
-            first,
-            weight[variable],
-            (low / unit)[variable],
-            (high / unit)[variable],
-            (cost * unit)[variable],
-            np.concatenate([row_lower[block_row], -none]),
-            np.concatenate([row_upper[block_row], none]),
+            np.append(first, len(variable)),
+            weight[variable] * unit,
+            low[variable] / unit,
+            high[variable] / unit,
+            cost[variable] * unit,
+            below[blocks],
+            above[blocks],
             columns.indptr.astype(np.int64),
             columns.indices.astype(np.int64),
-            columns.data,
+            columns.data * np.repeat(unit, np.diff(columns.indptr)),
             row_lower[coupling_row],
             row_upper[coupling_row],
             program.backend,
         )
-        return cls(made, variable, unit, block_row, coupling_row)
+        return cls(made, variable, unit, np.where(cost > 0, low, high), block_row, coupling_row)
 
     def point(self, x: Array) -> Array:
         """A point ``(variables,)`` of the LP in units and order of the instance."""
-        out = np.empty(len(x))
-        out[self.variable] = x
-        return out * self.unit
+        out = self.rest.copy()
+        out[self.variable] = x * self.unit
+        return out
 
     def own(self, x: Array) -> Array:
         """The point of the LP that is a point ``(variables,)`` of the instance."""
-        return (x / self.unit)[self.variable]
+        return x[self.variable] / self.unit
 
     def duals(self, price: Array, block_price: Array, rows: int) -> Array:
         """Duals of all ``rows`` of the program from prices of the rows and blocks of the LP."""

@@ -10,7 +10,6 @@ believes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Memory, Method, MethodState
 from blocklp.methods.block_layout import BlockLayout
 from blocklp.methods.pdhg import Pdhg
-from blocklp.methods.proximal_point import SLOW, ProximalPoint, first_step
+from blocklp.methods.proximal_point import ProximalPoint, first_step
 
 
 class Solve:
@@ -79,7 +78,6 @@ class ProximalNewtonState(MethodState):
     x: Tensor  # (batch, variables)
     y: Tensor  # (batch, rows): duals of all rows of the program
     solves: Solves
-    fresh: bool  # whether a step was made since the last check
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class ProximalNewton(Method):
 
     evaluates = False
     knows_rows = by_index = True
-    cadence = SLOW
+    cadence = 9
     usual = 10_000  # a projection by tensor operations takes as long as many passes
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> ProximalNewtonState:
@@ -120,7 +118,7 @@ class ProximalNewton(Method):
         solves = Solves(tuple(Solve(plan, i, step) for i, step in enumerate(steps)))
         now = value.new_tensor([one.run.sigma for one in solves.own])
         x, y = torch.zeros_like(problem.cost), torch.zeros_like(program.lower)
-        return ProximalNewtonState(duals, value, points, now, x, y, solves, fresh=False)
+        return ProximalNewtonState(duals, value, points, now, x, y, solves)
 
     def resume(self, plan: Plan, state: ProximalNewtonState, memory: Memory) -> ProximalNewtonState:
         """Begin at the point and duals of an earlier solve.
@@ -149,11 +147,11 @@ class ProximalNewton(Method):
         return state.x, plan.program.whole(plan.problem, state.y), state.eta
 
     def step(self, plan: Plan, state: ProximalNewtonState) -> ProximalNewtonState:
-        """One proximal step."""
-        return self.finish(plan, self.run(plan, state, SLOW)[0])
+        """One projection."""
+        return self.finish(plan, self.run(plan, state, 1)[0])
 
     def run(self, plan: Plan, state: ProximalNewtonState, most: int) -> tuple[ProximalNewtonState, int]:
-        """Passes of every instance, to the end of a proximal step at most.
+        """Several projections of every instance, in one proximal step or more.
 
         Parameters
         ----------
@@ -162,28 +160,23 @@ class ProximalNewton(Method):
         state : ProximalNewtonState
             The state before, which is used up.
         most : int
-            Number of projections at most, at least 1.
+            Number of projections, at least 1.
 
         Returns
         -------
         state, passes : ProximalNewtonState, int
-            The state, which :meth:`finish` completes, and the most projections that an instance took.
+            The state, which :meth:`finish` completes, and the number of projections.
         """
         x, y, eta = state.x.clone(), state.y.clone(), state.eta.clone()
-        before = [one.run.projections for one in state.solves.own]
-        fresh = state.fresh
         for i, one in enumerate(state.solves.own):
-            fresh |= one.run.advance(most)
+            last = one.run.projections + most
+            while one.run.projections < last and not one.run.ended and not plan.deadline.over():
+                one.run.advance(last - one.run.projections)
             x[i], y[i] = one.found()
             eta[i] = one.run.sigma
-        made = (one.run.projections - k for one, k in zip(state.solves.own, before, strict=True))
-        return replace(state, x=x, y=y, eta=eta, fresh=fresh), max(1, *made)
+        return replace(state, x=x, y=y, eta=eta), most
 
     def finish(self, plan: Plan, state: ProximalNewtonState) -> ProximalNewtonState:
-        """The multipliers and points of the last steps."""
+        """The multipliers and points of the last projections."""
         duals = Pdhg().multipliers(plan, state.y)
-        return replace(state, duals=duals, points=plan.problem.spread(state.x), fresh=False)
-
-    def due(self, state: Any) -> bool:
-        """Whether a step was made since the last check: it takes as long as many checks."""
-        return bool(state.fresh)
+        return replace(state, duals=duals, points=plan.problem.spread(state.x))

@@ -230,7 +230,9 @@ class Race(Method):
         """A proximal step of every instance for which that promises to be quick."""
         problem = plan.problem
         if (blocks := state.blocks) is None:
-            if state.turn == 0 or not problem.coupling.indexed:
+            if (
+                state.turn == 0 or plan.program.layout is None
+            ):  # by map, or on a device, where passes are quick
                 return state
             blocks = Solves(tuple(Solve(plan, i) for i in range(problem.batch)))
             state = replace(state, blocks=blocks)
