@@ -36,6 +36,7 @@ METHODS = (
     "bundle",
     "pdhg",
     "race",
+    "newton",
     "dantzig-wolfe",
     "proxbc",
     "proxfw",

@@ -21,8 +21,8 @@ from . import simulated_device
 from .test_devices import FAMILIES, qpbo
 from .triton_interpreter import patch_once
 
-HOST = {"dantzig-wolfe", "bundle"}
-"""Methods of which the host decides in every pass how it goes on: by simplex steps, or how many inner steps a model is worth."""
+HOST = {"dantzig-wolfe", "bundle", "newton"}
+"""Methods of which the host decides in every pass how it goes on: by simplex or Newton steps, or by what a model is worth."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_the_host_waits_once_a_check(family: str, method: str, device: torch.dev
     """And not between checks."""
     try:
         solver = bl.compile(FAMILIES[family](), device=device)
-        counts(solver, method, 2, 5)
+        counts(solver, method, 5, 5)
     except OptionError:  # the type lacks what the method needs
         return
     few, many, often = counts(solver, method, 5, 1000), counts(solver, method, 9, 1000), counts(solver, method, 9, 3)

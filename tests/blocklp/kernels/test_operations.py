@@ -93,6 +93,7 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]
     "sweeps": (shared(Table(), Table()), "prox", {"ask_group", "advance_group"}),
     "rows": (rows, "pdhg", {"pdhg_passes", "row_products", "row_adjoints", "row_extremes", "projection_passes"}),
     "vertices": (rows, "race", {"vertices"}),
+    "proximal": (rows, "newton", {"projected", "curvature"}),
 }
 
 
@@ -189,6 +190,10 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
         pairs = [(x[rows], plan.problem.select(rows).completed(x[rows]))]
     elif name == "row_adjoints":
         pairs = [(found[:, : args[0].in_blocks], known[:, : args[0].in_blocks])]
+    elif name == "projected":
+        pairs = [(getattr(found, part), getattr(known, part)) for part in ("x", "activity")]
+    elif name == "curvature":
+        pairs = [(found.dense(), known.dense()), (found.diagonal(), known.diagonal())]
     elif name == "vertices":  # the definition leaves all to passes; test_vertices.py has HiGHS beside
         assert not bool(known[2].any()) and bool(found[2].any())
         pairs = []
