@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
+from blocklp.engine import schedule
 from blocklp.kernels.backend import accelerators
 
 Result = TypeVar("Result")
@@ -40,7 +43,11 @@ class Place:
             return cls(torch.device(device), what, True)
         from tests import simulated_device
 
-        if os.environ.get("TRITON_INTERPRET") == "1":
+        if importlib.util.find_spec("triton") is not None:
+            os.environ["TRITON_INTERPRET"] = "1"
+            from tests.triton_interpreter import patch_once
+
+            patch_once()
             simulated_device.count_triton()
         return cls(simulated_device.install(), "simulated H100", False)
 
@@ -70,16 +77,45 @@ class Place:
             self._wait()
             seconds = time.perf_counter() - began
             return found, {"seconds": seconds, "predicted": None, "launches": None, "waits": None, "GB": None}
+        found, trace = self.counted(work)
+        return found, self.predicted(trace, scale)
+
+    def counted(self, work: Callable[[], Result]) -> tuple[Result, Any]:
+        """Run some work on the simulated device; return its result and the trace of what ran."""
         from tests import simulated_device
 
         with simulated_device.watch("blocklp") as trace:
-            found = work()
-        waits, launches = trace.syncs, trace.launches
+            return work(), trace
+
+    def predicted(self, trace: Any, scale: float) -> dict[str, Any]:
+        """What :meth:`measured` says of a trace with so many times as many bytes."""
+        from tests import simulated_device
+
         parts = ("read", "written", "sectors", "moved", "blocks")
-        trace.events = [replace_event(e, parts, scale) for e in trace.events]
-        predicted = trace.estimate(simulated_device.H100).total
-        counts = {"launches": launches, "waits": waits, "GB": trace.bytes / 1e9}
-        return found, {"seconds": None, "predicted": predicted, **counts}
+        events = [replace_event(e, parts, scale) for e in trace.events]
+        scaled = simulated_device.Trace(trace.prefix, events=events)
+        predicted = scaled.estimate(simulated_device.H100).total
+        counts = {"launches": trace.launches, "waits": trace.syncs, "GB": scaled.bytes / 1e9}
+        return {"seconds": None, "predicted": predicted, **counts}
+
+    @contextmanager
+    def with_triton(self) -> Iterator[None]:
+        """Let ``"auto"`` take Triton's kernels where they are interpreted, too, as it does on a real device.
+
+        Interpreted they take so long that passes would be made one by one, between looks at the clock.
+        """
+        if self.real or os.environ.get("TRITON_INTERPRET") != "1":
+            yield
+            return
+        before, glance = os.environ.get("BLOCKLP_BACKEND"), schedule.GLANCE
+        os.environ["BLOCKLP_BACKEND"], schedule.GLANCE = "triton", 1e9
+        try:
+            yield
+        finally:
+            schedule.GLANCE = glance
+            os.environ.pop("BLOCKLP_BACKEND")
+            if before is not None:
+                os.environ["BLOCKLP_BACKEND"] = before
 
     def free_bytes(self) -> int:
         """Free memory; that of an H100 where it is simulated."""

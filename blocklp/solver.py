@@ -249,11 +249,11 @@ class Solver:
             begin, hooks = Start(duals, eta, memory), Hooks(repair, listener, record)
             results = run(plan, ascent, self.dtype, checked, begin, hooks)
         results.history, self.backend = log, results.backend
-        names = {r.name: r.count for r in self.models[0].rows}
+        names = {r.name: r.count for r in self._stated.rows}
         state = starts.take(problem, results.duals, results.eta, names, results.memory).turned(self.sense)
         if not built and names:  # the bound is that of the box, which prices of zero prove
             state.duals[ROWS] = results.duals.new_zeros(self.batch, sum(names.values()), 1)
-        found = solution(results, state, self, problem.cost, problem.offset)
+        found = solution(results, state, self, self._stated.rows, problem.cost, problem.offset)
         if verbose:
             print(found, file=sys.stderr)
         return found

@@ -16,6 +16,7 @@ from blocklp.engine import schedule
 from blocklp.errors import OptionError
 from blocklp.methods import METHODS
 from blocklp.oracles import Edge, Simplex
+from blocklp.problems.qpbo import Qubo, QuboBatch, roof_duality_batch
 
 from . import simulated_device
 from .test_devices import FAMILIES, qpbo
@@ -145,3 +146,23 @@ def test_launches_do_not_depend_on_the_batch_nor_on_who_is_done(device: torch.de
     assert (alone.launches, alone.syncs) == (together.launches, together.syncs)
     leaving = watched(graphs(4), passes=31, tol=torch.tensor([1.0, 0.3, 0.0, 0.0]))
     assert leaving.launches == together.launches and leaving.syncs == together.syncs
+
+
+def paths(size: int) -> bl.Solver:
+    """Two paths of so many nodes, from arrays on the simulated device."""
+    ends = np.array([(i, i + 1) for i in range(size - 1)])
+    draw = np.random.default_rng(0)
+    qubos = QuboBatch.of([Qubo(draw.normal(size=size), ends, draw.normal(size=size - 1)) for _ in range(2)])
+    there = roof_duality_batch(qubos.to(simulated_device.install()))
+    return there.compile(dtype=torch.float32, backend="triton")
+
+
+def test_start_and_end_of_a_solve(device: torch.device, counted_kernels: None) -> None:
+    """Tables are laid out in the first solve, and no solve moves the problem between host and device."""
+    solver = paths(8)
+    first, later = (watched(solver, passes=2) for _ in range(2))
+    assert later.launches <= 250, later.report(40)
+    assert first.launches - later.launches >= 80, later.report(40)
+    assert first.syncs - later.syncs >= 5 and later.syncs <= 10, later.sites()
+    larger = paths(24)
+    assert watched(larger, passes=2).moved == first.moved and watched(larger, passes=2).moved == later.moved

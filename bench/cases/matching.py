@@ -1,93 +1,56 @@
-"""Matching of sources to destinations with capacities, by the law of DuaLip's generator, against general LP solvers."""
+"""Matching of sources to destinations with capacities, by DuaLip's law, against DuaLip and general LP solvers."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 import blocklp as bl
 from bench.registry import Record, case
 from bench.rivals import or_tools_pdlp_on
 from blocklp.general_solvers.solvers import reference
-from blocklp.oracles import AtMostOne
+from blocklp.problems.matching import Matching, matching_model, solve_matching, write_matching
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
-
-SIZES = ((1_000, 50, 0.1), (10_000, 100, 0.05), (100_000, 1_000, 0.01))
+SIZES = ((1_000, 50, 0.1), (10_000, 100, 0.05), (100_000, 1_000, 0.01), (1_000_000, 10_000, 0.001))
 TOLERANCE = 1e-4
-LIMIT = 100.0
-SMALL = 200_000
-"""Edges up to which HiGHS is asked."""
+LIMIT = 200.0
+SMALL, MIDDLE = 200_000, 2_000_000
+"""Edges up to which HiGHS is asked, and up to which all others but ourselves are."""
+
+ITERATIONS = {50_000: 1000, MIDDLE: 300}
+"""Iterations of DuaLip, by edges; it has no stopping test."""
 
 
-@dataclass(frozen=True)
-class Matching:
-    r"""Maximise :math:`\sum_e v_e x_e`, each source at most once, with loads :math:`\sum_{e \to d} l_e x_e \le capacity_d`."""
-
-    source: NDArray[np.int64]
-    destination: NDArray[np.int64]
-    value: Array
-    load: Array
-    capacity: Array
-
-    @classmethod
-    def random(cls, sources: int, destinations: int, sparsity: float, seed: int = 42) -> Matching:
-        """Lognormal breadth, scale and worth of destinations and affinity of edges; half to all of the greedy loads as capacity."""
-        draw = np.random.default_rng(seed)
-        breadth, scale, worth = (draw.lognormal(0, size, destinations) for size in (1.0, 1.0, 0.5))
-        degrees = np.minimum(draw.poisson(sparsity * destinations, sources), destinations)
-        ends = draw.choice(destinations, int(degrees.sum()), p=breadth / breadth.sum())
-        pairs = np.unique(np.repeat(np.arange(sources), degrees) * destinations + ends)
-        source, destination = pairs // destinations, pairs % destinations
-        value = worth[destination] * draw.lognormal(0, 0.5, len(pairs))
-        load = scale[destination] * value * draw.lognormal(0, 0.25, len(pairs))
-        best = np.zeros(sources)
-        np.maximum.at(best, source, value)
-        greedy = np.bincount(destination, load * (value == best[source]), destinations)
-        capacity = draw.uniform(0.5, 1, destinations) * np.maximum(greedy, load.max())
-        return cls(source, destination, value, load, capacity)
-
-    def model(self) -> bl.Model:
-        """A block for each source, and a row for each destination."""
-        m, n = bl.Model(), len(self.value)
-        x = m.variable("x", n, lower=0, upper=1)
-        degrees = np.bincount(self.source)
-        first = np.cumsum(degrees) - degrees
-        for k in np.unique(degrees[degrees > 0]).tolist():
-            m.add(AtMostOne(k), x[first[degrees == k][:, None] + np.arange(k)], name=f"sources of {k}")
-        rows = csr_array((self.load, (self.destination, np.arange(n))), shape=(len(self.capacity), n))
-        m.add(rows @ x <= self.capacity, name="capacity")
-        m.maximize(self.value @ x)
-        return m
-
-    def bound(self, price: Array) -> float:
-        """What prices ``(destinations,)`` prove: no matching is worth more."""
-        price, best = np.maximum(price, 0), np.zeros(int(self.source.max()) + 1)
-        np.maximum.at(best, self.source, self.value - self.load * price[self.destination])
-        return float(best.sum() + self.capacity @ price)
-
-    def repaired(self, x: Array) -> float:
-        """The value of a point after sources, then destinations, that have too much are scaled down."""
-        x = np.clip(x, 0, 1)
-        x = x / np.maximum(np.bincount(self.source, x), 1)[self.source]
-        over = np.bincount(self.destination, self.load * x, len(self.capacity)) / self.capacity
-        return float(self.value @ (x / np.maximum(over, 1)[self.destination]))
+def dualip(data: Matching, iterations: int) -> tuple[float, float, float] | None:
+    """CPU seconds of DuaLip, and what the judge makes of its prices and point; None where no checkout is named."""
+    if "BLOCKLP_DUALIP" not in os.environ:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        given, out = Path(folder) / "given.npz", Path(folder) / "out.npz"
+        write_matching(given, data)
+        command = [sys.executable, "-W", "ignore", "-m", "bench.dualip_process", str(given), str(iterations), str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        answer = np.load(out)
+        seconds = json.loads(done.stdout.splitlines()[-1])["seconds"]
+        return seconds, data.bound(answer["price"])[1], data.worth(data.repaired(answer["x"]))
 
 
 def records(size: tuple[int, int, float]) -> list[Record]:
     """One row a solver."""
     data = Matching.random(*size)
-    common = {"sources": size[0], "destinations": size[1], "edges": len(data.value)}
+    common = {"sources": size[0], "destinations": size[1], "edges": data.edges}
     made: list[Record] = []
 
     def record(solver: str, seconds: float | None, passes: int | None, bound: float | None, value: float | None) -> None:
@@ -95,22 +58,29 @@ def records(size: tuple[int, int, float]) -> list[Record]:
         made.append({**common, "solver": solver, "seconds": seconds, "passes": passes, "gap": gap, "bound": bound, "value": value})
         print(made[-1], file=sys.stderr, flush=True)
 
-    for what in ("blocklp, first of the process", "blocklp"):
-        began = time.perf_counter()
-        m = data.model()
-        found = m.solve(tol=TOLERANCE, passes=100_000, time_limit=LIMIT)
-        seconds = time.perf_counter() - began
-        price = found.duals["rows"][0].flatten().numpy()
-        x = found.x["x"][0].numpy()
-        done = found.status[0] is bl.Status.OPTIMAL
-        record(what, seconds if done else None, int(found.passes), data.bound(price), data.repaired(x))
+    for tolerance in (TOLERANCE, 1e-8):
+        began = time.process_time()
+        found = solve_matching(data, tol=tolerance, time_limit=LIMIT)
+        seconds = time.process_time() - began if found.status is bl.Status.OPTIMAL else None
+        record(f"blocklp, {tolerance:.0e}", seconds, found.passes, found.safe_bound, found.primal)
+    if data.edges > MIDDLE:
+        return made
+    began = time.process_time()
+    m = matching_model(data)
+    answer = m.solve(tol=TOLERANCE, time_limit=LIMIT)
+    seconds = time.process_time() - began if answer.status[0] is bl.Status.OPTIMAL else None
+    price, x = answer.price("capacity")[0].numpy(), answer.x["x"][0].numpy()
+    record("blocklp, as a model", seconds, int(answer.passes), data.bound(price)[1], data.worth(data.repaired(x)))
     for tolerance in (TOLERANCE, TOLERANCE / 10):
-        pdlp = or_tools_pdlp_on(data.model(), tolerance, LIMIT)
+        pdlp = or_tools_pdlp_on(m, tolerance, LIMIT)
         record(f"OR-tools PDLP, {tolerance:.0e}", pdlp["seconds"], pdlp["iterations"], pdlp["bound"], pdlp["value"])
-    if len(data.value) <= SMALL:
+    iterations = next(most for edges, most in ITERATIONS.items() if data.edges <= edges)
+    if (theirs := dualip(data, iterations)) is not None:
+        record("DuaLip", theirs[0], iterations, *theirs[1:])
+    if data.edges <= SMALL:
         for rival in ("highs-ipm", "highs-simplex"):
-            answer = reference(data.model(), rival)
-            record(rival, answer.seconds, None, answer.objective.item(), data.repaired(answer.x["x"][0].numpy()))
+            exact = reference(m, rival)
+            record(rival, exact.seconds, None, exact.objective.item(), data.worth(data.repaired(exact.x["x"][0].numpy())))
     return made
 
 
@@ -126,14 +96,17 @@ def draw_picture(records: list[Record], figure: Figure) -> None:
 
 @case(
     "matching",
-    "Matching with capacities, against general LP solvers",
-    "Random matchings by the law of DuaLip's generator: lognormal breadth, scale and worth of destinations, lognormal affinities, "
-    "capacities of half to all of what the greedy choice loads. A block for each source, a row with one price for each destination. "
-    "One thread; `seconds` of ours are those to state, compile and solve the model to a certified gap of 1e-4, of the others those "
-    "in the solver. `bound` and `value` of ours are what a judge of a few lines makes of the prices and of the point scaled into the "
-    "capacities; those of PDLP what its duals prove and what its point is worth, feasible or not; HiGHS is exact.",
+    "Matching with capacities, against DuaLip and general LP solvers",
+    "Random matchings by the law of DuaLip's generator: lognormal breadth, scale and worth of destinations, affinity of "
+    "sources and noise of edges, capacities of half to all of the load where every source takes its largest. One thread, CPU "
+    "seconds of ours and of DuaLip, seconds in the solver of the others. `bound` and `value` of ours and of DuaLip are what a "
+    "judge of a few lines makes of prices and of points scaled into the limits; those of PDLP what its duals prove by the "
+    "bounds of variables and what its point is worth, feasible or not; HiGHS is exact. DuaLip (in the folder that "
+    "`BLOCKLP_DUALIP` names; float32, regularisation that decays to 1e-3, Jacobi preconditioning) makes as many iterations as "
+    "its column says, as it has no stopping test.",
     draw=draw_picture,
 )
 def run(quick: bool) -> list[Record]:
     torch.set_num_threads(1)
+    solve_matching(Matching.random(*SIZES[0]))  # loops are loaded
     return [row for size in (SIZES[:1] if quick else SIZES) for row in records(size)]

@@ -56,7 +56,7 @@ class InstanceTables:
 
     @classmethod
     def laid_out(cls, problem: Decomposition, group: int, used: int | None = None, **own: Any) -> Self:
-        """Lay out the tables of a problem's instances.
+        """Lay out the tables of a problem's instances, whatever the costs (:meth:`priced`).
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class InstanceTables:
         **own
             Further attributes of a class that derives from this one.
         """
-        mine, index, rest = problem.groups[group], problem.coupling.index, torch.zeros_like(problem.offset)
+        mine, index = problem.groups[group], problem.coupling.index
         met = shared_variables(problem, mine)
         private = torch.zeros_like(met)
         for other in problem.groups:
@@ -78,11 +78,6 @@ class InstanceTables:
             for first, last in other.spans:
                 places = index[:, first:last]
                 private.scatter_(1, places, valid_blocks(other).expand(places.shape))
-            cost = problem.coupling.spread_part(problem.cost, other.start, other.stop)
-            extent = problem.extent.expand_as(problem.cost)
-            extent = problem.coupling.spread_part(extent, other.start, other.stop)
-            rounding_error = NOISE * (cost.abs() * extent).sum(1)
-            rest = rest + (other.block_values(other.blockwise(cost)).sum(-1) - rounding_error)
         found, last = last_of(met, private)
         used = found if used is None else used
         beside = private & ~met
@@ -96,11 +91,24 @@ class InstanceTables:
             private=private,
             narrow=_narrow(problem, mine).expand(problem.batch),
             ends=max(used, last),
-            rest=with_offset(rest, problem.offset),
+            rest=problem.offset,
             largest=inside.amax(1).expand(problem.batch),
-            size=problem.cost.abs().sum(1),
+            size=problem.offset,
             **own,
         )
+
+    def priced(self, problem: Decomposition) -> Self:
+        """Return the tables for the costs of a problem, which :meth:`laid_out` leaves out."""
+        rest = torch.zeros_like(problem.offset)
+        for number, other in enumerate(problem.groups):
+            if number == self.group:
+                continue
+            cost = problem.coupling.spread_part(problem.cost, other.start, other.stop)
+            extent = problem.extent.expand_as(problem.cost)
+            extent = problem.coupling.spread_part(extent, other.start, other.stop)
+            rounding_error = NOISE * (cost.abs() * extent).sum(1)
+            rest = rest + (other.block_values(other.blockwise(cost)).sum(-1) - rounding_error)
+        return replace(self, rest=with_offset(rest, problem.offset), size=problem.cost.abs().sum(1))
 
     def select(self, rows: Rows) -> Self:
         """Return the tables of some instances, all of them active."""

@@ -66,7 +66,7 @@ class Instances(InstanceTables):
             Parts of an instance, and one past the last variable that these share, of all instances.
         """
         parts, used = divided or (1, None)
-        return cls.laid_out(problem, group, used, module=module, parts=parts)
+        return cls.laid_out(problem, group, used, module=module, parts=parts).priced(problem)
 
     def select(self, rows: Rows) -> Self:
         """Return the loops over some instances, all of them active."""

@@ -11,8 +11,9 @@ and not removed: the others are *active*.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ from blocklp.kernels.operations import LAYOUTS, OPERATIONS, operation, unknown_n
 from blocklp.kernels.program import Program
 from blocklp.kernels.settings import EngineSettings
 from blocklp.kernels.step_sizes import StepSizes
+
+Laid = TypeVar("Laid")
 
 
 class Tables(Protocol):
@@ -71,6 +74,8 @@ class Plan:
         What :attr:`program` wrote out last, by precision; problems that differ in costs alone share it.
     step_sizes : dict
         What :attr:`steps` estimated, likewise.
+    kept : dict
+        What :meth:`keep` holds; problems that differ in costs alone share it.
     """
 
     problem: Decomposition
@@ -80,6 +85,7 @@ class Plan:
     tables: Tables | None = None
     programs: dict[torch.dtype, Program] = field(default_factory=dict, repr=False)
     step_sizes: dict[torch.dtype, StepSizes] = field(default_factory=dict, repr=False)
+    kept: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
     def whole(self) -> bool:
@@ -121,11 +127,31 @@ class Plan:
         programs = {kind: program.select(rows) for kind, program in self.programs.items()}
         steps = {kind: own.select(rows) for kind, own in self.step_sizes.items()}
         tables, problem = None if self.tables is None else self.tables.select(rows), self.problem.select(rows)
-        return replace(self, problem=problem, tables=tables, programs=programs, step_sizes=steps)
+        return replace(self, problem=problem, tables=tables, programs=programs, step_sizes=steps, kept={})
 
     def to(self, dtype: torch.dtype) -> Plan:
         """Return the plan of the same problem in another precision."""
         return replace(self, problem=self.problem.to(dtype))
+
+    def keep(self, key: object, lay_out: Callable[[], Laid]) -> Laid:
+        """Lay out tables once for all solves whose problems differ in costs alone.
+
+        Parameters
+        ----------
+        key : hashable
+            Names the tables and whatever beside the problem they depend on.
+        lay_out : callable
+            Makes them, of blocks, scopes and bounds; not of costs.
+
+        Returns
+        -------
+        Laid
+            The tables, which nobody may write to.
+        """
+        if key not in self.kept:
+            self.kept[key] = lay_out()
+        found: Laid = self.kept[key]
+        return found
 
     def settled(self, dtype: torch.dtype, passes: int) -> Plan:
         """Return the plan with a backend chosen for iterates in a precision and so many passes, as a rule.

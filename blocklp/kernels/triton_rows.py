@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import Rows
+from blocklp.decomposition.incidence import Coupling
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.kernels import triton_pdhg_kernels as pdhg
@@ -100,7 +101,11 @@ class SparseCopySums:
 @implements("copy_sums", "triton", lambda plan: has_tables(plan.problem))
 def _copy_sums(plan: Plan) -> SparseCopySums:
     """See :func:`blocklp.kernels.plan.copy_sums`."""
-    coupling = plan.problem.coupling
+    return plan.keep("triton copy_sums", lambda: _laid_out(plan.problem.coupling))
+
+
+def _laid_out(coupling: Coupling) -> CopySums:
+    """Tables of the copies of every variable."""
     order, ends, variables = coupling.order, coupling.ends, coupling.variables
     if order is None or ends is None:
         copies = torch.arange(coupling.index.shape[1])

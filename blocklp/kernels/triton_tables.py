@@ -177,7 +177,13 @@ class TritonTables:
 
     def filled(self, plan: Plan) -> TritonTables:
         """The tables of the instances of a plan."""
-        problem = plan.problem
+        kept = plan.keep(
+            ("triton tables", self.all_shared, self.checked), lambda: self._of_blocks(plan.problem)
+        )
+        return kept if kept.checks is None else replace(kept, checks=kept.checks.priced(plan.problem))
+
+    def _of_blocks(self, problem: Decomposition) -> TritonTables:
+        """The tables of the instances of a problem, whatever the costs."""
         found = tuple(
             GroupTable.of(problem, n, functions)
             for n, functions in enumerate(self.functions)

@@ -15,7 +15,7 @@ from blocklp.decomposition.problem import Decomposition
 from blocklp.errors import InstanceError, ModelError
 from blocklp.language.batch_statement import BatchStatement, Instance
 from blocklp.language.expression import Values
-from blocklp.language.handles import ROWS, Blocks, name_of_size
+from blocklp.language.handles import ROWS, Blocks, Rows, name_of_size
 from blocklp.language.instances import BUILDING, Instances
 from blocklp.language.lowering import assemble, costs, unblocked
 from blocklp.language.ragged_instances import RaggedInstances
@@ -48,6 +48,10 @@ class CompiledModels(Protocol):
     @property
     def maximizing(self) -> bool:
         """Whether the objective is maximised."""
+
+    @property
+    def rows(self) -> tuple[Rows, ...]:
+        """Rows beside the blocks, which all instances share."""
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -128,6 +132,11 @@ class ModelList:
     def maximizing(self) -> bool:
         """Whether the objective is maximised."""
         return self.models[0].maximizing
+
+    @property
+    def rows(self) -> tuple[Rows, ...]:
+        """Rows beside the blocks, which all instances share."""
+        return tuple(self.models[0].rows)
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -237,6 +246,11 @@ class BatchModels:
     def maximizing(self) -> bool:
         """Whether the objective is maximised."""
         return self.stated.maximizing
+
+    @property
+    def rows(self) -> tuple[Rows, ...]:
+        """None: a batch has no rows beside its blocks."""
+        return ()
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance, which it has alone."""

@@ -381,7 +381,9 @@ def _array(values: Tensor) -> NDArray[np.generic]:
     return np.array(values.detach().cpu().numpy())
 
 
-def solution(results: Results, state: State, solver: Compiled, cost: Tensor, offset: Tensor) -> Solution:
+def solution(
+    results: Results, state: State, solver: Compiled, rows: tuple[Rows, ...], cost: Tensor, offset: Tensor
+) -> Solution:
     """Make a solution in the sense of the model from results of the engine, which minimises.
 
     Parameters
@@ -392,6 +394,8 @@ def solution(results: Results, state: State, solver: Compiled, cost: Tensor, off
         Multipliers and weights, in the sense of the model.
     solver : Solver
         The solver of the models.
+    rows : tuple of Rows
+        Rows beside the blocks.
     cost, offset : Tensor
         ``(batch, variables)`` and ``(batch,)`` float64: costs and constants of the minimisation.
 
@@ -417,7 +421,7 @@ def solution(results: Results, state: State, solver: Compiled, cost: Tensor, off
         raw_x=results.x,
         cost=turn(cost),
         offset=turn(offset),
-        rows=tuple(solver.models[0].rows),
+        rows=rows,
         hook_failed=solver.hooked() & ~results.repaired & (results.passes > 1),
         numbers=range(len(results.bound)),
     )

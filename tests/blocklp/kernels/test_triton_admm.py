@@ -167,6 +167,34 @@ def test_edges_with_fixings(dtype: torch.dtype, comparing: set[str]) -> None:
     assert comparing == WHOLE and bool(torch.isfinite(found.bound).all())
 
 
+def test_kept_tables_serve_new_costs_and_other_bounds() -> None:
+    """A solver that has solved before finds the bits of a new one."""
+    ends = np.array([(i, (i + 1) % 5) for i in range(5)])
+
+    def stated(numbers: np.ndarray) -> tuple[bl.Model, bl.Parameter]:
+        m = bl.Model()
+        y, z = m.variable("y", 5, lower=0, upper=1), m.variable("z", 5, lower=0, upper=1)
+        price = m.parameter("price", 5)
+        m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
+        m.minimize(price @ y + np.linspace(-1, 1, 5) @ z)
+        price.value = torch.as_tensor(numbers)
+        return m, price
+
+    before, after = np.random.default_rng(0).normal(size=(2, 5))
+    tight = {"y": (torch.tensor([0.0, 1, 0, 0, 0]), torch.tensor([1.0, 1, 1, 0.5, 1]))}
+    known, price = stated(before)
+    solver = known.compile(backend="triton")
+    options = {"tol": 0, "passes": 4, "project": False}
+    first = solver.solve(**options)
+    price.value = torch.as_tensor(after)
+    for bounds in (None, tight, None):
+        found, fresh = (own.solve(bounds=bounds, **options) for own in (solver, stated(after)[0].compile(backend="triton")))
+        assert solver.backend == "triton" and not torch.equal(found.bound, first.bound)
+        for name in ("bound", "safe_bound", "primal", "raw_x"):
+            assert torch.equal(getattr(found, name), getattr(fresh, name)), name
+        assert all(torch.equal(own, fresh.state.duals[name]) for name, own in found.state.duals.items())
+
+
 def plan_of(given: Any, dtype: torch.dtype = torch.float64, device: str | torch.device = "cpu") -> Plan:
     """The plan of models, with tables of Triton's."""
     solver = bl.compile(given, backend="triton", dtype=dtype, device=device)

@@ -74,7 +74,7 @@ def of(problem: Decomposition) -> CheckTables:
     assert number is not None
     functions = functions_of(problem.groups[number].type, 3)
     assert functions is not None
-    return CheckTables.of(problem, number, functions)
+    return CheckTables.of(problem, number, functions).priced(problem)
 
 
 @pytest.fixture(params=CASES, scope="module")
