@@ -7,6 +7,7 @@ Silva 2014, A Newton's method for the continuous quadratic knapsack problem).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -290,3 +291,19 @@ def curvature_diagonal(
             out[r] -= sums[r] * sums[r] / length[b]
             sums[r] = 0
         begin = last[b]
+
+
+@functools.cache
+def rehearse() -> None:
+    """Load all loops, or compile them where no cache has them."""
+    one, none = np.ones(2), np.zeros(2)
+    blocks = np.array([0, 2]), one, none, one, -one[:1], one[:1]
+    columns = np.arange(3), np.zeros(2, dtype=np.int32), one
+    found, counts = (np.empty(2), np.empty(1), np.empty(1)), np.empty(2, dtype=np.int64)
+    project(1, blocks, columns, one, none[:1], 1.0, found)
+    free_count(1, blocks, *found[:2], counts)
+    free = np.empty(counts[0], dtype=np.int64), np.empty(counts[1], dtype=np.int64), np.empty(counts[1])
+    free_variables(1, blocks, *found[:2], free)
+    curvature(1, one, columns, free, np.zeros(1), np.empty(1, dtype=np.int64), np.zeros((1, 1)))
+    curvature_product(1, one, columns, free, none[:1], np.zeros(1))
+    curvature_diagonal(1, one, columns, free, np.zeros(1), np.empty(1, dtype=np.int64), np.zeros(1))

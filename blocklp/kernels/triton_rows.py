@@ -104,7 +104,7 @@ def _copy_sums(plan: Plan) -> SparseCopySums:
     return plan.keep("triton copy_sums", lambda: _laid_out(plan.problem.coupling))
 
 
-def _laid_out(coupling: Coupling) -> CopySums:
+def _laid_out(coupling: Coupling) -> SparseCopySums:
     """Tables of the copies of every variable."""
     order, ends, variables = coupling.order, coupling.ends, coupling.variables
     if order is None or ends is None:

@@ -94,7 +94,7 @@ class BlockLayout:
             below[blocks],
             above[blocks],
             columns.indptr.astype(np.int64),
-            columns.indices.astype(np.int64),
+            columns.indices.astype(np.int32),
             columns.data * np.repeat(unit, np.diff(columns.indptr)),
             row_lower[coupling_row],
             row_upper[coupling_row],

@@ -42,7 +42,7 @@ class BlockProgram:
     below, above : ndarray
         ``(blocks,)`` float64: sides of the blocks' rows, infinite where there is none.
     start, row, entry : ndarray
-        ``(variables + 1,)`` int64, ``(entries,)`` int and ``(entries,)`` float64: the columns of A.
+        ``(variables + 1,)`` int64, ``(entries,)`` int32 and ``(entries,)`` float64: the columns of A.
     row_lower, row_upper : ndarray
         ``(rows,)`` float64: sides, infinite where there is none.
     backend : Backend
@@ -57,11 +57,16 @@ class BlockProgram:
     below: Array
     above: Array
     start: Numbers
-    row: NDArray[np.integer[Any]]
+    row: NDArray[np.int32]
     entry: Array
     row_lower: Array
     row_upper: Array
     backend: Backend = AUTO
+
+    def __post_init__(self) -> None:
+        # Loops are compiled for one layout alone.
+        for name in self.__dataclass_fields__.keys() - {"backend"}:
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)))
 
     @property
     def blocks(self) -> tuple[NDArray[Any], ...]:

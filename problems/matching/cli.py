@@ -46,7 +46,8 @@ def matching_command(
     report: dict[str, object] = {
         "status": str(found.status),
         **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
-        "seconds": time.perf_counter() - began,
+        "seconds": found.seconds,
+        "total_seconds": time.perf_counter() - began,
         "edges": given.edges,
         "sources": given.sources,
         "destinations": given.destinations,

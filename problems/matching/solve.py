@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 
 import blocklp as bl
 from blocklp.deadline import Deadline
-from blocklp.kernels.backend import choose
-from blocklp.methods.block_program import BlockProgram
+from blocklp.kernels.backend import Backend, choose
+from blocklp.methods.block_program import LOOPS, BlockProgram
 from blocklp.methods.proximal_point import ProximalPoint, first_step
 from blocklp.options import of_type, real
 from blocklp.oracles import AtMostOne, Knapsack, Simplex
@@ -57,7 +57,7 @@ class MatchingSolution:
     passes : int
         Passes over all sources.
     seconds : float
-        Time of the solve.
+        Time of the solve, without what it takes to load compiled loops, once a process.
     """
 
     status: Status
@@ -139,12 +139,17 @@ def solve_matching(matching: Matching, *, tol: float = 1e-4, time_limit: float |
         If an option is of another kind.
     """
     of_type(matching, Matching, "matching", "a Matching")
-    began, deadline, tol = time.perf_counter(), Deadline.of(time_limit), real(tol, "tol", positive=False)
+    deadline, tol = Deadline.of(time_limit), real(tol, "tol", positive=False)
     if not matching.packing:
-        return _by_engine(matching, tol, deadline, began)
+        return _by_engine(matching, tol, deadline, time.perf_counter())
+    device = torch.device("cpu")
+    backend = choose("auto", device, matching.edges, PASSES, frozenset(), torch.float64, deadline)
+    if (loops := backend.loops(LOOPS)) is not None:
+        loops.rehearse()
+    began = time.perf_counter()
     best = _Best(matching, tol, began)
     try:
-        _by_blocks(best, deadline)
+        _by_blocks(best, backend, deadline)
     except KeyboardInterrupt:
         best.status = Status.INTERRUPTED
     if best.status is Status.STALLED and not deadline.over():
@@ -183,13 +188,13 @@ class _Best:
         return MatchingSolution(*known, time.perf_counter() - self.began)
 
 
-def _by_blocks(best: _Best, deadline: Deadline) -> None:
+def _by_blocks(best: _Best, backend: Backend, deadline: Deadline) -> None:
     """The proximal point method, until the gap is closed, nothing moves or the time is over."""
     matching = best.matching
     if best.gap <= best.tol:
         best.status = Status.OPTIMAL
         return
-    run = ProximalPoint(*_program(matching, deadline), deadline)
+    run = ProximalPoint(*_program(matching, backend), deadline)
     shares = np.empty(matching.edges)
     while not deadline.over():
         run.advance()
@@ -206,7 +211,7 @@ def _by_blocks(best: _Best, deadline: Deadline) -> None:
             return
 
 
-def _program(matching: Matching, deadline: Deadline) -> tuple[BlockProgram, FloatArray, FloatArray, float]:
+def _program(matching: Matching, backend: Backend) -> tuple[BlockProgram, FloatArray, FloatArray, float]:
     """The matching as an LP over blocks, and where the method starts."""
 
     def sorted_(values: Any) -> Any:
@@ -215,7 +220,6 @@ def _program(matching: Matching, deadline: Deadline) -> tuple[BlockProgram, Floa
     edges, sources, rows = matching.edges, matching.sources, matching.destinations
     first = np.zeros(sources + 1, dtype=np.int64)
     np.cumsum(np.bincount(matching.source, minlength=sources), out=first[1:])
-    backend = choose("auto", torch.device("cpu"), edges, PASSES, frozenset(), torch.float64, deadline)
     program = BlockProgram(
         first,
         sorted_(matching.use),

@@ -46,7 +46,7 @@ def program(seed: int, backend: Backend, rows: int = 4, blocks: int = 9) -> Bloc
     reached = matrix @ inside
     sides = reached - draw.exponential(0.2, rows), reached + draw.exponential(0.2, rows)
     low, high = (np.where(draw.random(rows) < 0.3, end, side) for end, side in zip((-np.inf, np.inf), sides, strict=True))
-    columns = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data
+    columns = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data
     return BlockProgram(first, weight, lower, upper, draw.normal(size=n), below, above, *columns, low, high, backend)
 
 
