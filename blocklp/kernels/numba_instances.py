@@ -24,10 +24,9 @@ from blocklp.kernels.instances import (
     only_one,
     pass_over,
 )
-from blocklp.kernels.operations import implements, lays_out
+from blocklp.kernels.operations import OPERATIONS, implements, lays_out
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import MOST_PARTS
-from blocklp.methods.admm import admm_restart
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     anchored, plain = state.anchor.shape[1] > 0, state.passes < method.plain
     eta, ratio, due, age, origin, last = _instances(plan).settled(state, method, plain)
     anchor = state.anchor if anchored or plain else torch.empty_like(state.iterate)
-    admm_restart(plan, state, method.relaxed(state), due, ratio, anchor)
+    OPERATIONS["admm_restart"](plan, state, method.relaxed(state), due, ratio, anchor)
     return state.changed(eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
 
 
