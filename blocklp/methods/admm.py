@@ -39,7 +39,7 @@ from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.base import Method, MethodState
-from blocklp.methods.consensus import halpern_step, has_prox, moves, prox
+from blocklp.methods.consensus import halpern_step, has_prox, prox, residuals
 from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
 from blocklp.methods.sweeps import fused_loops, steps_to_points
 
@@ -443,21 +443,3 @@ def admm_restart(
     iterate.copy_(torch.where(due[:, None], new, iterate))
     if anchor.shape[1]:
         anchor.copy_(torch.where(due[:, None], iterate, anchor))
-
-
-def residuals(plan: Plan, state: AdmmState) -> tuple[Tensor, Tensor]:
-    """Squared primal and dual residuals, ``(batch,)`` float64.
-
-    They are the distances of the points from their mean, and of the mean from the consensus, copy by copy.
-    """
-    problem = plan.problem
-    if plan.whole:
-        return state.primal_residual, state.dual_residual
-    primal = torch.zeros_like(state.primal_residual)
-    for group in problem.groups:
-        if group.shares:
-            means = problem.coupling.spread_part(state.mean, group.start, group.stop)
-            own = state.points[:, group.start : group.stop] - means
-            own = own.view(-1, group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
-            primal = primal + in_order(own.flatten(1).double().square())
-    return primal, moves(problem.counts, state.mean, state.reflected)

@@ -113,7 +113,20 @@ class BlockLayout:
         return x[self.variable] / self.unit
 
     def duals(self, price: Array, block_price: Array, rows: int) -> Array:
-        """Duals of all ``rows`` of the program from prices of the rows and blocks of the LP."""
+        """Duals of the rows of the program from prices of the LP.
+
+        Parameters
+        ----------
+        price, block_price : ndarray
+            ``(rows,)``, ``(blocks,)``: prices of rows and blocks of the LP.
+        rows : int
+            Number of rows of the program.
+
+        Returns
+        -------
+        ndarray
+            ``(rows of the program,)``.
+        """
         y = np.zeros(rows)
         y[self.coupling_row] = price
         y[self.block_row] = block_price[: len(self.block_row)]

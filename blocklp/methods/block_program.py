@@ -70,12 +70,12 @@ class BlockProgram:
 
     @property
     def blocks(self) -> tuple[NDArray[Any], ...]:
-        """What loops take of the blocks."""
+        """The arrays of the blocks that loops take."""
         return self.first, self.weight, self.lower, self.upper, self.below, self.above
 
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:
-        """What loops take of the rows."""
+        """The arrays of the rows that loops take."""
         return self.start, self.row, self.entry
 
     @property

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import Group
 from blocklp.decomposition.row_sums import in_order
+from blocklp.kernels.plan import Plan
 
 
 def has_prox(group: Group, duals: Tensor) -> bool:
@@ -74,3 +77,29 @@ def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
     """
     step = torch.where(counts > 1, mean - (mean + mean - target), 0)
     return in_order(step.double().square() * counts)
+
+
+def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
+    """Squared distances of the points from their mean, and of the mean from the consensus, copy by copy.
+
+    Parameters
+    ----------
+    plan, state : Plan, AdmmState
+        The problem and how it is executed, and a state of ADMM with the points of the last pass.
+
+    Returns
+    -------
+    primal, dual : Tensor
+        ``(batch,)`` float64.
+    """
+    problem = plan.problem
+    if plan.whole:
+        return state.primal_residual, state.dual_residual
+    primal = torch.zeros_like(state.primal_residual)
+    for group in problem.groups:
+        if group.shares:
+            means = problem.coupling.spread_part(state.mean, group.start, group.stop)
+            own = state.points[:, group.start : group.stop] - means
+            own = own.view(-1, group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
+            primal = primal + in_order(own.flatten(1).double().square())
+    return primal, moves(problem.counts, state.mean, state.reflected)

@@ -374,7 +374,20 @@ class ResidualBalancing:
         return torch.where(factor.isnan(), eta, within(eta * factor, origin, self._reach(eta.dtype)))
 
     def rooted(self, primal: Tensor, dual: Tensor, passes: int) -> Tensor:
-        """Root of the ratio of two squared residuals ``(batch,)``, by which weights are divided."""
+        """Root of the ratio of two residuals, by which weights are divided.
+
+        Parameters
+        ----------
+        primal, dual : Tensor
+            ``(batch,)``: squared residuals.
+        passes : int
+            Passes so far: the later, the higher the root.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``.
+        """
         ratio = (primal / dual).sqrt() / self.target
         # Roots only: they round alike in all positions of a batch, which powers do not.
         for _ in range(self.roots(passes)):

@@ -226,7 +226,7 @@ class Matching:
         return cls(source, destination, value, weight, draw.uniform(0.5, 1, destinations) * (greedy + SLACK))
 
     def bound(self, price: FloatArray) -> tuple[float, float]:
-        r"""What prices of destinations prove: no shares are worth more, of a :attr:`packing` matching.
+        r"""The bound that prices of destinations prove on what shares are worth, of a :attr:`packing` matching.
 
         .. math:: \sum_s limit_s \max(0, \max_{e \in s} (v_e - w_e p_{d(e)}) / a_e) + \sum_d capacity_d p_d
 

@@ -24,8 +24,8 @@ from blocklp.kernels.backend import ENGINE, Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements, lays_out
 from blocklp.kernels.plan import Plan
 from blocklp.methods.active_set import VertexCache
-from blocklp.methods.admm import residuals
 from blocklp.methods.base import MethodState
+from blocklp.methods.consensus import residuals
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
 from ...block_types import Oracle, Table

@@ -24,7 +24,7 @@ from blocklp.kernels.backend import Backend, add_backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS, implements
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Admm
-from blocklp.methods.admm import residuals
+from blocklp.methods.consensus import residuals
 from blocklp.methods.proximal_weight import ResidualBalancing
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
