@@ -102,8 +102,8 @@ def draw_picture(records: list[Record], figure: Figure) -> None:
     "seconds of ours and of DuaLip, seconds in the solver of the others. `bound` and `value` of ours and of DuaLip are what a "
     "judge of a few lines makes of prices and of points scaled into the limits; those of PDLP what its duals prove by the "
     "bounds of variables and what its point is worth, feasible or not; HiGHS is exact. DuaLip (in the folder that "
-    "`BLOCKLP_DUALIP` names; float32, regularisation that decays to 1e-3, Jacobi preconditioning) makes as many iterations as "
-    "its column says, as it has no stopping test.",
+    "`BLOCKLP_DUALIP` names; float32, regularisation 1e-4, Jacobi preconditioning) makes as many iterations as its column "
+    "says, as it has no stopping test.",
     draw=draw_picture,
 )
 def run(quick: bool) -> list[Record]:
