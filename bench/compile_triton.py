@@ -220,7 +220,7 @@ def rows(dtype: torch.dtype) -> list[Compiled]:
     with compiling() as found:
         plan = Plan(crossed(Simplex(3), Knapsack(np.ones((6, 3)), 2.0)).compile(backend="torch").decomposition().to(dtype))
         problem, method = plan.problem, Pdhg()
-        state = method.start(plan, problem.to_dual(problem.cost), None)
+        state = method.weighted(plan, method.start(plan, problem.to_dual(problem.cost), None))
         program = replace(state.program, backend=Backend("triton"))
         plan = replace(plan, backend=Backend("triton"), programs={dtype: program})
         state = replace(state, program=program)

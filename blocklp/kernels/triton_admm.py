@@ -15,11 +15,12 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.kernels import triton_admm_kernels as kernels
+from blocklp.kernels import triton_admm_start_kernels as start_kernels
 from blocklp.kernels.operations import implements
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.triton_launch import LANES, launch, programs
 from blocklp.kernels.triton_source import data_arguments
-from blocklp.kernels.triton_tables import CopySums, GroupTable, TritonTables
+from blocklp.kernels.triton_tables import CopyTables, GroupTable, TritonTables
 
 CACHED, SMALL, BUSY = 8, 32, 4096
 """Tiles of an instance that is one program: it has so few that caches hold them from pass to pass; or so few
@@ -51,14 +52,14 @@ def _group(problem: Decomposition, own: GroupTable) -> Arguments:
     return group.start, group.blocks, *places, *data_arguments(group.type)
 
 
-def _sums(sums: CopySums) -> Arguments:
+def _sums(sums: CopyTables) -> Arguments:
     """The sums as kernels take them."""
     pairs = [(t, _row(t)) for t in (sums.order, sums.ends, sums.listed, sums.hubs)]
     first = (part for pair in pairs[:3] for part in pair)
     return *first, sums.listed.shape[1], *pairs[3], sums.hubs.shape[1] - 1
 
 
-def _units(sums: CopySums) -> int:
+def _units(sums: CopyTables) -> int:
     """Programs that add up the copies of an instance."""
     return programs(sums.listed.shape[1]) + sums.hubs.shape[1] - 1
 
@@ -85,19 +86,19 @@ def _admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor
     assert tables.sums is not None and tables.active is not None
     mean, active, counts = torch.zeros_like(problem.cost), tables.active, problem.counts
     state, sums = _state(plan, points, points, duals, points, mean, mean), _sums(tables.sums)
-    launch(kernels.first_means, (_units(tables.sums) * len(active),), active, sums, state, LANES=LANES)
+    launch(start_kernels.first_means, (_units(tables.sums) * len(active),), active, sums, state, LANES=LANES)
     groups = tuple(_group(problem, own) for own in tables.groups)
     slots, first = 2 * sum(programs(group[1]) for group in groups), 0
     parts = duals.new_empty(problem.batch, slots, dtype=torch.float64)
     for own, group in zip(tables.groups, groups, strict=True):
         tiles, constants = programs(group[1]), {"COUPLED": own.functions.coupled, "LANES": LANES}
         order = active, group, state, counts, _row(counts), parts, first, slots
-        launch(kernels.first_squares, (tiles * len(active),), *order, **constants)
+        launch(start_kernels.first_squares, (tiles * len(active),), *order, **constants)
         first += tiles
     found = torch.zeros(2, problem.batch, dtype=torch.float64, device=duals.device)
     residual, size = found[0], found[1]
     rest = groups, parts, slots, (residual, size)
-    launch(kernels.first_totals, (len(active),), active, *rest, GROUPS=len(groups), LANES=LANES)
+    launch(start_kernels.first_totals, (len(active),), active, *rest, GROUPS=len(groups), LANES=LANES)
     return mean, residual, size
 
 
@@ -113,7 +114,7 @@ def _admm_first_iterates(
         group = _group(problem, own)
         constants = {"COUPLED": own.functions.coupled, "RELAXATION": relaxation, "LANES": LANES}
         grid = (programs(group[1]) * len(tables.active),)
-        launch(kernels.first_iterates, grid, tables.active, group, state, eta, **constants)
+        launch(start_kernels.first_iterates, grid, tables.active, group, state, eta, **constants)
     return found
 
 

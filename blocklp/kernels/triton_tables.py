@@ -70,7 +70,7 @@ class GroupTable:
 
 
 @dataclass(frozen=True)
-class CopySums:
+class CopyTables:
     """Coupled copies of the groups that are served, by variable.
 
     Attributes
@@ -93,7 +93,7 @@ class CopySums:
     hubs: Tensor
 
     @classmethod
-    def of(cls, problem: Decomposition, tables: tuple[GroupTable, ...]) -> CopySums:
+    def of(cls, problem: Decomposition, tables: tuple[GroupTable, ...]) -> CopyTables:
         """Sort the coupled copies of a problem; the host waits once, for numbers of variables.
 
         Parameters
@@ -130,9 +130,9 @@ class CopySums:
         dtype = _whole_numbers(problem)
         return cls(*(t.to(dtype).contiguous() for t in (order, ends, listed[:, :-1], hubs)))
 
-    def select(self, rows: Rows) -> CopySums:
+    def select(self, rows: Rows) -> CopyTables:
         """The sums of some instances."""
-        return CopySums(*(_own(t, rows) for t in (self.order, self.ends, self.listed, self.hubs)))
+        return CopyTables(*(_own(t, rows) for t in (self.order, self.ends, self.listed, self.hubs)))
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class TritonTables:
         Whether those are all that share variables.
     groups : tuple of GroupTable
         The groups that are served.
-    sums : CopySums or None
+    sums : CopyTables or None
         Where passes take whole instances.
     active : Tensor or None
         ``(k,)`` int64: the active instances.
@@ -160,7 +160,7 @@ class TritonTables:
     functions: tuple[BlockFunctions | None, ...]
     all_shared: bool
     groups: tuple[GroupTable, ...] = ()
-    sums: CopySums | None = None
+    sums: CopyTables | None = None
     active: Tensor | None = None
     checked: int | None = None
     checks: CheckTables | None = None
@@ -189,7 +189,7 @@ class TritonTables:
             for n, functions in enumerate(self.functions)
             if functions is not None
         )
-        sums = CopySums.of(problem, found) if self.all_shared else None
+        sums = CopyTables.of(problem, found) if self.all_shared else None
         active = torch.arange(problem.batch, device=problem.cost.device)
         checks = None
         if self.checked is not None and (functions := self.functions[self.checked]) is not None:
