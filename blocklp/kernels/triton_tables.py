@@ -98,8 +98,10 @@ class CopyTables:
 
         Parameters
         ----------
-        problem, number, functions : Decomposition, int, BlockFunctions
-            The problem, the number of the group, and the functions of its type.
+        problem : Decomposition
+            The problem.
+        tables : tuple of GroupTable
+            Those of its groups.
         """
         variables, device = problem.coupling.variables, problem.cost.device
         rows = max(len(t) for table in tables for t in (table.places, table.filled))

@@ -31,8 +31,6 @@ class Solve:
         The problem in the working precision, and how it is executed; scopes by index.
     instance : int
         Its number in the batch.
-    sigma : float, optional
-        The first step; by default one with which a typical cost moves a variable by its reach.
 
     Attributes
     ----------
@@ -40,12 +38,11 @@ class Solve:
         The method, at the bounds next to zero and prices of zero.
     """
 
-    def __init__(self, plan: Plan, instance: int, sigma: float | None = None) -> None:
+    def __init__(self, plan: Plan, instance: int) -> None:
         self.layout = BlockLayout.of(plan.program, plan.problem, instance)
         program, self._rows = self.layout.program, plan.program.lower.shape[1]
-        step = sigma or first_step(program.cost)
         x, price = np.clip(0.0, program.lower, program.upper), np.zeros(len(program.row_lower))
-        self.run = ProximalPoint(program, x, price, step, plan.deadline)
+        self.run = ProximalPoint(program, x, price, first_step(program.cost), plan.deadline)
 
     def begin(self, x: Tensor, y: Tensor) -> None:
         """Go on from a point ``(variables,)`` and duals ``(rows,)`` of the program."""
@@ -99,8 +96,7 @@ class ProximalNewton(Method):
         duals : Tensor
             ``(batch, copies)``: the first multipliers.
         eta : Tensor or None
-            ``(batch,)``: the first step, in the units of :class:`BlockLayout`; None for one with which a
-            typical cost moves a variable by its reach.
+            Not used: steps find their length, and other methods' weights have another meaning.
 
         Returns
         -------
@@ -114,8 +110,7 @@ class ProximalNewton(Method):
         """
         problem, program = plan.problem, plan.program
         points, value = problem.min_oracle(duals)
-        steps = [None] * problem.batch if eta is None else eta.tolist()
-        solves = Solves(tuple(Solve(plan, i, step) for i, step in enumerate(steps)))
+        solves = Solves(tuple(Solve(plan, i) for i in range(problem.batch)))
         now = value.new_tensor([one.run.sigma for one in solves.own])
         x, y = torch.zeros_like(problem.cost), torch.zeros_like(program.lower)
         return ProximalNewtonState(duals, value, points, now, x, y, solves)
