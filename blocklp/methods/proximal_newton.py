@@ -21,6 +21,9 @@ from blocklp.methods.block_layout import BlockLayout
 from blocklp.methods.pdhg import Pdhg
 from blocklp.methods.proximal_point import ProximalPoint, first_step
 
+WARM = 16.0
+"""Factor of the first step from prices that an earlier solve has found."""
+
 
 class Solve:
     """The method on one instance: what is no tensor in the state.
@@ -45,9 +48,11 @@ class Solve:
         self.run = ProximalPoint(program, x, price, first_step(program.cost), plan.deadline)
 
     def begin(self, x: Tensor, y: Tensor) -> None:
-        """Go on from a point ``(variables,)`` and duals ``(rows,)`` of the program."""
+        """Go on from a point ``(variables,)``, where it is known, and duals ``(rows,)`` of the program."""
         program, layout = self.layout.program, self.layout
-        point = np.clip(layout.own(x.double().cpu().numpy()), program.lower, program.upper)
+        known = np.nan_to_num(layout.own(x.double().cpu().numpy()), nan=0.0)
+        point = np.clip(known, program.lower, program.upper)
+        self.run.sigma *= WARM
         self.run.begin(point, y.double().cpu().numpy()[layout.coupling_row])
 
     def found(self) -> tuple[Tensor, Tensor]:
@@ -138,8 +143,9 @@ class ProximalNewton(Method):
         return replace(state, x=memory[0].to(state.x), y=y)
 
     def remember(self, plan: Plan, state: ProximalNewtonState) -> Memory:
-        """The point, the duals of all rows, and the step."""
-        return state.x, plan.program.whole(plan.problem, state.y), state.eta
+        """The point and the duals of all rows; there is no weight."""
+        weight = torch.full_like(state.eta, torch.nan)
+        return state.x, plan.program.whole(plan.problem, state.y), weight
 
     def step(self, plan: Plan, state: ProximalNewtonState) -> ProximalNewtonState:
         """One projection."""

@@ -53,6 +53,7 @@ class RaceState(MethodState):
     answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of another method
     fresh: bool  # whether another method gave some that were not looked at yet
     turn: int  # passes at which the simplex method has its next turn
+    opening: bool  # whether no pass of PDHG was made yet
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Race(Method):
     hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
     # Variables for each row with a price from which on the proximal point method opens, projections that it
     # may take, and those in which it should gain a digit.
-    before, coupling, patient, digit = 1, 8, 60, 50
+    coupling, patient, digit = 8, 60, 50
     # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
     least = 10_000
 
@@ -154,7 +155,7 @@ class Race(Method):
             The state, which :meth:`finish` completes, and the number of passes made.
         """
         inner, passes = Pdhg().run(plan, state.inner, most)
-        return replace(state, inner=inner, eta=inner.eta), passes
+        return replace(state, inner=inner, eta=inner.eta, opening=False), passes
 
     def finish(self, plan: Plan, state: RaceState) -> RaceState:
         """The multipliers and points of whoever has an answer."""
@@ -193,7 +194,7 @@ class Race(Method):
         passes = state.inner.passes
         if not known_empty(state.solved):  # an answer that was not good enough: PDHG goes on
             state = replace(state, solved=torch.zeros_like(state.solved))
-        if passes <= self.before and (state := self._by_blocks(plan, state, gap)).fresh:
+        if state.opening and (state := self._by_blocks(plan, state, gap)).fresh:
             return state
         if passes < state.turn or plan.program.work > self.largest:
             return state
@@ -235,6 +236,9 @@ class Race(Method):
             ):  # by map, or on a device, where passes are quick
                 return state
             blocks = Solves(tuple(Solve(plan, i) for i in range(problem.batch)))
+            for one, x, y in zip(blocks.own, *state.inner.bar[:2], strict=True):
+                if bool(y.any()):  # of a warm start
+                    one.begin(x, y)
             state = replace(state, blocks=blocks)
         (x, y, reached), solved = (t.clone() for t in state.inner.bar), torch.zeros_like(state.solved)
         for i, (one, left) in enumerate(zip(blocks.own, gap.tolist(), strict=True)):
@@ -264,7 +268,9 @@ class Race(Method):
         none = torch.zeros_like(inner.eta, dtype=torch.bool)
         blank = inner.duals.new_zeros(()).expand_as(inner.duals)
         own = inner.duals, inner.value, inner.points, inner.eta
-        return RaceState(*own, inner, None, None, none, none, (blank, blank), fresh=False, turn=turn)
+        return RaceState(
+            *own, inner, None, None, none, none, (blank, blank), fresh=False, turn=turn, opening=True
+        )
 
 
 def _kept(mask: Tensor, own: Iterates, other: Iterates) -> Iterates:

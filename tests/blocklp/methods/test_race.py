@@ -148,3 +148,21 @@ def test_a_time_limit_while_step_sizes_are_estimated_keeps_the_first_bound(monke
         found = m.solve(method=method, tol=0, time_limit=1.0, backend="torch")
         assert found.status[0] is bl.Status.TIME_LIMIT
         assert float(found.bound[0]) >= float(first.bound[0]) - 1e-9
+
+
+def test_a_warm_start_opens_with_the_prices_of_the_last_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Race, "least", 10**9)  # the simplex method is not the first
+    m = bl.Model()
+    x = m.variable("x", (600, 8), lower=0, upper=1)
+    m.add(Simplex(8), x)
+    m.add(x.sum(0) <= 76.0)
+    price = m.parameter("price", (600, 8))
+    m.minimize((price * x).sum())
+    solver = m.compile(backend="torch")
+    draw = torch.Generator().manual_seed(0)
+    price.value = torch.rand(600, 8, generator=draw, dtype=torch.float64)
+    first = solver.solve(tol=1e-6)
+    price.value = price.value[0] + 1e-3 * torch.rand(600, 8, generator=draw, dtype=torch.float64)
+    cold, warm = solver.solve(tol=1e-6), solver.solve(tol=1e-6, warm_start=first.state)
+    assert warm.status[0] is bl.Status.OPTIMAL and warm.passes.item() < 0.8 * cold.passes.item() < 40
+    torch.testing.assert_close(warm.bound, cold.bound, rtol=1e-5, atol=0)
