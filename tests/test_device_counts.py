@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -122,17 +117,7 @@ def watched(solver: bl.Solver, **options: object) -> simulated_device.Trace:
 
 
 def test_launches_of_a_whole_solve(device: torch.device, counted_kernels: None) -> None:
-    """Passes, a look at the weight and a check are a launch, one and three; 277 passes take 4,096 BA-200 to a gap of 0.1 %.
-
-    Counted in a process of its own: other tests patch the interpreter, and have compiled types.
-    """
-    if os.environ.get("COUNTED_ALONE") != "1":
-        test = f"{__file__}::test_launches_of_a_whole_solve[{device.type}]"
-        alone = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-        root, given = Path(__file__).parents[1], os.environ | {"COUNTED_ALONE": "1"}
-        done = subprocess.run(alone, cwd=root, env=given, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
-        return
+    """Passes, a look at the weight and a check are a launch, one and three; 277 passes take 4,096 BA-200 to a gap of 0.1 %."""
     short, long = (watched(graphs(1), passes=passes) for passes in (21, 111))
     checks, most = 9, 277
     assert long.launches - short.launches <= 5 * checks, long.report(40)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -206,9 +207,13 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """Have backends and implementations that a test adds forgotten after it."""
-    if compiled.loops(ENGINE[0]) is not None:
-        for module in backends.known("numba").modules:
+    """Have backends and implementations that a test adds forgotten after it.
+
+    Our own are imported first: what registers while a test runs would be forgotten too, for good.
+    """
+    there = {"numba": compiled.loops(ENGINE[0]) is not None, "triton": find_spec("triton") is not None}
+    for name in (name for name, found in there.items() if found):
+        for module in backends.known(name).modules:
             importlib.import_module(module)
     known, registered = dict(backends.BACKENDS), {key: list(own) for key, own in IMPLEMENTATIONS.items()}
     yield
