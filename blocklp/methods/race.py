@@ -75,6 +75,7 @@ class Race(Method):
     # Variables for each row with a price from which on the proximal point method opens, projections that it
     # may take, and those in which it should gain a digit.
     coupling, patient, digit = 8, 60, 50
+    ahead = 3  # its first steps, which are short: a check is not worth it before
     # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
     least = 10_000
 
@@ -247,7 +248,8 @@ class Race(Method):
             slow = run.projections > self.patient and not left <= 10.0 ** (-run.projections / self.digit)
             if not few or slow or run.ended or plan.deadline.over():
                 continue
-            run.advance()
+            for _ in range(1 if run.projections else self.ahead):
+                run.advance()
             x[i], y[i] = one.found()
             solved[i] = True
         if known_empty(solved):
