@@ -10,7 +10,7 @@ are, so that prices are needed for the rows of A alone, however many blocks ther
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ class Projection:
     activity: Array
 
 
-class Curvature:
+class Curvature(Protocol):
     """The matrix :math:`A P A^T`, where P projects onto the directions in which a projection moves.
 
     P keeps the variables between their bounds, and takes their weights out where the row of a block is at a
@@ -114,15 +114,12 @@ class Curvature:
 
     def dense(self) -> Array:
         """All entries, ``(rows, rows)``, a new array."""
-        raise NotImplementedError
 
     def times(self, v: Array) -> Array:
         """The product with ``(rows,)``."""
-        raise NotImplementedError
 
     def diagonal(self) -> Array:
         """The diagonal, ``(rows,)``."""
-        raise NotImplementedError
 
 
 @operation
@@ -190,7 +187,7 @@ def curvature(program: BlockProgram, found: Projection) -> Curvature:
     return _Sparse(program, found)
 
 
-class _Sparse(Curvature):
+class _Sparse:
     """The definition: a sparse matrix."""
 
     def __init__(self, program: BlockProgram, found: Projection) -> None:
@@ -226,7 +223,7 @@ def _curvature(program: BlockProgram, found: Projection) -> Curvature:
     return _Listed(program, found, program.backend.loops(LOOPS))
 
 
-class _Listed(Curvature):
+class _Listed:
     """Loops over lists of the variables between their bounds."""
 
     def __init__(self, program: BlockProgram, found: Projection, loops: Any) -> None:

@@ -66,14 +66,12 @@ def _finite(value: float) -> float | None:
 
 def _print(file: Path, report: dict[str, object], values: dict[str, float]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=str(file), show_header=False)
-    for key, value in report.items():
-        if key == "declared":
-            value = f"{len(value)} variables" if isinstance(value, list) and value else "none"
-        table.add_row(key.replace("_", " "), f"{value:.9g}" if isinstance(value, float) else str(value))
+    from blocklp.problems.values import print_values
+
+    declared = report["declared"]
+    assert isinstance(declared, list)
+    print_values(str(file), report | {"declared": f"{len(declared)} variables" if declared else "none"})
     console = Console()
-    console.print(table)
     for name, number in values.items():
         console.print(f"{name} = {number:.9g}", highlight=False, markup=False)

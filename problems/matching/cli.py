@@ -36,6 +36,7 @@ def matching_command(
     import numpy as np
 
     from blocklp.problems.matching import read_matching, solve_matching
+    from blocklp.problems.values import print_values
 
     given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible():
@@ -56,15 +57,5 @@ def matching_command(
     if as_json:
         typer.echo(json.dumps({"file": str(file), **report}))
     else:
-        _print(file, report)
+        print_values(str(file), report)
     raise typer.Exit(0 if str(found.status) == "optimal" else EXIT_STOPPED)
-
-
-def _print(file: Path, report: dict[str, object]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=str(file), show_header=False)
-    for key, value in report.items():
-        table.add_row(key.replace("_", " "), f"{value:.9g}" if isinstance(value, float) else str(value))
-    Console().print(table)

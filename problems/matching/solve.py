@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.kernels.backend import Backend, choose
+from blocklp.kernels.compiled import mark
 from blocklp.methods.block_program import LOOPS, BlockProgram
 from blocklp.methods.proximal_point import ProximalPoint, first_step
 from blocklp.options import of_type, real
@@ -146,6 +147,7 @@ def solve_matching(matching: Matching, *, tol: float = 1e-4, time_limit: float |
     backend = choose("auto", device, matching.edges, PASSES, frozenset(), torch.float64, deadline)
     if (loops := backend.loops(LOOPS)) is not None:
         loops.rehearse()
+        mark(loops, torch.float64)
     began = time.perf_counter()
     best = _Best(matching, tol, began)
     try:
