@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from blocklp.progress import Progress as Progress
     from blocklp.results.solution import Solution as Solution
     from blocklp.results.state import State as State
+    from blocklp.search.linear_nodes import LinearNodes as LinearNodes
     from blocklp.search.nodes import Nodes as Nodes
     from blocklp.search.solve_exact import solve_exact as solve_exact
     from blocklp.search.tightening import tighten as tighten
@@ -73,6 +74,7 @@ else:
             "blocklp.progress": ["Progress"],
             "blocklp.results.solution": ["Solution"],
             "blocklp.results.state": ["State"],
+            "blocklp.search.linear_nodes": ["LinearNodes"],
             "blocklp.search.nodes": ["Nodes"],
             "blocklp.search.solve_exact": ["solve_exact"],
             "blocklp.search.tightening": ["tighten"],
