@@ -31,13 +31,14 @@ NETLIB = ("afiro", "adlittle", "share2b", "israel", "sctap1", "scsd1", "scsd6", 
 @case(
     "linear_nodes",
     "Nodes of general LPs a second",
-    "4,096 siblings of an LP: each fixes one, two or four of its basic variables at one of their bounds (assignments: 0 or 1) or moves "
-    "one of their bounds up to a fifth of the way past their value (files). The cutoff is the median of the siblings' values. "
-    "`certified` is the share of nodes that end as optimal, cut off or infeasible, and `nodes/s` these a second, by two threads; setting up "
-    "(`root`) is apart. HiGHS's dual simplex, presolve off, is given the first 1,024 in two processes at once, with the cutoff as its "
-    "`objective_bound`; bounds are changed in place, and it starts from its last basis or from the root's, whichever is faster. It "
-    "certifies nothing. `findings`: bounds above HiGHS's values, or states that contradict them. Files are those of the folder "
-    "`BLOCKLP_LP_FILES` (Netlib's); 25fv47 is refused, since variables without bounds grow in it at no cost. Medians of five runs.",
+    "4,096 siblings of an LP: each fixes one, two or four of its basic variables at one of their bounds (assignments: 0 or 1) "
+    "or moves one of their bounds up to a fifth of the way past their value (files). The cutoff is the median of the siblings' "
+    "values. `certified` is the share of nodes that end as optimal, cut off or infeasible, and `nodes/s` these a second, by two "
+    "threads; setting up (`root`) is apart. HiGHS's dual simplex, presolve off, is given the first 1,024 in two processes at "
+    "once, with the cutoff as its `objective_bound`; bounds are changed in place, and it starts from its last basis or from the "
+    "root's, whichever is faster. It certifies nothing. `findings`: bounds above HiGHS's values, or states that contradict "
+    "them. Files are those of the folder `BLOCKLP_LP_FILES` (Netlib's); 25fv47 is refused, since variables without bounds grow "
+    "in it at no cost. Medians of five runs.",
 )
 def run(quick: bool) -> Iterator[Record]:
     folder = os.environ.get(FOLDER)

@@ -17,19 +17,30 @@ import numpy as np
 
 from blocklp.kernels.basis_kernels import add_column, combine, eliminate, fill_row, keep
 from blocklp.kernels.compiled import compile, kernel
-from blocklp.kernels.dual_simplex_layout import BASIC, EMPTY, ENDED, LOWER, PASSED, UNFINISHED, UPPER
+from blocklp.kernels.dual_simplex_layout import (
+    BASIC,
+    EMPTY,
+    ENDED,
+    FAR,
+    LOWER,
+    OUTSIDE,
+    PASSED,
+    UNFINISHED,
+    UPPER,
+    ZERO,
+)
+from blocklp.kernels.price_kernels import certified, value_of
 from blocklp.kernels.row_kernels import EXACT
 
-SATISFIED, ZERO, PIVOT = 1e-9, 1e-9, 1e-7
-"""Violations, reduced costs and entries of the tableau that count as rounding."""
+SATISFIED, PIVOT = 1e-9, 1e-7
+"""Violations and entries of the tableau that count as rounding."""
 
-FAR = 1e7
-"""Where a variable without a bound is held while its reduced cost asks for one."""
 
-FEASIBLE = 1e-6
-"""Violation of rows and bounds up to which a point counts as feasible, relative to the terms of the row."""
-
-EPS = float(np.finfo(np.float64).eps)
+@compile(nogil=True)
+def _copy(given: Any, own: Any, first: int) -> None:
+    """Write an array into another from a place on; a slice takes several times as long to compile."""
+    for i in range(len(given)):
+        own[first + i] = given[i]
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
@@ -163,7 +174,7 @@ def _pivoted(node: Any, root: Any, goal: float, vectors: Any, basis: Any, etas: 
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _replayed(given: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: Any) -> bool:
+def _replayed(given: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: Any, column: Any) -> bool:
     """Exchange variables until the basis is a given one ``(variables,)``; False where that is singular."""
     (_, alpha, at), (basic, _, counts) = vectors, basis
     touched, seen, w, _, _, _ = room
@@ -176,28 +187,33 @@ def _replayed(given: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: 
         for p in range(len(basic)):
             if given[basic[p]] != BASIC and abs(w[p]) > best:
                 best, row = abs(w[p]), p
+            column[p], w[p] = w[p], 0
         if row < 0:
-            w[:] = 0
             return False
-        column = w.copy()
-        w[:] = 0
         many = fill_row(w, seen, combine(row, w, seen, etas, counts[0]), root, alpha, touched)
         at[basic[row]] = LOWER
         _exchange(k, row, vectors, touched, many, basis, column, etas)
         for t in range(many):
             alpha[touched[t]] = 0
-    return bool(counts[0] == 0 or (given == BASIC).sum() == len(basic))
+    return True
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _placed(node: Any, given: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: Any) -> None:
-    """Values of all variables in a basis: nonbasic ones at the bounds that reduced costs ask for."""
+def _placed(
+    node: Any, given: Any, which: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: Any
+) -> None:
+    """Values of all variables in a basis: nonbasic ones at the bounds that reduced costs ask for.
+
+    Where the basis and the costs are the first ones, ``which`` are the variables with other bounds; else all.
+    """
     (x, low, high), (reduced, _, at), (basic, _, counts) = node, vectors, basis
     (head, place, _, _, before), w, value = root[0], room[2], room[3]
-    value[0] = 0
+    known = 1.0 if len(which) < len(x) else 0.0  # part of the value before that is in value[0]
+    _copy(before, x, 0)
     for p in range(len(w)):
         w[p] = -before[head[p]]
-    for k in range(len(x)):
+    for t in range(len(which)):
+        k = which[t]
         if at[k] == BASIC:
             end = 0.0
         else:
@@ -212,13 +228,33 @@ def _placed(node: Any, given: Any, root: Any, vectors: Any, basis: Any, etas: An
                 if abs(reduced[k]) <= ZERO and low[k] == -np.inf and high[k] == np.inf:
                     end = 0.0
             x[k], at[k] = end, UPPER if up else LOWER
-            value[0] += reduced[k] * end
+            value[0] += reduced[k] * (end - known * before[k])
         change = end if place[k] >= 0 else end - before[k]
         if change != 0:
             add_column(k, change, root, w)
     eliminate(w, etas, counts[0])
     for p in range(len(w)):
         x[basic[p]], w[p] = -w[p], 0
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def _read(lower: Any, upper: Any, units: Any, base: Any, low: Any, high: Any, changed: Any) -> int:
+    """Scaled bounds of a node, where they are not those of the LP: the number of such variables.
+
+    Minus one where a bound is NaN or outside those of the LP.
+    """
+    (column, _, first, last), (least, most) = units, base
+    count = 0
+    for j in range(len(column)):
+        if lower[j] != first[j] or upper[j] != last[j]:
+            if not (lower[j] >= first[j] and upper[j] <= last[j]):
+                return -1
+            a, c = lower[j] / column[j], upper[j] / column[j]
+            low[j], high[j] = max(min(a, c), least[j]), min(max(a, c), most[j])
+            if lower[j] > upper[j]:
+                low[j], high[j] = np.inf, -np.inf
+            changed[count], count = j, count + 1
+    return count
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
@@ -236,75 +272,6 @@ def _costs_changed(cost: Any, before: Any, root: Any, reduced: Any) -> None:
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def certified(cost: Any, factor: float, price: Any, low: Any, high: Any, program: Any, room: Any) -> float:
-    """A lower bound by prices, all rounding charged (Neumaier and Shcherbina 2004).
-
-    Parameters
-    ----------
-    cost : ndarray
-        ``(variables,)``.
-    factor : float
-        The costs count so many times: 1, or 0 for a proof that there is no point.
-    price : ndarray
-        ``(rows,)``: may be moved towards those of the interior, so far as variables without an upper bound
-        need it.
-    low, high : ndarray
-        ``(variables + rows,)``: bounds of variables and activities; the upper ones may be infinite.
-    program : tuple
-        The matrix by rows (starts, columns, entries); ``(variables,)`` relative errors of the sums in
-        columns, and upper bounds that rows imply; prices ``(rows,)`` and reduced costs ``(variables,)`` of
-        the interior, positive where these bounds are infinite too.
-    room : ndarray
-        ``(2, variables)``: overwritten.
-
-    Returns
-    -------
-    float
-        Minus infinity where nothing is proved.
-    """
-    (start, column, entry), errors, implied, inner, margin = program
-    n, reduced, terms = len(cost), room[0], room[1]
-    for attempt in range(2):
-        total, size, need = 0.0, 0.0, 0.0
-        for j in range(n):
-            reduced[j] = factor * cost[j]
-            terms[j] = abs(reduced[j])
-        for i in range(len(price)):
-            y = price[i]
-            side = low[n + i] if y > 0 else high[n + i]
-            if y == 0 or abs(side) == np.inf:
-                price[i] = 0.0
-                continue
-            total += y * side
-            size += abs(y * side)
-            for e in range(start[i], start[i + 1]):
-                term = entry[e] * y
-                reduced[column[e]] -= term
-                terms[column[e]] += abs(term)
-        for j in range(n):
-            own, error = reduced[j], errors[j] * terms[j]
-            if own >= error:  # the sign is sure, and the upper bound of no account
-                least = min((own - error) * low[j], (own + error) * low[j])
-            else:
-                end = min(high[j], implied[j])
-                if end < np.inf:
-                    least = min(own * low[j], own * end) - error * max(abs(low[j]), abs(end))
-                else:
-                    least = (own - error) * low[j]
-                    need = max(need, (error - own) / margin[j] if margin[j] > 0 else np.inf)
-            total += least
-            size += abs(least)
-        if need == 0:
-            return total - EPS * (n + len(price) + 4) * size
-        mixed = 4 * need
-        if attempt or factor == 0 or not mixed < 0.5:
-            break
-        for i in range(len(price)):
-            price[i] = (1 - mixed) * price[i] + mixed * inner[i]
-    return -np.inf
-
-
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _ray(t: float, vectors: Any, room: Any, counts: Any, price: Any, n: int) -> None:
     """Prices of the present basis and t times the row that proves that there is no point."""
     reduced, alpha, _ = vectors
@@ -319,25 +286,52 @@ def _ray(t: float, vectors: Any, room: Any, counts: Any, price: Any, n: int) -> 
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _value(cost: Any, x: Any, low: Any, high: Any, matrix: Any, room: Any) -> float:
-    """The value of a point, infinite where rows that are calculated anew are violated."""
-    start, index, entry = matrix
-    n, total, activity, size = len(cost), 0.0, room[0], room[1]
-    activity[:], size[:] = 0, 0
-    for j in range(n):
-        at = min(max(x[j], low[j]), high[j])
-        if abs(at - x[j]) > FEASIBLE * (1 + abs(at)) or abs(at) >= FAR:
-            return np.inf
-        if at != 0:
-            total += cost[j] * at
-            for e in range(start[j], start[j + 1]):
-                activity[index[e]] += entry[e] * at
-                size[index[e]] += abs(entry[e] * at)
-    for i in range(len(activity)):
-        off = max(low[n + i] - activity[i], activity[i] - high[n + i])
-        if off > FEASIBLE * max(size[i], 1e-3):
-            return np.inf
-    return total
+def _bounded(
+    node: Any, root: Any, goal: float, vectors: Any, basis: Any, etas: Any, room: Any, judge: Any, price: Any
+) -> Any:
+    """Pivot until the optimum, the goal or the limit, and say how it ended and what is proved."""
+    (_, low, high), (reduced, alpha, _), (_, _, counts) = node, vectors, basis
+    (cost, judged, scratch), value, target = judge, room[3], goal
+    y, ray = price[0], price[1]
+    n = len(cost)
+    while True:
+        ended = _pivoted(node, root, target, vectors, basis, etas, room)
+        for i in range(len(y)):
+            y[i] = reduced[n + i]
+        bound = certified(cost, 1.0, y, low, high, judged, scratch)
+        if ended != PASSED or bound >= goal:
+            break
+        target = value[0] + 1e-9 * abs(value[0])
+    if ended == EMPTY:
+        _ray(np.inf, vectors, room, counts, ray, n)
+        if certified(cost, 0.0, ray, low, high, judged, scratch) > 0:
+            bound = np.inf
+        else:
+            gap = max(goal - value[0], 0.0) if goal < np.inf else 1e3 * (1 + abs(value[0]))
+            _ray(2 * gap / value[2] + 1e-6, vectors, room, counts, ray, n)
+            stretched = certified(cost, 1.0, ray, low, high, judged, scratch)
+            if stretched > bound:
+                bound = stretched
+                _copy(ray, y, 0)
+            ended = PASSED if bound >= goal else UNFINISHED
+        for t in range(counts[1]):
+            alpha[room[0][t]] = 0
+    return ended, bound
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def _write(b: int, wanted: bool, price: Any, x: Any, at: Any, units: Any, found: Any) -> None:
+    """Write prices of a node, and where it is ``wanted`` its point and basis, in the units of the LP."""
+    (column, row, _, _), (points, prices, ends) = units, found[4:]
+    n = len(column)
+    for i in range(len(row)):
+        prices[b, i] = price[i] * row[i]
+    if wanted:
+        for j in range(n):
+            points[b, j] = x[j] * column[j]
+            ends[b, j] = at[j] if column[j] > 0 else UPPER - at[j]
+        for i in range(len(row)):
+            ends[b, n + i] = at[n + i]
 
 
 @kernel(fastmath=EXACT)
@@ -351,8 +345,9 @@ def bounds(
     begin, stop : int
         The first node, and one past the last.
     program : tuple
-        Cost ``(variables,)``, sides of rows ``(2, rows)``, the matrix by columns (starts, rows, entries), and
-        what :func:`certified` reads.
+        Cost ``(variables,)``; bounds of variables and of rows, two each; the matrix by columns (starts, rows,
+        entries); what :func:`certified` reads; factors ``(variables,)`` and ``(rows,)``, and the bounds
+        before scaling.
     root : tuple
         The first basis: variable of each row, row of each variable or -1, weights of rows, reduced costs and
         values; the tableau by rows and by columns (starts, indices, entries).
@@ -365,16 +360,16 @@ def bounds(
     found : tuple
         What :class:`blocklp.kernels.dual_simplex_layout.NodeAnswers` holds: written.
     """
-    cost, sides, columns, judged = program
-    head, _, weights, start_reduced, _ = root[0]
+    cost, base, sides, columns, judged, units = program
+    head, _, weights, start_reduced, start_x = root[0]
     m, n = len(head), len(cost)
     lower, upper, costs, goals, bases = nodes
-    bound, primal, status, pivots, points, prices, ends = found
+    bound, primal, status, pivots = found[:4]
     x, low, high = np.empty(n + m), np.empty(n + m), np.empty(n + m)
     reduced, alpha, at = np.empty(n + m), np.zeros(n + m), np.empty(n + m, np.int8)
     basic, weight, counts = np.empty(m, np.int64), np.empty(m), np.zeros(3, np.int64)
-    touched, seen = np.empty(n + m, np.int64), np.empty(m, np.int64)
-    w, value, ray, scratch = np.zeros(m), np.zeros(3), np.empty(m), np.empty((2, n))
+    touched, seen, changed = np.empty(n + m, np.int64), np.empty(m, np.int64), np.arange(n + m)
+    w, value, price, scratch = np.zeros(m), np.zeros(3), np.empty((2, m)), np.empty((2, n))
     room_for = most + (m if len(bases) else 0)  # pivots, and exchanges to a basis that is given
     etas = (
         np.zeros(room_for + 1, np.int64),
@@ -385,50 +380,44 @@ def bounds(
     )
     node, vectors, basis = (x, low, high), (reduced, alpha, at), (basic, weight, counts)
     room = touched, seen, w, value, np.empty((2, n + m)), np.empty(n + m, np.int64)
-    low[n:], high[n:], activity = sides[0], sides[1], np.empty((2, m))
+    activity = np.empty((2, m))
+    _copy(base[0], low, 0)
+    _copy(sides[0], low, n)
+    _copy(base[1], high, 0)
+    _copy(sides[1], high, n)
+    start_value, everything = 0.0, np.arange(n + m)
+    for k in range(n + m):
+        start_value += start_reduced[k] * start_x[k]
     for b in range(begin, stop):
         own = costs[b] if len(costs) else cost
+        count = _read(lower[b % len(lower)], upper[b % len(upper)], units, base, low, high, changed)
         crossed = False
-        for j in range(n):
-            low[j], high[j] = lower[b, j], upper[b, j]
-            crossed |= low[j] > high[j]
-        if crossed:
-            bound[b], primal[b], status[b], pivots[b] = np.inf, np.inf, EMPTY, 0
-            points[b], prices[b], ends[b] = np.nan, 0, first
-            continue
-        for attempt in range(2):  # the second from the first basis, where the one given is singular
-            reduced[:], at[:], basic[:], weight[:], counts[:] = start_reduced, first, head, weights, 0
-            if len(costs):
-                _costs_changed(own, cost, root, reduced)
-            given = bases[b % len(bases)] if len(bases) and not attempt else first
-            if not len(bases) or _replayed(given, root, vectors, basis, etas, room):
-                break
-        goal, replays = goals[b], counts[0]
-        counts[2] = replays + most
-        _placed(node, given, root, vectors, basis, etas, room)
-        target = goal
-        while True:
-            ended = _pivoted(node, root, target, vectors, basis, etas, room)
-            prices[b] = reduced[n:]
-            bound[b] = certified(own, 1.0, prices[b], low, high, judged, scratch)
-            if ended != PASSED or bound[b] >= goal:
-                break
-            target = value[0] + 1e-9 * abs(value[0])
-        if ended == EMPTY:
-            _ray(np.inf, vectors, room, counts, ray, n)
-            if certified(own, 0.0, ray, low, high, judged, scratch) > 0:
-                bound[b] = np.inf
-            else:
-                gap = max(goal - value[0], 0.0) if goal < np.inf else 1e3 * (1 + abs(value[0]))
-                _ray(2 * gap / value[2] + 1e-6, vectors, room, counts, ray, n)
-                stretched = certified(own, 1.0, ray, low, high, judged, scratch)
-                if stretched > bound[b]:
-                    bound[b], prices[b] = stretched, ray
-                ended = PASSED if bound[b] >= goal else UNFINISHED
-            for t in range(counts[1]):
-                alpha[touched[t]] = 0
-        status[b], pivots[b], ends[b] = ended, counts[0] - replays, at
-        primal[b] = np.inf
-        points[b] = x[:n]
-        if ended == ENDED:
-            primal[b] = _value(own, x, low, high, columns, activity)
+        for t in range(count):
+            crossed |= low[changed[t]] > high[changed[t]]
+        if count < 0 or crossed:
+            bound[b], status[b] = np.inf, OUTSIDE if count < 0 else EMPTY
+        else:
+            for attempt in range(2):  # the second from the first basis, where the one given is singular
+                _copy(start_reduced, reduced, 0)
+                _copy(weights, weight, 0)
+                _copy(head, basic, 0)
+                _copy(first, at, 0)
+                counts[0], counts[1] = 0, 0
+                if len(costs):
+                    _costs_changed(own, cost, root, reduced)
+                given = bases[b % len(bases)] if len(bases) and not attempt else first
+                if not len(bases) or _replayed(given, root, vectors, basis, etas, room, price[0]):
+                    break
+            anew = len(costs) or len(bases)
+            counts[2], value[0] = counts[0] + most, 0.0 if anew else start_value
+            replays, which = counts[0], everything if anew else changed[:count]
+            _placed(node, given, which, root, vectors, basis, etas, room)
+            judge = own, judged, scratch
+            status[b], bound[b] = _bounded(node, root, goals[b], vectors, basis, etas, room, judge, price)
+            pivots[b] = counts[0] - replays
+            if status[b] == ENDED:
+                primal[b] = value_of(own, x, low, high, columns, activity)
+            _write(b, bound[b] < goals[b], price[0], x, at, units, found)
+        for t in range(count if count >= 0 else n):
+            j = changed[t] if count >= 0 else t
+            low[j], high[j] = base[0][j], base[1][j]

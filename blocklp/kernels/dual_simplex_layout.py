@@ -13,8 +13,15 @@ Array = NDArray[np.float64]
 LOWER, BASIC, UPPER = 0, 1, 2
 """Where a variable is in a basis, in HiGHS's numbers."""
 
-ENDED, EMPTY, PASSED, UNFINISHED, UNREACHED, INTERRUPTED = range(6)
-"""Ends of nodes: an optimum, no point, a bound above the goal, and pivots that were too few or too small."""
+ZERO = 1e-9
+"""Reduced costs up to which a variable may be at either bound."""
+
+FAR = 1e7
+"""Where a variable without a bound is held while its reduced cost asks for one."""
+
+ENDED, EMPTY, PASSED, UNFINISHED, OUTSIDE, UNREACHED, INTERRUPTED = range(7)
+"""Ends of nodes: an optimum, no point, a bound above the goal, pivots that were too few or too small, and
+bounds that are outside those of the LP."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +31,9 @@ class NodeArrays:
     Attributes
     ----------
     lower, upper : ndarray
-        ``(nodes, variables)``.
+        ``(nodes or 1, variables)``: bounds of the LP before scaling.
     cost : ndarray
-        ``(nodes, variables)``, or ``(0, variables)`` where all have that of the LP.
+        ``(nodes, variables)`` of the scaled LP, or ``(0, variables)`` where all have its costs.
     goal : ndarray
         ``(nodes,)``: values from which on a node is of no interest.
     basis : ndarray
@@ -45,7 +52,7 @@ class NodeArrays:
 
     def part(self, nodes: slice) -> NodeArrays:
         """Some of the nodes."""
-        count = len(self.lower)
+        count = len(self.goal)
         return NodeArrays(*(v[nodes] if len(v) == count else v for v in self.arguments()))
 
 
@@ -62,9 +69,10 @@ class NodeAnswers:
     pivots : ndarray
         ``(nodes,)`` int64.
     x, price : ndarray
-        ``(nodes, variables)``, ``(nodes, rows)``.
+        ``(nodes, variables)``, ``(nodes, rows)``: of the LP before scaling; points of nodes that are done
+        with are not written.
     basis : ndarray
-        ``(nodes, variables + rows)`` int8.
+        ``(nodes, variables + rows)`` int8: of the LP before scaling, written as points are.
     """
 
     bound: Array

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import splu
 
 from blocklp.errors import ModelError
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
-from blocklp.kernels.dual_simplex_layout import BASIC, LOWER, UPPER
+from blocklp.kernels.dual_simplex_layout import BASIC, FAR, LOWER, UPPER, ZERO
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import EPS
 from blocklp.lp.scaling import Scaled
@@ -40,6 +40,8 @@ class SharedProgram:
     ----------
     program : LinearProgram
         The scaled LP, in which every variable has a lower bound.
+    lower, upper : ndarray
+        ``(variables,)``: bounds before scaling.
     row, column : ndarray
         ``(rows,)``, ``(variables,)``: factors; negative for a variable that has an upper bound only.
     implied : ndarray
@@ -50,6 +52,8 @@ class SharedProgram:
     """
 
     program: LinearProgram
+    lower: Array
+    upper: Array
     row: Array
     column: Array
     implied: Array
@@ -63,7 +67,9 @@ class SharedProgram:
         count = np.diff(columns.indptr)
         errors = np.where(count > 0, EPS * (count + 2), 0.0)
         judged = (_entries(stated.A), errors, self.implied, self.inner, self.margin)
-        return stated.c, np.stack([stated.row_lower, stated.row_upper]), _entries(columns), judged
+        units = self.column, self.row, self.lower, self.upper
+        sides = stated.row_lower, stated.row_upper
+        return stated.c, (stated.lower, stated.upper), sides, _entries(columns), judged, units
 
     @classmethod
     def of(cls, program: LinearProgram) -> SharedProgram:
@@ -96,7 +102,16 @@ class SharedProgram:
             program.offset,
         )
         implied = np.where(np.isinf(made.upper), np.stack([low / column, high / column]).max(0), made.upper)
-        return cls(made, row, column, implied, *_interior(made, np.isinf(implied)))
+        return cls(
+            made, program.lower, program.upper, row, column, implied, *_interior(made, np.isinf(implied))
+        )
+
+    def bounds(self, lower: Array, upper: Array) -> tuple[Array, Array]:
+        """Bounds ``(nodes, variables)`` of the LP given as those of the scaled one."""
+        first, second = lower / self.column, upper / self.column
+        low, high = np.where(self.column > 0, (first, second), (second, first))
+        # Free variables have bounds that rows imply.
+        return np.maximum(low, self.program.lower), np.minimum(high, self.program.upper)
 
 
 def _interior(program: LinearProgram, missing: NDArray[np.bool_]) -> tuple[Array, Array]:
@@ -185,14 +200,24 @@ class SharedBasis:
         by_column = csc_array(by_row)
         # The rows of the basis inverse are the columns of activities, and a unit where one is basic.
         weights = np.maximum(_squares(by_row, n) + (head >= n), 1e-4)
-        ends = (
-            np.concatenate([program.lower, program.row_lower]),
-            np.concatenate([program.upper, program.row_upper]),
-        )
-        x = np.where(at == UPPER, ends[1], np.where(at == LOWER, ends[0], 0.0))
-        x[np.isinf(x)] = 0.0
+        at, x = _placed(program, at, reduced)
         x[head] = -(tableau @ x[outside])
         return cls(at, ((head, place, weights, reduced, x), _entries(by_row), _entries(by_column)))
+
+
+def _placed(program: LinearProgram, at: NDArray[np.int8], reduced: Array) -> tuple[NDArray[np.int8], Array]:
+    """Nonbasic variables at the bounds that reduced costs ask for, and values of all: zero where basic.
+
+    A bound that is asked for and missing is held to be far away.
+    """
+    low = np.concatenate([program.lower, program.row_lower])
+    high = np.concatenate([program.upper, program.row_upper])
+    up = np.where(reduced < -ZERO, True, np.where(reduced > ZERO, False, at == UPPER))
+    idle = np.abs(reduced) <= ZERO
+    up = np.where(idle & up & np.isinf(high), False, np.where(idle & ~up & np.isinf(low), True, up))
+    end = np.where(up, np.minimum(high, FAR), np.maximum(low, -FAR))
+    end = np.where(idle & np.isinf(low) & np.isinf(high) | (at == BASIC), 0.0, end)
+    return np.where(at == BASIC, BASIC, np.where(up, UPPER, LOWER)).astype(np.int8), end
 
 
 def _entries(matrix: csr_array | csc_array) -> tuple[Any, ...]:

@@ -25,12 +25,12 @@ class LinearNodeBounds:
         ``(nodes,)`` int64: ``Status.OPTIMAL``, ``CUTOFF``, ``INFEASIBLE``, ``PASS_LIMIT`` where pivots did
         not suffice, ``STALLED`` where rounding hides the rest, ``TIME_LIMIT`` or ``INTERRUPTED``.
     x : Tensor
-        ``(nodes, variables)`` float64: the last basic point.
+        ``(nodes, variables)`` float64: the last basic point; zero in nodes that are cut off or infeasible.
     row_price : Tensor
         ``(nodes, rows)`` float64: prices that prove the bound.
     basis : Tensor
         ``(nodes, variables + rows)`` int8: where variables and then rows are, in HiGHS's numbers (0 at the
-        lower bound, 1 basic, 2 at the upper bound), for children to start from.
+        lower bound, 1 basic, 2 at the upper bound), for children to start from; zero where ``x`` is.
     pivots : Tensor
         ``(nodes,)`` int64.
     cutoff : Tensor

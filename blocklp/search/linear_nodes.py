@@ -29,6 +29,7 @@ from blocklp.kernels.dual_simplex_layout import (
     ENDED,
     INTERRUPTED,
     LOWER,
+    OUTSIDE,
     PASSED,
     UNFINISHED,
     UNREACHED,
@@ -51,15 +52,10 @@ KERNELS = "blocklp.kernels.dual_simplex_kernels"
 CHUNK = 1024
 """Nodes between two looks at the clock."""
 
-STATUS = {
-    ENDED: Status.OPTIMAL,
-    EMPTY: Status.INFEASIBLE,
-    PASSED: Status.CUTOFF,
-    UNFINISHED: Status.STALLED,
-    UNREACHED: Status.TIME_LIMIT,
-    INTERRUPTED: Status.INTERRUPTED,
-}
+STATUS = [Status.STALLED] * 7
 """Status of a node by what the loops say of it."""
+STATUS[ENDED], STATUS[EMPTY], STATUS[PASSED] = Status.OPTIMAL, Status.INFEASIBLE, Status.CUTOFF
+STATUS[UNREACHED], STATUS[INTERRUPTED] = Status.TIME_LIMIT, Status.INTERRUPTED
 
 FACTORED = 64
 """Pivots after which the first basis is factored anew while it is being looked for."""
@@ -158,7 +154,7 @@ class LinearNodes:
         cutoff : float or Tensor, optional
             Value of the best point known, ``(nodes,)`` for one each: nodes without a better point may stop.
         basis : Tensor, optional
-            ``(nodes or 1, variables + rows)``: bases of parents, to start from.
+            ``(nodes or 1, variables + rows)``: bases of parents, to start from; zeros for that of the LP.
         pivots : int
             Most pivots of a node, at least 1.
         time_limit : float or Deadline
@@ -188,16 +184,14 @@ class LinearNodes:
         for name, table in given.items():
             if len(table) not in (1, count):
                 raise ShapeError(f"{name} has {len(table)} nodes, others have {count}; give each node a row")
-        low, high = self._bounds(given, count)
+        stated = self.program.lower[None], self.program.upper[None]
+        low, high = (np.ascontiguousarray(given.get(k, v)) for k, v in zip(tables, stated, strict=False))
         costs = np.empty((0, n))
         if "cost" in given:
-            costs = _rows(
-                (-1.0 if self.sense.maximizing else 1.0) * given["cost"] * self.shared.column, count
-            )
-        worst = self.sense.turn(math.inf)
-        goal = per_instance(
-            worst if cutoff is None else cutoff, "cutoff", torch.empty(count, dtype=torch.float64)
-        )
+            scaled = self.sense.turn(1.0) * given["cost"] * self.shared.column
+            costs = np.repeat(scaled, count // len(scaled), 0) if count else costs
+        worst, each = self.sense.turn(math.inf), torch.empty(count, dtype=torch.float64)
+        goal = per_instance(worst if cutoff is None else cutoff, "cutoff", each)
         bases = np.empty((0, n + len(self.program.row_lower)), np.int8)
         bases = bases if basis is None else self._bases(basis, count)
         offset, goals = self.shared.program.offset, self.sense.turn(goal).numpy()
@@ -331,31 +325,26 @@ class LinearNodes:
             return found
         found, (rows, n) = SharedBasis.of(program, slack_basis(program)), program.A.shape
         none = np.empty((0, n)), np.full(1, np.inf), np.empty((0, n + rows), np.int8)
-        nodes = NodeArrays(program.lower[None], program.upper[None], *none)
+        nodes = NodeArrays(self.program.lower[None], self.program.upper[None], *none)
         for _ in range(n + rows):  # more than it takes, were it not for cycles
             if found is None:
                 break
             self.first = found
             ended = self._found(nodes, FACTORED, Deadline.of(math.inf))
-            if not ended.pivots[0]:
+            if not ended.pivots[0] or ended.status[0] == EMPTY:
                 break
-            found = SharedBasis.of(program, ended.basis[0])
+            found = SharedBasis.of(program, self._turned(ended.basis)[0])
         return self.first if found is None else found
 
-    def _bounds(self, given: dict[str, Array], count: int) -> tuple[Array, Array]:
-        """Scaled bounds of nodes ``(nodes, variables)``, within those of the LP."""
-        program, column = self.shared.program, self.shared.column
-        stated = {"lower": self.program.lower, "upper": self.program.upper}
-        for name, wrong in (("lower", np.less), ("upper", np.greater)):
-            if name in given and (outside := wrong(given[name], stated[name])).any():
+    def _refuse_outside(self, nodes: NodeArrays) -> None:
+        """Raise where a bound of a node is outside those of the LP."""
+        sides = ("lower", nodes.lower, self.program.lower), ("upper", nodes.upper, self.program.upper)
+        for name, own, stated in sides:
+            outside = own < stated if name == "lower" else own > stated
+            if outside.any():
                 i, j = np.argwhere(outside)[0].tolist()
-                what = f"{name} bound {given[name][i, j]:g} of variable {j} in node {i}"
+                what = f"{name} bound {own[i, j]:g} of variable {j} in node {i}"
                 raise ShapeError(f"{what} is outside those of the LP; nodes narrow the bounds of the LP")
-        first, second = (given.get(name, side[None]) / column for name, side in stated.items())
-        low, high = np.where(column > 0, first, second), np.where(column > 0, second, first)
-        # Free variables have bounds that rows imply.
-        low, high = np.maximum(low, program.lower), np.minimum(high, program.upper)
-        return _rows(low, count), _rows(high, count)
 
     def _bases(self, given: Tensor, count: int) -> NDArray[np.int8]:
         """Bases ``(nodes or 1, variables + rows)`` of the scaled LP."""
@@ -364,7 +353,8 @@ class LinearNodes:
             need = f"({count} or 1, {n + rows}), variables before rows, is needed"
             raise ShapeError(f"basis has shape {tuple(given.shape)}; {need}")
         found = given.to(torch.int8).numpy()
-        wrong = ((found == BASIC).sum(1) != rows) | ((found < LOWER) | (found > UPPER)).any(1)
+        basic = (found == BASIC).sum(1)
+        wrong = ((basic != rows) & (basic > 0)) | ((found < LOWER) | (found > UPPER)).any(1)
         if wrong.any():
             need = f"give {rows} ones, as many as rows, and 0 or 2 elsewhere"
             raise ShapeError(f"basis {int(np.argmax(wrong))} is none; {need}")
@@ -376,8 +366,10 @@ class LinearNodes:
         return np.where(negated, UPPER - basis, basis) if negated.any() else basis
 
     def _found(self, nodes: NodeArrays, pivots: int, deadline: Deadline) -> NodeAnswers:
-        """Bounds of scaled nodes of minimisation, chunk by chunk."""
-        count, reached, kernels = len(nodes.lower), 0, compiled.in_time(KERNELS, torch.float64)
+        """Bounds of nodes in the sense of minimisation, chunk by chunk."""
+        count, reached, kernels = len(nodes.goal), 0, compiled.in_time(KERNELS, torch.float64)
+        if self.first is None or kernels is None:
+            self._refuse_outside(nodes)
         out = NodeAnswers.nothing(count, *self.program.A.shape)
         try:
             while reached < count and not (reached and deadline.over()):
@@ -389,6 +381,8 @@ class LinearNodes:
                     first = self.first
                     basis = self.shared.arguments, first.arguments, first.at
                     kernels.bounds(part.stop - reached, *basis, given.arguments(), pivots, own.arguments())
+                    if (own.status == OUTSIDE).any():
+                        self._refuse_outside(nodes)
                 reached = part.stop
         except KeyboardInterrupt:
             out.status[reached:] = INTERRUPTED
@@ -406,7 +400,7 @@ class LinearNodes:
         with np.errstate(invalid="ignore"):
             size = np.maximum(np.maximum(np.abs(primal), np.abs(bound)), SMALL)
             close = np.isfinite(bound) & (primal - bound <= GAP * size)
-        status = np.array([int(STATUS[code]) for code in range(len(STATUS))])[found.status]
+        status = np.array([int(status) for status in STATUS])[found.status]
         status[(found.status == ENDED) & ~close] = int(Status.STALLED)
         status[(found.status == UNFINISHED) & (found.pivots >= pivots)] = int(Status.PASS_LIMIT)
         status[(status != int(Status.INFEASIBLE)) & (bound >= turn(cutoff).numpy())] = int(Status.CUTOFF)
@@ -414,9 +408,9 @@ class LinearNodes:
             bound=turn(torch.from_numpy(bound)),
             primal=turn(torch.from_numpy(primal)),
             status=torch.from_numpy(status),
-            x=torch.from_numpy(found.x * shared.column),
-            row_price=turn(torch.from_numpy(found.price * shared.row)),
-            basis=torch.from_numpy(self._turned(found.basis)),
+            x=torch.from_numpy(found.x),
+            row_price=turn(torch.from_numpy(found.price)),
+            basis=torch.from_numpy(found.basis),
             pivots=torch.from_numpy(found.pivots),
             cutoff=cutoff,
             maximizing=self.sense.maximizing,
@@ -440,8 +434,3 @@ def _table(value: object, name: str, width: int) -> Array:
         i, j = np.argwhere(bad)[0]
         raise NonFiniteError(f"{name} of variable {j} in node {i} is {table[i, j]}; give numbers")
     return table
-
-
-def _rows(values: Array, count: int) -> Array:
-    """Values ``(nodes or 1, variables)`` as ``(nodes, variables)``, contiguous."""
-    return np.ascontiguousarray(np.broadcast_to(values, (count, values.shape[1])))
