@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from blocklp.deadline import Deadline
 from blocklp.general_solvers.linear_program import Array, LinearProgram
@@ -55,6 +56,30 @@ def implied_bounds(program: LinearProgram, deadline: Deadline | None = None) -> 
         if np.isinf(low).sum() + np.isinf(high).sum() == missing:
             break
     return low, high
+
+
+def bounds_of_single_rows(
+    matrix: csr_array, sides: tuple[Array, Array], bounds: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Bounds of the variables, those that rows with one entry state included.
+
+    Parameters
+    ----------
+    matrix : csr_array
+        ``(rows, variables)`` without explicit zeros.
+    sides : tuple of ndarray
+        ``(rows,)`` float64 each: lower and upper sides.
+    bounds : tuple of ndarray
+        ``(variables,)`` float64 each: lower and upper bounds.
+    """
+    rows = np.flatnonzero(np.diff(matrix.indptr) == 1)
+    places = matrix.indptr[rows]
+    entry, column = matrix.data[places], matrix.indices[places]
+    first, second = (side[rows] / entry for side in sides)
+    lower, upper = (side.copy() for side in bounds)
+    np.maximum.at(lower, column, np.where(entry > 0, first, second))
+    np.minimum.at(upper, column, np.where(entry > 0, second, first))
+    return lower, upper
 
 
 class _Entries:
