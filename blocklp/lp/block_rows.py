@@ -12,7 +12,7 @@ from blocklp.blocks.capabilities import constraints_of
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import ModelError
 from blocklp.general_solvers.linear_program import Array, LinearProgram, block_rows
-from blocklp.lp.implied_bounds import implied_bounds
+from blocklp.lp.implied_bounds import implied_bounds, tightened
 from blocklp.options import of_type, real
 
 SHOWN = 5
@@ -86,7 +86,6 @@ def scope_of_rows(
     ModelError
         If the type states other rows or no rows, or tighter bounds.
     """
-    low, high = bounds
     of_type(kind, BlockType, f"the type of {name}", "a block type", ModelError)
     stated = constraints_of(kind)
     count = 0 if stated is None else stated.matrix.shape[2]
@@ -100,7 +99,10 @@ def scope_of_rows(
         raise ModelError(f"{have}, its type {kind.name} has {kind.dim}; {rule}")
     scope = np.stack(parts)
     matrix, least, most = block_rows(stated, scope, len(program.c), 0)
-    theirs = _rows(program.A[rows], program.row_lower[rows], program.row_upper[rows])
+    some = program.A[rows], program.row_lower[rows], program.row_upper[rows]
+    theirs = _rows(*some)
+    # A type may state bounds that its rows imply.
+    low, high = tightened(some[0], some[1:], bounds)
     ours = _rows(matrix, least, most)
     for columns, entries, below, above in ours:
         if len(columns) == 1:
