@@ -14,7 +14,7 @@ from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.detection.block_structure import BlockStructure, described
 from blocklp.lp.detection.candidates import CLASSES, GROWN, by_classes, by_partitions
 from blocklp.lp.detection.partitions import installed
-from blocklp.lp.detection.pattern import Numbers, Pattern, Split, measured
+from blocklp.lp.detection.pattern import Numbers, Pattern, Split, common_block, measured
 from blocklp.lp.detection.row_classes import RowFacts, row_facts
 from blocklp.lp.detection.scores import EQUAL_COEFFICIENTS, score_of
 from blocklp.lp.implied_bounds import bounds_of_single_rows
@@ -156,7 +156,7 @@ def block_structure(
     m, n = pattern.shape
     given = _numbers(row_block, m, "row_block")
     if column_block is None:
-        own = blocks_of_columns(pattern, given)
+        own = common_block(pattern.columns, given[pattern.rows], n)
     else:
         own = _numbers(column_block, n, "column_block")
     theirs, its = given[pattern.rows], own[pattern.columns]
@@ -170,24 +170,6 @@ def block_structure(
     number[used] = np.arange(len(used))
     split_up = measured(pattern, number[given], number[own], len(used))
     return described(pattern, rows.facts, rows.bounds, split_up, found)
-
-
-def blocks_of_columns(pattern: Pattern, row_block: Numbers) -> Numbers:
-    """The block that has all rows of a column but linking ones, ``(columns,)`` int64; -1 without such a one.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        Of the matrix.
-    row_block : ndarray
-        ``(rows,)`` int64: block of each row, negative for linking rows.
-    """
-    n, block = pattern.shape[1], row_block[pattern.rows]
-    inside = block >= 0
-    least, most = np.full(n, np.iinfo(np.int64).max), np.full(n, -1)
-    np.minimum.at(least, pattern.columns[inside], block[inside])
-    np.maximum.at(most, pattern.columns[inside], block[inside])
-    return np.where(least == most, most, -1)
 
 
 @dataclass(frozen=True, eq=False)

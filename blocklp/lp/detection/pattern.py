@@ -165,6 +165,25 @@ def white_area(pattern: Pattern, row_block: Numbers, column_block: Numbers, bloc
     return max(0.0, 1.0 - taken / (float(m) * n))
 
 
+def common_block(where: Numbers, block: Numbers, size: int) -> Numbers:
+    """The block of all entries at a place that lie in blocks, ``(size,)`` int64; -1 if there is not just one.
+
+    Parameters
+    ----------
+    where : ndarray
+        ``(entries,)`` int64: the place, a row or a column, of each entry.
+    block : ndarray
+        ``(entries,)`` int64: its block, negative for none.
+    size : int
+        Number of places.
+    """
+    inside = block >= 0
+    least, most = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
+    np.minimum.at(least, where[inside], block[inside])
+    np.maximum.at(most, where[inside], block[inside])
+    return np.where(least == most, most, -1)
+
+
 def _lists(values: Numbers, lengths: Numbers) -> list[list[int]]:
     """Values cut into lists."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).tolist()
