@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from blocklp.errors import ModelError, NonFiniteError, install
 from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.detection.block_structure import BlockStructure, described
-from blocklp.lp.detection.candidates import CLASSES, GROWN, by_classes, by_partitions
+from blocklp.lp.detection.candidates import CLASSES, GROWN, Candidates
 from blocklp.lp.detection.partitions import installed
 from blocklp.lp.detection.pattern import Numbers, Pattern, Split, common_block, measured
 from blocklp.lp.detection.row_classes import RowFacts, row_facts
@@ -95,6 +95,7 @@ def structures(program: Any, *, score: str = "white", effort: float = 1.0) -> li
     worth, work = score_of(score), real(effort, "effort")
     rows = _Rows.of(program)
     pattern, facts = rows.pattern, rows.facts
+    candidates = Candidates(pattern, facts, worth, work)
     found: dict[tuple[bytes, bytes], tuple[float, Split, str]] = {}
 
     def keep(how: str, candidate: Split) -> None:
@@ -102,16 +103,14 @@ def structures(program: Any, *, score: str = "white", effort: float = 1.0) -> li
             key = candidate.row_block.tobytes(), candidate.column_block.tobytes()
             found.setdefault(key, (worth(pattern, facts, candidate), candidate, how))
 
-    for how, candidate in by_classes(pattern, facts, worth, work):
+    for how, candidate in candidates.by_classes():
         keep(how, candidate)
     note = ""
     if not (found and _decided(rows, found.values())):
-        before = len(found)
-        for how, candidate in by_partitions(pattern, work) if installed() else ():
+        note = LARGE if installed() else MISSING
+        for how, candidate in candidates.by_partitions() if installed() else ():
             keep(how, candidate)
-            before = -1
-        if before >= 0:
-            note = LARGE if installed() else MISSING
+            note = ""
     if not found:
         m, n = pattern.shape
         none = measured(pattern, np.full(m, -1), np.full(n, -1), 0)

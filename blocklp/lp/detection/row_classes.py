@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,7 +131,7 @@ def row_classes(pattern: Pattern, facts: RowFacts) -> dict[str, Numbers]:
         "form": numbered(form),
         "form and columns met": _roles(pattern, facts),
         "form and length": numbered(form, length),
-        "magnitude of length": numbered(np.frexp(length.astype(np.float64))[1]),
+        "magnitude of length": numbered(np.frexp(length.astype(np.float64))[1].astype(np.int64)),
         "form and signs": numbered(form, facts.positive, facts.negative),
         "coefficients": numbered(form, coefficients_of(pattern, facts)),
     }
@@ -159,18 +160,25 @@ def multiset(where: Numbers, what: NDArray[np.float64] | Numbers, size: int) -> 
     ndarray
         Sums of a hash of the values modulo 2**64 (splitmix64), which have no order.
     """
-    mixed = np.ascontiguousarray(what).view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     sums = np.zeros(size, dtype=np.uint64)
-    np.add.at(sums, where, mixed ^ (mixed >> np.uint64(31)))
+    np.add.at(sums, where, _hashed(what))
     return sums.view(np.int64)
 
 
 def numbered(*keys: Numbers) -> Numbers:
     """Numbers of equal tuples of keys, each ``(k,)`` int64."""
-    table = np.stack(keys, 1)
-    return np.unique(table, axis=0, return_inverse=True)[1].reshape(len(table)).astype(np.int64)
+    code = np.ascontiguousarray(keys[0]).view(np.uint64)
+    for key in keys[1:]:
+        code = _hashed(code) + np.ascontiguousarray(key).view(np.uint64)
+    return np.unique(code, return_inverse=True)[1].reshape(len(code)).astype(np.int64)
+
+
+def _hashed(what: NDArray[Any]) -> NDArray[np.uint64]:
+    """A hash of values of eight bytes."""
+    mixed = np.ascontiguousarray(what).view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 def leading(values: Array) -> Array:
