@@ -7,7 +7,7 @@ import numpy as np
 from blocklp.lp.detection.pattern import Mask, Pattern
 
 
-def grown(pattern: Pattern, master: Mask, linking: Mask, most: float = 1.0) -> tuple[Mask, Mask]:
+def grown(pattern: Pattern, master: Mask, linking: Mask) -> tuple[Mask, Mask]:
     r"""Put rows of the master and linking columns back into blocks where that leaves more white area.
 
     Rows, f of them, that all touch the same blocks of :math:`r_k` rows and :math:`c_k` columns make one block
@@ -21,8 +21,6 @@ def grown(pattern: Pattern, master: Mask, linking: Mask, most: float = 1.0) -> t
     master, linking : ndarray
         ``(rows,)`` and ``(columns,)`` bool: what lies outside of the blocks to begin with, which are the
         connected components of the rest.
-    most : float
-        Largest part of all rows, or of all columns, that may come together in one block.
 
     Returns
     -------
@@ -30,11 +28,14 @@ def grown(pattern: Pattern, master: Mask, linking: Mask, most: float = 1.0) -> t
         As given: what is left outside.
     """
     m, n = pattern.shape
+    # Rows without a column of blocks are in the border, columns that no row of a block has are not.
+    master = master | (np.bincount(pattern.rows[~linking[pattern.columns]], minlength=m) == 0)
+    linking = linking & (np.bincount(pattern.columns[~master[pattern.rows]], minlength=n) > 0)
     label = pattern.components(master, linking)
     parts = int(label.max(initial=-1)) + 1
     high = np.bincount(label[:m][~master], minlength=parts).tolist()
     wide = np.bincount(label[m:][~linking], minlength=parts).tolist()
-    forest = _Forest(list(range(parts)), high, wide, (most * m, most * n))
+    forest = _Forest(list(range(parts)), high, wide)
     own, outside = label.tolist(), np.concatenate([master, linking]).tolist()
     others = [[m + j for j in row] for row in pattern.by_row] + pattern.by_column
     sizes = np.concatenate([pattern.lengths, pattern.heights])
@@ -68,14 +69,10 @@ class _Forest:
     ----------
     parent, high, wide : list of int
         Of each node: its parent, and of roots the numbers of rows and columns.
-    most : tuple of float
-        Most rows and columns of a set of several.
     """
 
-    def __init__(
-        self, parent: list[int], high: list[int], wide: list[int], most: tuple[float, float]
-    ) -> None:
-        self.parent, self.high, self.wide, self.most = parent, high, wide, most
+    def __init__(self, parent: list[int], high: list[int], wide: list[int]) -> None:
+        self.parent, self.high, self.wide = parent, high, wide
 
     def root(self, node: int) -> int:
         """The root of a node's tree; the way to it gets shorter."""
@@ -104,8 +101,6 @@ class _Forest:
             r, c = self.high[root], self.wide[root]
             high, wide, before = high + r, wide + c, before + r * c
         if high * wide - before >= gain * len(own):
-            return False
-        if len(roots) > 1 and (high > self.most[0] or wide > self.most[1]):
             return False
         for node in (*roots, *own):
             self.parent[node] = own[0]
