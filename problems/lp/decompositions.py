@@ -140,6 +140,7 @@ class _Reader:
     row_block: Numbers = field(init=False)
     column_block: Numbers = field(init=False)
     lines: dict[tuple[str, int], int] = field(default_factory=dict)
+    of_master: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rows = {name: k for k, name in enumerate(self.given.rows)}
@@ -183,6 +184,11 @@ class _Reader:
             self.row_block = np.where(self.row_block == OPEN, found, self.row_block)
         row_block = np.maximum(self.row_block, OUTSIDE)
         own = common_block(columns, row_block[rows], len(self.column_block))
+        inside = np.flatnonzero((row_block[rows] >= 0) & np.isin(columns, self.of_master))
+        if len(inside):
+            i, j = rows[inside[0]], columns[inside[0]]
+            where = f"row {self.given.rows[i]!r} of block {row_block[i] + 1} has the variable {self.given.columns[j]!r} of MASTERVARS"
+            raise FormatError(f"{self.path}: {where}; name the variable in LINKINGVARS")
         explicit = self.column_block >= 0
         wrong = np.flatnonzero((row_block[rows] >= 0) & explicit[columns] & (self.column_block[columns] != row_block[rows]))
         if len(wrong):
@@ -240,3 +246,5 @@ class _Reader:
         if where[number] != OPEN:
             raise self._error(f"{what} {name!r} is named in line {self.lines[what, number]} already; keep one of the two")
         where[number], self.lines[what, number] = block, self.line
+        if section == "MASTERVARS":
+            self.of_master.append(number)
