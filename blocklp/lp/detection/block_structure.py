@@ -32,7 +32,8 @@ class BlockKind:
     rows, columns : int
         Of each block.
     identical : bool
-        Whether all blocks have the same coefficients and sides, in some order.
+        Whether the rows of all blocks have the same coefficients and sides, in some order and scale; which
+        variables rows share is not compared.
     """
 
     name: str
