@@ -15,6 +15,7 @@ import blocklp as bl
 from blocklp.errors import ModelError, NonFiniteError, OptionError
 from blocklp.lp import BlockStructure, LinearProgram, block_structure, structures
 from blocklp.lp.detection.growth import grown
+from blocklp.lp.detection.partitions import partitions
 from blocklp.lp.detection.pattern import Pattern, split
 from blocklp.lp.detection.row_classes import Form, row_classes, row_facts
 from blocklp.lp.detection.scores import foreseen_white_area
@@ -298,6 +299,20 @@ def test_partitions_find_what_classes_do_not() -> None:
     assert np.array_equal(found.row_block, bl.detect(matrix).row_block)
     assert any("Mt-KaHyPar" in one.found for one in structures(matrix))
     assert "effort" in bl.detect(matrix, effort=1e-6).note
+
+
+@FAST
+@given(st.integers(0, 10**6))
+def test_partitions_of_tiny_and_empty_matrices(seed: int) -> None:
+    pytest.importorskip("mtkahypar", reason="partitions need Mt-KaHyPar")
+    draw = np.random.default_rng(seed)
+    m, n = draw.integers(1, 14, 2)
+    pattern = Pattern.of(sp.csr_array((draw.random((m, n)) < draw.choice([0, 0.05, 0.2, 0.5])).astype(float)))
+    for how, master, linking in partitions(pattern, 1.0):
+        assert master.shape == (m,) and linking.shape == (n,)
+        assert not linking.any() or not how.startswith("rows")
+        assert not master.any() or not how.startswith("columns")
+        assert (pattern.lengths[master] > 1).all() and (pattern.heights[linking] > 1).all()
 
 
 @pytest.mark.parametrize(
