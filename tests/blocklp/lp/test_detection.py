@@ -21,7 +21,7 @@ from blocklp.lp.detection.row_classes import Form, row_classes, row_facts
 from blocklp.lp.detection.scores import foreseen_white_area
 from blocklp.oracles import Simplex
 
-FAST = settings(max_examples=40, deadline=None)
+FAST = settings(max_examples=25, deadline=None)
 
 
 @pytest.fixture
