@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from blocklp.general_solvers.solvers import reference as reference
     from blocklp.language.expression import Parameter as Parameter
     from blocklp.language.expression import Variable as Variable
+    from blocklp.lp.detection.detect import detect as detect
     from blocklp.lp.faces import CVXPY as CVXPY
     from blocklp.lp.faces import PuLP as PuLP
     from blocklp.lp.from_cvxpy import from_cvxpy as from_cvxpy
@@ -67,6 +68,7 @@ else:
             "blocklp.errors": ["BlocklpError"],
             "blocklp.general_solvers.solvers": ["reference"],
             "blocklp.language.expression": ["Parameter", "Variable"],
+            "blocklp.lp.detection.detect": ["detect"],
             "blocklp.lp.faces": ["CVXPY", "PuLP"],
             "blocklp.lp.from_cvxpy": ["from_cvxpy"],
             "blocklp.lp.linprog": ["linprog"],
