@@ -66,7 +66,9 @@ class BlockLayout:
         block_row, coupling_row = np.flatnonzero(block), np.flatnonzero(~block & used)
         box = program.box
         low, high, cost = (of_instance(t, instance) for t in (box.lower, box.upper, problem.cost))
-        unit = of_instance(program.reach, instance)
+        # What rows ask for is a guess, of use where bounds are beyond all that any row asks for.
+        reach, bound = of_instance(program.reach, instance), np.maximum(np.abs(low), np.abs(high))
+        unit = np.where(bound <= reach.max(initial=0.0), bound, reach)
         unit = np.where(unit > 0, unit, 1.0)
         own, beside = matrix[block_row], matrix[coupling_row]
         # Variables without entries, as those that pad an instance, take their best bounds.

@@ -10,6 +10,7 @@ are, so that prices are needed for the rows of A alone, however many blocks ther
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,6 +78,27 @@ class BlockProgram:
     def columns(self) -> tuple[NDArray[Any], ...]:
         """The arrays of the rows that loops take."""
         return self.start, self.row, self.entry
+
+    @cached_property
+    def packing(self) -> bool:
+        """Whether every point of the blocks and rows stays one where variables are made smaller."""
+        sides = (self.below <= 0).all() and (self.row_lower == -np.inf).all() and (self.row_upper >= 0).all()
+        return bool(sides and not self.lower.any() and (self.weight >= 0).all() and (self.entry >= 0).all())
+
+    def packed(self, x: Array) -> Array:
+        """A point of the blocks ``(variables,)``, scaled into the rows where these are a packing.
+
+        Each variable is multiplied by the least share that one of its rows has room for.
+        """
+        if not self.packing or not len(self.entry):
+            return x
+        activity = self.matrix @ x
+        share = np.divide(
+            self.row_upper, activity, out=np.ones(len(activity)), where=activity > self.row_upper
+        )
+        factor, some = np.ones(len(x)), np.diff(self.start) > 0
+        factor[some] = np.minimum.reduceat(share[self.row], self.start[:-1][some])
+        return x * factor
 
     @property
     def matrix(self) -> csc_array:

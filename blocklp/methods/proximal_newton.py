@@ -59,7 +59,7 @@ class Solve:
         """The point ``(variables,)`` and duals ``(rows,)`` of the program, float64."""
         run = self.run
         y = self.layout.duals(run.price, run.block_price, self._rows)
-        return torch.from_numpy(self.layout.point(run.x)), torch.from_numpy(y)
+        return torch.from_numpy(self.layout.point(run.program.packed(run.x))), torch.from_numpy(y)
 
 
 @dataclass(frozen=True)

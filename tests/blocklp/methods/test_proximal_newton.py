@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csc_array, csr_array, random_array
 
 import blocklp as bl
 from blocklp.deadline import Deadline
@@ -237,3 +237,40 @@ def test_what_an_instance_gets_does_not_depend_on_its_batch() -> None:
         alone = sources(COSTS[i : i + 1]).compile(backend="numba").solve(tol=float(tol[i]))
         for name in ("bound", "primal", "raw_x", "passes"):
             assert torch.equal(getattr(together, name)[i], getattr(alone, name)[0]), name
+
+
+def test_points_are_scaled_into_packing_rows() -> None:
+    rng = np.random.default_rng(3)
+    first, count = np.array([0, 3, 5, 9]), 9
+    rows = csc_array(np.where(rng.random((4, count)) < 0.5, rng.lognormal(size=(4, count)), 0.0))
+    ones, none = np.ones(count), np.zeros(count)
+    sides = np.full(4, -np.inf), rng.uniform(0.1, 1, 4)
+    blocks = first, ones, none, ones, -ones, np.full(3, -np.inf), np.ones(3)
+    program = BlockProgram(*blocks, rows.indptr, rows.indices, rows.data, *sides)
+    x = rng.random(count)
+    packed = program.packed(x)
+    assert (rows @ packed <= sides[1] * (1 + 1e-12)).all() and (packed <= x).all()
+    free = np.diff(rows.indptr) == 0
+    assert np.array_equal(packed[free], x[free])
+    # What is in the rows stays as it is, and so does everything where a row asks for something.
+    assert np.array_equal(program.packed(packed * (1 - 1e-9)), packed * (1 - 1e-9))
+    covering = BlockProgram(*blocks, rows.indptr, rows.indices, rows.data, np.full(4, 0.1), sides[1])
+    assert np.array_equal(covering.packed(x), x)
+
+
+@pytest.mark.parametrize("method", ["newton", "auto"])
+def test_units_are_bounds_where_rows_ask_for_more(method: str) -> None:
+    """Weights that differ by orders of magnitude do not slow a matching down; some sources have one edge."""
+    rng = np.random.default_rng(0)
+    sources, destinations, edges = 2000, 100, 10_000
+    source = np.sort(rng.integers(0, sources, edges))
+    entries = rng.lognormal(size=edges), (rng.integers(0, destinations, edges), np.arange(edges))
+    m = bl.Model()
+    x = m.variable("x", edges, lower=0, upper=1)
+    edge, size = np.unique(source, return_index=True)[1], np.unique(source, return_counts=True)[1]
+    for k in np.unique(size).tolist():
+        m.add(AtMostOne(k), x[edge[size == k][:, None] + np.arange(k)])
+    m.add(csr_array(entries, shape=(destinations, edges)) @ x <= 0.1 * edges / destinations)
+    m.maximize(torch.from_numpy(rng.lognormal(size=edges)) @ x)
+    found = m.solve(method=method, tol=1e-4)
+    assert found.status == (bl.Status.OPTIMAL,) and found.passes.item() <= 150
