@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from blocklp.oracles.simplex import AtMostOne as AtMostOne
     from blocklp.oracles.simplex import Simplex as Simplex
     from blocklp.oracles.transport import Transport as Transport
+    from blocklp.oracles.tree import Tree as Tree
 else:
     publish(
         __name__,
@@ -35,5 +36,6 @@ else:
             "blocklp.oracles.polytope": ["Polytope"],
             "blocklp.oracles.boolean_quadric": ["Edge", "FourClique", "FourCycle", "Triangle"],
             "blocklp.oracles.transport": ["Transport"],
+            "blocklp.oracles.tree": ["Tree"],
         },
     )

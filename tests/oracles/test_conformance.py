@@ -2,6 +2,7 @@
 
 import itertools
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -23,6 +24,7 @@ from blocklp.oracles import (
     Polytope,
     Simplex,
     Transport,
+    Tree,
     Triangle,
 )
 from blocklp.testing.conformance import BlockTypeConformance
@@ -295,6 +297,25 @@ class TestCut(BlockTypeConformance):
 class TestCutWithoutEnds(BlockTypeConformance):
     def block_type(self) -> BlockType:
         return Cut([0, 1, 2], [1, 2, 0])
+
+
+class TestTree(BlockTypeConformance):
+    """Five nodes, edges in parallel; constraints and vertices are known."""
+
+    ends = np.array([[0, 1, 2, 3, 0, 1, 0, 1], [1, 2, 3, 4, 4, 3, 1, 4]])
+    forest = False
+
+    def block_type(self) -> BlockType:
+        return Tree(*self.ends, forest=self.forest)
+
+    def vertices(self) -> np.ndarray:
+        points = np.array(list(itertools.product((0.0, 1.0), repeat=self.ends.shape[1])))
+        kept = [not x.any() or nx.is_forest(nx.MultiGraph(self.ends[:, x > 0].T.tolist())) for x in points]
+        return points[[k and (self.forest or x.sum() == 4) for k, x in zip(kept, points, strict=True)]][None, None]
+
+
+class TestForest(TestTree):
+    forest = True
 
 
 class TestPolytopeListed(BlockTypeConformance):
