@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from graphlib import CycleError, TopologicalSorter
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -63,6 +64,17 @@ def node_numbers(values: Tensor, what: str) -> Tensor:
     if bool(wrong.any()):
         raise ModelError(f"{what} holds {float(values[wrong][0]):g}; nodes are integers from 0 on")
     return values.long()
+
+
+def node_order(ends: Tensor, nodes: int) -> list[int] | None:
+    """All nodes, each after those with an arc ``(2, arcs)`` to it; None where there is a cycle."""
+    before: dict[int, list[int]] = {v: [] for v in range(nodes)}
+    for tail, head in ends.T.tolist():
+        before[head].append(tail)
+    try:
+        return list(TopologicalSorter(before).static_order())
+    except CycleError:
+        return None
 
 
 def by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:

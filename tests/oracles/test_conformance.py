@@ -1,6 +1,7 @@
 """Every oracle passes the exam that ships with the package."""
 
 import itertools
+from collections.abc import Iterator
 
 import networkx as nx
 import numpy as np
@@ -22,6 +23,7 @@ from blocklp.oracles import (
     Pairwise,
     Path,
     Polytope,
+    ResourcePath,
     Simplex,
     Transport,
     Tree,
@@ -275,6 +277,13 @@ class TestPathOfCycles(BlockTypeConformance):
         return Path([0, 1, 2, 0, 2, 3, 1], [1, 2, 0, 2, 1, 1, 3], [0, 2, 3], [3, 3, 0], 1.5)
 
 
+class TestPathOfCyclesByDemand(BlockTypeConformance):
+    """Demands that single precision rounds."""
+
+    def block_type(self) -> BlockType:
+        return Path([0, 1, 2, 0, 2, 3, 1], [1, 2, 0, 2, 1, 1, 3], [0, 2, 3], [3, 3, 0], [0.3, 0.7, 1.1])
+
+
 class TestCut(BlockTypeConformance):
     """Four nodes, arcs both ways and in parallel; source and sink by block, one node fixed as well."""
 
@@ -297,6 +306,35 @@ class TestCut(BlockTypeConformance):
 class TestCutWithoutEnds(BlockTypeConformance):
     def block_type(self) -> BlockType:
         return Cut([0, 1, 2], [1, 2, 0])
+
+
+class TestResourcePath(BlockTypeConformance):
+    """Walks around a cycle while a resource lasts; consumption by block, limits by instance, several walks in a block."""
+
+    tails, heads, source = np.array([0, 1, 2, 2, 0, 1]), np.array([1, 2, 1, 3, 2, 3]), np.array([0, 1, 2])
+    consumption = np.array([[[1, 1, 1, 1, 2, 0]], [[1, 2, 1, 1, 2, 3]], [[2, 0, 1, 2, 1, 1]]])
+    upper, demand = np.array([6, 5]), np.array([1.0, 0.3, 2.0])
+
+    def block_type(self) -> BlockType:
+        upper = np.tile(self.upper[:, None, None, None], (1, 3, 1, 4))
+        return ResourcePath(self.tails, self.heads, self.source, 3, self.consumption, upper, demand=self.demand)
+
+    def vertices(self) -> np.ndarray:
+        found = [[list(self.walks(b, upper)) for b in range(3)] for upper in self.upper]
+        most = max(len(w) for row in found for w in row)
+        return np.array([[(w + [w[0]] * most)[:most] for w in row] for row in found]) * self.demand[:, None, None]
+
+    def walks(self, block: int, upper: int) -> Iterator[list[int]]:
+        stack = [(int(self.source[block]), 0, [0] * 6)]
+        while stack:
+            v, spent, used = stack.pop()
+            if v == 3:
+                yield used
+                continue
+            for a in np.flatnonzero(self.tails == v).tolist():
+                now = spent + int(self.consumption[block, 0, a])
+                if now <= upper:
+                    stack.append((int(self.heads[a]), now, [u + (e == a) for e, u in enumerate(used)]))
 
 
 class TestTree(BlockTypeConformance):
