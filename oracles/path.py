@@ -68,6 +68,7 @@ class Path(BlockType):
     ([[[1.0, 0.0, 1.0]]], [[2.0]])
     """
 
+    by_points = True
     block_data = ("source", "target", "demand", "excluded")
     #: ``(batch or 1, blocks or 1)`` int64, int64 and float.
     source: Tensor
