@@ -62,6 +62,7 @@ class Tree(BlockType):
     ([[[1.0, 0.0, 1.0]]], [[2.5]])
     """
 
+    by_points = True
     block_data = ("fixed",)
     #: ``(batch or 1, blocks or 1, edges)`` float: 1 where an edge must be taken, 0 where it must not, else
     #: 1/2.

@@ -12,8 +12,9 @@ of the dual come from it: the thesis's Lagrangean decomposition where blocks sha
 Wolfe's where rows couple them.
 
 Blocks of types that state their constraints are in the master by these, not by points, unless points serve
-better (:attr:`BlockType.by_points`); where all are, the master is the LP itself.  Else the copy of a variable in its first block stands for the variable, so that
-nothing is added where blocks share none.  Bounds of such variables become rows once a point leaves them.
+better (:attr:`BlockType.by_points`); where all are, the master is the LP itself.  Else the copy of a variable
+in its first block stands for the variable, so that nothing is added where blocks share none.  Bounds of such
+variables become rows once a point leaves them.
 Rows between blocks known by points may be violated at a penalty, which grows while the solution pays it.
 """
 
