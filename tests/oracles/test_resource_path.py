@@ -10,7 +10,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint, milp
 
+import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import Path, ResourcePath
 
@@ -40,21 +42,25 @@ class Instance:
         self.upper[:, 0], self.upper[:, -1] = self.lower[:, 0] + 1, 2 * nodes
 
     def walks(self, source: int, target: int, near: np.ndarray) -> Iterator[list[int]]:
-        """All walks as lists of arcs; a node is not returned to while all others in between have it near."""
-        stack: list[tuple[int, tuple[int, ...], frozenset[int], list[int]]] = []
-        if (self.lower[:, source] <= self.upper[:, source]).all():
-            stack.append((source, tuple(self.lower[:, source].tolist()), frozenset([source]), []))
-        while stack:
-            v, spent, memory, path = stack.pop()
-            if v == target:
-                yield path
-                continue
-            for a in np.flatnonzero(self.ends[0] == v).tolist():
-                h = int(self.ends[1, a])
-                now = np.maximum(self.lower[:, h], np.array(spent) + self.consumption[:, a])
-                if (now <= self.upper[:, h]).all() and (h not in memory or not near.any()):
-                    kept = frozenset(u for u in memory if near[h, u]) | {h}
-                    stack.append((h, tuple(now.tolist()), kept, [*path, a]))
+        return all_walks(self.ends, (self.consumption, self.lower, self.upper), source, target, near)
+
+
+def all_walks(ends: np.ndarray, resources: tuple[np.ndarray, ...], source: int, target: int, near: np.ndarray) -> Iterator[list[int]]:
+    """All walks as lists of arcs; a node is not returned to while all others in between have it near."""
+    (consumption, lower, upper), remember = resources, near.any()
+    stack: list[tuple[int, np.ndarray, frozenset[int], list[int]]] = []
+    if (lower[:, source] <= upper[:, source]).all():
+        stack.append((source, lower[:, source], frozenset([source]), []))
+    while stack:
+        v, spent, memory, path = stack.pop()
+        if v == target:
+            yield path
+            continue
+        for a in np.flatnonzero(ends[0] == v).tolist():
+            h = int(ends[1, a])
+            now = np.maximum(lower[:, h], spent + consumption[:, a])
+            if (now <= upper[:, h]).all() and not (remember and h in memory):
+                stack.append((h, now, frozenset(u for u in memory if near[h, u]) | {h}, [*path, a]))
 
 
 def counts(walks: list[list[int]], arcs: int) -> np.ndarray:
@@ -172,3 +178,92 @@ def test_bad_arguments() -> None:
         ResourcePath(*arcs, *ends, [[1]], [[2]], neighbourhoods=np.eye(2))
     with pytest.raises(ShapeError, match="do not fit together"):
         ResourcePath(*arcs, *ends, np.ones((2, 3)), np.ones((3, 3)))
+
+
+class Routes:
+    """Vehicles from a depot and back to customers with time windows and loads, as Solomon's instances are made."""
+
+    vehicles = 3
+
+    def __init__(self, seed: int, customers: int = 7) -> None:
+        draw, n = np.random.default_rng(seed), customers
+        place = draw.integers(0, 30, (n + 2, 2))
+        place[[0, n + 1]] = 15
+        far = np.ceil(np.linalg.norm(place[:, None] - place, axis=2)).astype(np.int64)
+        load = np.concatenate([[0], draw.integers(2, 6, n), [0]])
+        early = np.concatenate([[0], draw.integers(15, 60, n), [0]])
+        late = np.concatenate([[0], early[1:-1] + draw.integers(10, 50, n), [130]])
+        self.lower, self.upper = np.stack([early, 0 * load]), np.stack([late, 0 * load + 14])
+        tails, heads = np.nonzero(~np.eye(n + 2, dtype=bool))
+        kept = (tails != n + 1) & (heads != 0)
+        self.ends, self.customers = np.stack([tails[kept], heads[kept]]), n
+        self.stays = (self.ends == [[0], [n + 1]]).all(0)
+        self.cost = np.where(self.stays, 0.0, far[tuple(self.ends)])
+        self.consumption = np.stack([far[tuple(self.ends)] + 3 + self.stays, load[self.ends[1]]])
+        self.near = np.zeros((n + 2, n + 2), dtype=bool)
+        np.put_along_axis(self.near, far.argsort(1, kind="stable")[:, :4], True, 1)
+        self.visits = (self.ends[1] == np.arange(1, n + 1)[:, None]).astype(float)
+
+    def model(self, blocks: int, integer: bool = False, **options: object) -> bl.Model:
+        """A block for every vehicle, or one for the fleet."""
+        n, each = self.customers, self.vehicles / blocks
+        m = bl.Model()
+        x = m.variable("x", (blocks, self.ends.shape[1]), lower=0, upper=each, integer=integer)
+        limits = self.consumption, self.upper, self.lower, each
+        m.add(ResourcePath(*self.ends, 0, n + 1, *limits, **options), x, name="routes")  # type: ignore[arg-type]
+        m.add(np.tile(self.visits, blocks) @ x.reshape(-1) == 1, name="visits")
+        m.minimize((torch.from_numpy(self.cost) * x).sum())
+        return m
+
+    def routes(self, near: np.ndarray) -> np.ndarray:
+        """How often each route uses each arc."""
+        resources = self.consumption, self.lower, self.upper
+        return counts(list(all_walks(self.ends, resources, 0, self.customers + 1, near)), self.ends.shape[1])
+
+    def master(self, near: np.ndarray, integrality: int = 0) -> float:
+        """Cheapest combination of all routes by HiGHS; no arc is used more often than there are vehicles."""
+        table = self.routes(near)
+        parts = self.visits @ table.T, np.ones((1, len(table)))
+        sides = np.append(np.ones(self.customers), self.vehicles)
+        rows = LinearConstraint(np.concatenate(parts), sides, sides)
+        found = milp(table @ self.cost, constraints=rows, integrality=np.full(len(table), integrality))
+        return float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_vehicle_routing(seed: int) -> None:
+    """The bound is that of Dantzig and Wolfe over all routes, which is better the more walks remember."""
+    own, bounds = Routes(seed), []
+    n = own.customers
+    memories = (
+        (np.zeros((n + 2, n + 2), dtype=bool), {}),
+        (own.near, {"neighbourhoods": own.near}),
+        (np.ones((n + 2, n + 2), dtype=bool), {"elementary": True}),
+    )
+    for near, options in memories:
+        truth = own.master(near)
+        for blocks in (1, own.vehicles):
+            m = own.model(blocks, **options)
+            solution = m.solve(tol=1e-6)
+            assert truth * (1 - 2e-6) <= float(solution.bound) <= truth * (1 + 1e-9)
+            assert float(solution.safe_bound) <= truth * (1 + 1e-12)
+            assert float(solution.primal) == pytest.approx(truth, rel=2e-6)
+            certificate = bl.verify_certificate(m, solution.state)
+            assert truth * (1 - 2e-6) <= float(certificate.bound) <= truth * (1 + 1e-12) and not certificate.independent
+        bounds.append(truth)
+    assert bounds == sorted(bounds) and bounds[-1] <= own.master(memories[-1][0], integrality=1)
+
+
+def test_best_routes() -> None:
+    """Branch and bound over a block for each vehicle finds the best elementary routes, where the bound is below them."""
+    own = Routes(1)
+    every = np.ones((own.customers + 2, own.customers + 2), dtype=bool)
+    truth = own.master(every, integrality=1)
+    assert own.master(every) < truth - 0.5
+    found = bl.solve_exact(own.model(3, integer=True, elementary=True))
+    assert float(found.bound) == pytest.approx(truth) and float(found.primal) == pytest.approx(truth)
+
+
+def test_check_of_a_model() -> None:
+    report = bl.check(Routes(0, customers=4).model(3), trials=2)
+    assert report.untested == ("routes: optimality, since ResourcePath states no constraints()",)
