@@ -6,6 +6,7 @@ from blocklp.lazy import publish
 
 if TYPE_CHECKING:
     from blocklp.blocks.box import Box as Box
+    from blocklp.oracles.arborescence import Arborescence as Arborescence
     from blocklp.oracles.boolean_quadric import Edge as Edge
     from blocklp.oracles.boolean_quadric import FourClique as FourClique
     from blocklp.oracles.boolean_quadric import FourCycle as FourCycle
@@ -27,6 +28,7 @@ else:
         __name__,
         {
             "blocklp.blocks.box": ["Box"],
+            "blocklp.oracles.arborescence": ["Arborescence"],
             "blocklp.oracles.chain": ["Chain"],
             "blocklp.oracles.simplex": ["AtMostOne", "Simplex"],
             "blocklp.oracles.cut": ["Cut"],

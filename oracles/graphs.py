@@ -8,7 +8,9 @@ from graphlib import CycleError, TopologicalSorter
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
@@ -17,6 +19,12 @@ from blocklp.options import numbers
 
 LARGEST_SYSTEM = 4_000_000
 """Entries of a dense system of constraints beyond which none is stated."""
+
+SUBSETS = 16
+"""Most nodes of a graph whose sets of nodes are gone through for constraints."""
+
+LARGEST_LISTED = 100_000
+"""Entries of a system of constraints of such sets beyond which none is stated."""
 
 
 def graph(tails: object, heads: object, name: str) -> Tensor:
@@ -64,6 +72,11 @@ def node_numbers(values: Tensor, what: str) -> Tensor:
     if bool(wrong.any()):
         raise ModelError(f"{what} holds {float(values[wrong][0]):g}; nodes are integers from 0 on")
     return values.long()
+
+
+def subsets(nodes: int) -> NDArray[np.bool_]:
+    """All sets of so many nodes ``(2**nodes, nodes)`` bool, in the order of their binary numbers."""
+    return (np.arange(2**nodes)[:, None] >> np.arange(nodes) & 1).astype(bool)
 
 
 def node_order(ends: Tensor, nodes: int) -> list[int] | None:

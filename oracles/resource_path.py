@@ -132,8 +132,8 @@ class ResourcePath(BlockType):
         self.upper = self._amounts(upper, "upper", self.nodes)
         self.lower = self._amounts([[0.0]] if lower is None else lower, "lower", self.nodes)
         amounts = self.consumption, self.lower, self.upper
-        shapes = (t.shape[:2] for t in (start, end, self.demand, *amounts))
-        shape = common_shape(self.name, *shapes)
+        shape = common_shape(self.name, *(t.shape[:2] for t in (start, end, *amounts)))
+        common_shape(self.name, shape, self.demand.shape)
         count = common_shape(f"{self.name} resources", *(t.shape[3:] for t in amounts))
         self.consumption, self.lower, self.upper = (t.expand(*t.shape[:3], *count) for t in amounts)
         self.source, self.target = start.expand(shape), end.expand(shape)
@@ -198,15 +198,21 @@ class ResourcePath(BlockType):
         lead, device = cost.shape[:2], cost.device
         c = cost if self.excluded is None else cost.masked_fill(self.excluded, torch.inf)
         c = c.cpu().reshape(-1, self.dim).contiguous()
-        ends, used, value = self.ends.cpu(), torch.zeros_like(c), torch.empty(len(c), dtype=torch.float64)
+        limits, same = (self.consumption, self.lower, self.upper), torch.arange(len(c))
+        if all(t.shape[:2] == (1, 1) for t in (self.source, self.target, *limits)):
+            # Vehicles of one kind often have equal costs, of which each is asked for once.
+            c, same = torch.unique(c, dim=0, return_inverse=True)
+            lead = torch.Size((1, len(c)))
+        used, value = torch.zeros_like(c), torch.empty(len(c), dtype=torch.float64)
         terminals = tuple(t.expand(lead).reshape(-1).cpu().contiguous() for t in (self.source, self.target))
         resources = tuple(
             (t[0] if t.shape[:2] == (1, 1) else t.expand(*lead, -1, -1).flatten(0, 1)).cpu().contiguous()
-            for t in (self.consumption, self.lower, self.upper)
+            for t in limits
         )
-        given = ends, by_node(ends[0], self.nodes), c, terminals, resources, tuple(self.memory.cpu())
+        ends, memory = self.ends.cpu(), tuple(self.memory.cpu())
+        given = ends, by_node(ends[0], self.nodes), c, terminals, resources, memory
         search(KERNELS, resource_path_search, "label", len(c), *given, used, value)
-        return used.view(cost.shape).to(device), value.view(lead).to(device)
+        return used[same].view(cost.shape).to(device), value[same].view(cost.shape[:2]).to(device)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> ResourcePath | None:
         """Mask arcs by fixings to zero; None for other bounds that cut walks off."""

@@ -11,14 +11,8 @@ from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError
 from blocklp.options import flag
 from blocklp.oracles import tree_search
-from blocklp.oracles.graphs import answered_once, graph, search
+from blocklp.oracles.graphs import LARGEST_LISTED, SUBSETS, answered_once, graph, search, subsets
 from blocklp.rounding import roundoff
-
-SUBSETS = 16
-"""Most nodes of a graph whose sets of nodes are gone through for constraints."""
-
-LARGEST_LISTED = 100_000
-"""Entries of a system of subtour constraints beyond which none is stated."""
 
 
 class Tree(BlockType):
@@ -143,7 +137,7 @@ class Tree(BlockType):
         n = self.nodes
         edges = np.zeros((n, n), dtype=np.int64)
         np.add.at(edges, tuple(np.concatenate([self.ends, self.ends.flip(0)], 1)), 1)
-        member = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
+        member = subsets(n)
         near = member @ (edges > 0)  # nodes with a neighbour in the set
         connected = np.zeros(2**n, dtype=bool)
         connected[1 << np.arange(n)] = True

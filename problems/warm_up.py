@@ -20,7 +20,18 @@ from blocklp.kernels.backend import ENGINE
 from blocklp.kernels.block_source import module_of
 from blocklp.kernels.settings import EngineSettings
 from blocklp.language.compiled_models import ModelList
-from blocklp.oracles import AtMostOne, Cut, Edge, Knapsack, Path, ResourcePath, Simplex, Transport, Tree
+from blocklp.oracles import (
+    Arborescence,
+    AtMostOne,
+    Cut,
+    Edge,
+    Knapsack,
+    Path,
+    ResourcePath,
+    Simplex,
+    Transport,
+    Tree,
+)
 from blocklp.solver import Solver
 
 FUSED = "blocklp.kernels.fused_kernels"
@@ -135,6 +146,7 @@ def _on_graphs() -> None:
     """Ask oracles on graphs, with and without cycles."""
     around = [0, 1, 2], [1, 2, 0]
     kinds = (
+        Arborescence(*around),
         Cut(*around, 0, 2),
         Path(*around, 0, 2),
         Path([0, 1], [1, 2], 0, 2),

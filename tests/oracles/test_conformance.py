@@ -11,6 +11,7 @@ import torch
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.finite import FiniteVertices
 from blocklp.oracles import (
+    Arborescence,
     AtMostOne,
     Box,
     Chain,
@@ -354,6 +355,24 @@ class TestTree(BlockTypeConformance):
 
 class TestForest(TestTree):
     forest = True
+
+
+class TestArborescence(BlockTypeConformance):
+    """Four nodes, arcs both ways and in parallel; roots by block and instance."""
+
+    ends = np.array([[0, 1, 2, 3, 1, 2, 0, 3, 1], [1, 2, 3, 0, 0, 1, 2, 1, 2]])
+    root = np.array([[0, 1, 3], [2, 2, 0]])
+
+    def block_type(self) -> BlockType:
+        return Arborescence(*self.ends, self.root)
+
+    def vertices(self) -> np.ndarray:
+        points = np.array([x for x in itertools.product((0.0, 1.0), repeat=9) if sum(x) == 3])
+        graphs = [nx.MultiDiGraph(self.ends[:, x > 0].T.tolist()) for x in points]
+        trees = [len(g) == 4 and nx.is_arborescence(g) for g in graphs]
+        kept = [[points[[t and not g.in_degree(r) for g, t in zip(graphs, trees, strict=True)]] for r in row] for row in self.root]
+        most = max(len(k) for row in kept for k in row)
+        return np.array([[np.resize(k, (most, 9)) for k in row] for row in kept])
 
 
 class TestPolytopeListed(BlockTypeConformance):

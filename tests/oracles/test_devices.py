@@ -6,6 +6,7 @@ import torch
 
 from blocklp.blocks.contract import BlockType
 from blocklp.oracles import (
+    Arborescence,
     AtMostOne,
     Box,
     Cut,
@@ -38,6 +39,7 @@ KINDS: list[BlockType] = [
     Path([0, 0, 1, 2], [1, 2, 2, 0], 0, 2, 1.5),
     Cut([0, 0, 1], [1, 2, 2], 0, 2),
     ResourcePath([0, 0, 1, 2], [1, 2, 2, 1], 0, 2, [[1]], [[4]], demand=0.5),
+    Arborescence([0, 0, 1, 2], [1, 2, 2, 1]),
     Tree([0, 0, 1], [1, 2, 2]),
     Tree([0, 0, 1], [1, 2, 2], forest=True),
     Polytope([[1.0, 2.0, -1.0]], [0.0], [1.0], -np.ones(3), np.ones(3)),

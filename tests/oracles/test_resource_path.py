@@ -140,6 +140,24 @@ def test_memory_of_several_words() -> None:
     assert found == pytest.approx([-3, 0, 0], abs=1e-10)
 
 
+def test_equal_blocks_have_equal_walks() -> None:
+    """Of blocks with one source, one target and the same limits, each answer is that of the block alone."""
+    own, draw = Routes(1), np.random.default_rng(0)
+    kind = ResourcePath(*own.ends, 0, own.customers + 1, own.consumption, own.upper, own.lower, [1.0, 1.0, 1.0, 2.0])
+    few = torch.from_numpy(draw.normal(size=(2, own.ends.shape[1])) * own.cost)
+    cost = few[torch.tensor([[0, 1, 0, 1], [1, 1, 0, 0]])]
+    point, value = kind.min_oracle(cost)
+    for i, b in np.ndindex(2, 4):
+        alone = kind.with_data(demand=kind.demand[:, b : b + 1]).min_oracle(cost[i : i + 1, b : b + 1])
+        assert torch.equal(alone[0][0, 0], point[i, b]) and torch.equal(alone[1][0, 0], value[i, b])
+    closed = torch.full((1, 4, own.ends.shape[1]), 99.0, dtype=torch.float64)
+    closed[0, 2] = torch.where(point[0, 2] > 0, 0.0, 99.0)
+    other = kind.restrict(torch.zeros_like(closed), closed)
+    assert other is not None
+    found = other.min_oracle(cost)[0]
+    assert torch.equal(found[0, 0], point[0, 0]) and not bool((found[0, 2] * point[0, 2]).any())
+
+
 def test_fixings() -> None:
     """Closed arcs give detours, or prove that there is no way; other bounds are for others to keep."""
     kind = ResourcePath([0, 0, 1], [1, 2, 2], 0, 2, [[1]], [[2]], demand=2.0)
