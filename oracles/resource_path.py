@@ -18,6 +18,9 @@ from blocklp.rounding import rounding, roundoff
 LARGEST_AMOUNT = 2**40
 """Amounts of resources beyond which sums might not fit a machine word."""
 
+LARGEST_REACH = 50_000_000
+"""Numbers of a pass over all arcs for all nodes beyond which it is not asked which nodes can be reached."""
+
 KERNELS = "blocklp.oracles.resource_path_kernels"
 
 BITS = 62
@@ -88,7 +91,17 @@ class ResourcePath(BlockType):
     ([[[0.0, 1.0, 0.0]]], 3.0)
     """
 
-    block_data = ("source", "target", "demand", "consumption", "lower", "upper", "longest", "excluded")
+    block_data = (
+        "source",
+        "target",
+        "demand",
+        "consumption",
+        "lower",
+        "upper",
+        "reach",
+        "longest",
+        "excluded",
+    )
     #: ``(batch or 1, blocks or 1)`` int64, int64 and float.
     source: Tensor
     target: Tensor
@@ -98,6 +111,9 @@ class ResourcePath(BlockType):
     consumption: Tensor
     lower: Tensor
     upper: Tensor
+    #: ``(batch or 1, blocks or 1, other nodes, nodes, resources)`` int64: the largest amounts at a node with
+    #: which another one may still be reached; without memory no numbers.
+    reach: Tensor
     #: ``(batch or 1, blocks or 1)`` int64: the most arcs of a walk.
     longest: Tensor
     #: ``(batch or 1, blocks, arcs)`` bool, or None: mask of the arcs that must not be used.
@@ -144,9 +160,11 @@ class ResourcePath(BlockType):
                 f"{self.name}: a cycle of arcs consumes nothing, and walks might go around it for ever; let "
                 f"every cycle consume something"
             )
-        self.upper = self._latest()
+        upper, lower = (t.expand(*shape, -1, -1) for t in (self.upper, self.lower))
+        self.upper = _latest(self.ends, self.consumption, lower, upper, self.target)
         # The most arcs of a walk: costs of -1 make it longest. Walks that remember nodes are no longer.
         self.memory = torch.zeros(2, self.nodes, 0, dtype=torch.long)
+        self.reach = torch.zeros(1, 1, 0, 0, *count, dtype=torch.long)
         used, value = self._walks(torch.full((*shape, self.dim), -1.0, dtype=torch.float64))
         self._refuse(torch.isinf(value), "has no walk to its target within the resources")
         self.longest, self.elementary = used.sum(-1).long(), flag(elementary, "elementary")
@@ -157,6 +175,7 @@ class ResourcePath(BlockType):
             neighbourhoods = torch.ones(self.nodes, self.nodes)
         if neighbourhoods is not None:
             self.memory = self._memory(numbers(neighbourhoods, f"{self.name} neighbourhoods"))
+            self.reach = self._reach()
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Find the cheapest walks."""
@@ -198,7 +217,7 @@ class ResourcePath(BlockType):
         lead, device = cost.shape[:2], cost.device
         c = cost if self.excluded is None else cost.masked_fill(self.excluded, torch.inf)
         c = c.cpu().reshape(-1, self.dim).contiguous()
-        limits, same = (self.consumption, self.lower, self.upper), torch.arange(len(c))
+        limits, same = (self.consumption, self.lower, self.upper, self.reach), torch.arange(len(c))
         if all(t.shape[:2] == (1, 1) for t in (self.source, self.target, *limits)):
             # Vehicles of one kind often have equal costs, of which each is asked for once.
             c, same = torch.unique(c, dim=0, return_inverse=True)
@@ -206,7 +225,9 @@ class ResourcePath(BlockType):
         used, value = torch.zeros_like(c), torch.empty(len(c), dtype=torch.float64)
         terminals = tuple(t.expand(lead).reshape(-1).cpu().contiguous() for t in (self.source, self.target))
         resources = tuple(
-            (t[0] if t.shape[:2] == (1, 1) else t.expand(*lead, -1, -1).flatten(0, 1)).cpu().contiguous()
+            (t[0] if t.shape[:2] == (1, 1) else t.expand(*lead, *t.shape[2:]).flatten(0, 1))
+            .cpu()
+            .contiguous()
             for t in limits
         )
         ends, memory = self.ends.cpu(), tuple(self.memory.cpu())
@@ -242,25 +263,19 @@ class ResourcePath(BlockType):
             )
         return data.expand(*data.shape[:3], length).transpose(2, 3).long()
 
-    def _latest(self) -> Tensor:
-        """The largest amounts with which the target may still be reached, -1 where there are none.
+    def _reach(self) -> Tensor:
+        """The largest amounts at a node with which another one may still be reached, -1 where there are none.
 
-        ``(batch or 1, blocks or 1, nodes, resources)``, for each resource by itself.
+        ``(batch or 1, blocks or 1, other nodes, nodes, resources)``; no limits where these are too many.
         """
-        lead, (tails, heads) = self.source.shape, self.ends
-        upper, lower = (t.expand(*lead, -1, -1) for t in (self.upper, self.lower))
-        at_target = torch.zeros(*lead, self.nodes, 1, dtype=torch.bool)
-        at_target = at_target.scatter(2, self.target[..., None, None], True)
-        latest = torch.where(at_target & (lower <= upper), upper, -1)
-        onto = tails[:, None].expand(*lead, self.dim, upper.shape[-1])
-        while True:
-            onward = torch.where(latest >= 0, latest, -LARGEST_AMOUNT)[:, :, heads] - self.consumption
-            reached = torch.full_like(latest, -1).scatter_reduce(2, onto, onward, "amax")
-            reached = torch.where(at_target, latest, torch.minimum(upper, reached))
-            reached = torch.where(reached < lower, -1, reached)
-            if torch.equal(reached, latest):
-                return latest
-            latest = reached
+        shape, count = (*self.upper.shape[:2], self.nodes), self.upper.shape[3]
+        if self.upper.shape[:2].numel() * self.nodes * self.dim * count > LARGEST_REACH:
+            full = torch.full((1, 1, 1, 1, 1), LARGEST_AMOUNT)
+            return full.expand(1, 1, self.nodes, self.nodes, count)
+        upper, lower = (t[:, :, None].expand(*shape, -1, -1) for t in (self.upper, self.lower))
+        return _latest(
+            self.ends, self.consumption[:, :, None], lower, upper, torch.arange(self.nodes).expand(shape)
+        )
 
     def _memory(self, near: Tensor) -> Tensor:
         """Bits of the nodes, and of those that walks remember there, ``(2, nodes, words)`` int64."""
@@ -277,3 +292,35 @@ class ResourcePath(BlockType):
 
     def __repr__(self) -> str:
         return f"{self.name}(nodes={self.nodes}, arcs={self.dim}, resources={self.lower.shape[-1]})"
+
+
+def _latest(ends: Tensor, consumption: Tensor, lower: Tensor, upper: Tensor, target: Tensor) -> Tensor:
+    """The largest amounts at each node with which a target may still be reached, for each resource by itself.
+
+    Parameters
+    ----------
+    ends : Tensor
+        ``(2, arcs)`` int64: tails and heads.
+    consumption : Tensor
+        ``(..., arcs, resources)`` int64.
+    lower, upper : Tensor
+        ``(..., nodes, resources)`` int64: least and largest amounts.
+    target : Tensor
+        ``(...)`` int64.
+
+    Returns
+    -------
+    Tensor
+        ``(..., nodes, resources)`` int64, -1 where there are no such amounts.
+    """
+    onto = ends[0][:, None].expand(*upper.shape[:-2], ends.shape[1], upper.shape[-1])
+    at_target = torch.arange(upper.shape[-2])[:, None] == target[..., None, None]
+    latest = torch.where(at_target & (lower <= upper), upper, -1)
+    while True:
+        onward = torch.where(latest >= 0, latest, -LARGEST_AMOUNT)[..., ends[1], :] - consumption
+        reached = torch.full_like(latest, -1).scatter_reduce(-2, onto, onward, "amax")
+        reached = torch.where(at_target, latest, torch.minimum(upper, reached))
+        reached = torch.where(reached < lower, -1, reached)
+        if torch.equal(reached, latest):
+            return latest
+        latest = reached
