@@ -17,6 +17,7 @@ from blocklp.oracles.graphs import (
     answered_once,
     graph,
     node_numbers,
+    reached,
     search,
     subsets,
 )
@@ -77,16 +78,10 @@ class Arborescence(BlockType):
         self.root = node_numbers(as_block_data(root, 0, what), what)
         self.nodes = 1 + int(max(self.ends.max(), self.root.max()))
         self.dim: int = self.ends.shape[1]
-        reached = torch.zeros(*self.root.shape, self.nodes, dtype=torch.bool)
-        reached.scatter_(-1, self.root[..., None], True)
-        onto = self.ends[1].expand(*self.root.shape, -1)
-        while True:
-            further = reached.scatter_reduce(-1, onto, reached[..., self.ends[0]], "amax")
-            if torch.equal(further, reached):
-                break
-            reached = further
-        if not bool(reached.all()):
-            i, b, v = (~reached).nonzero()[0].tolist()
+        start = torch.zeros(*self.root.shape, self.nodes, dtype=torch.bool)
+        apart = ~reached(self.ends, start.scatter(-1, self.root[..., None], True))
+        if bool(apart.any()):
+            i, b, v = apart.nonzero()[0].tolist()
             r = int(self.root[i, b])
             raise ModelError(
                 f"{self.name}: no path leads from the root {r} of block {b} of instance {i} to {v}"
@@ -160,11 +155,11 @@ class Arborescence(BlockType):
         onto[tuple(self.ends)] = True
         strong = member.sum(1) > 1
         for lead in (onto, onto.T):
-            reached = np.zeros_like(member)
-            reached[np.arange(1, len(member)), member[1:].argmax(1)] = True
+            near = np.zeros_like(member)
+            near[np.arange(1, len(member)), member[1:].argmax(1)] = True
             for _ in range(self.nodes):
-                reached |= (reached @ lead) & member
-            strong &= (reached == member).all(1)
+                near |= (near @ lead) & member
+            strong &= (near == member).all(1)
         return torch.from_numpy(member[strong])
 
     def __repr__(self) -> str:

@@ -90,6 +90,16 @@ def node_order(ends: Tensor, nodes: int) -> list[int] | None:
         return None
 
 
+def reached(ends: Tensor, start: Tensor) -> Tensor:
+    """Nodes that paths along arcs ``(2, arcs)`` lead to from those of a mask: ``(..., nodes)`` bool."""
+    tails, heads = ends[0], ends[1].expand(*start.shape[:-1], -1)
+    while True:
+        further = start.scatter_reduce(-1, heads, start[..., tails], "amax")
+        if torch.equal(further, start):
+            return start
+        start = further
+
+
 def by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
     """Where the arcs of every node begin ``(nodes + 1,)``, and the arcs node by node ``(arcs,)``."""
     starts = torch.nn.functional.pad(torch.bincount(side, minlength=nodes).cumsum(0), (1, 0))

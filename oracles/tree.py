@@ -11,7 +11,7 @@ from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError
 from blocklp.options import flag
 from blocklp.oracles import tree_search
-from blocklp.oracles.graphs import LARGEST_LISTED, SUBSETS, answered_once, graph, search, subsets
+from blocklp.oracles.graphs import LARGEST_LISTED, SUBSETS, answered_once, graph, reached, search, subsets
 from blocklp.rounding import roundoff
 
 
@@ -68,7 +68,8 @@ class Tree(BlockType):
         self.dim: int = self.ends.shape[1]
         self.fixed = torch.full((1, 1, self.dim), 0.5, dtype=torch.float64)
         if not self.forest and self.min_oracle(torch.zeros_like(self.fixed))[1] > 0:
-            apart = self._apart()
+            both = torch.cat([self.ends, self.ends.flip(0)], 1)
+            apart = int(reached(both, torch.arange(self.nodes) == 0).long().argmin())
             raise ModelError(
                 f"{self.name}: no path joins the nodes 0 and {apart}, so that there is no spanning tree; add "
                 f"edges, number the nodes without gaps, or take forest=True"
@@ -152,16 +153,6 @@ class Tree(BlockType):
             robust &= connected[number & ~(1 << v)]
         inside = ((member @ edges) * member).sum(1) // 2
         return torch.from_numpy(member[robust & (inside > 1)])
-
-    def _apart(self) -> int:
-        """The first node that no path joins with node 0."""
-        joined = torch.zeros(self.nodes, dtype=torch.bool)
-        joined[0] = True
-        while True:
-            near = joined[self.ends].any(0)
-            if not bool((near & ~joined[self.ends].all(0)).any()):
-                return int((~joined).nonzero()[0])
-            joined[self.ends[:, near]] = True
 
     def __repr__(self) -> str:
         return f"{self.name}(nodes={self.nodes}, edges={self.dim}{', forest=True' * self.forest})"
