@@ -37,9 +37,9 @@ class Arborescence(BlockType):
     the graph and may differ in their root.
 
     Minimum: every node takes its cheapest entering arc, cycles of these become nodes, and so on (Chu and Liu
-    1965, Edmonds 1967); the value is that of the prices which prove it. Compiled loops do the work where
-    numba is installed. Constraints are stated for graphs of up to 16 nodes, if they are few: sets that are
-    not strongly connected need none. Of larger graphs none are stated.
+    1965, Edmonds 1967), with heaps of arcs; the value is that of the prices which prove it. Compiled loops do
+    the work where numba is installed. Constraints are stated for graphs of up to 16 nodes, if they are few:
+    sets that are not strongly connected need none. Of larger graphs none are stated.
 
     Parameters
     ----------
@@ -110,7 +110,9 @@ class Arborescence(BlockType):
         root = self.root.expand(lead).reshape(-1).cpu().contiguous()
         price = torch.zeros(len(c), 2 * self.nodes, dtype=torch.float64)
         taken, value = torch.zeros(c.shape, dtype=torch.bool), torch.empty(len(c), dtype=torch.float64)
-        given = self.ends.cpu(), c, root, price, taken, value
+        ends, order = self.ends.cpu(), c.argsort(dim=1, stable=True)
+        order = order.gather(1, ends[1][order].argsort(dim=1, stable=True))
+        given = ends, order, c, root, price, taken, value
         search("blocklp.oracles.arborescence_kernels", arborescence_search, "contract", len(c), *given)
         feasible, value = torch.isfinite(value), value - torch.finfo(torch.float64).tiny
         if cost.dtype != torch.float64:

@@ -11,6 +11,7 @@ def contract(
     first: int,
     last: int,
     ends: Any,
+    order: Any,
     cost: Any,
     root: Any,
     price: Any,
@@ -19,8 +20,10 @@ def contract(
 ) -> None:
     """Cheapest arborescences by contracting cycles of cheapest arcs (Chu and Liu 1965, Edmonds 1967).
 
-    Every set but that of the root takes its cheapest entering arc, whose reduced cost becomes its price;
-    cycles of these become sets, until there are none. The prices prove the value, whatever their rounding.
+    A path of sets grows backwards along cheapest entering arcs, whose reduced costs become the prices of
+    sets, until it comes to the root or to a tree that it leads to; a cycle becomes a set. The arcs that enter
+    a set are a skew heap (Tarjan 1977; Gabow, Galil, Spencer and Tarjan 1986). The prices prove the value,
+    whatever their rounding.
 
     Parameters
     ----------
@@ -28,6 +31,8 @@ def contract(
         The blocks, from ``first`` to before ``last``.
     ends : ndarray
         ``(2, arcs)`` int64: tails and heads.
+    order : ndarray
+        ``(blocks, arcs)`` int64: arcs by their heads, those of each by rising cost.
     cost : ndarray
         ``(blocks, arcs)`` float64, infinite for masked arcs.
     root : ndarray
@@ -41,59 +46,86 @@ def contract(
     tails, heads = ends[0], ends[1]
     arcs, most, unit = cost.shape[1], price.shape[1], 2.0**-50
     nodes, none = most // 2, most
-    within, above = np.empty(nodes, np.int64), np.empty(most, np.int64)
-    best, mark, left = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(arcs)
+    # Heaps: children of arcs, their reduced costs, and what is to be added to those of all below.
+    one, other = np.empty(arcs, np.int64), np.empty(arcs, np.int64)
+    key, later, heap = np.empty(arcs), np.empty(arcs), np.empty(most, np.int64)
+    # Sets: the set above in the order of contractions, one on the way to the topmost, the arc that enters.
+    above, within, best = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    state, path, parts = np.empty(most, np.int64), np.empty(nodes, np.int64), np.empty(2 * most, np.int64)
+    around, large, level = np.empty(most), np.empty(most), np.empty(most, np.int64)
     for b in range(first, last):
         y, sets, feasible = price[b], nodes, True
-        left[:], above[:], best[:] = cost[b], none, -1
-        for v in range(nodes):
-            within[v] = v
-        while feasible:
-            top = within[root[b]]
-            best[:sets] = np.where(above[:sets] == none, -1, best[:sets])
-            for a in range(arcs):
-                s = within[heads[a]]
-                enters = s != top and s != within[tails[a]] and left[a] < np.inf
-                if enters and (best[s] < 0 or left[a] < left[best[s]]):
-                    best[s] = a
-            mark[:sets] = -1
-            for s in range(sets):
-                if above[s] == none and s != top:
-                    if best[s] < 0:
-                        feasible = False
+        key[:], later[:], one[:], other[:] = cost[b], 0.0, -1, -1
+        above[:], heap[:], state[:] = none, -1, 0
+        for s in range(most):
+            within[s] = s
+        for i in range(arcs - 1, -1, -1):
+            a = order[b, i]
+            one[a], heap[heads[a]] = heap[heads[a]], a
+        state[root[b]] = 2
+        for start in range(nodes):
+            if state[start] != 0 or above[start] != none or not feasible:
+                continue
+            s, depth, count = start, 0, 1
+            parts[0] = heap[start]
+            while True:
+                while count > 1:  # merge two heaps into one
+                    p, q, bottom, top = parts[count - 1], parts[count - 2], -1, -1
+                    while p >= 0 and q >= 0:
+                        if key[q] < key[p] or (key[q] == key[p] and q < p):
+                            p, q = q, p
+                        for child in (one[p], other[p]):
+                            if child >= 0:
+                                key[child] += later[p]
+                                later[child] += later[p]
+                        later[p] = 0.0
+                        if bottom < 0:
+                            top = p
+                        else:
+                            one[bottom] = p
+                        bottom, p = p, other[p]
+                        other[bottom], one[bottom] = one[bottom], -1
+                    rest = p if p >= 0 else q
+                    if bottom < 0:
+                        top = rest
+                    else:
+                        one[bottom] = rest
+                    count -= 1
+                    parts[count - 1] = top
+                a = parts[0]
+                if a < 0 or key[a] == np.inf:
+                    feasible = False
+                    break
+                u = tails[a]
+                while within[u] != u:  # halving paths
+                    within[u] = within[within[u]]
+                    u = within[u]
+                paid = 0.0 if u == s else key[a]
+                for child in (one[a], other[a]):
+                    if child >= 0:
+                        key[child] += later[a] - paid
+                        later[child] += later[a] - paid
+                parts[0], parts[1], count = one[a], other[a], 2
+                if u == s:
+                    continue
+                best[s], y[s], heap[s] = a, key[a], a
+                path[depth], state[s], depth = s, 1, depth + 1
+                if state[u] == 2:
+                    break
+                if state[u] == 0:
+                    s, parts[0], count = u, heap[u], 1
+                    continue
+                count = 0
+                while True:  # a cycle
+                    depth -= 1
+                    s = path[depth]
+                    above[s], within[s] = sets, sets
+                    parts[count], parts[count + 1], count = one[heap[s]], other[heap[s]], count + 2
+                    if s == u:
                         break
-                    mark[s] = 0
-            if not feasible:
-                break
-            for s in range(sets):
-                if mark[s] == 0:
-                    y[s] += left[best[s]]
-            # Prices of a round are subtracted at once, so that all arcs into a set are rounded alike.
-            for a in range(arcs):
-                s = within[heads[a]]
-                if s != top and s != within[tails[a]]:
-                    left[a] -= left[best[s]] if a != best[s] else 0.0
-            for s in range(sets):
-                if mark[s] == 0:
-                    left[best[s]] = 0.0
-            before = sets
-            for start in range(before):
-                s = start
-                while s < before and mark[s] == 0:
-                    mark[s] = start + 1
-                    s = within[tails[best[s]]]
-                    while above[s] != none:
-                        s = above[s]
-                if s < before and mark[s] == start + 1 and above[s] == none and s != top:
-                    while above[s] == none:
-                        above[s] = sets
-                        s = within[tails[best[s]]]
-                    sets += 1
-            if sets == before:
-                break
-            for v in range(nodes):
-                while above[within[v]] != none:
-                    within[v] = above[within[v]]
+                s, sets = sets, sets + 1
+            for i in range(depth):
+                state[path[i]] = 2
         if not feasible:
             value[b] = np.inf
             continue
@@ -105,15 +137,24 @@ def contract(
                 best[v] = best[s]
             elif s != root[b]:
                 taken[b, best[s]] = True
-        # Arcs may be cheaper than the prices of the sets that they enter by what these are rounded by.
+        for s in range(nodes, sets):
+            y[s] = max(y[s], 0.0)
+        # Arcs may be cheaper than the prices of the sets that they enter by what these are rounded by; not
+        # those that cost more than all sets around their heads.
         total, size, short = 0.0, 0.0, 0.0
-        for s in range(sets):
+        for s in range(sets - 1, -1, -1):
             total += y[s]
             size += abs(y[s])
+            around[s], large[s], level[s] = y[s], abs(y[s]), 6
+            if above[s] != none:
+                around[s] += around[above[s]]
+                large[s] += large[above[s]]
+                level[s] += level[above[s]] - 5
         for a in range(arcs):
-            if cost[b, a] == np.inf or heads[a] == root[b]:
+            c, u, v = cost[b, a], tails[a], heads[a]
+            if c == np.inf or v == root[b] or around[v] + 2 * level[v] * unit * (abs(c) + large[v]) <= c:
                 continue
-            u, v, paid, terms, count = tails[a], heads[a], 0.0, abs(cost[b, a]), 4
+            paid, terms, count = 0.0, abs(c), 4
             while u != v:
                 if u < v:
                     u = above[u]
@@ -122,5 +163,5 @@ def contract(
                     terms += abs(y[v])
                     v = above[v]
                     count += 1
-            short += max(0.0, count * unit * terms + (paid - cost[b, a]))
+            short += max(0.0, count * unit * terms + (paid - c))
         value[b] = total - short - (arcs + 4) * unit * short - (sets + 4) * unit * size
