@@ -14,7 +14,7 @@ from scipy.optimize import LinearConstraint, milp
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
-from blocklp.oracles import Path, ResourcePath
+from blocklp.oracles import Path, ResourcePath, resource_path
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -156,6 +156,19 @@ def test_equal_blocks_have_equal_walks() -> None:
     assert other is not None
     found = other.min_oracle(cost)[0]
     assert torch.equal(found[0, 0], point[0, 0]) and not bool((found[0, 2] * point[0, 2]).any())
+
+
+def test_memory_of_nodes_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To forget them saves time and changes no answer; in large graphs it is left out."""
+    own, draw = Routes(2), np.random.default_rng(0)
+    cost = torch.from_numpy(own.cost - 10 * draw.random((1, 9, len(own.cost))))
+    limits, answers = (own.consumption, own.upper, own.lower), []
+    for largest in (resource_path.LARGEST_REACH, 0):
+        monkeypatch.setattr(resource_path, "LARGEST_REACH", largest)
+        kind = ResourcePath(*own.ends, 0, own.customers + 1, *limits, elementary=True)
+        assert bool((kind.reach < resource_path.LARGEST_AMOUNT).any()) == bool(largest)
+        answers.append(kind.min_oracle(cost)[1])
+    assert torch.equal(*answers)
 
 
 def test_fixings() -> None:
