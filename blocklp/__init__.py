@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from blocklp.general_solvers.solvers import reference as reference
     from blocklp.language.expression import Parameter as Parameter
     from blocklp.language.expression import Variable as Variable
+    from blocklp.lp.detection.detect import detect as detect
     from blocklp.lp.faces import CVXPY as CVXPY
     from blocklp.lp.faces import PuLP as PuLP
     from blocklp.lp.from_cvxpy import from_cvxpy as from_cvxpy
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from blocklp.progress import Progress as Progress
     from blocklp.results.solution import Solution as Solution
     from blocklp.results.state import State as State
+    from blocklp.search.linear_nodes import LinearNodes as LinearNodes
     from blocklp.search.nodes import Nodes as Nodes
     from blocklp.search.solve_exact import solve_exact as solve_exact
     from blocklp.search.tightening import tighten as tighten
@@ -66,6 +68,7 @@ else:
             "blocklp.errors": ["BlocklpError"],
             "blocklp.general_solvers.solvers": ["reference"],
             "blocklp.language.expression": ["Parameter", "Variable"],
+            "blocklp.lp.detection.detect": ["detect"],
             "blocklp.lp.faces": ["CVXPY", "PuLP"],
             "blocklp.lp.from_cvxpy": ["from_cvxpy"],
             "blocklp.lp.linprog": ["linprog"],
@@ -73,6 +76,7 @@ else:
             "blocklp.progress": ["Progress"],
             "blocklp.results.solution": ["Solution"],
             "blocklp.results.state": ["State"],
+            "blocklp.search.linear_nodes": ["LinearNodes"],
             "blocklp.search.nodes": ["Nodes"],
             "blocklp.search.solve_exact": ["solve_exact"],
             "blocklp.search.tightening": ["tighten"],

@@ -36,6 +36,7 @@ from blocklp.solver import Solver
 
 FUSED = "blocklp.kernels.fused_kernels"
 ON_GRAPHS = tuple(f"blocklp.oracles.{name}_kernels" for name in ("cut", "path", "resource_path", "transport", "tree"))
+LINEAR_NODES = "blocklp.kernels.dual_simplex_kernels"
 SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")
 
 
@@ -59,6 +60,7 @@ def warm_up() -> Iterator[tuple[str, float]]:
         ("passes over rows", _rows, tuple(m for m in ENGINE if m != FUSED)),
         ("blocks with vertices", _vertices, (FUSED,)),
         ("proximal points of blocks", _proximal, _modules(*_kinds())),
+        ("nodes of linear programs", _linear_nodes, (LINEAR_NODES,)),
     ]
     for name, run, modules in parts:
         for kind in (torch.float64, torch.float32):
@@ -86,6 +88,15 @@ def warm_up() -> Iterator[tuple[str, float]]:
 def _modules(*kinds: bl.BlockType) -> tuple[str, ...]:
     """The modules of loops that are written for some types."""
     return tuple(m for kind in kinds if (m := module_of(kind, int(kind.dim or 0))) is not None)
+
+
+def _linear_nodes(_kind: torch.dtype) -> None:
+    """Nodes, all in double precision, whatever iterates."""
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(np.ones((1, 3)) @ x <= 2)
+    m.maximize(x[0] + 2 * x[1])
+    bl.LinearNodes(m)
 
 
 def _edges(kind: torch.dtype) -> None:

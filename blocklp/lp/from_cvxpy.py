@@ -10,18 +10,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from blocklp.blocks.capabilities import constraints_of
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import MissingDependencyError, ModelError, install
-from blocklp.general_solvers.linear_program import Array, LinearProgram, block_rows
+from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.language.expression import View
+from blocklp.lp.block_rows import finite_bounds, scope_of_rows
 from blocklp.lp.faces import CVXPY
-from blocklp.lp.implied_bounds import implied_bounds
+from blocklp.lp.implied_bounds import bounds_of_single_rows
 from blocklp.model import Model
-from blocklp.options import of_type, real
-
-SAME = 1e-9
-"""Relative difference up to which a row of a type is the row of the problem."""
+from blocklp.options import of_type
 
 
 def from_cvxpy(
@@ -78,7 +75,10 @@ def from_cvxpy(
     constant = float(np.asarray(stated.apply_parameters()[1]).ravel()[-1])
     order, shapes = _order(stated)
     program, groups = _program(data, stated, order, constant)
-    low, high = _finite_bounds(program, shapes, reach)
+    ends = np.cumsum([int(np.prod(shape, dtype=int)) for _, shape in shapes])
+    low, high = finite_bounds(
+        program, reach, lambda j: shapes[int(np.searchsorted(ends, j, side="right"))][0]
+    )
     model, first = Model(), 0
     for name, shape in shapes:
         size = int(np.prod(shape, dtype=int))
@@ -90,7 +90,7 @@ def from_cvxpy(
         name = named.get(number, f"auxiliary_{extra}")
         extra += number not in named
         if number in tagged:
-            scope = _scope(program, rows, tagged[number], name, low, high)
+            scope = scope_of_rows(program, rows, tagged[number], name, (low, high))
             model.add(tagged[number], scope=View(model, name, torch.from_numpy(scope)), name=name)
         elif len(rows):
             least, most = program.row_lower[rows], program.row_upper[rows]
@@ -123,97 +123,13 @@ def _program(
     matrix, right = csr_array(data["A"])[:, order], np.asarray(data["b"], dtype=np.float64).ravel()
     matrix.eliminate_zeros()
     equal = np.arange(len(right)) < data["dims"].zero
-    lower, upper, lengths = np.full(len(order), -np.inf), np.full(len(order), np.inf), np.diff(matrix.indptr)
-    for i in np.flatnonzero(lengths == 1):
-        entry, j = matrix.data[matrix.indptr[i]], matrix.indices[matrix.indptr[i]]
-        end = right[i] / entry
-        upper[j] = min(upper[j], end) if entry > 0 or equal[i] else upper[j]
-        lower[j] = max(lower[j], end) if entry < 0 or equal[i] else lower[j]
+    sides, free = (np.where(equal, right, -np.inf), right), np.full(len(order), np.inf)
+    lower, upper = bounds_of_single_rows(matrix, sides, (-free, free))
+    lengths = np.diff(matrix.indptr)
     groups, first = [], 0
     for constraint in stated.constraints:
         rows = np.arange(first, first + constraint.size)
         groups.append((constraint.id, rows[lengths[rows] != 1]))
         first += constraint.size
     cost = np.asarray(data["c"], dtype=np.float64).ravel()[order]
-    return LinearProgram(cost, matrix, np.where(equal, right, -np.inf), right, lower, upper, constant), groups
-
-
-def _finite_bounds(
-    program: LinearProgram,
-    shapes: list[tuple[str, tuple[int, ...]]],
-    reach: float | None,
-) -> tuple[Array, Array]:
-    """Finite bounds of all variables, ``(variables,)`` each."""
-    low, high = implied_bounds(program)
-    open_ = np.isinf(low) | np.isinf(high)
-    if open_.any() and reach is None:
-        ends = np.cumsum([int(np.prod(shape, dtype=int)) for _, shape in shapes])
-        numbers = np.searchsorted(ends, np.flatnonzero(open_), side="right").tolist()
-        names = ", ".join(map(repr, dict.fromkeys(shapes[k][0] for k in numbers)))
-        raise ModelError(f"variables {names} have no finite bounds; give them some, or reach= for all such")
-    far = 0.0 if reach is None else real(reach, "reach")
-    lower = np.where(np.isinf(low), np.minimum(-far, high), low)
-    return lower, np.where(np.isinf(high), np.maximum(far, low), high)
-
-
-def _scope(
-    program: LinearProgram,
-    rows: NDArray[np.int64],
-    kind: BlockType,
-    name: str,
-    low: Array,
-    high: Array,
-) -> NDArray[np.int64]:
-    """The variables ``(blocks, dim)`` of a constraint as blocks of a type.
-
-    The type must state the rows of the constraint, and no tighter bounds.
-    """
-    of_type(kind, BlockType, f"the type of {name}", "a block type", ModelError)
-    stated = constraints_of(kind)
-    count = 0 if stated is None else stated.matrix.shape[2]
-    rule = "tag it with another type"
-    if stated is None or not count or not len(rows) or len(rows) % count:
-        raise ModelError(f"{name} has {len(rows)} rows, its type {kind.name} states {count} a block; {rule}")
-    parts = [np.unique(program.A[block].indices) for block in rows.reshape(-1, count)]
-    if any(len(part) != kind.dim for part in parts):
-        sizes = ", ".join(map(str, sorted({len(part) for part in parts})))
-        have = f"blocks of {name} have {sizes} variables"
-        raise ModelError(f"{have}, its type {kind.name} has {kind.dim}; {rule}")
-    scope = np.stack(parts)
-    matrix, least, most = block_rows(stated, scope, len(program.c), 0)
-    theirs = _rows(program.A[rows], program.row_lower[rows], program.row_upper[rows])
-    ours = _rows(matrix, least, most)
-    for columns, entries, below, above in ours:
-        if len(columns) == 1:
-            j, slack = columns[0], SAME * max(1.0, abs(low[columns[0]]), abs(high[columns[0]]))
-            if low[j] < below / entries[0] - slack or high[j] > above / entries[0] + slack:
-                what = f"type {kind.name} of {name}"
-                raise ModelError(f"{what} bounds variables more than the problem does; {rule}")
-    left = [row for row in ours if len(row[0]) > 1]
-    if len(left) != len(theirs) or not all(_equal(a, b) for a, b in zip(left, theirs, strict=True)):
-        raise ModelError(f"type {kind.name} states other rows than {name} has; {rule}")
-    return scope
-
-
-Row = tuple[NDArray[np.int64], Array, float, float]
-
-
-def _rows(matrix: csr_array, lower: Array, upper: Array) -> list[Row]:
-    """Columns, entries and sides of every nonempty row, divided by its first entry."""
-    normalised = []
-    matrix = csr_array(matrix)
-    matrix.sort_indices()
-    for i in np.flatnonzero(np.diff(matrix.indptr)):
-        row = slice(matrix.indptr[i], matrix.indptr[i + 1])
-        unit = matrix.data[row][0]
-        ends = sorted((lower[i] / unit, upper[i] / unit))
-        normalised.append((matrix.indices[row], matrix.data[row] / unit, ends[0], ends[1]))
-    return normalised
-
-
-def _equal(a: Row, b: Row) -> bool:
-    """Whether two rows are equal within rounding."""
-    if not np.array_equal(a[0], b[0]):
-        return False
-    ours, theirs = (np.append(row[1], row[2:]) for row in (a, b))
-    return bool(np.allclose(ours, theirs, rtol=SAME, atol=SAME))
+    return LinearProgram(cost, matrix, *sides, lower, upper, constant), groups

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from blocklp.deadline import Deadline
 from blocklp.general_solvers.linear_program import Array, LinearProgram
@@ -38,11 +39,8 @@ def implied_bounds(program: LinearProgram, deadline: Deadline | None = None) -> 
         ``(variables,)`` float64; finite sides are those given.  A lower bound above its upper one proves the
         LP infeasible.
     """
-    matrix = program.A.copy()
-    matrix.eliminate_zeros()
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    entries = _Entries(matrix.data, rows, matrix.indices)
-    negated = _Entries(-entries.entry, rows, entries.column)  # lower sides are upper sides of the negative
+    entries = _Entries.of(program.A)
+    negated = _Entries(-entries.entry, entries.row, entries.column)  # lower sides are upper sides of these
     low, high = program.lower.copy(), program.upper.copy()
     for _ in range(ROUNDS):
         missing = int(np.isinf(low).sum() + np.isinf(high).sum())
@@ -57,11 +55,64 @@ def implied_bounds(program: LinearProgram, deadline: Deadline | None = None) -> 
     return low, high
 
 
+def tightened(
+    matrix: csr_array, sides: tuple[Array, Array], bounds: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Bounds of the variables, as tight as each row alone makes them.
+
+    Parameters
+    ----------
+    matrix : csr_array
+        ``(rows, variables)``.
+    sides : tuple of ndarray
+        ``(rows,)`` float64 each: lower and upper sides.
+    bounds : tuple of ndarray
+        ``(variables,)`` float64 each: lower and upper bounds.
+    """
+    entries = _Entries.of(matrix)
+    negated = _Entries(-entries.entry, entries.row, entries.column)
+    below, above = entries.limits(*bounds, sides[1])
+    also_below, also_above = negated.limits(*bounds, -sides[0])
+    lower, upper = np.maximum(below, also_below), np.minimum(above, also_above)
+    return np.maximum(bounds[0], lower), np.minimum(bounds[1], upper)
+
+
+def bounds_of_single_rows(
+    matrix: csr_array, sides: tuple[Array, Array], bounds: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Bounds of the variables, those that rows with one entry state included.
+
+    Parameters
+    ----------
+    matrix : csr_array
+        ``(rows, variables)`` without explicit zeros.
+    sides : tuple of ndarray
+        ``(rows,)`` float64 each: lower and upper sides.
+    bounds : tuple of ndarray
+        ``(variables,)`` float64 each: lower and upper bounds.
+    """
+    rows = np.flatnonzero(np.diff(matrix.indptr) == 1)
+    places = matrix.indptr[rows]
+    entry, column = matrix.data[places], matrix.indices[places]
+    first, second = (side[rows] / entry for side in sides)
+    lower, upper = (side.copy() for side in bounds)
+    np.maximum.at(lower, column, np.where(entry > 0, first, second))
+    np.minimum.at(upper, column, np.where(entry > 0, second, first))
+    return lower, upper
+
+
 class _Entries:
     """The nonzero entries of a matrix."""
 
     def __init__(self, entry: Array, row: NDArray[np.int64], column: NDArray[np.int64]) -> None:
         self.entry, self.row, self.column = entry, row, column
+
+    @classmethod
+    def of(cls, matrix: csr_array) -> _Entries:
+        """Those of a matrix, row by row."""
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+        return cls(matrix.data, np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices)
 
     def limits(self, low: Array, high: Array, side: Array) -> tuple[Array, Array]:
         """Bounds of the variables that rows with upper sides imply.

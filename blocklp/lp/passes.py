@@ -23,6 +23,7 @@ def solved(
     deadline: Deadline,
     passes: int,
     state: State | None,
+    cutoff: Array | None = None,
 ) -> Solution:
     """Solve LPs of minimisation by restarted PDHG.
 
@@ -44,6 +45,8 @@ def solved(
         Most passes.
     state : State or None
         Warm start.
+    cutoff : ndarray, optional
+        ``(batch,)``: bounds from which on an LP is of no interest.
 
     Returns
     -------
@@ -63,6 +66,7 @@ def solved(
         time_limit=deadline,
         passes=passes,
         warm_start=state,
+        cutoff=None if cutoff is None else torch.from_numpy(cutoff),
         bounds={x: (torch.from_numpy(box[0]), torch.from_numpy(box[1]))} if len(cost) > 1 else None,
     )
 

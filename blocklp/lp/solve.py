@@ -108,7 +108,7 @@ def solve_linear_program(
     deadline, tol = Deadline.of(time_limit), real(tol, "tol", positive=False)
     whole(passes, "passes")
     flag(presolve, "presolve")
-    _checked(program)
+    checked(program)
     began = deadline.elapsed()
     sign = -1.0 if program.maximize else 1.0
     least = replace(program, c=sign * program.c, offset=sign * program.offset, maximize=False)
@@ -140,7 +140,7 @@ def solve_linear_program(
     )
 
 
-def _checked(program: LinearProgram) -> None:
+def checked(program: LinearProgram) -> None:
     """Raise if costs or entries are not finite, or a side or bound is NaN."""
     for name, value in (("c", program.c), ("A", program.A.data)):
         if not np.isfinite(value).all():

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from blocklp.search.best_first import SearchEvent as SearchEvent
     from blocklp.search.best_first import SearchResult as SearchResult
     from blocklp.search.best_first import branch_and_bound as branch_and_bound
+    from blocklp.search.linear_node_bounds import LinearNodeBounds as LinearNodeBounds
+    from blocklp.search.linear_node_bounds import StrongBranching as StrongBranching
     from blocklp.search.nodes import NodeBounds as NodeBounds
     from blocklp.search.parameter_ascent import Ascended as Ascended
     from blocklp.search.parameter_ascent import Objective as Objective
@@ -30,6 +32,7 @@ else:
                 "SearchResult",
                 "branch_and_bound",
             ],
+            "blocklp.search.linear_node_bounds": ["LinearNodeBounds", "StrongBranching"],
             "blocklp.search.nodes": ["NodeBounds"],
             "blocklp.search.parameter_ascent": ["Ascended", "Objective", "ascend"],
             "blocklp.search.solve_exact": ["ExactSolution"],

@@ -166,7 +166,7 @@ class Nodes:
         if view is not None and view.model is not owner:
             raise ModelError("the variables to branch on are of another model")
         if owner.rows:
-            need = "state these as blocks, such as Knapsack"
+            need = "use LinearNodes, or state them as blocks, such as Knapsack"
             raise ModelError(f"nodes are bounded by blocks, and the model has rows; {need}")
         self.problem = self.solver.decomposition()
         columns = torch.arange(owner.size) if view is None else view.index.reshape(-1)

@@ -1,10 +1,11 @@
-"""The command ``blocklp lp``; what it needs is imported when it runs."""
+"""The commands ``blocklp lp`` and ``blocklp structure``; what they need is imported when they run."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,21 +16,30 @@ from blocklp.problems.process import interruptible, until
 
 EXIT_STOPPED = 1
 
+SHOWN = 10
+"""Most kinds of blocks that a table is followed by."""
+
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     app.command("lp")(lp_command)
+    app.command("structure")(structure_command)
+
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A linear program: .mps or .lp, compressed or not.")]
+MaxBytes = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the file once decompressed.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
 def lp_command(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A linear program: .mps or .lp, compressed or not.")],
+    file: File,
     tol: Annotated[float, typer.Option(min=0, help="Relative gap to be certified.")] = 1e-4,
     time_limit: Annotated[float, typer.Option(help="Seconds, reading and start-up too.")] = math.inf,
     presolve: Annotated[bool, typer.Option(help="Whether HiGHS reduces the LP first.")] = True,
-    max_bytes: Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the file once decompressed.")] = MAX_BYTES,
+    max_bytes: MaxBytes = MAX_BYTES,
     solution: Annotated[bool, typer.Option("--solution", help="Print the values of all variables too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Solve a linear program of a file (of one with integers, its relaxation) to a certified gap."""
     began = ctx.obj if isinstance(ctx.obj, float) else time.perf_counter()
@@ -58,6 +68,75 @@ def lp_command(
     else:
         _print(file, report, values)
     raise typer.Exit(0 if str(found.status) == "optimal" else EXIT_STOPPED)
+
+
+class ScoreName(StrEnum):
+    """By what a structure is chosen."""
+
+    white = "white"
+    spfwh = "spfwh"
+
+
+def structure_command(
+    ctx: typer.Context,
+    file: File,
+    score: Annotated[
+        ScoreName, typer.Option(help="White area, or GCG's default, which likes set-partitioning masters.")
+    ] = ScoreName.white,
+    effort: Annotated[float, typer.Option(min=0, help="How much to try; 1 is about a second of one core.")] = 1.0,
+    read: Annotated[Path | None, typer.Option(metavar="FILE.dec", help="Take the structure of a .dec or .blk file instead.")] = None,
+    write: Annotated[Path | None, typer.Option(metavar="FILE.dec", help="Write the structure, as GCG reads it.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the matrix before and after (needs matplotlib).")
+    ] = None,
+    max_bytes: MaxBytes = MAX_BYTES,
+    as_json: Json = False,
+) -> None:
+    """Find the block structure of a linear or mixed-integer program: blocks, and the rows and columns that link them."""
+    deadline = until(math.inf, ctx.obj)
+    from blocklp.lp.detection.detect import detect
+    from blocklp.problems.lp.decompositions import read_decomposition, write_decomposition
+    from blocklp.problems.lp.readers import read_linear_program
+
+    figure = None
+    if picture is not None:
+        from blocklp.problems.plot import blank_figure
+
+        figure = blank_figure(picture)
+    given = read_linear_program(file, max_bytes=max_bytes, time_limit=deadline)
+    began = time.perf_counter()
+    with interruptible():
+        if read is None:
+            found = detect(given.program, score=score.value, effort=effort)
+        else:
+            found = read_decomposition(read, given, max_bytes=max_bytes, time_limit=deadline)
+    seconds = time.perf_counter() - began
+    if write is not None:
+        write_decomposition(write, found, given)
+    if figure is not None and picture is not None:
+        from blocklp.problems.lp.picture import draw_structure
+
+        draw_structure(figure, given.program.A, found, file.name)
+        figure.savefig(picture, dpi=150)
+    rows, columns = given.program.A.shape
+    report: dict[str, object] = {"rows": rows, "columns": columns, "entries": int(given.program.A.nnz), "blocks": found.blocks}
+    report |= {"linking_rows": len(found.linking_rows), "linking_columns": len(found.linking_columns)}
+    report |= {"white": found.white, "found": found.found, "note": found.note, "seconds": seconds}
+    if as_json:
+        sizes = [
+            {"blocks": len(k.blocks), "name": k.name, "rows": k.rows, "columns": k.columns, "identical": k.identical}
+            for k in found.kinds
+        ]
+        typer.echo(json.dumps({"file": str(file), **report, "kinds": sizes}))
+    else:
+        from blocklp.problems.values import print_values
+
+        print_values(str(file), {key: value for key, value in report.items() if value != ""})
+        for kind in found.kinds[:SHOWN]:
+            typer.echo(repr(kind))
+        if len(found.kinds) > SHOWN:
+            typer.echo(f"and {len(found.kinds) - SHOWN} more kinds of blocks")
+    raise typer.Exit(0 if found.blocks else EXIT_STOPPED)
 
 
 def _finite(value: float) -> float | None:

@@ -1,0 +1,98 @@
+r"""Rows and columns of a simplex tableau from those of an earlier basis, compiled for the CPU.
+
+The tableau :math:`R = B^{-1} N` of a first basis is kept as it is, by rows and by columns.  After k pivots
+the basis inverse is :math:`E_k \cdots E_1 B^{-1}` (product form, Dantzig and Orchard-Hays 1954): its rows are
+combinations of at most k + 1 rows of R, and its columns those of R after k eliminations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocklp.kernels.compiled import compile
+from blocklp.kernels.row_kernels import EXACT
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def eliminate(w: Any, etas: Any, count: int) -> None:
+    """A column of the first basis as one of the basis after ``count`` pivots, in place: ``(rows,)``."""
+    start, at, pivot, index, entry = etas
+    for i in range(count):
+        r = at[i]
+        if w[r] != 0:
+            head = w[r] / pivot[i]
+            for k in range(start[i], start[i + 1]):
+                w[index[k]] -= entry[k] * head
+            w[r] = head
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def combine(row: int, w: Any, seen: Any, etas: Any, count: int) -> int:
+    """The combination of rows of the first basis that a row of the present one is.
+
+    Coefficients go to ``w`` (rows,), zero before, and the rows that have one to ``seen``; their number is
+    returned.
+    """
+    start, at, pivot, index, entry = etas
+    w[row], seen[0], many = 1.0, row, 1
+    for i in range(count - 1, -1, -1):
+        r, total = at[i], 0.0
+        for k in range(start[i], start[i + 1]):
+            total += entry[k] * w[index[k]]
+        if total != 0:
+            known = False
+            for k in range(many):
+                known |= seen[k] == r
+            if not known:
+                seen[many], many = r, many + 1
+        w[r] = (w[r] - total) / pivot[i]
+    return many
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def fill_row(w: Any, seen: Any, many: int, root: Any, alpha: Any, touched: Any) -> int:
+    """A row of the tableau: entries in ``alpha`` (variables,), zero before; variables in ``touched``.
+
+    The coefficients of :func:`combine` become zero again.
+    """
+    (head, _, _, _, _), (start, column, entry), _ = root
+    found = 0
+    for s in range(many):
+        p = seen[s]
+        factor = w[p]
+        w[p] = 0
+        if factor == 0:
+            continue
+        k = head[p]
+        if alpha[k] == 0:
+            touched[found], found = k, found + 1
+        alpha[k] += factor
+        for e in range(start[p], start[p + 1]):
+            k = column[e]
+            if alpha[k] == 0:
+                touched[found], found = k, found + 1
+            alpha[k] += factor * entry[e]
+            if alpha[k] == 0:  # keeps its place in the list
+                alpha[k] = 1e-300
+    return found
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def add_column(k: int, step: float, root: Any, w: Any) -> None:
+    """Add a multiple of a column of the first basis, ``B^{-1}`` times that of variable k, to ``w``."""
+    (_, place, _, _, _), _, (start, row, entry) = root
+    if place[k] >= 0:
+        w[place[k]] += step
+    for e in range(start[k], start[k + 1]):
+        w[row[e]] += step * entry[e]
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def keep(w: Any, row: int, etas: Any, count: int) -> None:
+    """Note the elimination by which a column ``w`` becomes the unit vector of a row."""
+    start, at, pivot, index, entry = etas
+    at[count], pivot[count], k = row, w[row], start[count]
+    for p in range(len(w)):
+        if w[p] != 0 and p != row:
+            index[k], entry[k], k = p, w[p], k + 1
+    start[count + 1] = k

@@ -1,0 +1,1 @@
+"""Block structure of general matrices: classes of rows, growth, hypergraph partitions."""
