@@ -6,6 +6,7 @@ from blocklp.lazy import publish
 
 if TYPE_CHECKING:
     from blocklp.blocks.box import Box as Box
+    from blocklp.oracles.arborescence import Arborescence as Arborescence
     from blocklp.oracles.boolean_quadric import Edge as Edge
     from blocklp.oracles.boolean_quadric import FourClique as FourClique
     from blocklp.oracles.boolean_quadric import FourCycle as FourCycle
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
     from blocklp.oracles.pairwise import Pairwise as Pairwise
     from blocklp.oracles.path import Path as Path
     from blocklp.oracles.polytope import Polytope as Polytope
+    from blocklp.oracles.resource_path import ResourcePath as ResourcePath
     from blocklp.oracles.simplex import AtMostOne as AtMostOne
     from blocklp.oracles.simplex import Simplex as Simplex
     from blocklp.oracles.transport import Transport as Transport
+    from blocklp.oracles.tree import Tree as Tree
 else:
     publish(
         __name__,
         {
             "blocklp.blocks.box": ["Box"],
+            "blocklp.oracles.arborescence": ["Arborescence"],
             "blocklp.oracles.chain": ["Chain"],
             "blocklp.oracles.simplex": ["AtMostOne", "Simplex"],
             "blocklp.oracles.cut": ["Cut"],
@@ -33,7 +37,9 @@ else:
             "blocklp.oracles.pairwise": ["Pairwise"],
             "blocklp.oracles.path": ["Path"],
             "blocklp.oracles.polytope": ["Polytope"],
+            "blocklp.oracles.resource_path": ["ResourcePath"],
             "blocklp.oracles.boolean_quadric": ["Edge", "FourClique", "FourCycle", "Triangle"],
             "blocklp.oracles.transport": ["Transport"],
+            "blocklp.oracles.tree": ["Tree"],
         },
     )

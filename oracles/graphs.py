@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from graphlib import CycleError, TopologicalSorter
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
@@ -16,6 +19,12 @@ from blocklp.options import numbers
 
 LARGEST_SYSTEM = 4_000_000
 """Entries of a dense system of constraints beyond which none is stated."""
+
+SUBSETS = 16
+"""Most nodes of a graph whose sets of nodes are gone through for constraints."""
+
+LARGEST_LISTED = 100_000
+"""Entries of a system of constraints of such sets beyond which none is stated."""
 
 
 def graph(tails: object, heads: object, name: str) -> Tensor:
@@ -63,6 +72,32 @@ def node_numbers(values: Tensor, what: str) -> Tensor:
     if bool(wrong.any()):
         raise ModelError(f"{what} holds {float(values[wrong][0]):g}; nodes are integers from 0 on")
     return values.long()
+
+
+def subsets(nodes: int) -> NDArray[np.bool_]:
+    """All sets of so many nodes ``(2**nodes, nodes)`` bool, in the order of their binary numbers."""
+    return (np.arange(2**nodes)[:, None] >> np.arange(nodes) & 1).astype(bool)
+
+
+def node_order(ends: Tensor, nodes: int) -> list[int] | None:
+    """All nodes, each after those with an arc ``(2, arcs)`` to it; None where there is a cycle."""
+    before: dict[int, list[int]] = {v: [] for v in range(nodes)}
+    for tail, head in ends.T.tolist():
+        before[head].append(tail)
+    try:
+        return list(TopologicalSorter(before).static_order())
+    except CycleError:
+        return None
+
+
+def reached(ends: Tensor, start: Tensor) -> Tensor:
+    """Nodes that paths along arcs ``(2, arcs)`` lead to from those of a mask: ``(..., nodes)`` bool."""
+    tails, heads = ends[0], ends[1].expand(*start.shape[:-1], -1)
+    while True:
+        further = start.scatter_reduce(-1, heads, start[..., tails], "amax")
+        if torch.equal(further, start):
+            return start
+        start = further
 
 
 def by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from graphlib import CycleError, TopologicalSorter
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,15 @@ from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError
 from blocklp.oracles import path_search
-from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
+from blocklp.oracles.graphs import (
+    LARGEST_SYSTEM,
+    answered_once,
+    by_node,
+    graph,
+    node_numbers,
+    node_order,
+    search,
+)
 from blocklp.oracles.simplex import merge_masks
 from blocklp.rounding import rounding, roundoff
 
@@ -62,6 +68,7 @@ class Path(BlockType):
     ([[[1.0, 0.0, 1.0]]], [[2.0]])
     """
 
+    by_points = True
     block_data = ("source", "target", "demand", "excluded")
     #: ``(batch or 1, blocks or 1)`` int64, int64 and float.
     source: Tensor
@@ -121,6 +128,7 @@ class Path(BlockType):
         taken, value = self._cheapest(cost)
         terms = torch.where(taken, cost.double(), 0.0) * self.demand.double()[..., None]
         above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 4, terms.abs().sum(-1))
+        above = above + torch.finfo(cost.dtype).eps * terms.abs().sum(-1)  # of demands in this precision
         error = (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
         return torch.where(value >= struck_out(cost.dtype), torch.zeros_like(error), error)
 
@@ -178,18 +186,15 @@ class Path(BlockType):
 
 def _topological(ends: Tensor, nodes: int) -> tuple[Tensor | None, int]:
     """Arcs by the order of their tails, None where there is a cycle, and most arcs of a path."""
-    graph: dict[int, list[int]] = {v: [] for v in range(nodes)}
-    for tail, head in ends.T.tolist():
-        graph[head].append(tail)
-    try:
-        sequence = list(TopologicalSorter(graph).static_order())
-    except CycleError:
+    sequence = node_order(ends, nodes)
+    if sequence is None:
         return None, ends.shape[1]
     rank, longest = torch.empty(nodes, dtype=torch.long), [0] * nodes
     rank[torch.tensor(sequence)] = torch.arange(nodes)
-    for v in sequence:
-        longest[v] = max((longest[u] + 1 for u in graph[v]), default=0)
-    return rank[ends[0]].argsort(stable=True), max(longest)
+    order = rank[ends[0]].argsort(stable=True)
+    for tail, head in ends[:, order].T.tolist():
+        longest[head] = max(longest[head], longest[tail] + 1)
+    return order, max(longest)
 
 
 def _proved(ends: Tensor, cost: Tensor, price: Tensor, source: Tensor, target: Tensor) -> Tensor:

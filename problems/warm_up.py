@@ -20,10 +20,22 @@ from blocklp.kernels.backend import ENGINE
 from blocklp.kernels.block_source import module_of
 from blocklp.kernels.settings import EngineSettings
 from blocklp.language.compiled_models import ModelList
-from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
+from blocklp.oracles import (
+    Arborescence,
+    AtMostOne,
+    Cut,
+    Edge,
+    Knapsack,
+    Path,
+    ResourcePath,
+    Simplex,
+    Transport,
+    Tree,
+)
 from blocklp.solver import Solver
 
 FUSED = "blocklp.kernels.fused_kernels"
+ON_GRAPHS = tuple(f"blocklp.oracles.{name}_kernels" for name in ("cut", "path", "resource_path", "transport", "tree"))
 LINEAR_NODES = "blocklp.kernels.dual_simplex_kernels"
 SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")
 
@@ -59,6 +71,12 @@ def warm_up() -> Iterator[tuple[str, float]]:
                 assert found is not None
                 compiled.mark(found, kind)
             yield f"{name}, {str(kind).removeprefix('torch.')}", time.perf_counter() - began
+    began = time.perf_counter()
+    _on_graphs()
+    for module in ON_GRAPHS:
+        if (found := compiled.in_time(module, torch.float64)) is not None:
+            compiled.mark(found, torch.float64)
+    yield "blocks on graphs", time.perf_counter() - began
     for module in SEARCHES:
         began, found = time.perf_counter(), compiled.loops(module)
         assert found is not None
@@ -133,6 +151,22 @@ class _Answers(bl.BlockType):
         """Take what is worth something."""
         point = (cost < 0).to(cost)
         return point, (cost * point).sum(-1)
+
+
+def _on_graphs() -> None:
+    """Ask oracles on graphs, with and without cycles."""
+    around = [0, 1, 2], [1, 2, 0]
+    kinds = (
+        Arborescence(*around),
+        Cut(*around, 0, 2),
+        Path(*around, 0, 2),
+        Path([0, 1], [1, 2], 0, 2),
+        ResourcePath(*around, 0, 2, [[1]], [[4]]),
+        Transport([1.0, 1.0], [1.0]),
+        Tree(*around),
+    )
+    for kind in kinds:
+        kind.min_oracle(torch.zeros(1, 1, kind.dim, dtype=torch.float64))
 
 
 def _kinds() -> list[bl.BlockType]:

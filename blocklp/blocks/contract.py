@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,12 @@ from torch import Tensor
 from blocklp.errors import ShapeError
 from blocklp.options import numbers
 from blocklp.violation import distance_outside, known_empty, relative_excess
+
+LARGE = 20_000
+"""Numbers of a system of constraints from which on it is looked at whether it is sparse."""
+
+PADDED = 8
+"""Times the numbers of a block's point that the entries of a sparse system, zeros behind included, may be."""
 
 Rows = Tensor | slice
 """Some instances: their numbers ``(k,)`` int64, or a slice."""
@@ -132,7 +139,7 @@ class Constraints:
         """
         largest = (point.abs().amax(-1) if size is None else size)[..., None]
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
-        activity, terms = (matrix @ point[..., None])[..., 0], matrix.abs().sum(-1) * largest
+        activity, terms = self._products(point), matrix.abs().sum(-1) * largest
         excess = [distance_outside(activity, lower, upper, terms)]
         if self.below is not None and self.above is not None:
             excess.append(distance_outside(point, self.below.to(point), self.above.to(point), largest))
@@ -158,18 +165,42 @@ class Constraints:
         """Largest relative violation of a row."""
         if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
             return self._violated_by_entries(point, size)
-        matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
-        activity = (matrix @ point[..., None])[..., 0]
+        lower, upper = self.lower.to(point), self.upper.to(point)
+        activity = self._products(point)
         outside = (activity < lower) | (activity > upper)
         if known_empty(outside):
             return point.new_zeros(point.shape[:2])
-        terms = (matrix.abs() @ point.abs()[..., None])[..., 0]
+        terms = self._products(point.abs(), magnitudes=True)
         # What rows can reach counts where a side is zero.
         none = known_empty((lower == 0) | (upper == 0))
-        reach = terms if none else (matrix.abs() @ size[..., None])[..., 0]
+        reach = terms if none else self._products(size, magnitudes=True)
         below = relative_excess(lower - activity, lower.abs(), terms, reach)
         worst = torch.maximum(below, relative_excess(activity - upper, upper.abs(), terms, reach))
         return worst.amax(-1)
+
+    def _products(self, point: Tensor, *, magnitudes: bool = False) -> Tensor:
+        """Rows, or the magnitudes of their entries, times points: ``(batch, blocks, rows)``."""
+        if (table := self._sparse) is None:
+            matrix = self.matrix.to(point)
+            return ((matrix.abs() if magnitudes else matrix) @ point[..., None])[..., 0]
+        column, entry = table[0].to(point.device), table[1].to(point)
+        return (point[..., column] * (entry.abs() if magnitudes else entry)).sum(-1)
+
+    @functools.cached_property
+    def _sparse(self) -> tuple[Tensor, Tensor] | None:
+        """Columns and entries ``(rows, most)`` of one large sparse system for all blocks, with zeros behind.
+
+        None for other systems: a matrix that all blocks share would be read again for each of them.
+        """
+        count, dim = self.matrix.shape[2:]
+        if self.matrix.shape[:2] != (1, 1) or count * dim < LARGE:
+            return None
+        used = self.matrix[0, 0] != 0
+        most = int(used.sum(1).max())
+        if count * most > PADDED * dim:
+            return None
+        column = used.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
+        return column, self.matrix[0, 0].gather(1, column)
 
     def _violated_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
         """One system for all blocks, entry by entry: most entries are zero and many rows one-sided."""
@@ -211,6 +242,10 @@ class BlockType:
     by_rows : bool
         Whether its few :meth:`constraints` are the quickest way to deal with it: ``method="auto"`` then works
         on the rows of all blocks, if all types state them.
+    by_points : bool
+        Whether points that its oracle returns are the quickest way to deal with it where rows couple blocks,
+        although it states :meth:`constraints`, as with paths: ``method="auto"`` then takes a restricted
+        master over such points, and ``"dantzig-wolfe"`` has points in its master, not the constraints.
     nonnegative_costs : bool
         Whether :meth:`min_oracle` takes no negative costs, as shortest paths by Dijkstra's algorithm do. It
         is then asked with the nonnegative part of costs; what negative ones could gain is charged by the
@@ -232,6 +267,7 @@ class BlockType:
     dim: int | None = None
     block_data: tuple[str, ...] = ()
     by_rows: bool = False
+    by_points: bool = False
     nonnegative_costs: bool = False
     stateless: bool = False
     private_coordinates: int = 0

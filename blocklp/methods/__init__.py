@@ -53,7 +53,9 @@ def as_method(method: str | Method, problem: Decomposition) -> Method:
     - Blocks made of parts (layers of networks): :class:`Prox`, which combines the steps of their parts.
     - Types that state no constraints, and not too many blocks: :class:`DantzigWolfe`, whose master gives a
       primal point for any oracle.
-    - Rows beside the blocks, or blocks that are dealt with by rows (:attr:`BlockType.by_rows`): :class:`Race`
+    - Rows or blocks that are dealt with by rows (:attr:`BlockType.by_rows`) beside blocks that are dealt with
+      by points (:attr:`BlockType.by_points`), such as paths, not too many: :class:`DantzigWolfe` too.
+    - Rows beside other blocks, or blocks that are dealt with by rows: :class:`Race`
       of :class:`Pdhg`, which takes a fraction of the time on choices, knapsacks and polytopes, and the
       simplex method where that is slow.
     - All else: :class:`Admm`.
@@ -84,9 +86,9 @@ def _chosen(problem: Decomposition) -> tuple[Method, str]:
     if any(supports(g.type, HasParts) for g in problem.groups):
         return Prox(), "for there are blocks made of parts"
     silent = sorted({g.type.name for g in problem.groups if g.constraints is None})
+    blocks = problem.batch * sum(g.blocks for g in problem.groups if not supports(g.type, HasIntervals))
     if silent:
         which = f"for {', '.join(silent)} state no constraints"
-        blocks = problem.batch * sum(g.blocks for g in problem.groups if not supports(g.type, HasIntervals))
         if problem.rows is not None or (blocks <= MASTERED and available() and problem.coupling.indexed):
             return DantzigWolfe(), f"{which}, and a restricted master finds points for any oracle"
         without = f"for {blocks:,} blocks, for scopes by maps, or without HiGHS"
@@ -94,6 +96,9 @@ def _chosen(problem: Decomposition) -> tuple[Method, str]:
     by_rows = sorted({g.type.name for g in problem.groups if g.type.by_rows})
     if problem.rows is None and not by_rows:
         return Admm(), "for all types are dealt with by their oracles"
+    by_points = sorted({g.type.name for g in problem.groups if g.type.by_points})
+    if by_points and blocks <= MASTERED and available() and problem.coupling.indexed:
+        return DantzigWolfe(), f"for a restricted master deals with points of {', '.join(by_points)} quickest"
     which = f"for {' and '.join(by_rows or ['rows beside the blocks'])} are dealt with by rows"
     if available():
         return Race(), f"{which}, with turns of the simplex method"

@@ -113,7 +113,7 @@ class DantzigWolfe(Method):
             need = "method 'dantzig-wolfe' needs the package highspy"
             raise MissingDependencyError(f"{need}: {install('highs')}")
         answers, value = problem.min_oracle(duals)
-        masters = (RestrictedMaster(problem, i) for i in range(problem.batch))
+        masters = (RestrictedMaster(problem, i, by_points=True) for i in range(problem.batch))
         columns = Columns(tuple(Column(master, self.smoothing) for master in masters))
         one = torch.ones_like(value)
         return DantzigWolfeState(duals, value, answers, one, answers, duals, value, columns)

@@ -58,8 +58,8 @@ class MasterLayout:
     stated: tuple[csr_array, Array, Array]
 
     @classmethod
-    def of(cls, problem: Decomposition, instance: int) -> MasterLayout:
-        """The layout of one instance."""
+    def of(cls, problem: Decomposition, instance: int, *, by_points: bool) -> MasterLayout:
+        """The layout of one instance; ``by_points`` counts as in :class:`RestrictedMaster`."""
         index, width = problem.coupling.index, problem.cost.shape[1]
         variable = index[instance if len(index) > 1 else 0].cpu().numpy()
         bounds = of_instance(problem.lower, instance), of_instance(problem.upper, instance)
@@ -73,7 +73,7 @@ class MasterLayout:
             if group.name == BOX:
                 boxed[copies] = True
                 payer[variable[copies]] = copies
-            elif (own := group.constraints) is not None:
+            elif (own := group.constraints) is not None and not (by_points and group.type.by_points):
                 payer[variable[copies]] = copies
                 stated.append(_stated(group, own, valid, instance, variable, bounds, problem.in_blocks))
             else:

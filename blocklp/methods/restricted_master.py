@@ -11,9 +11,10 @@ the equations belong to the copies, those of :math:`l \le A x \le u` are the pri
 of the dual come from it: the thesis's Lagrangean decomposition where blocks share variables, Dantzig and
 Wolfe's where rows couple them.
 
-Blocks of types that state their constraints are in the master by these, not by points; where all are, the
-master is the LP itself.  Else the copy of a variable in its first block stands for the variable, so that
-nothing is added where blocks share none.  Bounds of such variables become rows once a point leaves them.
+Blocks of types that state their constraints are in the master by these, not by points, unless points serve
+better (:attr:`BlockType.by_points`); where all are, the master is the LP itself.  Else the copy of a variable
+in its first block stands for the variable, so that nothing is added where blocks share none.  Bounds of such
+variables become rows once a point leaves them.
 Rows between blocks known by points may be violated at a penalty, which grows while the solution pays it.
 """
 
@@ -75,10 +76,13 @@ class RestrictedMaster:
         The batch that the instance is in.
     instance : int
         Its number there.
+    by_points : bool
+        Whether blocks of types that say so (:attr:`BlockType.by_points`) are known by points, though they
+        state their constraints. Without it the master is the LP itself where all types state theirs.
     """
 
-    def __init__(self, problem: Decomposition, instance: int) -> None:
-        self.layout = layout = MasterLayout.of(problem, instance)
+    def __init__(self, problem: Decomposition, instance: int, *, by_points: bool = False) -> None:
+        self.layout = layout = MasterLayout.of(problem, instance, by_points=by_points)
         self.cost = of_instance(problem.cost, instance)
         self.lower, self.upper = of_instance(problem.lower, instance), of_instance(problem.upper, instance)
         self.in_blocks, self.copies, width = problem.in_blocks, problem.copies, len(self.cost)

@@ -29,6 +29,27 @@ def test_rows_of_dense_systems(side: float, beyond: float) -> None:
     assert torch.allclose(found, truth, rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.parametrize("hub", [False, True])
+def test_large_sparse_systems_are_taken_by_their_entries(hub: bool) -> None:
+    """Two entries in each column, in rows of several lengths; a row with all columns makes it dense again."""
+    draw = torch.Generator().manual_seed(1)
+    ends, column = torch.randint(0, 60, (2, 400), generator=draw), torch.arange(400)
+    matrix = torch.zeros(60, 400, dtype=torch.float64)
+    matrix[ends[0], column], matrix[ends[1], column] = 1.0, -2.0
+    matrix[0] = 1.0 if hub else matrix[0]
+    rows = Constraints.rows(matrix, torch.full((60,), -0.5), torch.full((60,), 0.25))
+    assert (rows._sparse is None) == hub
+    point = torch.rand(3, 2, 400, generator=draw, dtype=torch.float64)
+    activity, terms = (matrix @ point[..., None])[..., 0], (matrix.abs() @ point[..., None])[..., 0]
+    excess = torch.maximum(activity - 0.25, -0.5 - activity)
+    side = torch.where(activity > 0, 0.25, 0.5)
+    truth = (excess / torch.maximum(side, terms)).clamp(min=0).amax(-1)
+    assert float(truth.min()) > 0.01
+    assert torch.allclose(rows.relative_violation(point, 2 * point), truth, rtol=1e-12)
+    reach = torch.maximum(side, matrix.abs().sum(-1) * point.amax(-1, keepdim=True))
+    assert torch.allclose(rows.violation(point), (excess / reach).clamp(min=0).amax(-1), rtol=1e-12)
+
+
 def test_shapes_broadcast_whether_something_is_violated_or_not() -> None:
     one, many = torch.ones(1, 3), torch.ones(4, 1)
     for excess in (one, -one):

@@ -1,7 +1,9 @@
 """Every oracle passes the exam that ships with the package."""
 
 import itertools
+from collections.abc import Iterator
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.finite import FiniteVertices
 from blocklp.oracles import (
+    Arborescence,
     AtMostOne,
     Box,
     Chain,
@@ -21,8 +24,10 @@ from blocklp.oracles import (
     Pairwise,
     Path,
     Polytope,
+    ResourcePath,
     Simplex,
     Transport,
+    Tree,
     Triangle,
 )
 from blocklp.testing.conformance import BlockTypeConformance
@@ -273,6 +278,13 @@ class TestPathOfCycles(BlockTypeConformance):
         return Path([0, 1, 2, 0, 2, 3, 1], [1, 2, 0, 2, 1, 1, 3], [0, 2, 3], [3, 3, 0], 1.5)
 
 
+class TestPathOfCyclesByDemand(BlockTypeConformance):
+    """Demands that single precision rounds."""
+
+    def block_type(self) -> BlockType:
+        return Path([0, 1, 2, 0, 2, 3, 1], [1, 2, 0, 2, 1, 1, 3], [0, 2, 3], [3, 3, 0], [0.3, 0.7, 1.1])
+
+
 class TestCut(BlockTypeConformance):
     """Four nodes, arcs both ways and in parallel; source and sink by block, one node fixed as well."""
 
@@ -295,6 +307,72 @@ class TestCut(BlockTypeConformance):
 class TestCutWithoutEnds(BlockTypeConformance):
     def block_type(self) -> BlockType:
         return Cut([0, 1, 2], [1, 2, 0])
+
+
+class TestResourcePath(BlockTypeConformance):
+    """Walks around a cycle while a resource lasts; consumption by block, limits by instance, several walks in a block."""
+
+    tails, heads, source = np.array([0, 1, 2, 2, 0, 1]), np.array([1, 2, 1, 3, 2, 3]), np.array([0, 1, 2])
+    consumption = np.array([[[1, 1, 1, 1, 2, 0]], [[1, 2, 1, 1, 2, 3]], [[2, 0, 1, 2, 1, 1]]])
+    upper, demand = np.array([6, 5]), np.array([1.0, 0.3, 2.0])
+
+    def block_type(self) -> BlockType:
+        upper = np.tile(self.upper[:, None, None, None], (1, 3, 1, 4))
+        return ResourcePath(self.tails, self.heads, self.source, 3, self.consumption, upper, demand=self.demand)
+
+    def vertices(self) -> np.ndarray:
+        found = [[list(self.walks(b, upper)) for b in range(3)] for upper in self.upper]
+        most = max(len(w) for row in found for w in row)
+        return np.array([[(w + [w[0]] * most)[:most] for w in row] for row in found]) * self.demand[:, None, None]
+
+    def walks(self, block: int, upper: int) -> Iterator[list[int]]:
+        stack = [(int(self.source[block]), 0, [0] * 6)]
+        while stack:
+            v, spent, used = stack.pop()
+            if v == 3:
+                yield used
+                continue
+            for a in np.flatnonzero(self.tails == v).tolist():
+                now = spent + int(self.consumption[block, 0, a])
+                if now <= upper:
+                    stack.append((int(self.heads[a]), now, [u + (e == a) for e, u in enumerate(used)]))
+
+
+class TestTree(BlockTypeConformance):
+    """Five nodes, edges in parallel; constraints and vertices are known."""
+
+    ends = np.array([[0, 1, 2, 3, 0, 1, 0, 1], [1, 2, 3, 4, 4, 3, 1, 4]])
+    forest = False
+
+    def block_type(self) -> BlockType:
+        return Tree(*self.ends, forest=self.forest)
+
+    def vertices(self) -> np.ndarray:
+        points = np.array(list(itertools.product((0.0, 1.0), repeat=self.ends.shape[1])))
+        kept = [not x.any() or nx.is_forest(nx.MultiGraph(self.ends[:, x > 0].T.tolist())) for x in points]
+        return points[[k and (self.forest or x.sum() == 4) for k, x in zip(kept, points, strict=True)]][None, None]
+
+
+class TestForest(TestTree):
+    forest = True
+
+
+class TestArborescence(BlockTypeConformance):
+    """Four nodes, arcs both ways and in parallel; roots by block and instance."""
+
+    ends = np.array([[0, 1, 2, 3, 1, 2, 0, 3, 1], [1, 2, 3, 0, 0, 1, 2, 1, 2]])
+    root = np.array([[0, 1, 3], [2, 2, 0]])
+
+    def block_type(self) -> BlockType:
+        return Arborescence(*self.ends, self.root)
+
+    def vertices(self) -> np.ndarray:
+        points = np.array([x for x in itertools.product((0.0, 1.0), repeat=9) if sum(x) == 3])
+        graphs = [nx.MultiDiGraph(self.ends[:, x > 0].T.tolist()) for x in points]
+        trees = [len(g) == 4 and nx.is_arborescence(g) for g in graphs]
+        kept = [[points[[t and not g.in_degree(r) for g, t in zip(graphs, trees, strict=True)]] for r in row] for row in self.root]
+        most = max(len(k) for row in kept for k in row)
+        return np.array([[np.resize(k, (most, 9)) for k in row] for row in kept])
 
 
 class TestPolytopeListed(BlockTypeConformance):

@@ -5,7 +5,23 @@ import pytest
 import torch
 
 from blocklp.blocks.contract import BlockType
-from blocklp.oracles import AtMostOne, Box, Cut, Edge, FourCycle, Knapsack, Pairwise, Path, Polytope, Simplex, Transport, Triangle
+from blocklp.oracles import (
+    Arborescence,
+    AtMostOne,
+    Box,
+    Cut,
+    Edge,
+    FourCycle,
+    Knapsack,
+    Pairwise,
+    Path,
+    Polytope,
+    ResourcePath,
+    Simplex,
+    Transport,
+    Tree,
+    Triangle,
+)
 
 KINDS: list[BlockType] = [
     Edge(),
@@ -22,6 +38,10 @@ KINDS: list[BlockType] = [
     Path([0, 0, 1], [1, 2, 2], 0, 2),
     Path([0, 0, 1, 2], [1, 2, 2, 0], 0, 2, 1.5),
     Cut([0, 0, 1], [1, 2, 2], 0, 2),
+    ResourcePath([0, 0, 1, 2], [1, 2, 2, 1], 0, 2, [[1]], [[4]], demand=0.5),
+    Arborescence([0, 0, 1, 2], [1, 2, 2, 1]),
+    Tree([0, 0, 1], [1, 2, 2]),
+    Tree([0, 0, 1], [1, 2, 2], forest=True),
     Polytope([[1.0, 2.0, -1.0]], [0.0], [1.0], -np.ones(3), np.ones(3)),
     Polytope(np.ones((1, 7)), [0.0], [1.5], np.zeros(7), np.ones(7)),
 ]

@@ -8,10 +8,11 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
+from scipy.optimize import linear_sum_assignment, linprog
 
 import blocklp as bl
 from blocklp.errors import ModelError, ShapeError
+from blocklp.methods import as_method
 from blocklp.oracles import Knapsack, Path
 
 
@@ -85,6 +86,46 @@ def test_multi_commodity_flow() -> None:
     solution, truth = m.solve(tol=1e-5), float(bl.reference(m).objective)
     assert float(solution.bound) == pytest.approx(truth, rel=2e-5) and float(solution.safe_bound) <= truth
     assert float(bl.verify_certificate(m, solution.state).bound) <= truth * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("nodes", [8, 24])
+def test_capacities_as_rows(nodes: int) -> None:
+    """Commodities that share capacities, stated as rows: points of the oracles in a master, against HiGHS on the whole LP."""
+    draw, arcs = np.random.default_rng(3), 4 * nodes
+    ends, demand = graph(3, nodes, arcs, True), draw.uniform(0.5, 1, 4)
+    m = bl.Model()
+    flow = m.variable("flow", (4, arcs), lower=0, upper=2)
+    m.add(Path(*ends, [0, 0, 1, 2], [nodes - 1, nodes - 2, nodes - 3, nodes - 1], demand), flow)
+    ways = np.arange(arcs) < nodes - 1  # the long way has room for all
+    capacity = m.add(flow.sum(0) <= np.where(ways, 4.0, 0.6), name="capacity")
+    m.minimize((torch.from_numpy(np.where(ways, 5.0, draw.uniform(0, 1, arcs))) * flow).sum())
+    assert isinstance(as_method("auto", m.compile().decomposition()), bl.methods.DantzigWolfe)
+    solution, truth = m.solve(tol=1e-6), float(bl.reference(m).objective)
+    assert float(solution.bound) == pytest.approx(truth, rel=2e-6) and float(solution.safe_bound) <= truth * (1 + 1e-9)
+    assert float(solution.primal) == pytest.approx(truth, rel=2e-6)
+    assert (solution.slack(capacity) >= -1e-6).all() and (solution.price(capacity) <= 1e-9).all()
+    assert int(solution.passes) < 30
+    race = m.solve(tol=1e-4, method="race")  # on the rows of the blocks
+    assert float(race.bound) == pytest.approx(truth, rel=2e-4)
+    alone = bl.Model()
+    only = alone.variable("flow", (4, arcs), lower=0, upper=2)
+    alone.add(Path(*ends, [0, 0, 1, 2], [nodes - 1, nodes - 2, nodes - 3, nodes - 1], demand), only)
+    alone.minimize(only.sum())
+    assert not isinstance(as_method("auto", alone.compile().decomposition()), bl.methods.DantzigWolfe)
+
+
+def test_assignments() -> None:
+    """The cheapest assignment as a flow of n through a graph of people and jobs, and by SciPy."""
+    cost = np.random.default_rng(6).normal(size=(5, 5)).round(1)
+    people, jobs = np.repeat(np.arange(5), 5) + 2, np.tile(np.arange(5), 5) + 7
+    tails = np.concatenate([np.zeros(5, int), people, np.arange(5) + 7])
+    heads = np.concatenate([np.arange(5) + 2, jobs, np.ones(5, int)])
+    m = bl.Model()
+    x = m.variable("x", 35, lower=0, upper=np.repeat([1.0, 5.0, 1.0], [5, 25, 5]))
+    m.add(Path(tails, heads, 0, 1, 5.0), x[None])
+    m.minimize((np.concatenate([np.zeros(5), cost.ravel(), np.zeros(5)])) @ x)
+    solution, truth = m.solve(tol=1e-7), cost[linear_sum_assignment(cost)].sum()
+    assert float(solution.bound) == pytest.approx(truth, abs=1e-6) and float(solution.primal) == pytest.approx(truth, abs=1e-6)
 
 
 def test_fixings() -> None:
