@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,7 +91,7 @@ class MasterLayout:
         linked = copies[first[variable[copies]] != copies]
         held = np.flatnonzero((payer >= 0) & (first < 0))
         matrices, lower, upper = zip(*stated, strict=True)
-        rows = csr_array(vstack(matrices, format="csr")), np.concatenate(lower), np.concatenate(upper)
+        rows = stacked(matrices), np.concatenate(lower), np.concatenate(upper)
         return cls(block, variable, count, first, linked, np.flatnonzero(boxed), held, payer[held], rows)
 
 
@@ -137,7 +138,13 @@ def _stated(
     tight = np.flatnonzero((low > bounds[0][variable[index]]) | (high < bounds[1][variable[index]]))
     unit = selection(index.ravel()[tight], copies)
     sides = (np.append(a.ravel(), b.ravel()[tight]) for a, b in ((lower, low), (upper, high)))
-    return csr_array(vstack([matrix, unit], format="csr")), *sides
+    return stacked([matrix, unit]), *sides
+
+
+def stacked(matrices: Sequence[csr_array]) -> csr_array:
+    """Matrices of one width, one above the other; those without rows cost nothing."""
+    some = [m for m in matrices if m.shape[0]] or list(matrices[:1])
+    return some[0] if len(some) == 1 else csr_array(vstack(some, format="csr"))
 
 
 def selection(index: Numbers, width: int) -> csr_array:

@@ -32,7 +32,7 @@ from scipy.sparse import csc_array, csr_array, vstack
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.general_solvers.small_lp import EQUILIBRATED, PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
-from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection
+from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection, stacked
 from blocklp.methods.shrinking import shrinking
 
 FIRST_PENALTY, GROWTH = 1.0, 10.0
@@ -97,12 +97,12 @@ class RestrictedMaster:
         matrix, *own = layout.stated
         zero, pairs = np.zeros(len(linked)), zip(sides, own, strict=True)
         self.row_lower, self.row_upper = (np.concatenate([s, zero, t]) for s, t in pairs)
-        links = selection(layout.variable[linked], width)
-        stated = matrix @ selection(layout.variable, width)
-        self.by_variable = csr_array(vstack([rows, links, stated], format="csr"))
+        # Rows of blocks have no variable twice.
+        stated = csr_array(
+            (matrix.data, layout.variable[matrix.indices], matrix.indptr), (len(own[0]), width)
+        )
+        self.by_variable = stacked([rows, selection(layout.variable[linked], width), stated])
         self.priced_variables, self.priced_copies = self.by_variable.T, matrix.T
-        above, below = (csr_array((count, self.in_blocks)) for count in (self.priced, len(own[0])))
-        self.by_copy = csr_array(vstack([above, -selection(linked, self.in_blocks), below], format="csr"))
         self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
         self.bounded = np.zeros(0, np.int64)  # variables whose bounds are rows
         # Entries of the points: their copies, numbers, and numbers of the points.
@@ -207,9 +207,9 @@ class RestrictedMaster:
         lower, upper = self.row_lower / self.row_unit, self.row_upper / self.row_unit
         self._rows(lower, upper)
         held = self.layout.held
-        own = self.by_variable[:, held]
+        own = self.by_variable if len(held) == width else self.by_variable[:, held]
         own = _scaled(_with_data(own, own.data * self.unit[held][own.indices]), self.row_unit)
-        columns = csc_array(vstack([csr_array((first, len(held))), own], format="csc") if first else own)
+        columns = csc_array(stacked([csr_array((first, len(held))), own]))
         unit, mark = self.unit[held], np.full(len(held), HELD)
         cost = self.cost[held] * unit / self.scale
         self._columns(columns, cost, self.lower[held] / unit, self.upper[held] / unit, owner=mark)
@@ -221,7 +221,10 @@ class RestrictedMaster:
         """The activities of copies in the rows, and their costs, for the columns of points."""
         places = self.stands, self.layout.first[self.stands]
         values = csr_array((np.ones(len(self.stands)), places), shape=(len(self.cost), self.in_blocks))
-        self.table = csc_array(_scaled(self.by_variable @ values + self.by_copy, self.row_unit))
+        linked = self.layout.linked
+        places = self.priced + np.arange(len(linked)), linked
+        copies = csr_array((-np.ones(len(linked)), places), shape=(len(self.row_unit), self.in_blocks))
+        self.table = csc_array(_scaled(self.by_variable @ values + copies, self.row_unit))
         self.copy_cost = values.T @ self.cost
 
     def _required(self, most: float) -> Array:
