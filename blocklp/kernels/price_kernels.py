@@ -27,14 +27,14 @@ def certified(cost: Any, factor: float, price: Any, low: Any, high: Any, program
     factor : float
         The costs count so many times: 1, or 0 for a proof that there is no point.
     price : ndarray
-        ``(rows,)``: may be moved towards those of the interior, so far as variables without an upper bound
-        need it.
+        ``(rows,)``: may be moved towards the interior, so far as variables without an upper bound need it.
     low, high : ndarray
         ``(variables + rows,)``: bounds of variables and activities; the upper ones may be infinite.
     program : tuple
         The matrix by rows (starts, columns, entries); ``(variables,)`` relative errors of the sums in
         columns, and upper bounds that rows imply; prices ``(rows,)`` and reduced costs ``(variables,)`` of
-        the interior, positive where these bounds are infinite too.
+        the interior, positive where these bounds are infinite too, and whether they are those of the LP's
+        costs, not of none.
     room : ndarray
         ``(2, variables)``: overwritten.
 
@@ -43,7 +43,7 @@ def certified(cost: Any, factor: float, price: Any, low: Any, high: Any, program
     float
         Minus infinity where nothing is proved.
     """
-    (start, column, entry), errors, implied, inner, margin = program
+    (start, column, entry), errors, implied, inner, margin, objective = program
     n, reduced, terms = len(cost), room[0], room[1]
     for attempt in range(2):
         total, size, need = 0.0, 0.0, 0.0
@@ -78,10 +78,10 @@ def certified(cost: Any, factor: float, price: Any, low: Any, high: Any, program
         if need == 0:
             return total - EPS * (n + len(price) + 4) * size
         mixed = 4 * need
-        if attempt or factor == 0 or not mixed < 0.5:
+        if attempt or mixed == np.inf or (objective and (factor == 0 or mixed > 0.5)):
             break
         for i in range(len(price)):
-            price[i] = (1 - mixed) * price[i] + mixed * inner[i]
+            price[i] += mixed * (inner[i] - (price[i] if objective else 0.0))
     return -np.inf
 
 

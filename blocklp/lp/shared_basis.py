@@ -15,7 +15,7 @@ from blocklp.errors import ModelError
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.kernels.dual_simplex_layout import BASIC, FAR, LOWER, UPPER, ZERO
 from blocklp.lp.implied_bounds import implied_bounds
-from blocklp.lp.judge import EPS
+from blocklp.lp.judge import EPS, of_sides
 from blocklp.lp.scaling import Scaled
 from blocklp.lp.solve import solve_linear_program
 
@@ -49,6 +49,10 @@ class SharedProgram:
     inner, margin : ndarray
         ``(rows,)``, ``(variables,)``: prices with reduced costs that are positive where these are infinite;
         zero where no such prices are needed.
+    objective : bool
+        Whether these are reduced costs of the LP's objective; as a rule they are those of no costs, which
+        there are where rows bound all variables, and which serve for all costs and for proofs that there is
+        no point.
     """
 
     program: LinearProgram
@@ -59,6 +63,7 @@ class SharedProgram:
     implied: Array
     inner: Array
     margin: Array
+    objective: bool
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
@@ -66,7 +71,8 @@ class SharedProgram:
         stated, columns = self.program, csc_array(self.program.A)
         count = np.diff(columns.indptr)
         errors = np.where(count > 0, EPS * (count + 2), 0.0)
-        judged = (_entries(stated.A), errors, self.implied, self.inner, self.margin)
+        inner = self.inner, self.margin, self.objective
+        judged = (_entries(stated.A), errors, self.implied, *inner)
         units = self.column, self.row, self.lower, self.upper
         sides = stated.row_lower, stated.row_upper
         return stated.c, (stated.lower, stated.upper), sides, _entries(columns), judged, units
@@ -114,17 +120,21 @@ class SharedProgram:
         return np.maximum(low, self.program.lower), np.minimum(high, self.program.upper)
 
 
-def _interior(program: LinearProgram, missing: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Prices ``(rows,)`` and their reduced costs ``(variables,)``, positive where bounds are ``missing``."""
-    price, margin = np.zeros(program.A.shape[0]), np.zeros(len(program.c))
+def _interior(program: LinearProgram, missing: NDArray[np.bool_]) -> tuple[Array, Array, bool]:
+    """Prices ``(rows,)`` and their reduced costs ``(variables,)``, positive where bounds are ``missing``.
+
+    Those of no costs, and else of the objective, as the third result says.
+    """
+    rows, n = program.A.shape
     if not missing.any():
-        return price, margin
+        return np.zeros(rows), np.zeros(n), False
     size = float(np.abs(program.c).mean()) or 1.0
-    for part in INTERIOR:
-        price = _prices(replace(program, c=program.c - part * size * missing))
-        margin = np.where(missing, program.c - program.by_column @ price, 0.0)
-        if (margin[missing] > 0.1 * part * size).all():
-            return price, margin
+    tries = [(np.zeros(n), 1.0, False), *((program.c, part * size, True) for part in INTERIOR)]
+    for cost, least, objective in tries:
+        price = of_sides(program, _prices(replace(program, c=cost - least * missing)))
+        margin = np.where(missing, cost - program.by_column @ price, 0.0)
+        if (margin[missing] > 0.1 * least).all():
+            return price, margin, objective
     first = np.flatnonzero(missing)[0]
     need = "give it one that no feasible point passes"
     raise ModelError(f"variable {first} has no upper bound, and nothing keeps it from growing; {need}")
