@@ -15,7 +15,18 @@ from blocklp.kernels.row_kernels import EXACT
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def eliminate(w: Any, etas: Any, count: int) -> None:
-    """A column of the first basis as one of the basis after ``count`` pivots, in place: ``(rows,)``."""
+    """Turn a column of the first basis into one of the basis after some pivots, in place.
+
+    Parameters
+    ----------
+    w : ndarray
+        ``(rows,)``: the column.
+    etas : tuple of ndarray
+        The pivots so far: starts ``(pivots + 1,)``, rows and pivot elements ``(pivots,)``, and the rows and
+        entries of the other elements of each column.
+    count : int
+        Number of pivots.
+    """
     start, at, pivot, index, entry = etas
     for i in range(count):
         r = at[i]
@@ -30,8 +41,24 @@ def eliminate(w: Any, etas: Any, count: int) -> None:
 def combine(row: int, w: Any, seen: Any, etas: Any, count: int) -> int:
     """The combination of rows of the first basis that a row of the present one is.
 
-    Coefficients go to ``w`` (rows,), zero before, and the rows that have one to ``seen``; their number is
-    returned.
+    Parameters
+    ----------
+    row : int
+        The row.
+    w : ndarray
+        ``(rows,)``: coefficients, zero before.
+    seen : ndarray
+        ``(rows,)`` int64: the rows that have one, written.
+    etas : tuple of ndarray
+        The pivots so far: starts ``(pivots + 1,)``, rows and pivot elements ``(pivots,)``, and the rows and
+        entries of the other elements of each column.
+    count : int
+        Number of pivots.
+
+    Returns
+    -------
+    int
+        Number of rows that have a coefficient.
     """
     start, at, pivot, index, entry = etas
     w[row], seen[0], many = 1.0, row, 1
@@ -51,9 +78,23 @@ def combine(row: int, w: Any, seen: Any, etas: Any, count: int) -> int:
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def fill_row(w: Any, seen: Any, many: int, root: Any, alpha: Any, touched: Any) -> int:
-    """A row of the tableau: entries in ``alpha`` (variables,), zero before; variables in ``touched``.
+    """Fill a row of the tableau.
 
-    The coefficients of :func:`combine` become zero again.
+    Parameters
+    ----------
+    w, seen, many : ndarray, ndarray, int
+        What :func:`combine` made; coefficients become zero again.
+    root : tuple
+        The first basis (:attr:`blocklp.lp.shared_basis.SharedBasis.arguments`).
+    alpha : ndarray
+        ``(variables + rows,)``: the entries, zero before.
+    touched : ndarray
+        ``(variables + rows,)`` int64: the variables that have one, written.
+
+    Returns
+    -------
+    int
+        Number of these variables.
     """
     (head, _, _, _, _), (start, column, entry), _ = root
     found = 0
@@ -79,7 +120,19 @@ def fill_row(w: Any, seen: Any, many: int, root: Any, alpha: Any, touched: Any) 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def add_column(k: int, step: float, root: Any, w: Any) -> None:
-    """Add a multiple of a column of the first basis, ``B^{-1}`` times that of variable k, to ``w``."""
+    """Add a multiple of a column of the first basis.
+
+    Parameters
+    ----------
+    k : int
+        The variable.
+    step : float
+        The multiple.
+    root : tuple
+        The first basis (:attr:`blocklp.lp.shared_basis.SharedBasis.arguments`).
+    w : ndarray
+        ``(rows,)``: ``B^{-1}`` times the column of the variable is added, so many times.
+    """
     (_, place, _, _, _), _, (start, row, entry) = root
     if place[k] >= 0:
         w[place[k]] += step
@@ -89,7 +142,20 @@ def add_column(k: int, step: float, root: Any, w: Any) -> None:
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def keep(w: Any, row: int, etas: Any, count: int) -> None:
-    """Note the elimination by which a column ``w`` becomes the unit vector of a row."""
+    """Note the elimination by which a column becomes a unit vector.
+
+    Parameters
+    ----------
+    w : ndarray
+        ``(rows,)``: the column in the present basis.
+    row : int
+        Where the unit vector is one.
+    etas : tuple of ndarray
+        The pivots so far: starts ``(pivots + 1,)``, rows and pivot elements ``(pivots,)``, and the rows and
+        entries of the other elements of each column.
+    count : int
+        Number of pivots before.
+    """
     start, at, pivot, index, entry = etas
     at[count], pivot[count], k = row, w[row], start[count]
     for p in range(len(w)):

@@ -93,7 +93,13 @@ class NodeAnswers:
 
     @classmethod
     def nothing(cls, nodes: int, rows: int, variables: int) -> NodeAnswers:
-        """Answers that say nothing yet."""
+        """Return answers that say nothing yet.
+
+        Parameters
+        ----------
+        nodes, rows, variables : int
+            Their numbers.
+        """
         return cls(
             np.full(nodes, -np.inf),
             np.full(nodes, np.inf),

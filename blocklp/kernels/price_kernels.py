@@ -87,7 +87,24 @@ def certified(cost: Any, factor: float, price: Any, low: Any, high: Any, program
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def value_of(cost: Any, x: Any, low: Any, high: Any, matrix: Any, room: Any) -> float:
-    """The value of a point, infinite where rows that are calculated anew are violated."""
+    """The value of a point, infinite where rows that are calculated anew are violated.
+
+    Parameters
+    ----------
+    cost : ndarray
+        ``(variables,)``.
+    x, low, high : ndarray
+        ``(variables + rows,)``: the point and its activities, of which the first are read, and bounds.
+    matrix : tuple
+        The matrix by columns: starts, rows, entries.
+    room : ndarray
+        ``(2, rows)``: overwritten.
+
+    Returns
+    -------
+    float
+        The value.
+    """
     start, index, entry = matrix
     n, total, activity, size = len(cost), 0.0, room[0], room[1]
     activity[:], size[:] = 0, 0

@@ -67,7 +67,7 @@ class SharedProgram:
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
-        """What :func:`blocklp.kernels.dual_simplex_kernels.bounds` takes for ``program``."""
+        """The argument ``program`` of :func:`blocklp.kernels.dual_simplex_kernels.bounds`."""
         stated, columns = self.program, csc_array(self.program.A)
         count = np.diff(columns.indptr)
         errors = np.where(count > 0, EPS * (count + 2), 0.0)
@@ -167,7 +167,7 @@ class SharedBasis:
     at : ndarray
         ``(variables + rows,)`` int8: 0 at the lower bound, 1 basic, 2 at the upper bound.
     arguments : tuple
-        What :func:`blocklp.kernels.dual_simplex_kernels.bounds` takes for ``root``.
+        The argument ``root`` of :func:`blocklp.kernels.dual_simplex_kernels.bounds`.
     """
 
     at: NDArray[np.int8]
