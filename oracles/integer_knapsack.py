@@ -12,7 +12,7 @@ from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import knapsack_tables
 from blocklp.oracles.graphs import answered_once, search
 from blocklp.oracles.whole_loads import NEAR, in_units, moves, refuse_large
-from blocklp.rounding import roundoff
+from blocklp.rounding import rounding
 
 KERNELS = "blocklp.oracles.knapsack_kernels"
 
@@ -118,8 +118,9 @@ class IntegerKnapsack(BlockType):
         if len(empty):
             i, b = empty[0].tolist()
             raise ModelError(
-                f"Knapsack: no integer point within the bounds of block {b} of instance {i} has a load within "
-                f"its capacity and least load; raise the capacity, lower the least load, or widen the bounds"
+                f"Knapsack: no integer point within the bounds of block {b} of instance {i} has a load "
+                f"within its capacity and least load; raise the capacity, lower the least load, or widen the "
+                f"bounds"
             )
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,10 +152,8 @@ class IntegerKnapsack(BlockType):
         most = torch.where(one_sided & ~gains, 0, most)
         ratio = torch.where(most > 0, gain / load, torch.inf)
         moved, feasible = torch.empty_like(load), torch.empty(len(load), dtype=torch.bool)
-        order = ratio.argsort(dim=-1, stable=True)
-        search(
-            KERNELS, knapsack_tables, "fill", len(load), gain, load, most, order, (need, room), moved, feasible
-        )
+        arguments = gain, load, most, ratio.argsort(dim=-1, stable=True), (need, room), moved, feasible
+        search(KERNELS, knapsack_tables, "fill", len(load), *arguments)
         moved = torch.where((load == 0) & gains, count, moved)
         point = (start + way * moved).double().view(cost.shape)
         return point.to(cost.device), feasible.view(lead).to(cost.device)
@@ -166,7 +165,7 @@ class IntegerKnapsack(BlockType):
             reach = torch.maximum(self.lower.abs(), self.upper.abs()).double()
             error = error + 8 * torch.finfo(cost.dtype).eps * (cost.double().abs() * reach).sum(-1)
         kind = torch.finfo(cost.dtype)
-        return (error * (1 + 4 * kind.eps)).to(cost.dtype) + kind.tiny
+        return (error * (1 + 4 * kind.eps)).to(cost.dtype) + 20 * (self.dim + 8) * kind.tiny
 
     def _rounding(self, cost: Tensor) -> Tensor:
         r"""Rounding error of values in float64, ``(batch, blocks)``.
@@ -176,7 +175,7 @@ class IntegerKnapsack(BlockType):
         """
         lower, upper = self.lower.double(), self.upper.double()
         size = torch.maximum(lower.abs(), upper.abs()) + (upper - lower).abs()
-        return roundoff(10 * (self.dim + 8), (cost.double().abs() * size).sum(-1))
+        return rounding(10 * (self.dim + 8), torch.float64) * (cost.double().abs() * size).sum(-1)
 
     def integer_constraints(self) -> Constraints:
         """The sides of the load, and integer bounds."""

@@ -1,4 +1,4 @@
-"""Loads of integer knapsacks as integers: weights in a common unit, variables moved from the least load on."""
+"""Loads of integer knapsacks as integers: weights in a common unit, and moves from the least load on."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def in_units(weights: Tensor, least: Tensor, capacity: Tensor) -> tuple[Tensor, 
         i, b = np.argwhere(unit == 0)[0]
         raise ModelError(
             f"Knapsack: the weights of block {b} of instance {i} have no common unit: integer=True takes "
-            f"integers, or decimals of at most {DIGITS} digits; multiply weights and sides by a constant, and "
-            f"round them"
+            f"integers, or decimals of at most {DIGITS} digits; multiply weights and sides by a constant, "
+            f"and round them"
         )
     whole = np.rint(w * unit[..., None]).astype(np.int64)
     divisor = np.maximum(1, np.gcd.reduce(whole, -1))
@@ -130,9 +130,9 @@ def refuse_large(found: dict[str, Tensor]) -> None:
     if float(entries.max()) > ENTRIES:
         i, b = (int(k) for k in np.argwhere(entries.numpy() == float(entries.max()))[0])
         raise ModelError(
-            f"Knapsack: the table of block {b} of instance {i} would have {float(entries.max()):.2g} entries, "
-            f"more than {ENTRIES:.0e}; give its weights and sides in a coarser unit, or state the row beside "
-            f"the blocks, m.add(weights @ x <= capacity), with integer variables"
+            f"Knapsack: the table of block {b} of instance {i} would have {float(entries.max()):.2g} "
+            f"entries, more than {ENTRIES:.0e}; give its weights and sides in a coarser unit, or state the "
+            f"row beside the blocks, m.add(weights @ x <= capacity), with integer variables"
         )
 
 
