@@ -11,7 +11,8 @@ from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import knapsack_tables
 from blocklp.oracles.graphs import answered_once, search
-from blocklp.oracles.whole_loads import NEAR, in_units, moves, refuse_large
+from blocklp.oracles.knapsack_loads import given_sides
+from blocklp.oracles.whole_loads import ENTRIES, NEAR, in_units, moves, refuse_large
 from blocklp.rounding import rounding
 
 KERNELS = "blocklp.oracles.knapsack_kernels"
@@ -93,11 +94,9 @@ class IntegerKnapsack(BlockType):
         least: object = None,
     ) -> None:
         w = as_block_data(weights, 1, "Knapsack weights")
-        if capacity is None and least is None:
-            raise ModelError("Knapsack has neither a capacity nor a least load; give one of them, or use Box")
+        none, sides = torch.full((1, 1), torch.inf, dtype=torch.float64), given_sides(capacity, least)
         cap, need = (
-            torch.full((1, 1), none).double() if side is None else as_block_data(side, 0, f"Knapsack {name}")
-            for side, name, none in ((capacity, "capacity", torch.inf), (least, "least", -torch.inf))
+            side if side is not None else beyond for side, beyond in zip(sides, (none, -none), strict=True)
         )
         low = as_block_data(lower, 1, "Knapsack lower", scalar=True)
         high = as_block_data(upper, 1, "Knapsack upper", scalar=True)
@@ -139,14 +138,7 @@ class IntegerKnapsack(BlockType):
     def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Minimisers ``(batch, blocks, dim)`` float64 and which blocks have one, ``(batch, blocks)`` bool."""
         lead = cost.shape[:2]
-
-        def flat(data: Tensor) -> Tensor:
-            return data.expand(*lead, *data.shape[2:]).flatten(0, 1).cpu().contiguous()
-
-        start, way, load, count, need, room = (
-            flat(t) for t in (self.start, self.way, self.load, self.count, self.need, self.room)
-        )
-        gain = flat(cost.detach().double()) * way
+        gain, start, way, load, count, need, room = self._flat(cost)
         one_sided, gains = (need == 0)[:, None], gain < 0
         most = torch.where(load > 0, torch.minimum(count, room[:, None] // load.clamp(min=1)), 0)
         most = torch.where(one_sided & ~gains, 0, most)
@@ -157,6 +149,35 @@ class IntegerKnapsack(BlockType):
         moved = torch.where((load == 0) & gains, count, moved)
         point = (start + way * moved).double().view(cost.shape)
         return point.to(cost.device), feasible.view(lead).to(cost.device)
+
+    def min_marginals(self, cost: Tensor) -> Tensor | None:
+        """Least costs with each variable that is 0 or 1 at either, by tables from both ends.
+
+        NaN for other variables; None where the tables would be too large.
+        """
+        gain, start, way, load, count, need, room = self._flat(cost)
+        if self.dim * float(room.max() + 1) > ENTRIES / 8:
+            return None
+        found = torch.empty(*gain.shape, 2, dtype=torch.float64)
+        search(KERNELS, knapsack_tables, "fix_each", len(load), gain, load, count, (need, room), found)
+        # Where none moves the only value is the start.
+        at_one, at_zero = (found[..., k].clone() for k in (1, 0))
+        turned, fixed = way < 0, count == 0
+        at_one, at_zero = torch.where(turned, at_zero, at_one), torch.where(turned, at_one, at_zero)
+        marginals = torch.where(at_one.isinf() & at_zero.isinf(), torch.nan, at_one - at_zero)
+        marginals = torch.where(fixed, torch.where(start == 0, torch.inf, -torch.inf), marginals)
+        last = start + way * count
+        bits = (torch.minimum(start, last) >= 0) & (torch.maximum(start, last) <= 1)
+        marginals = torch.where(bits & torch.isfinite(found).any(-1), marginals, torch.nan)
+        return marginals.view(cost.shape).to(cost)
+
+    def _flat(self, cost: Tensor) -> tuple[Tensor, ...]:
+        """Gains of moves and the data of moves, block after block: ``(batch * blocks, ...)`` on the CPU."""
+        lead = cost.shape[:2]
+        data = (self.start, self.way, self.load, self.count, self.need, self.room)
+        flat = [t.expand(*lead, *t.shape[2:]).flatten(0, 1).cpu().contiguous() for t in data]
+        gain = cost.detach().double().flatten(0, 1).cpu() * flat[1]
+        return gain.contiguous(), *flat
 
     def value_error(self, cost: Tensor) -> Tensor:
         """What the value may be below the minimum: twice the rounding that it is charged, and its own."""

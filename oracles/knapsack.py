@@ -14,7 +14,7 @@ from blocklp.blocks.ragged import Ragged, of_blocks, of_entries
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import flag, numbers
 from blocklp.oracles.integer_knapsack import IntegerKnapsack
-from blocklp.oracles.knapsack_loads import in_range, loads
+from blocklp.oracles.knapsack_loads import given_sides, in_range, loads
 from blocklp.rounding import roundoff
 
 
@@ -105,12 +105,7 @@ class Knapsack(BlockType):
         integer: bool = False,
     ) -> None:
         w = as_block_data(weights, 1, "Knapsack weights")
-        cap, need = (
-            None if side is None else as_block_data(side, 0, f"Knapsack {name}")
-            for side, name in ((capacity, "capacity"), (least, "least"))
-        )
-        if cap is None and need is None:
-            raise ModelError("Knapsack has neither a capacity nor a least load; give one of them, or use Box")
+        cap, need = given_sides(capacity, least)
         low = as_block_data(lower, 1, "Knapsack lower", scalar=True)
         high = as_block_data(upper, 1, "Knapsack upper", scalar=True)
         sides = [(*t.shape, 1) for t in (cap, need) if t is not None]
@@ -173,10 +168,7 @@ class Knapsack(BlockType):
         entries = int(numbers(sizes, "Knapsack sizes").sum())
         rows = (("weights", weights), ("lower", lower), ("upper", upper))
         of_places = [of_entries(value, entries, f"Knapsack {name}") for name, value in rows]
-        sides = [
-            None if side is None else as_block_data(side, 0, f"Knapsack {name}")
-            for side, name in ((capacity, "capacity"), (least, "least"))
-        ]
+        sides = given_sides(capacity, least)
 
         def of_one_size(blocks: Tensor, places: Tensor) -> BlockType:
             w, low, high = (data(places) for data in of_places)

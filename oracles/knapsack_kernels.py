@@ -6,3 +6,4 @@ from blocklp.kernels.compiled import kernel
 from blocklp.oracles import knapsack_tables
 
 fill = kernel(grain=4)(knapsack_tables.fill)
+fix_each = kernel(grain=1)(knapsack_tables.fix_each)

@@ -114,3 +114,61 @@ def fill(
             if taken[k, at]:
                 z[variable[k]] += units[k]
                 at -= units[k] * l[variable[k]]
+
+
+def fix_each(
+    first: int,
+    last: int,
+    gain: Any,
+    load: Any,
+    most: Any,
+    sides: Any,
+    found: Any,
+) -> None:
+    """Least costs with each variable at 0 and at 1: by a table from each end of the variables.
+
+    Parameters
+    ----------
+    first, last : int
+        The blocks, from ``first`` to before ``last``.
+    gain : ndarray
+        ``(blocks, dim)`` float64: cost of a move of each variable.
+    load, most : ndarray
+        ``(blocks, dim)`` int64, not negative: what a move loads, and how many moves there are.
+    sides : tuple of ndarray
+        ``(blocks,)`` int64 each, not negative: least and largest load.
+    found : ndarray
+        ``(blocks, dim, 2)`` float64: written over by the least costs, infinite where there is no point.
+    """
+    dim = gain.shape[1]
+    for b in range(first, last):
+        g, l, m = gain[b], load[b], most[b]  # noqa: E741
+        need, room = sides[0][b], sides[1][b]
+        found[b] = np.inf
+        if need > room:
+            continue
+        # after[k, s]: the best of the variables from k on, where those before load s.
+        after = np.full((dim + 1, room + 1), np.inf)
+        after[dim, need:] = 0.0
+        for k in range(dim - 1, -1, -1):
+            for s in range(room + 1):
+                for units in range(m[k] + 1):
+                    to = s + units * l[k]
+                    if to > room:
+                        break
+                    after[k, s] = min(after[k, s], after[k + 1, to] + units * g[k])
+        before, ahead = np.full(room + 1, np.inf), np.empty(room + 1)
+        before[0] = 0.0
+        for k in range(dim):
+            for units in range(min(m[k], 1) + 1):
+                for s in range(room + 1 - units * l[k]):
+                    value = before[s] + units * g[k] + after[k + 1, s + units * l[k]]
+                    found[b, k, units] = min(found[b, k, units], value)
+            ahead[:] = np.inf
+            for s in range(room + 1):
+                for units in range(m[k] + 1):
+                    to = s + units * l[k]
+                    if to > room:
+                        break
+                    ahead[to] = min(ahead[to], before[s] + units * g[k])
+            before[:] = ahead

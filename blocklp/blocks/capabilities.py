@@ -390,6 +390,11 @@ def integer_constraints_of(kind: BlockType) -> Constraints | None:
     return kind.integer_constraints() if supports(kind, HasIntegerConstraints) else None
 
 
+def stated_rows_of(kind: BlockType) -> Constraints | None:
+    """The constraints that a type states, or else the rows of its integer points, or None."""
+    return constraints_of(kind) or integer_constraints_of(kind)
+
+
 def value_error_of(kind: BlockType, cost: Tensor) -> Tensor | None:
     """The bound ``(batch, blocks)`` that a type states for the rounding error of its value, or None."""
     return kind.value_error(cost) if supports(kind, HasValueError) else None

@@ -92,8 +92,8 @@ class DantzigWolfe(Method):
 
     knows_rows = by_index = True
     cadence = 1
-    # Radius of the box over the largest cost: around first multipliers, in general and of the LP of integer
-    # blocks, and the least one.
+    # Radius of the box over the largest cost: around the usual first multipliers, around those of a warm
+    # start or of the LP of integer blocks, and the least one.
     radius, near, least = 1.0, 1 / 32, 1e-4
     # Its factors where a side binds and the dual rose as predicted, where the box holds nothing better, and
     # where the dual fell by what was predicted, as in one of so many steps.
@@ -126,10 +126,10 @@ class DantzigWolfe(Method):
         if not available():
             need = "method 'dantzig-wolfe' needs the package highspy"
             raise MissingDependencyError(f"{need}: {install('highs')}")
-        radius = self.radius
         cold = torch.equal(duals, problem.to_dual(problem.cost))
         if cold and (relaxed := relaxed_duals(problem, plan.deadline)) is not None:
-            duals, radius = relaxed, self.near
+            duals, cold = relaxed, False
+        radius = self.radius if cold else self.near
         answers, value = problem.min_oracle(duals)
         masters = (RestrictedMaster(problem, i) for i in range(problem.batch))
         columns = Columns(tuple(Column(master, radius) for master in masters))

@@ -23,6 +23,7 @@ from blocklp.model import Model
 from blocklp.options import flag, hook, of_type, real, whole
 from blocklp.results.values import Values, evaluated
 from blocklp.search.best_first import SearchEvent, SearchResult, branch_and_bound, relative_gap
+from blocklp.search.integer_rest import Rest, serves
 from blocklp.search.integer_search import IntegerProgram
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, as_html, as_text, plural
@@ -216,6 +217,9 @@ def _searched(
         program.stopped = bool(listener(event))
         return program.stopped or event.bound >= program.goal()
 
+    if serves(program):
+        most = math.inf if max_nodes is None else whole(max_nodes, "max_nodes")
+        return Rest(program, listener, most).solve()
     found = branch_and_bound(
         program.root(),
         program.expand,

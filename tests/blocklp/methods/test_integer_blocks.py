@@ -86,6 +86,9 @@ def test_first_bound_is_that_of_the_linear_program():
     found = assignment(*made).solve(tol=1e-7)
     assert found.status == (bl.Status.OPTIMAL,) and found.bound.item() > relaxed + 0.5
     assert int(found.passes) < 100
+    assert found.relaxation == "Lagrangean" and "Lagrangean" in repr(found) and "solve_exact" in found.message
+    plain = assignment(*made, integer=False).solve(passes=1)
+    assert plain.relaxation == "linear" and "Lagrangean" not in repr(plain) + plain.message
     state = bl.verify_certificate(assignment(*made), found.state)
     assert state.proves(found.bound - 1e-9 * abs(found.bound)).item() and not state.independent
 
