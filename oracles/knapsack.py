@@ -40,8 +40,7 @@ class Knapsack(BlockType):
     least : array_like, optional
         As ``capacity``: the least load.
     integer : bool
-        Whether the block is the hull of its integer points, by dynamic programming; the object made is then
-        an :class:`IntegerKnapsack`.
+        Whether the block is the hull of its integer points; it is then an :class:`IntegerKnapsack`.
 
     Raises
     ------

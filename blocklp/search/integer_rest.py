@@ -71,7 +71,13 @@ class Rest:
     began: float = field(default_factory=time.perf_counter)
 
     def solve(self) -> SearchResult:
-        """Bound, fix, and solve cores until the best point is optimal, or the time is over."""
+        """Bound, fix, and solve cores until the best point is optimal, the time is over, or by Ctrl-C."""
+        try:
+            return self._solved()
+        except KeyboardInterrupt:
+            return self._ended(Status.INTERRUPTED)
+
+    def _solved(self) -> SearchResult:
         program = self.program
         root = program.root()
         if not root:

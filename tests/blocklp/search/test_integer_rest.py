@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 import blocklp as bl
 from blocklp.errors import ModelError
+from blocklp.general_solvers.integer_program import solved_by_highs
 from blocklp.general_solvers.linear_program import export
 from blocklp.oracles import Knapsack
 from blocklp.search import integer_rest
@@ -135,3 +140,34 @@ def test_batches_and_models_without_highs(monkeypatch: pytest.MonkeyPatch) -> No
 def test_programs_of_hulls_are_not_written_out_as_linear_ones() -> None:
     with pytest.raises(ModelError, match="hulls of integer points"):
         bl.reference(made(1))
+
+
+def test_an_interrupt_ends_the_search_with_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(integer_rest, "solved_by_highs", interrupted)
+    m = hard(1)
+    found = bl.solve_exact(m)
+    assert found.status == (bl.Status.INTERRUPTED,) and 0 < found.bound.item() <= truth(m)
+
+
+def test_highs_ends_by_an_interrupt() -> None:
+    rng = np.random.default_rng(0)
+    n, bins = 60, 45
+    size = rng.integers(30, 70, n).astype(float)
+    m = bl.Model()
+    x = m.variable("x", (bins, n), lower=0, upper=1, integer=True)
+    y = m.variable("y", bins, lower=0, upper=1, integer=True)
+    for b in range(bins):
+        m.add((size * x[b]).sum() - 100 * y[b] <= 0)
+    for i in range(n):
+        m.add(x[:, i].sum() == 1)
+    m.minimize(y.sum())
+    program = export(m)
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        solved_by_highs(program, np.ones(len(program.c), dtype=bool), seconds=60)
+    assert time.perf_counter() - began < 20
