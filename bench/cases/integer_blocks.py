@@ -21,7 +21,7 @@ from blocklp.general_solvers.linear_program import loaded_highs
 FOLDER = "BLOCKLP_GCG"
 """Environment variable with the folder of GCG's instances; the files are not part of the project."""
 
-LIMIT = 120.0
+LIMIT = 90.0
 CLOSED = 0.99
 
 PLACES = tuple((n, p, seed) for n, p in ((40, 4), (50, 5), (60, 6), (80, 8)) for seed in (1, 2))

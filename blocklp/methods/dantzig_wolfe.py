@@ -30,6 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.valid_bounds import charges
 from blocklp.errors import MissingDependencyError, install
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
@@ -55,7 +57,7 @@ class Column:
     nulls : int
         Steps since the centre moved or the box shrank.
     ended : bool
-        Whether no answer at the duals of the master improved it.
+        Whether no answer at the duals of the master improved it, until a check has seen it.
     """
 
     master: RestrictedMaster
@@ -83,6 +85,7 @@ class DantzigWolfeState(MethodState):
     """State of :class:`DantzigWolfe`; ``points`` solve the master."""
 
     answers: Tensor  # (batch, copies): what the oracles returned at the multipliers
+    paid: Tensor  # (batch,): what bounds of variables take up of the cost, at their sides
     columns: Columns
 
 
@@ -134,7 +137,7 @@ class DantzigWolfe(Method):
         masters = (RestrictedMaster(problem, i) for i in range(problem.batch))
         columns = Columns(tuple(Column(master, radius) for master in masters))
         one = torch.ones_like(value)
-        return DantzigWolfeState(duals, value, answers, one, answers, columns)
+        return DantzigWolfeState(duals, value, answers, one, answers, _paid(problem, duals), columns)
 
     def step(self, plan: Plan, state: DantzigWolfeState) -> DantzigWolfeState:
         """Add points to the masters, solve these, and ask the oracles at their duals."""
@@ -146,17 +149,24 @@ class DantzigWolfe(Method):
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
                 duals[i] = torch.from_numpy(found.duals).to(duals)
         answers, value = problem.min_oracle(duals)
-        return replace(state, duals=duals, value=value, points=points, answers=answers)
+        paid = _paid(problem, duals)
+        return replace(state, duals=duals, value=value, points=points, answers=answers, paid=paid)
 
     def due(self, state: DantzigWolfeState) -> bool:
         """Whether a check should see that a master is solved."""
         return any(own.ended for own in state.columns.own)
 
+    def finish(self, plan: Plan, state: DantzigWolfeState) -> DantzigWolfeState:
+        """The state as it is; checks have then seen what there is to see, until the next pass."""
+        for own in state.columns.own:
+            own.ended = False
+        return state
+
     def _advanced(self, plan: Plan, own: Column, state: DantzigWolfeState, i: int) -> MasterSolution | None:
         """The solution of an instance's master with the points of the last answers."""
         problem, master = plan.problem, own.master
         answers = state.answers[i, : problem.in_blocks].double().cpu().numpy()
-        value, blocks = float(state.value[i]), np.arange(master.layout.blocks)
+        value, blocks = float(state.value[i] + state.paid[i]), np.arange(master.layout.blocks)
         if (last := own.solution) is not None:
             saved = master.reduced_costs(last, answers)
             size = np.abs(last.convexity) + abs(last.value) / max(1, len(blocks))
@@ -201,3 +211,8 @@ class DantzigWolfe(Method):
     def improving(dtype: torch.dtype) -> float:
         """Part of a block's value by which a point must improve the master: above all rounding."""
         return max(1e-9, 16 * torch.finfo(dtype).eps)
+
+
+def _paid(problem: Decomposition, duals: Tensor) -> Tensor:
+    """What blocks leave of the cost, at the bounds of variables: ``(batch,)``, a part of the dual value."""
+    return charges(problem.cost - problem.collect(duals), problem.lower, problem.upper).sum(1)

@@ -11,16 +11,18 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import eye_array, kron
 
 import blocklp as bl
+from blocklp.kernels.plan import Plan
+from blocklp.methods import DantzigWolfe
 from blocklp.oracles import Knapsack, Simplex
 
 pytest.importorskip("highspy")
 
 
-def assignment(loads, costs, capacity, *, integer=True, as_rows=True):
+def assignment(loads, costs, capacity, *, integer=True, as_rows=True, lower=0):
     """Jobs to agents of limited capacity, agent after agent; each job is done once."""
     agents, jobs = loads.shape
     m = bl.Model()
-    x = m.variable("x", agents * jobs, lower=0, upper=1, integer=integer)
+    x = m.variable("x", agents * jobs, lower=lower, upper=1, integer=integer)
     scope = x[np.arange(agents * jobs).reshape(agents, jobs)]
     m.add(Knapsack(loads, capacity, integer=integer), scope=scope)
     if as_rows:
@@ -100,3 +102,26 @@ def test_warm_start_goes_on_from_its_multipliers():
     found = assignment(*made).solve(tol=1e-7)
     again = assignment(*made).solve(tol=1e-7, warm_start=found.state)
     assert abs(again.bound.item() - found.bound.item()) <= 1e-6 and int(again.passes) < int(found.passes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fixed_variables_pay_their_part_of_the_dual(seed):
+    """The blocks leave the prices of fixings to the bounds of variables; the centre of the box counts them."""
+    rng = np.random.default_rng(seed)
+    loads = rng.integers(1, 101, (5, 60)).astype(float)
+    made = loads, 111 - loads + rng.integers(-10, 11, (5, 60)), np.floor(0.8 * loads.sum(1) / 5)
+    x = assignment(*made).solve(tol=1e-4).x["x"][0]
+    model = assignment(*made, lower=(x > 1 - 1e-6).double())
+    truth = model.solve(tol=1e-7).bound.item()
+    problem = model.compile().decomposition()
+    assert int((problem.lower == 1).sum()) >= 10
+    method, plan = DantzigWolfe(), Plan(problem)
+    state = method.start(plan, problem.to_dual(problem.cost), None)
+    for _ in range(150):
+        state = method.step(plan, state)
+        (own,) = state.columns.own
+        assert own.centre_value <= truth + 1e-6 * truth
+        if own.ended:
+            break
+    assert own.ended and own.solution.value == pytest.approx(truth)
+    assert method.due(state) and not method.due(method.finish(plan, state))  # once, or checks would follow on checks
