@@ -97,7 +97,7 @@ class DantzigWolfe(Method):
     cadence = 1
     # Radius of the box over the largest cost: around the usual first multipliers, around those of a warm
     # start or of the LP of integer blocks, and the least one.
-    radius, near, least = 1.0, 1 / 32, 1e-4
+    radius, near, least = 0.25, 1 / 32, 1e-4
     # Its factors where a side binds and the dual rose as predicted, where the box holds nothing better, and
     # where the dual fell by what was predicted, as in one of so many steps.
     wider, widest, narrower, patient = 2.0, 10.0, 0.5, 3
