@@ -114,8 +114,11 @@ def solve_exact(
 
     Branch and bound (:func:`blocklp.search.branch_and_bound`) over relaxations of the model, a batch of nodes
     a solve.  Any blocks and rows will do; types that state no constraints need a method that finds primal
-    points of theirs.  Instances are solved one after the other, each with an equal part of the time that is
-    left.
+    points of theirs.  Where blocks are hulls of integer points that state their rows
+    (``Knapsack(..., integer=True)``), their Lagrangean bound fixes variables, and HiGHS solves what is left
+    (:mod:`blocklp.search.integer_rest`), to its tolerances.
+
+    Instances are solved one after the other, each with an equal part of the time that is left.
 
     Parameters
     ----------
