@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from blocklp.oracles.boolean_quadric import Triangle as Triangle
     from blocklp.oracles.chain import Chain as Chain
     from blocklp.oracles.cut import Cut as Cut
+    from blocklp.oracles.integer_knapsack import IntegerKnapsack as IntegerKnapsack
     from blocklp.oracles.joint import Joint as Joint
     from blocklp.oracles.knapsack import Knapsack as Knapsack
     from blocklp.oracles.pairwise import Pairwise as Pairwise
@@ -33,6 +34,7 @@ else:
             "blocklp.oracles.simplex": ["AtMostOne", "Simplex"],
             "blocklp.oracles.cut": ["Cut"],
             "blocklp.oracles.joint": ["Joint"],
+            "blocklp.oracles.integer_knapsack": ["IntegerKnapsack"],
             "blocklp.oracles.knapsack": ["Knapsack"],
             "blocklp.oracles.pairwise": ["Pairwise"],
             "blocklp.oracles.path": ["Path"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -12,8 +12,9 @@ from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.ragged import Ragged, of_blocks, of_entries
 from blocklp.errors import ModelError, ShapeError
-from blocklp.options import numbers
-from blocklp.oracles.knapsack_loads import in_range, loads
+from blocklp.options import flag, numbers
+from blocklp.oracles.integer_knapsack import IntegerKnapsack
+from blocklp.oracles.knapsack_loads import given_sides, in_range, loads
 from blocklp.rounding import roundoff
 
 
@@ -38,6 +39,8 @@ class Knapsack(BlockType):
         As ``weights`` or a number, finite, ``lower <= upper``.
     least : array_like, optional
         As ``capacity``: the least load.
+    integer : bool
+        Whether the block is the hull of its integer points; it is then an :class:`IntegerKnapsack`.
 
     Raises
     ------
@@ -84,6 +87,12 @@ class Knapsack(BlockType):
     fall: Tensor | None = None
     excess: Tensor | None = None
 
+    def __new__(cls, *data: object, integer: bool = False, **more: object) -> Self:
+        """Make an integer knapsack where one is asked for: a type with other formulas."""
+        if flag(integer, "integer"):
+            return cast(Self, IntegerKnapsack(*data, **more))
+        return super().__new__(cls)
+
     def __init__(
         self,
         weights: object,
@@ -92,14 +101,10 @@ class Knapsack(BlockType):
         upper: object = 1.0,
         *,
         least: object = None,
+        integer: bool = False,
     ) -> None:
         w = as_block_data(weights, 1, "Knapsack weights")
-        cap, need = (
-            None if side is None else as_block_data(side, 0, f"Knapsack {name}")
-            for side, name in ((capacity, "capacity"), (least, "least"))
-        )
-        if cap is None and need is None:
-            raise ModelError("Knapsack has neither a capacity nor a least load; give one of them, or use Box")
+        cap, need = given_sides(capacity, least)
         low = as_block_data(lower, 1, "Knapsack lower", scalar=True)
         high = as_block_data(upper, 1, "Knapsack upper", scalar=True)
         sides = [(*t.shape, 1) for t in (cap, need) if t is not None]
@@ -137,6 +142,7 @@ class Knapsack(BlockType):
         upper: object = 1.0,
         *,
         least: object = None,
+        integer: bool = False,
     ) -> Ragged:
         """Knapsacks of different sizes, one after the other in the scope; see :class:`blocklp.Ragged`.
 
@@ -150,6 +156,8 @@ class Knapsack(BlockType):
             A number, ``(blocks,)`` or ``(batch, blocks)``; None for no such side.
         lower, upper : array_like
             A number, or as ``weights``.
+        integer : bool
+            As in the class.
 
         Returns
         -------
@@ -159,15 +167,12 @@ class Knapsack(BlockType):
         entries = int(numbers(sizes, "Knapsack sizes").sum())
         rows = (("weights", weights), ("lower", lower), ("upper", upper))
         of_places = [of_entries(value, entries, f"Knapsack {name}") for name, value in rows]
-        sides = [
-            None if side is None else as_block_data(side, 0, f"Knapsack {name}")
-            for side, name in ((capacity, "capacity"), (least, "least"))
-        ]
+        sides = given_sides(capacity, least)
 
-        def of_one_size(blocks: Tensor, places: Tensor) -> Knapsack:
+        def of_one_size(blocks: Tensor, places: Tensor) -> BlockType:
             w, low, high = (data(places) for data in of_places)
             most, need = (None if side is None else of_blocks(side, blocks) for side in sides)
-            return cls(w, most, low, high, least=need)
+            return cls(w, most, low, high, least=need, integer=integer)
 
         return Ragged.of(sizes, cls.__name__, of_one_size)
 

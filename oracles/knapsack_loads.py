@@ -6,7 +6,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.blocks.block_data import as_block_data
 from blocklp.certify.exact_arithmetic import sums_of_products
+from blocklp.errors import ModelError
+
+
+def given_sides(capacity: object, least: object) -> tuple[Tensor | None, Tensor | None]:
+    """Sides of the load ``(batch or 1, blocks or 1)`` float64, None for one that is not given.
+
+    Raises
+    ------
+    ModelError
+        If there is neither.
+    """
+    if capacity is None and least is None:
+        raise ModelError("Knapsack has neither a capacity nor a least load; give one of them, or use Box")
+    sides = ((capacity, "capacity"), (least, "least"))
+    most, need = (None if v is None else as_block_data(v, 0, f"Knapsack {name}") for v, name in sides)
+    return most, need
 
 
 def in_range(load: Tensor, room: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.skipif(
         "sparse_lps",
         "matching",
         "lp_files",
+        "integer_blocks",
         "general",
         "nodes",
         "first",

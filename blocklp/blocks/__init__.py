@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from blocklp.blocks.capabilities import HasCompleteBlock as HasCompleteBlock
     from blocklp.blocks.capabilities import HasCompletion as HasCompletion
     from blocklp.blocks.capabilities import HasConstraints as HasConstraints
+    from blocklp.blocks.capabilities import HasIntegerConstraints as HasIntegerConstraints
     from blocklp.blocks.capabilities import HasIntervals as HasIntervals
     from blocklp.blocks.capabilities import HasMaskedTable as HasMaskedTable
     from blocklp.blocks.capabilities import HasMinBlock as HasMinBlock
@@ -40,6 +41,7 @@ else:
                 "HasSoftMin",
                 "HasVertices",
                 "HasMaskedTable",
+                "HasIntegerConstraints",
                 "HasIntervals",
                 "HasParts",
                 "supports",

@@ -27,6 +27,19 @@ class HasConstraints(Protocol):
 
 
 @runtime_checkable
+class HasIntegerConstraints(Protocol):
+    """Rows of whose integer points the polytope is the hull, for solvers of integer programs.
+
+    Types whose points are integral state these in place of :meth:`HasConstraints.constraints`: their own
+    facets are many and unknown. Bounds of models with such blocks are Lagrangean ones, at least as good as
+    those of the LP of the rows.
+    """
+
+    def integer_constraints(self) -> Constraints | None:
+        """The rows and integer bounds, float64, or None where they are not known or too many."""
+
+
+@runtime_checkable
 class HasValueError(Protocol):
     """A bound on rounding: for :attr:`blocklp.Solution.safe_bound`."""
 
@@ -325,6 +338,7 @@ class HasParts(Protocol):
 
 PROTOCOLS = (
     HasConstraints,
+    HasIntegerConstraints,
     HasValueError,
     HasRestriction,
     HasProx,
@@ -369,6 +383,16 @@ def supports(kind: object, capability: Callable[..., Capability]) -> TypeGuard[C
 def constraints_of(kind: BlockType) -> Constraints | None:
     """The constraints that a type states, or None."""
     return kind.constraints() if supports(kind, HasConstraints) else None
+
+
+def integer_constraints_of(kind: BlockType) -> Constraints | None:
+    """The rows that a type of integral points states, or None."""
+    return kind.integer_constraints() if supports(kind, HasIntegerConstraints) else None
+
+
+def stated_rows_of(kind: BlockType) -> Constraints | None:
+    """The constraints that a type states, or else the rows of its integer points, or None."""
+    return constraints_of(kind) or integer_constraints_of(kind)
 
 
 def value_error_of(kind: BlockType, cost: Tensor) -> Tensor | None:

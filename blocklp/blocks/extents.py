@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from blocklp.blocks.capabilities import constraints_of
+from blocklp.blocks.capabilities import stated_rows_of
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.rounding import rounding
 
@@ -45,7 +45,7 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Te
 def _asked(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
     """Ask a type for the ranges of :func:`extent`."""
     if dim > HULL_DIM:
-        below, above = (side.expand(rows, count, dim) for side in implied(constraints_of(kind), dim))
+        below, above = (side.expand(rows, count, dim) for side in implied(stated_rows_of(kind), dim))
         return below, above
     unit = torch.eye(dim, dtype=torch.float64)
     costs = unit if kind.nonnegative_costs else torch.cat([unit, -unit])

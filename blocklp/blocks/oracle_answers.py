@@ -7,7 +7,12 @@ import functools
 import torch
 from torch import Tensor
 
-from blocklp.blocks.capabilities import check_formulas, constraints_of, value_error_of
+from blocklp.blocks.capabilities import (
+    check_formulas,
+    constraints_of,
+    integer_constraints_of,
+    value_error_of,
+)
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import OracleError
 
@@ -96,7 +101,9 @@ def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float =
         )
     _check_value(kind, cost, point, value, "min_oracle")
     largest = max(largest, float(point.abs().max()))
-    if (constraints := constraints_of(kind)) is not None:
+    if (rows := integer_constraints_of(kind)) is not None and bool((point != point.round()).any()):
+        raise OracleError(f"{who} returned a point that is not integral, as it says that its points are")
+    if (constraints := constraints_of(kind) or rows) is not None:
         worst = float(constraints.violation(point, torch.full_like(value, largest)).max())
         if worst > 1e-6:
             by = f"by {worst:.3g} of the size of a row"

@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_array, csr_array, vstack
 from torch import Tensor
 
-from blocklp.blocks.capabilities import constraints_of
+from blocklp.blocks.capabilities import HasIntegerConstraints, stated_rows_of, supports
 from blocklp.blocks.contract import Constraints
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
 from blocklp.general_solvers.small_lp import TOLERANCE, quiet_highs
@@ -138,7 +138,9 @@ class LinearProgram:
         return cvxpy.Problem(cvxpy.Maximize(value) if self.maximize else cvxpy.Minimize(value), rows)
 
 
-def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) -> LinearProgram:
+def export(
+    model: Statement, instance: int = 0, bounds: Bounds | None = None, *, integers: bool = False
+) -> LinearProgram:
     """Write out the LP of one instance, with the present values of parameters.
 
     Parameters
@@ -149,6 +151,8 @@ def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) ->
         Number of the instance.
     bounds : mapping, optional
         Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`.
+    integers : bool
+        Whether blocks that are hulls of integer points are written as the rows of these.
 
     Returns
     -------
@@ -165,7 +169,13 @@ def export(model: Statement, instance: int = 0, bounds: Bounds | None = None) ->
     if model.objective is None:
         raise ModelError("the model has no objective; call minimize() or maximize() first")
     instance = instance_number(instance, model.batch)
-    stated = [(b, constraints_of(b.type)) for b in model.blocks]
+    stated = [(b, stated_rows_of(b.type)) for b in model.blocks]
+    hulls = [b.name for b in model.blocks if supports(b.type, HasIntegerConstraints)]
+    if hulls and not integers:
+        raise ModelError(
+            f"the LP cannot be written out: blocks {', '.join(map(repr, hulls))} are hulls of integer "
+            f"points, whose facets are unknown; solve() bounds them, and solve_exact() finds integer points"
+        )
     silent = [b.name for b, rows in stated if rows is None]
     if silent:
         raise ModelError(

@@ -1,33 +1,42 @@
-r"""Dantzig-Wolfe decomposition: multipliers from a master over the points seen so far, with smoothing.
+r"""Dantzig-Wolfe decomposition: multipliers from a master over the points seen so far, kept within a box.
 
-A pass asks every oracle once, at
+A pass asks every oracle once, at the duals :math:`\lambda` of the restricted master
+(:mod:`blocklp.methods.restricted_master`), which is a model of the dual from above,
 
-.. math:: \lambda = \alpha \hat\lambda + (1 - \alpha) \lambda^{*},
+.. math:: \hat D(\lambda) = \sum_b \min_k \langle \lambda_b, a_{b,k} \rangle \ge D(\lambda).
 
-between the best multipliers so far and the duals of the restricted master
-(:mod:`blocklp.methods.restricted_master`; smoothing, Wentges 1997). Points that improve the master join it,
-and it is solved again. If none does, the next pass asks at :math:`\lambda^{*}` itself, as passes do while the
-master pays penalties: what the oracles say there is the end, or improves it. :math:`\alpha` falls where the
-supergradient at :math:`\lambda` points on towards :math:`\lambda^{*}`, and grows where it does not (Pessoa,
-Sadykov, Uchoa and Vanderbeck 2018, algorithm 1).
+Points that improve the master join it, and it is solved again. Its duals alone would be far apart from pass
+to pass; a box keeps those of rows near the best ones so far, the centre (boxstep: Marsten, Hogan and
+Blankenship 1975). Where the dual rises by a tenth of what the model predicts, :math:`\lambda` is the next
+centre (a serious step), and the box grows if it binds and the rise was half of that; where the dual falls by
+as much as was predicted, step after step, the box shrinks; where no point improves the master,
+:math:`\lambda` is the best of the box, which grows.
 
 The master's own solution is a primal point in the hull of the points that the oracles returned, so that no
 block type need state its constraints. Its value falls and the bound rises until they meet: after finitely
 many passes, where oracles return vertices. That pays where blocks are few or their oracles dear; the master
 is a linear program of its own.
+
+Where types of integral points state rows (:class:`blocklp.blocks.HasIntegerConstraints`), the first centre is
+the dual solution of their LP, and the first bound at least its value.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.valid_bounds import charges
 from blocklp.errors import MissingDependencyError, install
 from blocklp.kernels.plan import Plan
-from blocklp.methods.base import Method, MethodState, where
+from blocklp.methods.base import Method, MethodState
+from blocklp.methods.integer_relaxation import relaxed_duals
+from blocklp.methods.master_layout import Array
 from blocklp.methods.restricted_master import MasterSolution, RestrictedMaster, available
 
 
@@ -39,21 +48,24 @@ class Column:
     ----------
     master : RestrictedMaster
         The master.
-    smoothing : float
-        alpha, while neither of these holds: points violate rows of the master, so that its duals are
-        penalties; or no answer improved it, so that its duals may prove that nothing does.
+    radius : float
+        That of the box.
+    centre, centre_value : ndarray or None, float
+        Prices of rows at the centre of the box, and the dual value there.
     solution : MasterSolution or None
         The last one of the master.
-    direct : bool
-        Whether one of them does.
+    nulls : int
+        Steps since the centre moved or the box shrank.
     ended : bool
-        Whether no answer at the duals of the master improved it.
+        Whether no answer at the duals of the master improved it, until a check has seen it.
     """
 
     master: RestrictedMaster
-    smoothing: float
+    radius: float = math.inf
+    centre: Array | None = None
+    centre_value: float = -math.inf
     solution: MasterSolution | None = None
-    direct: bool = True
+    nulls: int = 0
     ended: bool = False
 
 
@@ -73,8 +85,7 @@ class DantzigWolfeState(MethodState):
     """State of :class:`DantzigWolfe`; ``points`` solve the master."""
 
     answers: Tensor  # (batch, copies): what the oracles returned at the multipliers
-    best: Tensor  # (batch, copies): the best multipliers so far
-    best_value: Tensor  # (batch,)
+    paid: Tensor  # (batch,): what bounds of variables take up of the cost, at their sides
     columns: Columns
 
 
@@ -84,7 +95,13 @@ class DantzigWolfe(Method):
 
     knows_rows = by_index = True
     cadence = 1
-    smoothing = 0.2
+    # Radius of the box over the largest cost: around the usual first multipliers, around those of a warm
+    # start or of the LP of integer blocks, and the least one.
+    radius, near, least = 0.25, 1 / 32, 1e-4
+    # Its factors where a side binds and the dual rose as predicted, where the box holds nothing better, and
+    # where the dual fell by what was predicted, as in one of so many steps.
+    wider, widest, narrower, patient = 2.0, 10.0, 0.5, 3
+    serious, kept = 0.1, 0.5  # parts of the predicted increase for the centre to move, and the box to grow
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> DantzigWolfeState:
         """Ask the oracles at the first multipliers, and state the masters.
@@ -112,73 +129,90 @@ class DantzigWolfe(Method):
         if not available():
             need = "method 'dantzig-wolfe' needs the package highspy"
             raise MissingDependencyError(f"{need}: {install('highs')}")
+        cold = torch.equal(duals, problem.to_dual(problem.cost))
+        if cold and (relaxed := relaxed_duals(problem, plan.deadline)) is not None:
+            duals, cold = relaxed, False
+        radius = self.radius if cold else self.near
         answers, value = problem.min_oracle(duals)
         masters = (RestrictedMaster(problem, i, by_points=True) for i in range(problem.batch))
-        columns = Columns(tuple(Column(master, self.smoothing) for master in masters))
+        columns = Columns(tuple(Column(master, radius) for master in masters))
         one = torch.ones_like(value)
-        return DantzigWolfeState(duals, value, answers, one, answers, duals, value, columns)
+        return DantzigWolfeState(duals, value, answers, one, answers, _paid(problem, duals), columns)
 
     def step(self, plan: Plan, state: DantzigWolfeState) -> DantzigWolfeState:
-        """Add points to the masters, solve these, and ask the oracles near their duals."""
+        """Add points to the masters, solve these, and ask the oracles at their duals."""
         problem = plan.problem
         points, duals = state.points.clone(), state.duals.clone()
         for i, own in enumerate(state.columns.own):
             found = self._advanced(plan, own, state, i)
             if found is not None:
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
-                alpha = 0.0 if own.direct else own.smoothing
-                at = torch.from_numpy(found.duals).to(duals.device)
-                duals[i] = at.lerp(state.best[i].double(), alpha).to(duals)
+                duals[i] = torch.from_numpy(found.duals).to(duals)
         answers, value = problem.min_oracle(duals)
-        better = value > state.best_value
-        return replace(
-            state,
-            duals=duals,
-            value=value,
-            points=points,
-            answers=answers,
-            best=where(better, duals, state.best),
-            best_value=torch.where(better, value, state.best_value),
-        )
+        paid = _paid(problem, duals)
+        return replace(state, duals=duals, value=value, points=points, answers=answers, paid=paid)
 
     def due(self, state: DantzigWolfeState) -> bool:
         """Whether a check should see that a master is solved."""
         return any(own.ended for own in state.columns.own)
 
+    def finish(self, plan: Plan, state: DantzigWolfeState) -> DantzigWolfeState:
+        """The state as it is; checks have then seen what there is to see, until the next pass."""
+        for own in state.columns.own:
+            own.ended = False
+        return state
+
     def _advanced(self, plan: Plan, own: Column, state: DantzigWolfeState, i: int) -> MasterSolution | None:
         """The solution of an instance's master with the points of the last answers."""
-        problem = plan.problem
+        problem, master = plan.problem, own.master
         answers = state.answers[i, : problem.in_blocks].double().cpu().numpy()
-        blocks = np.arange(own.master.layout.blocks)
+        value, blocks = float(state.value[i] + state.paid[i]), np.arange(master.layout.blocks)
         if (last := own.solution) is not None:
-            saved = own.master.reduced_costs(last, answers)
+            saved = master.reduced_costs(last, answers)
             size = np.abs(last.convexity) + abs(last.value) / max(1, len(blocks))
             blocks = np.flatnonzero(saved < -self.improving(state.duals.dtype) * size)
-            if not len(blocks) and not (own.direct and last.violation):
-                own.direct, own.ended = True, own.direct
+            if not len(blocks) and not last.violation:
+                own.ended = True
                 return last
-            if not len(blocks):
-                own.master.raise_penalty()
-            elif not own.direct:
-                self._smooth(own, state, i)
-        own.master.add(answers, blocks)
-        own.solution = own.master.solve(plan.deadline.left()) or own.solution
-        own.direct = own.solution is None or not own.master.layout.blocks or own.solution.violation > 0
+            self._recentre(own, last, value, exact=not len(blocks))
+        master.add(answers, blocks)
+        if own.centre is None:
+            own.centre, own.centre_value = master.prices(state.duals[i].double().cpu().numpy()), value
+        master.stabilise(own.centre, own.radius)
+        own.solution = master.solve(plan.deadline.left()) or own.solution
         return own.solution
+
+    def _recentre(self, own: Column, last: MasterSolution, value: float, exact: bool) -> None:
+        """Move the box to the duals of the master where the dual rose by a part of what it predicted.
+
+        Parameters
+        ----------
+        own : Column
+            The column generation, changed.
+        last : MasterSolution
+            The solution at whose duals the oracles were asked.
+        value : float
+            The dual value there.
+        exact : bool
+            Whether no answer improved the master: its duals are the best ones of the box.
+        """
+        actual, predicted = value - own.centre_value, last.value - own.centre_value
+        if exact or actual >= self.serious * predicted:
+            own.centre, own.centre_value = last.prices, value
+            if last.violation and (exact or actual > self.kept * predicted):
+                own.radius *= self.widest if exact else self.wider
+            own.nulls = 0
+            return
+        own.nulls += 1
+        if own.nulls >= self.patient and actual < -predicted:
+            own.radius, own.nulls = max(own.radius * self.narrower, self.least), 0
 
     @staticmethod
     def improving(dtype: torch.dtype) -> float:
         """Part of a block's value by which a point must improve the master: above all rounding."""
         return max(1e-9, 16 * torch.finfo(dtype).eps)
 
-    def _smooth(self, own: Column, state: DantzigWolfeState, i: int) -> None:
-        """Less smoothing where the supergradient of the dual points on towards the duals of the master."""
-        assert own.solution is not None
-        towards = torch.from_numpy(own.solution.duals).to(state.best.device) - state.best[i].double()
-        # Along directions that keep the sum of multipliers, the answers themselves are a supergradient.
-        rise = float(state.answers[i].double() @ towards)
-        if rise > 0:
-            less = max(0.0, own.smoothing - 0.1 * (1 - own.smoothing))
-            own.smoothing = own.smoothing / 1.1 if own.smoothing >= 0.5 else less
-        else:
-            own.smoothing = own.smoothing + 0.1 * (1 - own.smoothing)
+
+def _paid(problem: Decomposition, duals: Tensor) -> Tensor:
+    """What blocks leave of the cost, at the bounds of variables: ``(batch,)``, a part of the dual value."""
+    return charges(problem.cost - problem.collect(duals), problem.lower, problem.upper).sum(1)

@@ -212,7 +212,7 @@ class Race(Method):
         more = more if more >= self.promising * typical else iterations
         own = [more if unknown else iterations for unknown in torch.isinf(gap).tolist()]
         numbers = range(problem.batch)
-        masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i), 0.0) for i in numbers))
+        masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i)) for i in numbers))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
         for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master

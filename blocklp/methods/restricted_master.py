@@ -15,7 +15,8 @@ Blocks of types that state their constraints are in the master by these, not by 
 better (:attr:`BlockType.by_points`); where all are, the master is the LP itself.  Else the copy of a variable
 in its first block stands for the variable, so that nothing is added where blocks share none.  Bounds of such
 variables become rows once a point leaves them.
-Rows between blocks known by points may be violated at a penalty, which grows while the solution pays it.
+Rows between blocks known by points may be violated in both ways, at prices that keep their duals within a
+box around a centre (Marsten, Hogan and Blankenship 1975; du Merle, Villeneuve, Desrosiers and Hansen 1999).
 """
 
 from __future__ import annotations
@@ -34,9 +35,6 @@ from blocklp.decomposition.rows import CouplingRows
 from blocklp.general_solvers.small_lp import EQUILIBRATED, PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
 from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection, stacked
 from blocklp.methods.shrinking import shrinking
-
-FIRST_PENALTY, GROWTH = 1.0, 10.0
-"""The first penalty on violations, over the largest cost in scaled units, and its factor where it is paid."""
 
 HELD, ELASTIC = -2, -1
 """Marks of columns that are no points: variables, and violations of rows."""
@@ -57,7 +55,9 @@ class MasterSolution:
     convexity : ndarray
         ``(blocks,)``: duals of the convexity rows, the values that blocks have in the master.
     violation : float
-        Largest violation of a row, in its unit.
+        Largest violation of a row that is paid for, in its unit; zero where no side of the box binds.
+    prices : ndarray
+        ``(rows,)``: duals of the rows that may be violated, in units of the master.
     """
 
     value: float
@@ -65,6 +65,7 @@ class MasterSolution:
     duals: Array
     convexity: Array
     violation: float
+    prices: Array
 
 
 class RestrictedMaster:
@@ -93,6 +94,7 @@ class RestrictedMaster:
             rows = csr_array((entries, coords), shape=(problem.rows.count, width))
             sides = of_instance(problem.rows.lower, instance), of_instance(problem.rows.upper, instance)
         linked, self.priced = layout.linked, rows.shape[0]
+        self.elastic = self.priced + len(linked)  # rows of blocks are kept
         # Coupling rows, then a row for each linked copy, the variable less the copy, then rows of blocks.
         matrix, *own = layout.stated
         zero, pairs = np.zeros(len(linked)), zip(sides, own, strict=True)
@@ -109,7 +111,9 @@ class RestrictedMaster:
         self.copy, self.entry, self.point = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)
         self.count = 0
         self.owner = np.zeros(0, np.int64)  # block of each column, or what it is
-        self.penalty = FIRST_PENALTY
+        self.centre, self.radius = np.zeros(0), np.inf  # of the box, in units of the master
+        self.parts = list[int]()  # numbers of rows that may be violated, by when they were added
+        self.one_sided = np.zeros(0, dtype=bool)  # whether a row lacks the side that a column works against
         self.highs: Any = None
 
     def add(self, points: Array, blocks: Numbers) -> None:
@@ -160,13 +164,41 @@ class RestrictedMaster:
         points = np.where(self.layout.block < 0, values[self.layout.variable], points)
         value = self.highs.getInfo().objective_function_value * self.scale
         violation = float(x[self.owner == ELASTIC].max(initial=0.0))
-        return MasterSolution(value, points, *self._multipliers(dual * self.scale), violation)
+        first = self.layout.blocks
+        priced = dual[first : first + self.elastic], dual[first + len(self.row_unit) :]
+        multipliers = self._multipliers(dual * self.scale)
+        return MasterSolution(value, points, *multipliers, violation, np.concatenate(priced))
 
-    def raise_penalty(self) -> None:
-        """Make violations of rows cost more."""
-        self.penalty *= GROWTH
+    def prices(self, duals: Array) -> Array:
+        """The prices ``(rows,)`` of the rows that may be violated, at multipliers ``(copies and prices,)``.
+
+        Those of bounds of variables are not told from multipliers, and are zero.
+        """
+        price = np.append(duals[self.in_blocks :], duals[self.layout.linked])
+        bounds = np.zeros(len(self.bounded))
+        return np.append(price * self.row_unit[: self.elastic] / self.scale, bounds)
+
+    def stabilise(self, centre: Array, radius: float) -> None:
+        """Keep the duals of rows within a box.
+
+        Parameters
+        ----------
+        centre : ndarray
+            ``(rows,)``: prices, in units of the master; those of rows that were added since are zero.
+        radius : float
+            In these units, in which the largest cost of a variable is about 1.
+        """
+        self.centre, self.radius = np.pad(centre, (0, len(self.one_sided) // 2 - len(centre))), radius
         columns = np.flatnonzero(self.owner == ELASTIC).astype(np.int32)
-        self.highs.changeColsCost(len(columns), columns, np.full(len(columns), self.penalty))
+        # Pairs of columns, one part of the rows after the other: first those that raise activities.
+        first, sides = 0, []
+        for count in self.parts:
+            own = self.centre[first : first + count]
+            sides += [own + radius, radius - own]
+            first += count
+        cost = np.concatenate([np.zeros(0), *sides])
+        cost = np.where(self.one_sided, np.maximum(cost, 0), cost)
+        self.highs.changeColsCost(len(columns), columns, cost)
 
     def reduced_costs(self, solution: MasterSolution, points: Array) -> Array:
         """Reduced cost of a point of every block, negative where it improves the master.
@@ -214,8 +246,7 @@ class RestrictedMaster:
         cost = self.cost[held] * unit / self.scale
         self._columns(columns, cost, self.lower[held] / unit, self.upper[held] / unit, owner=mark)
         if self.layout.blocks:
-            among = self.priced + len(self.layout.linked)  # rows of blocks are kept
-            self._elastic(first, lower[:among], upper[:among])
+            self._elastic(first, lower[: self.elastic], upper[: self.elastic])
 
     def _tabulate(self) -> None:
         """The activities of copies in the rows, and their costs, for the columns of points."""
@@ -262,11 +293,13 @@ class RestrictedMaster:
         self.table = csc_array(vstack([self.table, pick], format="csc"))
 
     def _elastic(self, first: int, lower: Array, upper: Array) -> None:
-        """Let the rows from ``first`` on be violated, for a penalty."""
-        below, above = np.flatnonzero(np.isfinite(lower)), np.flatnonzero(np.isfinite(upper))
-        row, entry = np.append(below, above) + first, np.repeat([1.0, -1.0], [len(below), len(above)])
-        columns = csc_array((entry, (row, np.arange(len(row)))), shape=(self.highs.getNumRow(), len(row)))
-        self._columns(columns, self.penalty, 0.0, np.inf, owner=np.full(len(row), ELASTIC))
+        """Let the rows from ``first`` on be violated in both ways, for what :meth:`stabilise` says."""
+        count = len(lower)
+        row, entry = np.tile(np.arange(count) + first, 2), np.repeat([1.0, -1.0], count)
+        columns = csc_array((entry, (row, np.arange(2 * count))), shape=(self.highs.getNumRow(), 2 * count))
+        self._columns(columns, 0.0, 0.0, np.inf, owner=np.full(2 * count, ELASTIC))
+        missing = ~np.isfinite(lower), ~np.isfinite(upper)
+        self.one_sided, self.parts = np.concatenate([self.one_sided, *missing]), [*self.parts, count]
 
     def _rows(
         self,

@@ -20,7 +20,7 @@ from blocklp.language.row_expression import RowExpression, activities
 from blocklp.options import instance_number, of_type, shown
 from blocklp.results import saved
 from blocklp.results.owners import Compilable, Compiled
-from blocklp.results.solution_summary import summary
+from blocklp.results.solution_summary import LAGRANGEAN, MEAN, relaxation, summary
 from blocklp.results.state import State, packed, unpacked
 from blocklp.results.values import Multipliers, Values, evaluated
 from blocklp.status import Status
@@ -103,10 +103,26 @@ class Solution:
 
     @property
     def message(self) -> str:
-        """The sentence of the status, for a single instance, and whether its repair hook was of any use."""
+        """The sentence of the status, for a single instance, and what else there is to say.
+
+        That its repair hook was of no use, and that its bound is Lagrangean (:attr:`relaxation`).
+        """
         if len(self.status) > 1:
             raise ModelError("message speaks of one instance; use solution.instance(i).message")
-        return self.status[0].message + HOOK_FAILED * bool(self.hook_failed[0])
+        told = HOOK_FAILED * bool(self.hook_failed[0]), MEAN * (self.relaxation == LAGRANGEAN)
+        return "".join([self.status[0].message, *told])
+
+    @property
+    def relaxation(self) -> str:
+        """Whose value ``bound`` is at most, and ``primal`` at least: ``"linear"`` or ``"Lagrangean"``.
+
+        ``"Lagrangean"`` where blocks are hulls of integer points
+        (:class:`blocklp.blocks.HasIntegerConstraints`): the optimum of the Lagrangean dual, which is that of
+        Dantzig and Wolfe's reformulation, no worse than that of the LP of the rows (Geoffrion 1974).
+        ``status``, ``gap`` and ``primal`` are those of this relaxation; no solution of a model by
+        :meth:`Model.solve` claims to be integral.
+        """
+        return relaxation([self.solver.owner(number)[0] for number in self.numbers])
 
     @property
     def objective(self) -> Tensor:
@@ -370,10 +386,10 @@ class Solution:
         )
 
     def __repr__(self) -> str:
-        return as_text(*summary(self))
+        return as_text(*summary(self, self.relaxation))
 
     def _repr_html_(self) -> str:
-        return as_html(*summary(self))
+        return as_html(*summary(self, self.relaxation))
 
 
 def _array(values: Tensor) -> NDArray[np.generic]:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
 
+from blocklp.blocks.capabilities import HasIntegerConstraints, supports
+from blocklp.language.statement import Statement
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, plural
+
+LINEAR, LAGRANGEAN = "linear", "Lagrangean"
+"""Kinds of relaxations."""
+
+ABOVE = "; bounds are Lagrangean: no worse than the LP's"
+
+MEAN = (
+    " The bound is Lagrangean, at least that of the LP; the point is a mean of integer points, and "
+    "solve_exact() looks for one that is integral."
+)
 
 
 class Ended(Protocol):
@@ -44,8 +57,18 @@ class Ended(Protocol):
         ...
 
 
-def summary(found: Ended) -> tuple[str, list[Table]]:
-    """The title of a solution, and its table: a row for each of the first instances."""
+def relaxation(models: Sequence[Statement]) -> str:
+    """Of which kind the bound of models is: Lagrangean where blocks are hulls of integer points."""
+    different = {id(model): model for model in models}.values()
+    hulls = any(supports(b.type, HasIntegerConstraints) for model in different for b in model.blocks)
+    return LAGRANGEAN if hulls else LINEAR
+
+
+def summary(found: Ended, kind: str = LINEAR) -> tuple[str, list[Table]]:
+    """The title of a solution, and its table: a row for each of the first instances.
+
+    ``kind`` is its relaxation.
+    """
     count = len(found.status)
     rows = [
         (
@@ -60,4 +83,5 @@ def summary(found: Ended) -> tuple[str, list[Table]]:
         for i in range(min(count, SHOWN))
     ]
     columns = ("instance", "status", "bound", "primal", "gap", "passes", "seconds")
-    return f"{type(found).__name__} of {plural(count, 'instance')}", [Table(columns, rows, count)]
+    title = f"{type(found).__name__} of {plural(count, 'instance')}"
+    return title + ABOVE * (kind == LAGRANGEAN), [Table(columns, rows, count)]

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.box import BOX
-from blocklp.blocks.capabilities import constraints_of
+from blocklp.blocks.capabilities import integer_constraints_of, stated_rows_of
 from blocklp.deadline import Deadline
+from blocklp.decomposition.problem import Group
 from blocklp.decomposition.valid_bounds import box_minimum
 from blocklp.engine.points import feasible
 from blocklp.kernels.plan import Plan
@@ -134,7 +135,7 @@ class IntegerProgram:
         relaxed = self.relaxation(self.low[None], self.high[None].maximum(self.low))
         self.exact = relaxed.compile().decomposition()
         binary = self.integer & (self.low >= 0) & (self.high <= 1)
-        scopes = [b.scope for b in model.blocks if constraints_of(b.type) is None]
+        scopes = [b.scope for b in model.blocks if stated_rows_of(b.type) is None]
         self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
         self.gains, self.asked = torch.zeros(2, 2, n, dtype=torch.float64)
 
@@ -154,7 +155,13 @@ class IntegerProgram:
         if not bool(feasible(Plan(self.exact), x[None], INTEGRAL)):
             return False
         copies = self.exact.coupling.spread(x[None])
-        silent = [(g, g.view(copies)) for g in self.exact.groups if g.constraints is None]
+        unknown = [(g, g.view(copies)) for g in self.exact.groups if g.constraints is None]
+        silent = list[tuple[Group, Tensor]]()
+        for group, own in unknown:
+            if (rows := integer_constraints_of(group.type)) is None:
+                silent.append((group, own))
+            elif bool((rows.relative_violation(own, own.abs().clamp(min=1)) > INTEGRAL).any()):
+                return False
         answers = ((g.type.min_oracle(1 - 2 * own)[0], own) for g, own in silent if self.tells)
         return all(bool(((answer - own).abs() <= INTEGRAL).all()) for answer, own in answers)
 
@@ -265,7 +272,7 @@ class IntegerProgram:
                 self.best, self.point = value, x
         return bounds
 
-    def dive(self, low: Tensor, high: Tensor, state: State | None) -> None:
+    def dive(self, low: Tensor, high: Tensor, state: State | None, root: Tensor | None = None) -> None:
         """Look for points below a node, in several ways side by side.
 
         Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it
@@ -277,6 +284,8 @@ class IntegerProgram:
             ``(variables,)`` float64: bounds of the variables at the node.
         state : State or None
             Where to start, a single instance.
+        root : Tensor, optional
+            ``(variables,)`` float64: the point of the node's relaxation, where it has been solved.
         """
         seeded = torch.Generator().manual_seed(self.expanded)
         low, high = low.repeat(DIVES, 1), high.repeat(DIVES, 1)
@@ -284,6 +293,10 @@ class IntegerProgram:
         returned = torch.ones(DIVES, dtype=torch.bool)
         shake = torch.linspace(0, 0.5, DIVES, dtype=torch.float64)[:, None]
         state = None if state is None else state.repeat(DIVES)
+        if root is not None:
+            free = self.integer & (low < high)
+            noise = shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64)
+            (low, high), before = self._fixed(root.expand_as(low), low, high, free, noise)
         while len(low) and not self.deadline.over():
             found = self.solve(low, high, state, 10 * COARSE, NODE_PASSES)
             self.offer(found.raw_x)
@@ -302,21 +315,19 @@ class IntegerProgram:
             returned = ~going[:, 0]
             before, state, x = (before[0][kept], before[1][kept]), found.state.select(kept), found.raw_x[kept]
             noise = shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64)
-            fixed, to, last = self._surest(x, low, high, free, noise)
-            back = torch.where(last & (to == low), to + 1, low), torch.where(last & (to > low), to - 1, high)
-            low = torch.where(going, torch.where(fixed, to, low), before[0])
-            high = torch.where(going, torch.where(fixed, to, high), before[1])
+            ahead, back = self._fixed(x, low, high, free, noise)
+            low, high = (torch.where(going, *pair) for pair in zip(ahead, before, strict=True))
             before = torch.where(going, back[0], before[0]), torch.where(going, back[1], before[1])
 
-    def _surest(
+    def _fixed(
         self,
         x: Tensor,
         low: Tensor,
         high: Tensor,
         free: Tensor,
         noise: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Integers that a dive fixes next, their values, and the last one: ``(dives, variables)`` each."""
+    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Bounds with the integers fixed that a dive is surest of, and those without the last value."""
         to = torch.minimum(torch.maximum(x.round(), low), high)
         # What is at its lower end stays free as long as something is not: a choice that was not made may be
         # needed yet.
@@ -327,7 +338,9 @@ class IntegerProgram:
         ordered = distance.sort(1)
         fixed = free & (distance <= ordered.values.gather(1, count[:, None] - 1))
         last = torch.zeros_like(free).scatter_(1, ordered.indices.gather(1, count[:, None] - 1), True)
-        return fixed, to, last
+        ahead = torch.where(fixed, to, low), torch.where(fixed, to, high)
+        back = torch.where(last & (to == low), to + 1, low), torch.where(last & (to > low), to - 1, high)
+        return ahead, back
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Bound nodes and split those that may hold a better point."""
@@ -340,7 +353,7 @@ class IntegerProgram:
         states = [s.state for s in subs if s.state is not None]
         state = State.concatenate(states) if len(states) == len(subs) else None
         found = self.solve(low, high, state, COARSE, NODE_PASSES)
-        kept = _with_box(found.state, self.model.size)
+        kept = with_box(found.state, self.model.size)
         self.offer(found.raw_x)
         self.expanded += 1
         if self.expanded.bit_count() == 1 or (math.isinf(self.best) and self.expanded % WAIT == 0):
@@ -412,7 +425,7 @@ class IntegerProgram:
         return low, torch.where(falling, torch.minimum(high, low + steps), high)
 
 
-def _with_box(state: State, variables: int) -> State:
+def with_box(state: State, variables: int) -> State:
     """A state that has multipliers of boxes, zero where there were none: nodes differ in what is boxed."""
     none = torch.zeros(state.batch, variables, 1, dtype=torch.float64)
     return replace(state, duals={BOX: none, **state.duals})

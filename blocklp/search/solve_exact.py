@@ -23,6 +23,7 @@ from blocklp.model import Model
 from blocklp.options import flag, hook, of_type, real, whole
 from blocklp.results.values import Values, evaluated
 from blocklp.search.best_first import SearchEvent, SearchResult, branch_and_bound, relative_gap
+from blocklp.search.integer_rest import Rest, serves
 from blocklp.search.integer_search import IntegerProgram
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, as_html, as_text, plural
@@ -113,8 +114,11 @@ def solve_exact(
 
     Branch and bound (:func:`blocklp.search.branch_and_bound`) over relaxations of the model, a batch of nodes
     a solve.  Any blocks and rows will do; types that state no constraints need a method that finds primal
-    points of theirs.  Instances are solved one after the other, each with an equal part of the time that is
-    left.
+    points of theirs.  Where blocks are hulls of integer points that state their rows
+    (``Knapsack(..., integer=True)``), their Lagrangean bound fixes variables, and HiGHS solves what is left
+    (:mod:`blocklp.search.integer_rest`), to its tolerances.
+
+    Instances are solved one after the other, each with an equal part of the time that is left.
 
     Parameters
     ----------
@@ -216,6 +220,9 @@ def _searched(
         program.stopped = bool(listener(event))
         return program.stopped or event.bound >= program.goal()
 
+    if serves(program):
+        most = math.inf if max_nodes is None else whole(max_nodes, "max_nodes")
+        return Rest(program, listener, most).solve()
     found = branch_and_bound(
         program.root(),
         program.expand,

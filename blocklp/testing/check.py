@@ -13,7 +13,7 @@ from blocklp.errors import ModelError, OracleError
 from blocklp.language.handles import Blocks
 from blocklp.model import Model
 from blocklp.options import of_type, whole
-from blocklp.testing import lp_probes, probes
+from blocklp.testing import integer_probes, lp_probes, probes
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,7 @@ def _oracle(blocks: Blocks, batch: int, trials: int, sample: int, draw: torch.Ge
         probes.layout(kind, cost)
         probes.precision(kind, cost)
         solved += lp_probes.optimality(kind, cost, picks)
+        solved += integer_probes.integer_optimality(kind, cost, picks)
         earlier = cost
     return solved
 

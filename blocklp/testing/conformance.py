@@ -19,7 +19,7 @@ from torch import Tensor
 from blocklp.blocks.capabilities import vertices_of
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import OracleError
-from blocklp.testing import device_probes, lp_probes, probes
+from blocklp.testing import device_probes, integer_probes, lp_probes, probes
 from blocklp.testing.refusals import refuse, size
 
 
@@ -200,10 +200,11 @@ class BlockTypeConformance:
             device_probes.elsewhere(kind, cost, other, torch.device(self.device))
 
     def test_optimality(self) -> None:
-        """Values are those of LPs over the constraints."""
+        """Values are those of LPs over the constraints, or of integer programs."""
         kind = self.block_type()
         for cost in self.costs(self.few):
             lp_probes.optimality(kind, cost, self.everyone)
+            integer_probes.integer_optimality(kind, cost, self.everyone)
 
     def test_vertices(self) -> None:
         """Values are those of the best listed vertex."""

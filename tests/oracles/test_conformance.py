@@ -19,6 +19,7 @@ from blocklp.oracles import (
     Edge,
     FourClique,
     FourCycle,
+    IntegerKnapsack,
     Joint,
     Knapsack,
     Pairwise,
@@ -446,3 +447,47 @@ class TestRestrictedAgain(BlockTypeConformance):
         kind = Knapsack([1.0, 2.0, 0.0, 0.5, 1.0], 1.7).restrict(torch.zeros_like(upper), upper)
         assert kind is not None
         return kind
+
+
+class TestIntegerKnapsack(BlockTypeConformance):
+    """Weights of either sign by block, bounds of both signs, both sides, one of which does not bind."""
+
+    weights = np.random.default_rng(21).integers(-3, 6, size=(3, 5)).astype(float)
+    lower = np.random.default_rng(22).integers(-2, 1, size=(3, 5))
+
+    def block_type(self) -> BlockType:
+        load = (self.weights * self.lower).sum(1)
+        capacity = load + np.array([3.0, 8.0, 30.0])
+        return Knapsack(self.weights, capacity, self.lower, self.lower + 2, least=load - 2, integer=True)
+
+    def vertices(self) -> np.ndarray:
+        return integer_points(self.block_type())
+
+
+class TestIntegerKnapsackOfBits(BlockTypeConformance):
+    """Capacities of decimals, by instance."""
+
+    weights = np.array([0.3, 0.7, 1.1, 0.0, 0.4])
+
+    def block_type(self) -> BlockType:
+        return Knapsack(self.weights, [[1.4], [0.8]], integer=True)
+
+    def vertices(self) -> np.ndarray:
+        return integer_points(self.block_type())
+
+
+def integer_points(kind: BlockType) -> np.ndarray:
+    """All integer points of integer knapsacks, by their rows."""
+    assert isinstance(kind, IntegerKnapsack)
+    rows = kind.integer_constraints()
+    assert rows.below is not None and rows.above is not None
+    lead = kind.weights.shape[:2]
+    found = np.empty(lead, dtype=object)
+    for i, b in itertools.product(*map(range, lead)):
+        ranges = zip(rows.below[i, b].int().tolist(), rows.above[i, b].int().tolist(), strict=True)
+        points = np.array(list(itertools.product(*(range(lo, hi + 1) for lo, hi in ranges))), dtype=float)
+        load = points @ rows.matrix[i, b, 0].numpy()
+        fits = (load <= float(rows.upper[i, b, 0]) + 1e-9) & (load >= float(rows.lower[i, b, 0]) - 1e-9)
+        found[i, b] = list(points[fits])
+    longest = max(map(len, found.flat))
+    return np.array([[rows + rows[:1] * (longest - len(rows)) for rows in line] for line in found])
