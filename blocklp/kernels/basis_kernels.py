@@ -10,7 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from blocklp.kernels.compiled import compile
+from blocklp.kernels.dual_simplex_layout import BASIC
 from blocklp.kernels.row_kernels import EXACT
+
+SATISFIED, PIVOT = 1e-9, 1e-7
+"""Violations and entries of the tableau that count as rounding."""
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
@@ -162,3 +166,37 @@ def keep(w: Any, row: int, etas: Any, count: int) -> None:
         if w[p] != 0 and p != row:
             index[k], entry[k], k = p, w[p], k + 1
     start[count + 1] = k
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def exchange(k: int, row: int, vectors: Any, touched: Any, many: int, basis: Any, w: Any, etas: Any) -> None:
+    """A variable enters the basis and that of a row leaves it.
+
+    Parameters
+    ----------
+    k, row : int
+        The variable and the row.
+    vectors : tuple of ndarray
+        Reduced costs and entries of the row ``(variables + rows,)``, and where variables are: changed.
+    touched, many : ndarray, int
+        Variables that have an entry in the row, and their number.
+    basis : tuple of ndarray
+        Variables and weights of rows ``(rows,)``, and counts, of which the first is that of pivots: changed.
+    w : ndarray
+        ``(rows,)``: the column of the variable.
+    etas : tuple of ndarray
+        The pivots so far: one is added.
+    """
+    (reduced, alpha, at), (basic, weight, counts) = vectors, basis
+    leaves, step = basic[row], reduced[k] / alpha[k]
+    for t in range(many):
+        reduced[touched[t]] -= step * alpha[touched[t]]
+    reduced[leaves], reduced[k] = -step, 0.0
+    pivot, reference = w[row], weight[row]
+    for p in range(len(w)):
+        if w[p] != 0 and p != row:
+            weight[p] = max(weight[p], (w[p] / pivot) ** 2 * reference)
+    weight[row] = max(reference / pivot**2, 1e-4)
+    keep(w, row, etas, counts[0])
+    basic[row], at[k] = k, BASIC
+    counts[0] += 1

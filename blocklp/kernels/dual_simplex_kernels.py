@@ -2,7 +2,8 @@ r"""The dual simplex method from one basis that many LPs share, compiled for the
 
 Variables are those of :math:`A x - s = 0`: first x, then the activities s of the rows, all with bounds.  The
 tableau of the first basis is shared (:mod:`blocklp.kernels.basis_kernels`), and siblings of a search need few
-pivots from there, so that a node costs little more than one look at its bounds.
+pivots from there, so that a node costs little more than one look at its bounds.  Nodes with costs of their own
+whose basis is feasible are left to the primal simplex method (:mod:`blocklp.kernels.primal_simplex_kernels`).
 
 Rows leave by their squared violation over a reference weight (Forrest and Goldfarb 1992), which is exact in
 the first basis and Devex's afterwards.  The ratio test passes breakpoints of variables with two bounds and
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.kernels.basis_kernels import add_column, combine, eliminate, fill_row, keep
+from blocklp.kernels.basis_kernels import PIVOT, SATISFIED, add_column, combine, eliminate, exchange, fill_row
 from blocklp.kernels.compiled import compile, kernel
 from blocklp.kernels.dual_simplex_layout import (
     BASIC,
@@ -30,10 +31,8 @@ from blocklp.kernels.dual_simplex_layout import (
     ZERO,
 )
 from blocklp.kernels.price_kernels import certified, value_of
+from blocklp.kernels.primal_simplex_kernels import improved
 from blocklp.kernels.row_kernels import EXACT
-
-SATISFIED, PIVOT = 1e-9, 1e-7
-"""Violations and entries of the tableau that count as rounding."""
 
 
 @compile(nogil=True)
@@ -99,24 +98,6 @@ def _entering(sign: float, need: float, many: int, vectors: Any, low: Any, high:
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
-def _exchange(k: int, row: int, vectors: Any, touched: Any, many: int, basis: Any, w: Any, etas: Any) -> None:
-    """Variable k enters the basis and that of a row leaves it; ``w`` is the column of k."""
-    (reduced, alpha, at), (basic, weight, counts) = vectors, basis
-    leaves, step = basic[row], reduced[k] / alpha[k]
-    for t in range(many):
-        reduced[touched[t]] -= step * alpha[touched[t]]
-    reduced[leaves], reduced[k] = -step, 0.0
-    pivot, reference = w[row], weight[row]
-    for p in range(len(w)):
-        if w[p] != 0 and p != row:
-            weight[p] = max(weight[p], (w[p] / pivot) ** 2 * reference)
-    weight[row] = max(reference / pivot**2, 1e-4)
-    keep(w, row, etas, counts[0])
-    basic[row], at[k] = k, BASIC
-    counts[0] += 1
-
-
-@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _pivoted(node: Any, root: Any, goal: float, vectors: Any, basis: Any, etas: Any, room: Any) -> int:
     """Pivot to the last basis, or until the value passes a goal: what was reached.
 
@@ -165,7 +146,7 @@ def _pivoted(node: Any, root: Any, goal: float, vectors: Any, basis: Any, etas: 
             x[leaves], at[leaves] = side, LOWER if below else UPPER
             if low[leaves] == high[leaves]:
                 at[leaves] = LOWER
-            _exchange(k, row, vectors, touched, many, basis, w, etas)
+            exchange(k, row, vectors, touched, many, basis, w, etas)
         for t in range(many):
             alpha[touched[t]] = 0
         w[:] = 0
@@ -192,7 +173,7 @@ def _replayed(given: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: 
             return False
         many = fill_row(w, seen, combine(row, w, seen, etas, counts[0]), root, alpha, touched)
         at[basic[row]] = LOWER
-        _exchange(k, row, vectors, touched, many, basis, column, etas)
+        exchange(k, row, vectors, touched, many, basis, column, etas)
         for t in range(many):
             alpha[touched[t]] = 0
     return True
@@ -200,11 +181,12 @@ def _replayed(given: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _placed(
-    node: Any, given: Any, which: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: Any
+    node: Any, given: Any, which: Any, root: Any, vectors: Any, basis: Any, etas: Any, room: Any, free: bool
 ) -> None:
-    """Values of all variables in a basis: nonbasic ones at the bounds that reduced costs ask for.
+    """Values of all variables in a basis: nonbasic ones at the bounds that they are given.
 
-    Where the basis and the costs are the first ones, ``which`` are the variables with other bounds; else all.
+    Where they are ``free`` they move to those that reduced costs ask for.  Where the basis and the costs are
+    the first ones, ``which`` are the variables with other bounds; else all.
     """
     (x, low, high), (reduced, _, at), (basic, _, counts) = node, vectors, basis
     (head, place, _, _, before), w, value = root[0], room[2], room[3]
@@ -218,12 +200,12 @@ def _placed(
             end = 0.0
         else:
             up = given[k] == UPPER
-            if reduced[k] > ZERO or (up and high[k] == np.inf):
+            if (free and reduced[k] > ZERO) or (up and high[k] == np.inf):
                 up = False
-            elif reduced[k] < -ZERO or (not up and low[k] == -np.inf):
+            elif (free and reduced[k] < -ZERO) or (not up and low[k] == -np.inf):
                 up = True
             end = high[k] if up else low[k]
-            if abs(end) == np.inf:  # the other end asks for nothing, or is the one that is missing
+            if abs(end) == np.inf and free:  # the other end asks for nothing, or is the one that is missing
                 end = FAR if up else -FAR
                 if abs(reduced[k]) <= ZERO and low[k] == -np.inf and high[k] == np.inf:
                     end = 0.0
@@ -287,15 +269,29 @@ def _ray(t: float, vectors: Any, room: Any, counts: Any, price: Any, n: int) -> 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _bounded(
-    node: Any, root: Any, goal: float, vectors: Any, basis: Any, etas: Any, room: Any, judge: Any, price: Any
+    node: Any,
+    root: Any,
+    goal: float,
+    vectors: Any,
+    basis: Any,
+    etas: Any,
+    room: Any,
+    judge: Any,
+    feasible: bool,
 ) -> Any:
-    """Pivot until the optimum, the goal or the limit, and say how it ended and what is proved."""
+    """Pivot until the optimum, the goal or the limit, and say how it ended and what is proved.
+
+    From a ``feasible`` basis by the primal simplex method, else by the dual one.
+    """
     (_, low, high), (reduced, alpha, _), (_, _, counts) = node, vectors, basis
-    (cost, judged, scratch), value, target = judge, room[3], goal
+    (cost, judged, scratch, price), value, target = judge, room[3], goal
     y, ray = price[0], price[1]
     n = len(cost)
     while True:
-        ended = _pivoted(node, root, target, vectors, basis, etas, room)
+        if feasible:
+            ended = improved(node, root, vectors, basis, etas, room)
+        else:
+            ended = _pivoted(node, root, target, vectors, basis, etas, room)
         for i in range(len(y)):
             y[i] = reduced[n + i]
         bound = certified(cost, 1.0, y, low, high, judged, scratch)
@@ -411,9 +407,15 @@ def bounds(
             anew = len(costs) or len(bases)
             counts[2], value[0] = counts[0] + most, 0.0 if anew else start_value
             replays, which = counts[0], everything if anew else changed[:count]
-            _placed(node, given, which, root, vectors, basis, etas, room)
-            judge = own, judged, scratch
-            status[b], bound[b] = _bounded(node, root, goals[b], vectors, basis, etas, room, judge, price)
+            # A basis stays feasible where costs alone are other ones.
+            feasible = len(costs) > 0
+            if feasible:
+                _placed(node, given, which, root, vectors, basis, etas, room, False)
+                feasible = bool(_leaving(basic, x, low, high, weight, 0) < 0 and np.isfinite(x).all())
+            if not feasible:
+                _placed(node, given, which, root, vectors, basis, etas, room, True)
+            judge = own, judged, scratch, price
+            status[b], bound[b] = _bounded(node, root, goals[b], vectors, basis, etas, room, judge, feasible)
             pivots[b] = counts[0] - replays
             if status[b] == ENDED:
                 primal[b] = value_of(own, x, low, high, columns, activity)
