@@ -2,8 +2,8 @@ r"""The dual simplex method from one basis that many LPs share, compiled for the
 
 Variables are those of :math:`A x - s = 0`: first x, then the activities s of the rows, all with bounds.  The
 tableau of the first basis is shared (:mod:`blocklp.kernels.basis_kernels`), and siblings of a search need few
-pivots from there, so that a node costs little more than one look at its bounds.  Nodes with costs of their own
-whose basis is feasible are left to the primal simplex method (:mod:`blocklp.kernels.primal_simplex_kernels`).
+pivots from there, so that a node costs little more than one look at its bounds.  Nodes with costs of their
+own whose basis is feasible go by the primal method (:mod:`blocklp.kernels.primal_simplex_kernels`).
 
 Rows leave by their squared violation over a reference weight (Forrest and Goldfarb 1992), which is exact in
 the first basis and Devex's afterwards.  The ratio test passes breakpoints of variables with two bounds and
@@ -411,7 +411,9 @@ def bounds(
             feasible = len(costs) > 0
             if feasible:
                 _placed(node, given, which, root, vectors, basis, etas, room, False)
-                feasible = bool(_leaving(basic, x, low, high, weight, 0) < 0 and np.isfinite(x).all())
+                feasible = _leaving(basic, x, low, high, weight, 0) < 0
+                for k in range(n + m):
+                    feasible = feasible and abs(x[k]) < np.inf
             if not feasible:
                 _placed(node, given, which, root, vectors, basis, etas, room, True)
             judge = own, judged, scratch, price
