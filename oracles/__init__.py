@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from blocklp.oracles.path import Path as Path
     from blocklp.oracles.polytope import Polytope as Polytope
     from blocklp.oracles.resource_path import ResourcePath as ResourcePath
+    from blocklp.oracles.schedule import Schedule as Schedule
     from blocklp.oracles.simplex import AtMostOne as AtMostOne
     from blocklp.oracles.simplex import Simplex as Simplex
     from blocklp.oracles.transport import Transport as Transport
@@ -40,6 +41,7 @@ else:
             "blocklp.oracles.path": ["Path"],
             "blocklp.oracles.polytope": ["Polytope"],
             "blocklp.oracles.resource_path": ["ResourcePath"],
+            "blocklp.oracles.schedule": ["Schedule"],
             "blocklp.oracles.boolean_quadric": ["Edge", "FourClique", "FourCycle", "Triangle"],
             "blocklp.oracles.transport": ["Transport"],
             "blocklp.oracles.tree": ["Tree"],

@@ -38,8 +38,8 @@ NETLIB = ("afiro", "adlittle", "share2b", "israel", "sctap1", "scsd1", "scsd6", 
     "once, with the cutoff as its `objective_bound`; bounds are changed in place, and it starts from its last basis or from the "
     "root's, whichever is faster. It certifies nothing. `findings`: bounds above HiGHS's values, or states that contradict "
     "them. Files are those of the folder `BLOCKLP_LP_FILES` (Netlib's); 25fv47 is refused, since variables without bounds grow "
-    "in it at no cost. Medians of five runs. `tightening`: milliseconds of one thread for the least and largest values of 100 variables over the "
-    "points within 1 % of the optimum, and HiGHS's, one LP after the other from the last basis.",
+    "in it at no cost. Medians of five runs. `tightening`: milliseconds of one thread for the least and largest values of 100 "
+    "variables over the points within 1 % of the optimum, and HiGHS's, one LP after the other from the last basis.",
 )
 def run(quick: bool) -> Iterator[Record]:
     folder = os.environ.get(FOLDER)

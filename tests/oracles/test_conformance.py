@@ -26,6 +26,7 @@ from blocklp.oracles import (
     Path,
     Polytope,
     ResourcePath,
+    Schedule,
     Simplex,
     Transport,
     Tree,
@@ -270,6 +271,11 @@ class TestPath(BlockTypeConformance):
 
     def block_type(self) -> BlockType:
         return Path([0, 0, 1, 1, 0, 1, 2, 2], [1, 2, 2, 3, 3, 3, 3, 4], [0, 0, 1], [3, 4, 3], [[1.0, 0.3, 2.0], [1.0, 5.0, 1e-3]])
+
+
+class TestSchedule(BlockTypeConformance):
+    def block_type(self) -> BlockType:
+        return Schedule([2, 1, 3], 5, [0, 1, 0], [5, 4, 5])
 
 
 class TestPathOfCycles(BlockTypeConformance):
