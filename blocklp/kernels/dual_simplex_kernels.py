@@ -297,7 +297,8 @@ def _bounded(
         bound = certified(cost, 1.0, y, low, high, judged, scratch)
         if ended != PASSED or bound >= goal:
             break
-        target = value[0] + 1e-9 * abs(value[0])
+        # What is proved is less than the value by rounding, as a rule: a little further, then to the end.
+        target = value[0] + 1e-6 * (1 + abs(value[0])) if target == goal else np.inf
     if ended == EMPTY:
         _ray(np.inf, vectors, room, counts, ray, n)
         if certified(cost, 0.0, ray, low, high, judged, scratch) > 0:
