@@ -5,17 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition
-from blocklp.decomposition.row_sums import largest
 from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
 from blocklp.violation import known_empty, relative_excess
-
-CANCELLED, ROUNDED = 1e-3, 1e-9
-"""Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value
-counts as zero."""
 
 
 def offer(
@@ -202,15 +196,3 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
             own = rows.relative_violation(group.view(copies), group.view(sizes))
             worst = torch.maximum(worst, (own if group.valid is None else own * group.valid).amax(1))
     return worst
-
-
-def floor(problem: Decomposition, x: Tensor) -> Tensor:
-    r"""Least scale ``(batch,)`` that gaps are relative to, from primal points ``(batch, variables)``.
-
-    A thousandth of :math:`\sum_j |c_j|` times the largest entry of the point, or of
-    :math:`\sum_j |c_j| reach_j` if that is less, and a billionth of the latter; :math:`reach_j` is the
-    largest magnitude that the bounds of a variable allow. A value below that is what is left where terms
-    cancel. It scales with costs and variables as values do.
-    """
-    terms = problem.cost_terms
-    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest(x)), ROUNDED * terms[0])
