@@ -133,16 +133,13 @@ def _complete(
     variables = slice(ends * k // parts, ends * (k + 1) // parts)
     for phase in range(begin, end):
         if phase == 0:
-            both, price, bounds_of = (
-                found[:, variables],
-                c[variables],
-                (low[variables], high[variables], step[variables]),
-            )
+            price, within, rounded = c[variables], found[0, variables], found[1, variables]
+            bounds_of = (low[variables], high[variables], step[variables])
             _candidates(
-                mean[variables], met[variables], private[variables], price, bounds_of, both[0], both[1]
+                mean[variables], met[variables], private[variables], price, bounds_of, within, rounded
             )
-            for i in range(2):
-                totals[k, i], totals[k, 2 + i] = _inner(both[i], price), 0.0
+            totals[k, 0], totals[k, 1] = _inner(within, price), _inner(rounded, price)
+            totals[k, 2], totals[k, 3] = 0.0, 0.0
         elif phase == 1:
             _add_blocks(where, k, parts, c, (low, high, narrow), found, near, totals[k], data)
         elif phase == 2 and k == 0:
