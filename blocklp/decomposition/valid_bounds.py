@@ -15,10 +15,15 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.row_sums import largest
 from blocklp.rounding import rounding, roundoff
 
 NOISE = 16 * torch.finfo(torch.float64).eps
 """Relative rounding error of all that is added up, as :func:`corrected` subtracts it."""
+
+CANCELLED, ROUNDED = 1e-3, 1e-9
+"""Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value
+counts as zero."""
 
 
 def charges(residual: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -180,3 +185,15 @@ def box_maximum(problem: Decomposition) -> Tensor:
     high = torch.maximum(problem.cost * problem.lower, problem.cost * problem.upper)
     error = rounding(high.shape[-1] + 3, high.dtype) * (high.abs().sum(-1) + problem.offset.abs())
     return high.sum(-1) + problem.offset + error
+
+
+def floor(problem: Decomposition, x: Tensor) -> Tensor:
+    r"""Least scale ``(batch,)`` that gaps are relative to, from primal points ``(batch, variables)``.
+
+    A thousandth of :math:`\sum_j |c_j|` times the largest entry of the point, or of
+    :math:`\sum_j |c_j| reach_j` if that is less, and a billionth of the latter; :math:`reach_j` is the
+    largest magnitude that the bounds of a variable allow. A value below that is what is left where terms
+    cancel. It scales with costs and variables as values do.
+    """
+    terms = problem.cost_terms
+    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest(x)), ROUNDED * terms[0])

@@ -87,9 +87,9 @@ class Candidates:
             hooked = self.repair(mean, active.numbers)
             repaired = self._repaired(plan, hooked, active)
             best = offer(plan, hooked, None, self.tolerance, bound, *best)[:2]
-        found, made = point(plan, mean, self.tolerance)
+        found, made, known = point(plan, mean, self.tolerance)
         copies = None if made else state.points
-        primal, x, worst = offer(plan, found, copies, self.tolerance, bound, *best)
+        primal, x, worst = offer(plan, found, copies, self.tolerance, bound, *best, known)
         active.write(x, out.x)  # first: an interrupt must not leave a value without its point
         active.write(primal, out.primal)
         if not self.projects:

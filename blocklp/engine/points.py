@@ -5,17 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition
-from blocklp.decomposition.row_sums import largest
 from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
 from blocklp.violation import known_empty, relative_excess
-
-CANCELLED, ROUNDED = 1e-3, 1e-9
-"""Parts of the terms of an objective, at the point and at the bounds of the variables, below which its value
-counts as zero."""
 
 
 def offer(
@@ -26,6 +20,7 @@ def offer(
     bound: Tensor,
     primal: Tensor,
     x: Tensor,
+    known: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Keep primal points where they are feasible and better than the best.
 
@@ -44,6 +39,8 @@ def offer(
         ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
     x : Tensor
         ``(batch, variables)`` float64: the points of the best values.
+    known : Tensor or None
+        ``(batch,)``: violations of the points found, if :func:`point` measured them.
 
     Returns
     -------
@@ -55,7 +52,10 @@ def offer(
     problem = plan.problem
     value = problem.primal_value(found)
     better = nearer(value, primal, bound) & torch.isfinite(found).all(1)
-    worst = torch.full_like(value, torch.inf) if known_empty(better) else violation(plan, found)
+    if known_empty(better):
+        worst = torch.full_like(value, torch.inf)
+    else:
+        worst = violation(plan, found) if known is None else known
     feasible = better & (worst <= tolerance)
     if points is not None and not known_empty(feasible):
         copies = points[:, : problem.in_blocks]
@@ -88,8 +88,8 @@ def offer_mean(
     primal, x : Tensor
         ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
     """
-    found, _ = point(plan, mean.double(), limits[1])
-    better, best, _ = offer(plan, found, None, limits[1], bound, primal, x)
+    found, _, worst = point(plan, mean.double(), limits[1])
+    better, best, _ = offer(plan, found, None, limits[1], bound, primal, x, worst)
     x.copy_(best)
     primal.copy_(better)
 
@@ -109,7 +109,7 @@ def finish_points(plan: Plan, rows: Tensor, x: Tensor) -> None:
     """
 
 
-def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
+def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool, Tensor | None]:
     """Clip means of copies to the bounds of the variables, and complete them where the types can.
 
     With a grid the rounded point is preferred where it is feasible and no worse.
@@ -129,20 +129,27 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool]:
         ``(batch, variables)`` float64.
     made : bool
         Whether the points were completed.
+    worst : Tensor or None
+        ``(batch,)``: their violations (:func:`violation`); None where not all of them were measured.
     """
     problem = plan.problem
     x = torch.minimum(torch.maximum(mean, problem.lower), problem.upper)
     made = problem.completed(x)
     if made is None:
-        return x, False
+        return x, False, None
+    worst = None
     if problem.grid is not None:
         near = torch.where(problem.grid > 0, (x / problem.grid).round() * problem.grid, x)
         rounded = problem.completed(torch.minimum(torch.maximum(near, problem.lower), problem.upper))
         assert rounded is not None
         value, other = problem.primal_value(made), problem.primal_value(rounded)
-        better = (other < value + NOTICED * value.abs()) & feasible(plan, rounded, tolerance)
-        made = where(better, rounded, made)
-    return made, True
+        better = other < value + NOTICED * value.abs()
+        if not known_empty(better):
+            away = violation(plan, rounded)
+            better &= (away <= tolerance) & torch.isfinite(rounded).all(1)
+            made = where(better, rounded, made)
+            worst = away if known_empty(~better) else None
+    return made, True, worst
 
 
 def feasible(plan: Plan, x: Tensor, tolerance: float) -> Tensor:
@@ -202,15 +209,3 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
             own = rows.relative_violation(group.view(copies), group.view(sizes))
             worst = torch.maximum(worst, (own if group.valid is None else own * group.valid).amax(1))
     return worst
-
-
-def floor(problem: Decomposition, x: Tensor) -> Tensor:
-    r"""Least scale ``(batch,)`` that gaps are relative to, from primal points ``(batch, variables)``.
-
-    A thousandth of :math:`\sum_j |c_j|` times the largest entry of the point, or of
-    :math:`\sum_j |c_j| reach_j` if that is less, and a billionth of the latter; :math:`reach_j` is the
-    largest magnitude that the bounds of a variable allow. A value below that is what is left where terms
-    cancel. It scales with costs and variables as values do.
-    """
-    terms = problem.cost_terms
-    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest(x)), ROUNDED * terms[0])

@@ -170,8 +170,8 @@ def relative_gap(primal: Values, bound: Values, floor: Values | float = 0.0) -> 
     primal, bound : Tensor or array
         ``(batch,)`` float64.
     floor : Tensor, array or float
-        In the units of the costs (:func:`blocklp.engine.points.floor`), so that no scale of a model is
-        better than another.
+        In the units of the costs (:func:`blocklp.decomposition.valid_bounds.floor`), so that no scale of a
+        model is better than another.
 
     Returns
     -------

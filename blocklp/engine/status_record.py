@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.engine.points import floor
+from blocklp.decomposition.valid_bounds import floor
 from blocklp.engine.records import relative_gap
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan

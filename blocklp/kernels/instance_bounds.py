@@ -12,7 +12,7 @@ import numpy as np
 
 from blocklp.kernels.block_tiles import CHAINS, COUPLED, DIM, least
 from blocklp.kernels.compiled import FAST, TILE, compile, kernel
-from blocklp.kernels.instance_passes import add
+from blocklp.kernels.instance_passes import add, gather
 from blocklp.kernels.turns import claim, done
 
 EPS = float(np.finfo(np.float64).eps)
@@ -39,6 +39,16 @@ def _magnitude(values: Any) -> float:
     total = 0.0
     for q in range(len(values)):
         total += abs(values[q])
+    return total
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST | {"reassoc"})
+def _copied(values: Any, own: Any) -> float:
+    """Copy numbers; returns the sum of their magnitudes, in an order that the length alone decides."""
+    total = 0.0
+    for q in range(len(values)):
+        own[q] = values[q]
+        total += abs(own[q])
     return total
 
 
@@ -158,18 +168,9 @@ def _bound(
             given = share if phase else share[:0]
             totals[k, 0], totals[k, 1] = _values(where, first, last, c, given, dual, near, sums[k, 1:], data)
         elif phase == 1 or (phase == 4 and said[SHARES]):
-            paid = spared = 0.0
-            for v in range(used * k // parts, used * (k + 1) // parts):
-                left = 0.0
-                if met[v]:
-                    left = c[v]
-                    for j in range(parts):
-                        for chain in range(CHAINS):
-                            left -= sums[j, 1 + chain, v]
-                paid += min(left * low[v], left * high[v])
-                spared += abs(left) * (high[v] - low[v])
-                share[v] = left / number[v]
-            totals[k, 2], totals[k, 3] = paid, spared
+            own = slice(used * k // parts, used * (k + 1) // parts)
+            _residual(c[own], met[own], sums[:, 1:, own], share[own])
+            totals[k, 2], totals[k, 3] = _charged(share[own], low[own], high[own], number[own])
         elif phase == 2 and k == 0:
             said[SHARES] = not totals[:, 3].sum() <= allowed or np.isinf(allowed)
         elif phase == 5 and k == 0:
@@ -192,6 +193,29 @@ def _bound(
                 for q in range(len(dual) * k // parts, len(dual) * (k + 1) // parts):
                     if q < start or q >= start + COUPLED * blocks:
                         best_dual[q] = c[place[q]]
+
+
+@compile(nogil=True, error_model="numpy")
+def _residual(c: Any, met: Any, sums: Any, left: Any) -> None:
+    """Write costs less the sums of multipliers, of some variables; one sum in a loop takes least."""
+    for v in range(len(left)):
+        left[v] = c[v] if met[v] else 0.0
+    for j in range(len(sums)):
+        for chain in range(CHAINS):
+            own = sums[j, chain]
+            for v in range(len(left)):
+                left[v] -= own[v] if met[v] else 0.0
+
+
+@compile(nogil=True, error_model="numpy")
+def _charged(left: Any, low: Any, high: Any, number: Any) -> tuple[float, float]:
+    """What residuals cost within bounds, and at most; divides them among the copies."""
+    paid = spared = 0.0
+    for v in range(len(left)):
+        paid += min(left[v] * low[v], left[v] * high[v])
+        spared += abs(left[v]) * (high[v] - low[v])
+        left[v] /= number[v]
+    return paid, spared
 
 
 @compile(nogil=True, error_model="numpy")
@@ -227,15 +251,14 @@ def _values(
             own, a = near[i], start + i * blocks + at
             variable, given = place[a : a + count], dual[a : a + count]
             if i >= COUPLED:
-                for q in range(count):
-                    own[q] = c[variable[q]]
+                gather(variable, c, own)
+                size += _magnitude(own[:count])
             elif len(share):
                 for q in range(count):
                     own[q] = given[q] + share[variable[q]]
+                size += _magnitude(own[:count])
             else:
-                for q in range(count):
-                    own[q] = given[q]
-            size += _magnitude(own[:count])
+                size += _copied(given, own)
         add(place, (start, blocks, at, count), near, sums[0], sums[CHAINS - 1])
         least(near, (start, blocks, at, count), value, data)
         total += _total(value[:count])

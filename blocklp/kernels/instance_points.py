@@ -133,16 +133,13 @@ def _complete(
     variables = slice(ends * k // parts, ends * (k + 1) // parts)
     for phase in range(begin, end):
         if phase == 0:
-            both, price, bounds_of = (
-                found[:, variables],
-                c[variables],
-                (low[variables], high[variables], step[variables]),
-            )
+            price, within, rounded = c[variables], found[0, variables], found[1, variables]
+            bounds_of = (low[variables], high[variables], step[variables])
             _candidates(
-                mean[variables], met[variables], private[variables], price, bounds_of, both[0], both[1]
+                mean[variables], met[variables], private[variables], price, bounds_of, within, rounded
             )
-            for i in range(2):
-                totals[k, i], totals[k, 2 + i] = _inner(both[i], price), 0.0
+            totals[k, 0], totals[k, 1] = _inner(within, price), _inner(rounded, price)
+            totals[k, 2], totals[k, 3] = 0.0, 0.0
         elif phase == 1:
             _add_blocks(where, k, parts, c, (low, high, narrow), found, near, totals[k], data)
         elif phase == 2 and k == 0:
@@ -276,3 +273,41 @@ def finished(begin: int, stop: int, rows: Any, layout: Any, cost: Any, x: Any, d
         for i in range(COUPLED, DIM):
             for q in range(count):
                 x[row, place[start + i * blocks + at + q]] = values[i, q]
+
+
+@kernel(grain=64)
+def recorded(begin: int, stop: int, live: Any, terms: Any, parts: Any, given: Any, x: Any, out: Any) -> None:
+    """Pack the status of active instances: :func:`blocklp.engine.status_record.status_record`.
+
+    Parameters
+    ----------
+    begin, stop : int
+        Units to deal with, an active instance each.
+    live : array
+        ``(k,)`` int64: the active instances.
+    terms : tuple of array
+        ``(batch,)``: :attr:`blocklp.decomposition.problem.Decomposition.cost_terms`.
+    parts : tuple of float
+        The parts of these of which ``floor`` is made.
+    given : tuple of array
+        ``(batch,)``: bounds, values of multipliers, values of points, and weights.
+    x : array
+        ``(batch, variables)``: the points.
+    out : array
+        ``(6, batch)``, written.
+    """
+    (whole, cost), (cancelled, rounded), (bound, value, primal, eta) = terms, parts, given
+    for row in live[begin:stop]:
+        out[0, row], out[1, row], out[2, row] = bound[row], primal[row], value[row]
+        least = min(whole[row], cost[row] * _largest(x[row]))
+        out[3, row] = max(cancelled * least, rounded * whole[row])
+        out[4, row], out[5, row] = np.inf, eta[row]
+
+
+@compile(nogil=True, error_model="numpy", fastmath=FAST | {"nnan"})
+def _largest(x: Any) -> float:
+    """The largest magnitude of a point, of which no entry is NaN."""
+    most = 0.0
+    for v in range(len(x)):
+        most = max(most, abs(x[v]))
+    return most

@@ -75,24 +75,34 @@ def pass_over_blocks(
             out[a : a + count] = x[i, :count]
 
 
-@kernel(grain=4096)
+@kernel(grain=64)
 def settle(
     begin: int,
     stop: int,
+    live: Any,
+    layout: Any,
     weights: Any,
     residuals: Any,
     ages: Any,
     rule: Any,
-    anchored: bool,
-    plain: bool,
     found: Any,
+    consensus: Any,
+    relaxation: float,
+    anchors: Any,
+    iterates: Any,
+    duals: Any,
+    data: Any,
 ) -> None:
-    """Look at the weights and anchors of instances, a unit each: :func:`blocklp.methods.admm.admm_settled`.
+    """Look at the weights and anchors of instances, and restart where due (:func:`.admm.admm_settled`).
 
     Parameters
     ----------
     begin, stop : int
-        Units to deal with.
+        Units to deal with; a unit is a run of blocks of one instance.
+    live : array
+        ``(k,)`` int64: the active instances.
+    layout, relaxation, iterates, duals, data
+        As in :func:`pass_over_blocks`.
     weights : tuple of array
         ``(batch,)``: proximal weights, those at the start, and float64 by what they would be divided
         (:meth:`blocklp.methods.proximal_weight.ResidualBalancing.rooted`).
@@ -102,18 +112,22 @@ def settle(
     ages : tuple
         ``(batch,)`` int64, passes since the anchor was set; and from how many on it has served.
     rule : tuple
-        :meth:`blocklp.methods.Admm.rule`.
-    anchored, plain : bool
-        Whether there is an anchor, and whether there will be none.
+        :meth:`blocklp.methods.Admm.rule`, whether there is an anchor, and whether there will be none.
     found : tuple of array
-        ``(batch,)``, written: weights, these over the present ones, whether a restart is due, age, and the
-        residuals when the anchor was set and at this look.
+        ``(batch,)``, written: weights, whether a restart is due, age, and the residuals when the anchor was
+        set and at this look.
+    consensus : tuple of array
+        ``(batch, variables)``: reflected consensus, and means of the points.
+    anchors : array
+        ``(batch, copies)``, written, or ``(batch, 0)`` for none.
     """
     (eta, first, root), (primal, dual, origin, before), (age, oldest) = weights, residuals, ages
-    decay, enough, held, _, most, reach = rule
-    new, ratio, due, younger, set_at, last = found
-    kind = new.dtype.type
-    for row in range(begin, stop):
+    decay, enough, held, _, most, reach, anchored, plain = rule
+    new, due, younger, set_at, last = found
+    kind, room = new.dtype.type, (np.empty((2, RUN), duals.dtype), np.empty((DIM, RUN), duals.dtype))
+    runs = (layout[2] + RUN - 1) // RUN
+    for unit in range(begin, stop):
+        row, run = live[unit // runs], unit % runs
         residual, served, weight = primal[row] + dual[row], True, eta[row]
         if anchored:
             worse = residual <= decay * origin[row] and residual > before[row]
@@ -121,9 +135,13 @@ def settle(
         if served and not held and not np.isnan(root[row]):
             balanced = weight * kind(min(max(1 / root[row], 1 / most), most))
             weight = min(max(balanced, first[row] / kind(reach)), first[row] * kind(reach))
-        due[row] = weight != eta[row] if plain else served
-        new[row], ratio[row], younger[row] = weight, weight / eta[row], 1 if due[row] else age[row]
-        set_at[row], last[row] = (residual, np.inf) if served else (origin[row], residual)
+        again = weight != eta[row] if plain else served
+        if run == 0:
+            new[row], due[row], younger[row] = weight, again, 1 if again else age[row]
+            set_at[row], last[row] = (residual, np.inf) if served else (origin[row], residual)
+        if again:
+            step = (eta[row], weight / eta[row], kind(relaxation))
+            _restart(row, run * RUN, layout, step, consensus, anchors, iterates, duals, room, data)
 
 
 @kernel(grain=64)
@@ -132,50 +150,62 @@ def restart(
     stop: int,
     rows: Any,
     layout: Any,
-    eta: Any,
-    ratio: Any,
-    target: Any,
-    mean: Any,
+    weights: Any,
+    consensus: Any,
     relaxation: float,
-    anchor: Any,
+    anchors: Any,
     iterates: Any,
     duals: Any,
     data: Any,
 ) -> None:
-    """Update t for other weights, and set anchors there: :func:`blocklp.methods.admm.restart`.
+    """Update t for other weights, and set anchors there: :func:`blocklp.methods.admm.admm_restart`.
 
     Parameters
     ----------
-    begin, stop : int
-        Units to deal with; a unit is a run of blocks of one instance.
+    begin, stop, layout, consensus, relaxation, anchors, iterates, duals, data
+        As in :func:`settle`.
     rows : array
         ``(k,)`` int64: the instances.
-    layout, eta, target, relaxation, iterates, duals, data
-        As in :func:`pass_over_blocks`.
-    ratio : array
-        ``(batch,)``: new weights over present ones.
-    mean : array
-        ``(batch, variables)``: means of the points.
-    anchor : array
-        ``(batch, copies)``, written, or ``(batch, 0)`` for none.
+    weights : tuple of array
+        ``(batch,)``: proximal weights, and new weights over these.
     """
-    places, start, blocks, filled = layout
-    runs, kind = (blocks + RUN - 1) // RUN, duals.dtype
-    near, x, speed = np.empty((2, RUN), kind), np.empty((DIM, RUN), kind), kind.type(relaxation)
+    (eta, ratio), kind = weights, duals.dtype.type
+    room = np.empty((2, RUN), duals.dtype), np.empty((DIM, RUN), duals.dtype)
+    runs = (layout[2] + RUN - 1) // RUN
     for unit in range(begin, stop):
         row, at = rows[unit // runs], unit % runs * RUN
-        count = min(at + RUN, filled[row % len(filled)]) - at
-        if count <= 0:
-            continue
-        points(eta[row], duals[row], iterates[row], (start, blocks, at, count), x, (data, row))
-        for i in range(COUPLED):
-            a = start + i * blocks + at
-            place, t = places[row % len(places), a : a + count], iterates[row, a : a + count]
-            gather(place, mean[row], near[0])
-            gather(place, target[row], near[1])
-            _restarted(near[0], near[1], speed, ratio[row], x[i], t)
-            if anchor.shape[1]:
-                anchor[row, a : a + count] = t
+        step = (eta[row], ratio[row], kind(relaxation))
+        _restart(row, at, layout, step, consensus, anchors, iterates, duals, room, data)
+
+
+@compile(nogil=True, error_model="numpy")
+def _restart(
+    row: int,
+    at: int,
+    layout: Any,
+    step: Any,
+    consensus: Any,
+    anchors: Any,
+    iterates: Any,
+    duals: Any,
+    room: Any,
+    data: Any,
+) -> None:
+    """Update t of a run of blocks, the first of them ``at``; ``step`` are weight, ratio and relaxation."""
+    (places, start, blocks, filled), (weight, ratio, speed) = layout, step
+    (target, mean), (near, x) = consensus, room
+    count = min(at + RUN, filled[row % len(filled)]) - at
+    if count <= 0:
+        return
+    points(weight, duals[row], iterates[row], (start, blocks, at, count), x, (data, row))
+    for i in range(COUPLED):
+        a = start + i * blocks + at
+        place, t = places[row % len(places), a : a + count], iterates[row, a : a + count]
+        gather(place, mean[row], near[0])
+        gather(place, target[row], near[1])
+        _restarted(near[0], near[1], speed, ratio, x[i], t)
+        if anchors.shape[1]:
+            anchors[row, a : a + count] = t
 
 
 @compile(nogil=True, error_model="numpy")

@@ -168,31 +168,40 @@ class Instances(InstanceTables):
         in_order = totals[:, :2].cumsum(0)[-1, :, None]  # as a batch adds them
         return in_order[0], in_order[1]
 
-    def settled(self, state: Any, method: Any, plain: bool) -> tuple[Tensor, ...]:
-        """Look at weights and anchors (:func:`blocklp.methods.admm.admm_settled`).
+    def settled(
+        self, problem: Decomposition, state: Any, method: Any, plain: bool, anchor: Tensor
+    ) -> dict[str, Tensor]:
+        """Look at weights and anchors, and restart (:func:`blocklp.methods.admm.admm_settled`).
 
         Parameters
         ----------
+        problem : Decomposition
+            The problem in the working precision.
         state, method : AdmmState, Admm
             As there.
         plain : bool
             Whether there will be no anchor.
+        anchor : Tensor
+            ``(batch, copies)``, written, or ``(batch, 0)``.
 
         Returns
         -------
-        tuple of Tensor
-            ``(batch,)``: weights, these over the present ones, whether a restart is due, age, and the
-            residuals when the anchor was set and at this look.
+        dict of str to Tensor
+            Attributes of the state ``(batch,)``, those of frozen instances as they were.
         """
-        like = state.eta, state.eta, state.ready, state.age, state.origin, state.last
-        found = tuple(map(torch.empty_like, like))
-        residuals = state.primal_residual, state.dual_residual, state.origin, state.last
+        names = "eta", "ready", "age", "origin", "last"
+        eta, ready, age, origin, last = (getattr(state, name).numpy() for name in names)
+        found = eta.copy(), ready.copy(), age.copy(), origin.copy(), last.copy()
+        residuals = state.primal_residual, state.dual_residual
         # The last bits of roots differ between torch and numba.
-        root = method.balance.rooted(*residuals[:2], state.passes)
-        ages = state.age, method.oldest(state)
-        given = (state.eta, state.first, root), residuals, ages, method.rule(state)
-        self.module.settle(len(state.eta), *given, state.anchor.shape[1] > 0, plain, found)
-        return found
+        root = method.balance.rooted(*residuals, state.passes)
+        weights, ages = (eta, state.first, root), (age, method.oldest(state))
+        rule = (*method.rule(state), state.anchor.shape[1] > 0, plain)
+        own, consensus = self._arrays(problem), (state.reflected, state.mean)
+        written = found, consensus, method.relaxed(state), anchor, state.iterate, state.duals
+        rest = own.layout, weights, (*residuals, origin, last), ages, rule, *written, own.data
+        self.module.settle(len(self.active) * self._runs(problem), self.active, *rest)
+        return dict(zip(names, map(torch.from_numpy, found), strict=True))
 
     def restart(
         self,
@@ -219,9 +228,12 @@ class Instances(InstanceTables):
         """
         active, own = self.active.numpy(), self._arrays(problem)
         rows = active[due.numpy()[active]]
-        runs = -(-problem.groups[self.group].blocks // int(self.module.RUN))
-        rest = (*eta, *consensus, relaxation, anchor, *iterates, own.data)
-        self.module.restart(len(rows) * runs, rows, own.layout, *rest)
+        rest = (eta, consensus, relaxation, anchor, *iterates, own.data)
+        self.module.restart(len(rows) * self._runs(problem), rows, own.layout, *rest)
+
+    def _runs(self, problem: Decomposition) -> int:
+        """Runs of blocks of an instance, which are the units of a restart."""
+        return -(-problem.groups[self.group].blocks // int(self.module.RUN))
 
     def bounds(
         self,
@@ -310,6 +322,35 @@ class Instances(InstanceTables):
         if group.type.private_coordinates:
             units = len(rows) * tiles(group.blocks)
             self.module.finished(units, rows, own.layout, own.variables[0], x, own.data)
+
+    def recorded(
+        self,
+        problem: Decomposition,
+        parts: tuple[float, float],
+        given: tuple[Tensor, Tensor, Tensor, Tensor],
+        x: Tensor,
+    ) -> Tensor:
+        """Pack the status of active instances (:func:`blocklp.engine.status_record.status_record`).
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The problem in float64.
+        parts : tuple of float
+            Of the sizes of costs, of which ``floor`` is made.
+        given : tuple of Tensor
+            ``(batch,)``: bounds, values of multipliers, values of points, and weights.
+        x : Tensor
+            ``(batch, variables)`` float64: the points.
+
+        Returns
+        -------
+        Tensor
+            ``(6, batch)`` float64; zero for frozen instances.
+        """
+        out = np.zeros((6, len(self.rest)))
+        self.module.recorded(len(self.active), self.active, problem.cost_terms, parts, given, x, out)
+        return torch.from_numpy(out)
 
     def _arrays(self, problem: Decomposition) -> Arrays:
         """What loops read of a problem, converted once."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition
+from blocklp.decomposition.valid_bounds import CANCELLED, ROUNDED
 from blocklp.kernels.instance_tables import last_of, shared_variables
 from blocklp.kernels.instances import (
     Instances,
@@ -24,7 +25,7 @@ from blocklp.kernels.instances import (
     only_one,
     pass_over,
 )
-from blocklp.kernels.operations import OPERATIONS, implements, lays_out
+from blocklp.kernels.operations import implements, lays_out
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import MOST_PARTS
 
@@ -150,7 +151,11 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     anchors, consensus = (state.anchor, state.age, state.ready), (state.reflected, state.mean)
     given = most, state.eta, consensus, relaxation, anchors, (state.iterate, state.duals)
     primal, dual = _instances(plan).passes(plan.problem, *given)
-    return state.after(most, primal_residual=primal, dual_residual=dual, finished=True), most
+    age, ready = state.age.numpy(), state.ready.numpy()  # arrays take a third of the time
+    age += most - ready
+    ready[:] = False
+    done = state.passes + most
+    return state.changed(passes=done, primal_residual=primal, dual_residual=dual, finished=True), most
 
 
 def _passes_over(plan: Plan, state: Any, number: int, *_: Any) -> bool:
@@ -180,10 +185,9 @@ def _settles(plan: Plan, state: Any, method: Any) -> bool:
 def _admm_settled(plan: Plan, state: Any, method: Any) -> Any:
     """See :func:`blocklp.methods.admm.admm_settled`."""
     anchored, plain = state.anchor.shape[1] > 0, state.passes < method.plain
-    eta, ratio, due, age, origin, last = _instances(plan).settled(state, method, plain)
     anchor = state.anchor if anchored or plain else torch.empty_like(state.iterate)
-    OPERATIONS["admm_restart"](plan, state, method.relaxed(state), due, ratio, anchor)
-    return state.changed(eta=eta, anchor=anchor, ready=due, age=age, origin=origin, last=last)
+    found = _instances(plan).settled(plan.problem, state, method, plain, anchor)
+    return state.changed(anchor=anchor, **found)
 
 
 @implements("admm_restart", "numba", _whole)
@@ -217,3 +221,17 @@ def _offer_mean(
 def _finish_points(plan: Plan, rows: Tensor, x: Tensor) -> None:
     """See :func:`blocklp.engine.points.finish_points`."""
     _instances(plan).finished(plan.problem, rows, x)
+
+
+def _recorded(plan: Plan, *given: Any) -> bool:
+    """Whether loops pack records too: where no point might be projected."""
+    return _checked(plan) and given[4] is None
+
+
+@implements("status_record", "numba", _recorded)
+def _status_record(
+    plan: Plan, bound: Tensor, value: Tensor, primal: Tensor, x: Tensor, worst: Tensor | None, eta: Tensor
+) -> Tensor:
+    """See :func:`blocklp.engine.status_record.status_record`."""
+    given = bound, value, primal, eta
+    return _instances(plan).recorded(plan.problem, (CANCELLED, ROUNDED), given, x)

@@ -56,8 +56,8 @@ class Solution:
         ``(batch,)``: ``|primal - bound| / max(|primal|, |bound|, floor)``.
     floor : Tensor
         ``(batch,)`` float64: what the gap is relative to at least, in the units of the objective; a
-        thousandth of what its terms add up to without their signs (:func:`blocklp.engine.points.floor`), so
-        that no scale of costs is better than another.
+        thousandth of what its terms add up to without their signs, so that no scale of costs is better than
+        another (:func:`blocklp.decomposition.valid_bounds.floor`).
     status : tuple of Status
         Why each instance ended.
     x : Values

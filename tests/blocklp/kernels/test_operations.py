@@ -27,6 +27,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.methods.active_set import VertexCache
 from blocklp.methods.base import MethodState
 from blocklp.methods.consensus import residuals
+from blocklp.methods.proximal_weight import ResidualBalancing
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
 from ...block_types import Oracle, Table
@@ -70,10 +71,24 @@ def rows(draw: np.random.Generator) -> bl.Model:
     return m
 
 
+class Creeping(ResidualBalancing):
+    """A rule of its own, which compiled loops do not know."""
+
+    def update(self, eta: Tensor, origin: Tensor, passes: int, primal: Tensor, dual: Tensor) -> Tensor:
+        """A little less or a little more."""
+        return torch.where(primal > dual, eta / 1.05, eta * 1.05)
+
+
+class AnotherRule(bl.methods.Admm):
+    """ADMM with another rule for its weight."""
+
+    balance = Creeping()
+
+
 FIRST = {"admm_first_means", "admm_first_iterates"}
 
 # What is asked of the engine, and the operations that this must reach in compiled loops.
-CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]] = {
+CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str | bl.methods.Method, set[str]]] = {
     "edges": (
         edges,
         "admm",
@@ -82,12 +97,13 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str, set[str]]
             "admm_first_iterates",
             "admm_passes",
             "admm_settled",
-            "admm_restart",
             "improved_bounds",
             "offer_mean",
             "finish_points",
+            "status_record",
         },
     ),
+    "another rule": (edges, AnotherRule(), {"admm_passes", "admm_restart"}),
     "groups": (shared(AtMostOne(3), Simplex(3)), "admm", {"admm_block_points"}),
     "tables": (shared(Table(), Table()), "admm", {"steps_to_points"}),
     "oracles": (shared(Oracle(), Oracle()), "admm", {"steps_to_points"}),
