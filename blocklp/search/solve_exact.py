@@ -181,12 +181,16 @@ def solve_exact(
     for i in range(model.batch):
         began = time.perf_counter()
         own = deadline if i == model.batch - 1 else deadline.within(deadline.left() / (model.batch - i))
-        program = IntegerProgram(model, i, method, own, tol)
-        with _shown(flag(verbose, "verbose")) as line:
-            listener = _listener(callback, line, sense)
-            found = _searched(program, max_nodes, batch, listener) if not interrupted else UNTOUCHED
-        # By Ctrl-C, not by the callback.
-        interrupted |= found.status is Status.INTERRUPTED and not program.stopped
+        found, stopped = UNTOUCHED, False
+        if not interrupted:
+            with _shown(flag(verbose, "verbose")) as line:
+                try:
+                    program = IntegerProgram(model, i, method, own, tol)
+                    found = _searched(program, max_nodes, batch, _listener(callback, line, sense))
+                    stopped = program.stopped
+                except KeyboardInterrupt:  # while the instance was stated; searches end with what they know
+                    found = UNTOUCHED
+        interrupted |= found.status is Status.INTERRUPTED and not stopped  # by Ctrl-C, not by the callback
         results.append(found)
         seconds.append(time.perf_counter() - began)
         if found.point is not None:

@@ -162,7 +162,7 @@ class Interrupted(WholeKnapsack):
         return super().min_oracle(cost)
 
 
-@pytest.mark.parametrize("calls", [8, 20, 35])
+@pytest.mark.parametrize("calls", [1, 8, 14, 20, 35])
 def test_an_interrupt_ends_the_search_with_what_is_known(calls: int) -> None:
     rng = np.random.default_rng(0)
     m = bl.Model(batch=2)
