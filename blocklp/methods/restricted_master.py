@@ -188,6 +188,8 @@ class RestrictedMaster:
         radius : float
             In these units, in which the largest cost of a variable is about 1.
         """
+        if not self.parts:  # the master is the LP itself
+            return
         self.centre, self.radius = np.pad(centre, (0, len(self.one_sided) // 2 - len(centre))), radius
         columns = np.flatnonzero(self.owner == ELASTIC).astype(np.int32)
         # Pairs of columns, one part of the rows after the other: first those that raise activities.
