@@ -115,9 +115,9 @@ def siblings(program: LinearProgram, nodes: bl.LinearNodes, depth: int, count: i
                 continue
             step = abs(x[j]) * draw.uniform(0, 0.2)
             if down:
-                upper[i, j] = max(x[j] - step, program.lower[j])
+                upper[i, j] = min(max(x[j] - step, program.lower[j]), program.upper[j])
             else:
-                lower[i, j] = min(x[j] + step, program.upper[j])
+                lower[i, j] = min(max(x[j] + step, program.lower[j]), program.upper[j])
     return lower, upper
 
 
