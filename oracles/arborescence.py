@@ -15,6 +15,7 @@ from blocklp.oracles.graphs import (
     LARGEST_LISTED,
     SUBSETS,
     answered_once,
+    error_of_bound,
     graph,
     node_numbers,
     reached,
@@ -22,7 +23,6 @@ from blocklp.oracles.graphs import (
     subsets,
 )
 from blocklp.oracles.simplex import merge_masks
-from blocklp.rounding import roundoff
 
 
 class Arborescence(BlockType):
@@ -95,10 +95,7 @@ class Arborescence(BlockType):
     def value_error(self, cost: Tensor) -> Tensor:
         """Cost of the point, which is exact, less the value: the minimum is between them."""
         taken, value = self._cheapest(cost)
-        terms = torch.where(taken, cost.double(), 0.0)
-        above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 4, terms.abs().sum(-1))
-        error = (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
-        return torch.where(value >= struck_out(cost.dtype), torch.zeros_like(error), error)
+        return error_of_bound(value, torch.where(taken, cost.double(), 0.0), cost)
 
     @answered_once
     def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:

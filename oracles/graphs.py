@@ -13,9 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError, ShapeError
 from blocklp.kernels.compiled import in_time
 from blocklp.options import numbers
+from blocklp.rounding import roundoff
 
 LARGEST_SYSTEM = 4_000_000
 """Entries of a dense system of constraints beyond which none is stated."""
@@ -129,6 +131,31 @@ def answered_once(find: Callable[[Any, Tensor], Found]) -> Callable[[Any, Tensor
         return found
 
     return ask
+
+
+def error_of_bound(value: Tensor, terms: Tensor, cost: Tensor, more: float = 0.0) -> Tensor:
+    """Rounding error of values that are valid bounds: minima are between them and their points.
+
+    Parameters
+    ----------
+    value : Tensor
+        ``(batch, blocks)`` in the dtype of the cost.
+    terms : Tensor
+        ``(batch, blocks, dim)`` float64: costs of the points, which are exact.
+    cost : Tensor
+        ``(batch, blocks, dim)``: of which only the dtype counts.
+    more : float
+        Part of the terms' sizes that is charged besides.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, blocks)`` in the dtype of the cost; zero where a block has no point.
+    """
+    size, kind = terms.abs().sum(-1), torch.finfo(cost.dtype)
+    above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(cost.shape[-1] + 4, size) + more * size
+    error = (above * (1 + 4 * kind.eps)).to(cost.dtype) + kind.tiny
+    return torch.where(value >= struck_out(cost.dtype), torch.zeros_like(error), error)
 
 
 def search(

@@ -14,6 +14,7 @@ from blocklp.oracles.graphs import (
     LARGEST_SYSTEM,
     answered_once,
     by_node,
+    error_of_bound,
     graph,
     node_numbers,
     node_order,
@@ -127,10 +128,8 @@ class Path(BlockType):
             return roundoff(self.longest + 4, cost.abs().topk(self.longest, -1).values.sum(-1) * demand)
         taken, value = self._cheapest(cost)
         terms = torch.where(taken, cost.double(), 0.0) * self.demand.double()[..., None]
-        above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 4, terms.abs().sum(-1))
-        above = above + torch.finfo(cost.dtype).eps * terms.abs().sum(-1)  # of demands in this precision
-        error = (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
-        return torch.where(value >= struck_out(cost.dtype), torch.zeros_like(error), error)
+        # More for demands in this precision.
+        return error_of_bound(value, terms, cost, torch.finfo(cost.dtype).eps)
 
     @answered_once
     def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ TOLERANCE = 1e-9
 
 PRIMAL_SIMPLEX, EQUILIBRATED = 4, 3
 """HiGHS's numbers of that strategy, and of scaling rows and columns by each other whatever their entries."""
+
+
+@functools.cache
+def available() -> bool:
+    """Whether highspy is installed."""
+    return find_spec("highspy") is not None
 
 
 def minimum(

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import splu
 
 from blocklp.errors import ModelError
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
+from blocklp.general_solvers.small_lp import available
 from blocklp.kernels.dual_simplex_layout import BASIC, FAR, LOWER, UPPER, ZERO
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import EPS, of_sides
@@ -142,14 +143,12 @@ def _interior(program: LinearProgram, missing: NDArray[np.bool_]) -> tuple[Array
 
 def _prices(program: LinearProgram) -> Array:
     """Optimal prices of the rows, by HiGHS where highspy is installed; any where there are none."""
-    try:
-        import highspy  # noqa: F401
-    except ImportError:
-        found = solve_linear_program(program, tol=1e-6).row_price
-    else:
+    if available():
         highs = loaded_highs(program)
         highs.run()
         found = np.array(highs.getSolution().row_dual)
+    else:
+        found = solve_linear_program(program, tol=1e-6).row_price
     return np.nan_to_num(found) if len(found) == len(program.row_lower) else np.zeros(len(program.row_lower))
 
 
@@ -248,10 +247,10 @@ def slack_basis(program: LinearProgram) -> NDArray[np.int8]:
 
 def basis_by_highs(program: LinearProgram) -> NDArray[np.int8] | None:
     """The last basis of HiGHS's simplex method; None without highspy, or where it finds no optimum."""
-    try:
-        import highspy
-    except ImportError:
+    if not available():
         return None
+    import highspy
+
     highs = loaded_highs(program, solver="simplex")
     highs.run()
     basis = highs.getBasis()

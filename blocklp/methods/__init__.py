@@ -7,6 +7,7 @@ import logging
 from blocklp.blocks.capabilities import HasIntervals, HasParts, supports
 from blocklp.decomposition.problem import Decomposition
 from blocklp.errors import OptionError
+from blocklp.general_solvers.small_lp import available
 from blocklp.methods.adam import Adam
 from blocklp.methods.admm import Admm
 from blocklp.methods.base import Method, MethodState
@@ -21,7 +22,6 @@ from blocklp.methods.proxfw import ProxFW
 from blocklp.methods.proximal_newton import ProximalNewton
 from blocklp.methods.proximal_weight import Fixed, InexactRule, SeriousStepRule
 from blocklp.methods.race import Race
-from blocklp.methods.restricted_master import available
 from blocklp.methods.smooth import Smooth
 from blocklp.methods.supergradient import Supergradient
 

@@ -33,11 +33,12 @@ from torch import Tensor
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import charges
 from blocklp.errors import MissingDependencyError, install
+from blocklp.general_solvers.small_lp import available
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.integer_relaxation import relaxed_duals
 from blocklp.methods.master_layout import Array
-from blocklp.methods.restricted_master import MasterSolution, RestrictedMaster, available
+from blocklp.methods.restricted_master import MasterSolution, RestrictedMaster
 
 
 @dataclass

@@ -21,9 +21,7 @@ box around a centre (Marsten, Hogan and Blankenship 1975; du Merle, Villeneuve, 
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -360,12 +358,6 @@ class RestrictedMaster:
         tables = (self.priced_variables @ price, self.cost, self.lower, self.upper)
         tensors = (torch.from_numpy(np.asarray(t))[None] for t in tables)
         return float(shrinking(torch.tensor([value]).double(), *tensors))
-
-
-@functools.cache
-def available() -> bool:
-    """Whether highspy is installed, which solves the master."""
-    return find_spec("highspy") is not None
 
 
 def _scaled(matrix: Any, unit: Array) -> csr_array:

@@ -24,7 +24,7 @@ from torch import Tensor
 from blocklp.blocks.capabilities import HasIntegerConstraints, HasMinMarginals, stated_rows_of, supports
 from blocklp.general_solvers.integer_program import IntegerResult, solved_by_highs
 from blocklp.general_solvers.linear_program import Array, LinearProgram, export
-from blocklp.methods.restricted_master import available
+from blocklp.general_solvers.small_lp import available
 from blocklp.results.solution import Solution
 from blocklp.search.best_first import SearchEvent, SearchResult
 from blocklp.search.integer_search import IntegerProgram, with_box

@@ -48,7 +48,10 @@ def lightest(ends: np.ndarray, cost: np.ndarray, root: int) -> float:
     flows = sp.block_diag([one, *[sp.csr_array(balance[others])] * len(others)])
     sides = [(np.arange(nodes) != root).astype(float), *(np.array(others) == np.array(others)[:, None]).astype(float)]
     objective = np.append(cost, np.zeros(arcs * len(others)))
-    found = linprog(objective, room, np.zeros(arcs * len(others)), flows, np.concatenate(sides), (0, 1), "highs")
+    # Costs in single precision are nearly ties: HiGHS's usual tolerance takes one for the other.
+    tight = dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
+    given = objective, room, np.zeros(arcs * len(others)), flows, np.concatenate(sides), (0, 1)
+    found = linprog(*given, "highs", options=tight)
     return float(found.fun)
 
 

@@ -101,7 +101,7 @@ class Split:
 
 
 def split(pattern: Pattern, master: Mask, linking: Mask) -> Split:
-    """What is left of a matrix without some rows and columns, as blocks.
+    """Split a matrix without some rows and columns into blocks.
 
     Parameters
     ----------
