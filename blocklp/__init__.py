@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from blocklp.solver import compile as compile
     from blocklp.status import Status as Status
     from blocklp.testing.check import check as check
+    from blocklp.value import value as value
 else:
     publish(
         __name__,
@@ -84,6 +85,7 @@ else:
             "blocklp.solver": ["Solver", "compile"],
             "blocklp.status": ["Status"],
             "blocklp.testing.check": ["check"],
+            "blocklp.value": ["value"],
         },
         submodules=[
             "blocks",

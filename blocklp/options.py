@@ -184,7 +184,7 @@ def as_tensor(value: object, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def without_gradients(value: object, what: str) -> None:
-    """Refuse tensors that require gradients while autograd is on, alone or in lists: no solve carries them.
+    """Refuse tensors that require gradients while autograd is on, alone or in lists.
 
     Raises
     ------
@@ -194,8 +194,8 @@ def without_gradients(value: object, what: str) -> None:
     if isinstance(value, Tensor):
         if value.requires_grad and torch.is_grad_enabled():
             raise ModelError(
-                f"{what} requires gradients, which a solve does not carry on; give it without, by .detach(), "
-                f"and see blocklp.soft_bound for a bound with gradients in parameters and multipliers"
+                f"{what} requires gradients, which nothing carries on from here; give it without, by "
+                f".detach(), and see blocklp.value for what has gradients"
             )
     elif isinstance(value, list | tuple):
         for part in value:

@@ -75,10 +75,6 @@ def soft_bound(
     of_type(solver, Solver, "solver", "a compiled solver, as model.compile() returns")
     of_type(values, Mapping | None, "values", "a mapping of parameters to values, or None")
     state = starts.state_of(state, "state")
-    used = {t.parameter for m in solver.models if m.objective is not None for t in m.objective.terms}
-    if unknown := [shown(p) for p in values or () if p not in used]:
-        need = "give parameters that it uses"
-        raise OptionError(f"values holds {', '.join(unknown)}, which the objective does not; {need}")
     problem = solver.decomposition(values=values)
     need = f"temperature is {shown(temperature)}; give one positive number, or ({problem.batch},) of them"
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -16,7 +16,8 @@ from blocklp.engine.division import within_memory
 from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
 from blocklp.engine.records import Event, Hooks, Start
-from blocklp.errors import ModelError, TimeLimitError
+from blocklp.envelope import Part, differentiable, of_blocks, of_bounds, of_objective, of_rows
+from blocklp.errors import ModelError, OptionError, TimeLimitError
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings
@@ -33,6 +34,7 @@ from blocklp.options import (
     flag,
     known_backend,
     known_device,
+    of_type,
     shown,
     without_gradients,
     working_precision,
@@ -158,6 +160,7 @@ class Solver:
         *,
         method: str | Method = "auto",
         bounds: Bounds | None = None,
+        values: Values | None = None,
         warm_start: State | Solution | None = None,
         callback: Callable[[Event], Any] | None = None,
         verbose: bool = False,
@@ -174,6 +177,8 @@ class Solver:
         bounds : mapping, optional
             To tighten for this solve: ``{variable, view or name: (lower, upper)}``, each ``shape`` or
             ``(batch, *shape)``; a number or tensor in the place of the tuple fixes at this value.
+        values : mapping, optional
+            Parameters to values ``shape`` or ``(batch, *shape)`` to use instead of those that are set.
         warm_start : State or Solution, optional
             A related solution, or its ``state``; it is copied.
         callback : callable, optional
@@ -208,7 +213,9 @@ class Solver:
         Returns
         -------
         Solution
-            Bounds ``(batch,)``, primal points and multipliers, in the sense of the model.
+            Bounds ``(batch,)``, primal points and multipliers, in the sense of the model. Where costs, bounds
+            of variables, sides of rows or block data require gradients, ``bound`` has them
+            (:func:`blocklp.value`).
 
         Raises
         ------
@@ -217,17 +224,21 @@ class Solver:
         DeviceError
             If an instance does not fit the device's memory; batches are divided.
         ModelError, ShapeError, NonFiniteError
-            If bounds or the warm start do not fit, hold NaN, or require gradients; if the model was changed
-            since it was compiled, but for its costs; if a repair hook does not return what it must.
+            If bounds or the warm start do not fit or hold NaN, or the warm start requires gradients; if the
+            model was changed since it was compiled, but for its costs; if a repair hook does not return what
+            it must.
         """
+        of_type(values, Mapping | None, "values", "a mapping of parameters to values, or None")
         options = with_defaults(limits)
         deadline, built = Deadline.of(options["time_limit"]), True
+        cost, offset = self._objective(values)
         try:
-            plan = self._planned(bounds, None, deadline)
+            plan = self._planned(bounds, deadline)
         except TimeLimitError:
             built, given = False, {} if bounds is None else bounds
             problem = self._stated.unblocked(given, self.device)
-            plan = self._priced(Plan(problem, backend=self._asked, settings=self._settings), None)
+            plan = Plan(problem, backend=self._asked, settings=self._settings)
+        plan = replace(plan, problem=replace(plan.problem, cost=cost.detach(), offset=offset.detach()))
         problem = plan.problem
         ascent = as_method(method, problem)
         checked = Limits.of(problem.offset, options)
@@ -250,10 +261,14 @@ class Solver:
             results = run(plan, ascent, self.dtype, checked, begin, hooks)
         results.history, self.backend = log, results.backend
         names = {r.name: r.count for r in self._stated.rows}
-        state = starts.take(problem, results.duals, results.eta, names, results.memory).turned(self.sense)
+        state = starts.take(problem, results.duals, results.eta, names, results.memory)
         if not built and names:  # the bound is that of the box, which prices of zero prove
             state.duals[ROWS] = results.duals.new_zeros(self.batch, sum(names.values()), 1)
-        found = solution(results, state, self, self._stated.rows, problem.cost, problem.offset)
+        turned = state.turned(self.sense)
+        found = solution(results, turned, self, self._stated.rows, problem.cost, problem.offset)
+        if torch.is_grad_enabled():
+            parts = self._lagrangian(cost, offset, {} if bounds is None else bounds, results.x, state)
+            found = replace(found, bound=self.sense.turn(differentiable(results.bound, parts)))
         if verbose:
             print(found, file=sys.stderr)
         return found
@@ -271,7 +286,7 @@ class Solver:
         bounds : mapping, optional
             Tighter bounds, as in :meth:`solve`.
         values : mapping, optional
-            Parameters to values, instead of their present ones.
+            Parameters to values, instead of their present ones; the costs then carry gradients.
         deadline : Deadline, optional
             When to give up.
 
@@ -287,9 +302,27 @@ class Solver:
         TimeLimitError
             If the deadline is over.
         """
-        return self._planned(bounds, values, deadline or Deadline()).problem
+        cost, offset = self._objective(values)
+        if not values:
+            cost, offset = cost.detach(), offset.detach()
+        return replace(self._planned(bounds, deadline or Deadline()).problem, cost=cost, offset=offset)
 
-    def _planned(self, bounds: Bounds | None, values: Values | None, deadline: Deadline) -> Plan:
+    def _lagrangian(
+        self, cost: Tensor, offset: Tensor, bounds: Bounds, x: Tensor, state: State
+    ) -> list[Part]:
+        """The parts of the Lagrangian at a point and multipliers that hold what requires gradients."""
+        parts = [*of_objective(cost, offset, x)]
+        if (sides := self._stated.bounds_with_gradients(bounds)) is not None:
+            lower, upper = (side.to(self.device) for side in sides)
+            parts += of_bounds(lower, upper, state)
+        for first, model in self._stated.with_gradients():
+            own = slice(first, first + model.batch)
+            alone = self.own_state(state.select(list(range(own.start, own.stop))), first)
+            parts += of_rows(model.rows, alone)
+            parts += of_blocks(model, alone, x[own, : model.size], own, self.batch)
+        return parts
+
+    def _planned(self, bounds: Bounds | None, deadline: Deadline) -> Plan:
         """The plan of a solve; what it writes out serves later ones, too."""
         if self._stated.replaced():
             self._structure = None
@@ -301,18 +334,15 @@ class Solver:
             plan = Plan(problem, backend=self._asked, settings=self._settings)
             if bounds is None:
                 self._structure = plan
-        return self._priced(plan, values)
-
-    def _priced(self, plan: Plan, values: Values | None) -> Plan:
-        """A plan with the costs of the objective."""
-        cost, offset = self._objective(values)
-        return replace(plan, problem=replace(plan.problem, cost=cost, offset=offset))
+        return plan
 
     def _objective(self, values: Values | None) -> tuple[Tensor, Tensor]:
-        """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation.
+        """Costs ``(batch, width)`` and constants ``(batch,)`` for minimisation, with their gradients.
 
         Objectives without parameters are evaluated once.
         """
+        if values:
+            self._refuse_unknown(values)
         now = self._stated.objectives()
         if self._fixed is not None and now:
             before, cost, offset = self._fixed
@@ -322,3 +352,11 @@ class Solver:
         if now:
             self._fixed = now, cost, offset
         return cost.clone(), offset.clone()
+
+    def _refuse_unknown(self, values: Values) -> None:
+        """Refuse values of what the objective does not hold."""
+        objectives = [m.objective for m in self.models if m.objective is not None]
+        used = {t.parameter for objective in objectives for t in objective.terms}
+        if unknown := [shown(p) for p in values if p not in used]:
+            need = "give parameters that it uses"
+            raise OptionError(f"values holds {', '.join(unknown)}, which the objective does not; {need}")

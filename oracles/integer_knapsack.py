@@ -94,7 +94,8 @@ class IntegerKnapsack(BlockType):
         least: object = None,
     ) -> None:
         w = as_block_data(weights, 1, "Knapsack weights")
-        none, sides = torch.full((1, 1), torch.inf, dtype=torch.float64), given_sides(capacity, least)
+        none = torch.full((1, 1), torch.inf, dtype=torch.float64)
+        sides = given_sides(capacity, least, gradients=False)
         cap, need = (
             side if side is not None else beyond for side, beyond in zip(sides, (none, -none), strict=True)
         )

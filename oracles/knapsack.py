@@ -103,10 +103,10 @@ class Knapsack(BlockType):
         least: object = None,
         integer: bool = False,
     ) -> None:
-        w = as_block_data(weights, 1, "Knapsack weights")
-        cap, need = given_sides(capacity, least)
-        low = as_block_data(lower, 1, "Knapsack lower", scalar=True)
-        high = as_block_data(upper, 1, "Knapsack upper", scalar=True)
+        w = as_block_data(weights, 1, "Knapsack weights", gradients=True)
+        cap, need = given_sides(capacity, least, gradients=True)
+        low = as_block_data(lower, 1, "Knapsack lower", scalar=True, gradients=True)
+        high = as_block_data(upper, 1, "Knapsack upper", scalar=True, gradients=True)
         sides = [(*t.shape, 1) for t in (cap, need) if t is not None]
         shape = common_shape("Knapsack", w.shape, low.shape, high.shape, *sides)
         if 0 in shape:
@@ -167,7 +167,7 @@ class Knapsack(BlockType):
         entries = int(numbers(sizes, "Knapsack sizes").sum())
         rows = (("weights", weights), ("lower", lower), ("upper", upper))
         of_places = [of_entries(value, entries, f"Knapsack {name}") for name, value in rows]
-        sides = given_sides(capacity, least)
+        sides = given_sides(capacity, least, gradients=True)
 
         def of_one_size(blocks: Tensor, places: Tensor) -> BlockType:
             w, low, high = (data(places) for data in of_places)
@@ -379,11 +379,11 @@ class Knapsack(BlockType):
 
         No variable moves by more than :math:`room / |w_i|` from its start, which tightens its bounds.  A
         capacity of zero fixes the variables with weight; its row alone would let a variable of small weight
-        pass beside large weights.
+        pass beside large weights.  Data that require gradients have them in the row alone.
         """
         below, above = self.lower, self.upper
         starts = ((self.load, self.room, self.turned), (self.fall, self.excess, self.weights > 0))
-        for load, room, down in starts:
+        for load, room, down in () if self.carried() else starts:
             if load is None or room is None:
                 continue
             kind, room = torch.finfo(load.dtype), room[..., None]

@@ -11,8 +11,10 @@ from blocklp.certify.exact_arithmetic import sums_of_products
 from blocklp.errors import ModelError
 
 
-def given_sides(capacity: object, least: object) -> tuple[Tensor | None, Tensor | None]:
+def given_sides(capacity: object, least: object, *, gradients: bool) -> tuple[Tensor | None, Tensor | None]:
     """Sides of the load ``(batch or 1, blocks or 1)`` float64, None for one that is not given.
+
+    ``gradients`` says whether they may require these.
 
     Raises
     ------
@@ -22,7 +24,10 @@ def given_sides(capacity: object, least: object) -> tuple[Tensor | None, Tensor 
     if capacity is None and least is None:
         raise ModelError("Knapsack has neither a capacity nor a least load; give one of them, or use Box")
     sides = ((capacity, "capacity"), (least, "least"))
-    most, need = (None if v is None else as_block_data(v, 0, f"Knapsack {name}") for v, name in sides)
+    most, need = (
+        None if v is None else as_block_data(v, 0, f"Knapsack {name}", gradients=gradients)
+        for v, name in sides
+    )
     return most, need
 
 
@@ -85,7 +90,7 @@ def _loaded(weights: Tensor, capacity: Tensor, lower: Tensor, upper: Tensor) -> 
     as the smallest is below.  The room is rounded once, and up: it may cancel, and its error would count at
     the largest ratio of cost to weight.
     """
-    w, cap, low, high = (t.numpy() for t in (weights, capacity, lower, upper))
+    w, cap, low, high = (t.detach().numpy() for t in (weights, capacity, lower, upper))
     (share, power), (width, widths) = np.frexp(np.abs(w)), np.frexp(high - low)
     load, power = share * width, power + widths
     used = load != 0

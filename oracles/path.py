@@ -91,7 +91,7 @@ class Path(BlockType):
             node_numbers(as_block_data(side, 0, f"Path {name}"), f"Path {name}")
             for name, side in (("source", source), ("target", target))
         )
-        self.demand = as_block_data(demand, 0, "Path demand")
+        self.demand = as_block_data(demand, 0, "Path demand", gradients=True)
         if bool((self.demand <= 0).any()):
             raise ModelError(f"Path: a demand is {float(self.demand.min()):g}; demands must be positive")
         shape = common_shape("Path", start.shape, end.shape, self.demand.shape)

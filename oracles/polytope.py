@@ -92,11 +92,11 @@ class Polytope(BlockType):
         x_lower: object,
         x_upper: object,
     ) -> None:
-        a = as_block_data(matrix, 2, "Polytope matrix")
-        low = as_block_data(lower, 1, "Polytope lower", infinite=True)
-        high = as_block_data(upper, 1, "Polytope upper", infinite=True)
-        x_low = as_block_data(x_lower, 1, "Polytope x_lower")
-        x_high = as_block_data(x_upper, 1, "Polytope x_upper")
+        a = as_block_data(matrix, 2, "Polytope matrix", gradients=True)
+        low = as_block_data(lower, 1, "Polytope lower", infinite=True, gradients=True)
+        high = as_block_data(upper, 1, "Polytope upper", infinite=True, gradients=True)
+        x_low = as_block_data(x_lower, 1, "Polytope x_lower", gradients=True)
+        x_high = as_block_data(x_upper, 1, "Polytope x_upper", gradients=True)
         rows, dim = a.shape[2:]
         if {low.shape[2], high.shape[2]} != {rows} or {x_low.shape[2], x_high.shape[2]} != {dim} or not dim:
             raise ShapeError(
@@ -216,7 +216,7 @@ class Polytope(BlockType):
     def _block(self, i: int, b: int) -> tuple[np.ndarray, ...]:
         """Rows and box of a block: matrix, lower, upper, x_lower, x_upper."""
         data = (self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
-        return tuple(t[i % t.shape[0], b % t.shape[1]].cpu().numpy() for t in data)
+        return tuple(t[i % t.shape[0], b % t.shape[1]].detach().cpu().numpy() for t in data)
 
     def _by_highs(self, i: int, b: int, cost: Tensor) -> tuple[Tensor, Tensor]:
         """A minimiser and row duals by HiGHS."""

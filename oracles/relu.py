@@ -82,8 +82,8 @@ class ReluAffine(FactoredBlock):
         upper: object,
     ) -> None:
         self.affine, self.kinds, self.sizes = affine, tuple(kinds), list(sizes)
-        self.lower = as_block_data(lower, 1, "ReluAffine lower")
-        self.upper = as_block_data(upper, 1, "ReluAffine upper")
+        self.lower = as_block_data(lower, 1, "ReluAffine lower", gradients=True)
+        self.upper = as_block_data(upper, 1, "ReluAffine upper", gradients=True)
         total, shape = sum(sizes), tuple(self.lower.shape)
         if len(self.kinds) != len(self.sizes) or shape != self.upper.shape or shape[1:] != (1, total):
             raise ShapeError(
@@ -180,8 +180,8 @@ class ReluHull(BlockType):
     dim = 2
 
     def __init__(self, lower: object, upper: object) -> None:
-        self.lower = as_block_data(lower, 0, "ReluHull lower")
-        self.upper = as_block_data(upper, 0, "ReluHull upper")
+        self.lower = as_block_data(lower, 0, "ReluHull lower", gradients=True)
+        self.upper = as_block_data(upper, 0, "ReluHull upper", gradients=True)
         if bool((self.lower > self.upper).any()):
             raise ModelError("ReluHull: a lower bound is above its upper bound")
 

@@ -44,12 +44,12 @@ class Choice(BlockType):
 
     def __init__(self, size: int, mass: object = 1.0) -> None:
         self.dim: int = positive(size, f"{self.name} size")
-        masses = as_block_data(mass, 0, f"{self.name} mass")
+        masses = as_block_data(mass, 0, f"{self.name} mass", gradients=True)
         if bool((masses <= 0).any()):
             i, b = (masses <= 0).nonzero()[0].tolist()
             mass_of = f"the mass of block {b} of instance {i}"
             raise ModelError(f"{self.name}: {mass_of} is {float(masses[i, b]):g}; it must be positive")
-        self.mass = None if bool((masses == 1).all()) else masses
+        self.mass = None if bool((masses == 1).all()) and not masses.requires_grad else masses
 
     @classmethod
     def ragged(cls, sizes: object, mass: object = 1.0) -> Ragged:
@@ -62,7 +62,7 @@ class Choice(BlockType):
         mass : array_like
             A number, ``(blocks,)`` or ``(batch, blocks)``, positive, finite.
         """
-        masses = as_block_data(mass, 0, f"{cls.__name__} mass")
+        masses = as_block_data(mass, 0, f"{cls.__name__} mass", gradients=True)
 
         def of_one_size(blocks: Tensor, places: Tensor) -> Choice:
             return cls(places.shape[1], of_blocks(masses, blocks))

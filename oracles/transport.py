@@ -69,9 +69,14 @@ class Transport(BlockType):
     power: Tensor
     #: ``(batch or 1, blocks, n * k)`` bool, or None: mask of the shipments that violate bounds.
     excluded: Tensor | None = None
+    #: ``(batch or 1, blocks or 1, n)`` and ``(batch or 1, blocks or 1, k)`` float64: masses as they were
+    #: given, where they require gradients.
+    supply: Tensor | None = None
+    demand: Tensor | None = None
 
     def __init__(self, supply: object, demand: object) -> None:
-        s, d = as_block_data(supply, 1, "Transport supply"), as_block_data(demand, 1, "Transport demand")
+        s = as_block_data(supply, 1, "Transport supply", gradients=True)
+        d = as_block_data(demand, 1, "Transport demand", gradients=True)
         lead = common_shape("Transport", s.shape[:2], d.shape[:2])
         for what, masses in (("supply", s), ("demand", d)):
             if not masses.shape[2]:
@@ -79,6 +84,9 @@ class Transport(BlockType):
             if bool((masses < 0).any()):
                 place = f"(instance, block, number) {tuple((masses < 0).nonzero()[0].tolist())}"
                 raise ModelError(f"Transport: the {what} at {place} is negative; masses must be >= 0")
+        if s.requires_grad or d.requires_grad:
+            self.supply, self.demand = s, d
+        s, d = s.detach(), d.detach()
         total = s.sum(-1)
         self.power = torch.frexp(total).exponent.long().expand(lead) - DIGITS
         self.sources, sinks = (_whole(masses.expand(*lead, -1), self.power) for masses in (s, d))
@@ -150,6 +158,9 @@ class Transport(BlockType):
         matrix = torch.cat([torch.kron(n, one.expand(1, self.k)), torch.kron(one.expand(1, self.n), k)])
         supply, demand = self._masses()
         least = torch.where(self.sinks[..., -1:] > 0, -torch.inf, supply)
+        if self.carried() and self.supply is not None and self.demand is not None:
+            supply, demand = self.supply.expand_as(supply), self.demand.expand_as(demand)
+            least = torch.where(least.isfinite(), supply, least)
         above = torch.minimum(supply[..., :, None], demand[..., None, :]).flatten(2)
         lower, upper = torch.cat([least, demand], -1), torch.cat([supply, demand], -1)
         return Constraints(matrix.to(supply)[None, None], lower, upper, torch.zeros_like(above), above)

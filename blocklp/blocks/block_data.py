@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
-from blocklp.options import numbers
+from blocklp.options import numbers, with_gradients
 
 
 def common_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:
@@ -34,6 +34,7 @@ def as_block_data(
     *,
     scalar: bool = False,
     infinite: bool = False,
+    gradients: bool = False,
 ) -> Tensor:
     """Copy user data to a tensor ``(batch or 1, blocks or 1, ...)`` float64 on the CPU.
 
@@ -49,6 +50,8 @@ def as_block_data(
         Whether one number stands for a row of length 1.
     infinite : bool
         Whether entries may be infinite.
+    gradients : bool
+        Whether the copy keeps gradients that the data require; they are refused otherwise.
 
     Returns
     -------
@@ -62,7 +65,7 @@ def as_block_data(
     ModelError
         If they are no array of real numbers, an entry is NaN or infinite, or they require gradients.
     """
-    data = numbers(value, what).clone()
+    data = (with_gradients if gradients else numbers)(value, what).clone()
     if scalar and data.dim() == 0:
         data = data[None]
     if not trailing <= data.dim() <= trailing + 2:

@@ -28,7 +28,10 @@ class Box(BlockType):
     block_data = ("lower", "upper")
 
     def __init__(self, lower: object, upper: object) -> None:
-        low, high = as_block_data(lower, 1, "Box lower"), as_block_data(upper, 1, "Box upper")
+        low, high = (
+            as_block_data(lower, 1, "Box lower", gradients=True),
+            as_block_data(upper, 1, "Box upper", gradients=True),
+        )
         shape = common_shape("Box", low.shape, high.shape)
         self.lower, self.upper = low.expand(shape), high.expand(shape)
         if bool((self.lower > self.upper).any()):

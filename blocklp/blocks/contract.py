@@ -332,6 +332,15 @@ class BlockType:
 
         return self.with_data(**{key: moved(data) for key, data in self.tensors().items()})
 
+    def carried(self) -> dict[str, Tensor]:
+        """The tensors among its attributes that require gradients, by name."""
+        return {k: v for k, v in vars(self).items() if isinstance(v, Tensor) and v.requires_grad}
+
+    def detached(self) -> Self:
+        """A copy whose data carry no gradients: solves see these alone. The type itself where none does."""
+        carried = self.carried()
+        return self.with_data(**{k: v.detach() for k, v in carried.items()}) if carried else self
+
     def select(self, rows: Rows) -> Self:
         """A copy with the block data of some instances: their numbers ``(k,)`` int64, or a slice of them."""
         return self.with_data(**{k: pick(v, rows) for k, v in self.tensors().items() if v.shape[0] > 1})

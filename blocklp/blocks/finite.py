@@ -13,7 +13,7 @@ from torch import Tensor
 
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.errors import ModelError, ShapeError
-from blocklp.options import numbers
+from blocklp.options import with_gradients
 from blocklp.rounding import roundoff
 
 QHULL_DIM = 8
@@ -61,7 +61,7 @@ class FiniteVertices(BlockType):
         given = self.vertices if vertices is None else vertices
         if given is None:
             raise ModelError(f"{self.name} has no vertices; give a table (vertices, dim)")
-        table = numbers(given, f"{self.name} vertices").clone()
+        table = with_gradients(given, f"{self.name} vertices").clone()
         if table.dim() != 2 or 0 in table.shape:
             shape = tuple(table.shape)
             raise ShapeError(f"{self.name}: the vertex table has shape {shape}; it needs (vertices, dim)")
@@ -155,7 +155,7 @@ class FiniteVertices(BlockType):
 
         They describe the whole table: fixings taken in by :meth:`restrict` come on top, as bounds.
         """
-        return hull(self.table.shape[1], self.table.numpy().tobytes())
+        return hull(self.table.shape[1], self.table.detach().numpy().tobytes())
 
     def restrict(self, lower: Tensor, upper: Tensor) -> FiniteVertices | None:
         """Mask rows outside the box, if each bound that cuts the hull leaves a face of it."""

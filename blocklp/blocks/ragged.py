@@ -11,7 +11,7 @@ from torch import Tensor
 
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import ModelError, ShapeError
-from blocklp.options import numbers
+from blocklp.options import numbers, with_gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def of_entries(value: object, entries: int, what: str) -> Callable[[Tensor], Ten
     ShapeError
         If they have another shape.
     """
-    data = numbers(value, what)
+    data = with_gradients(value, what)
     if data.dim() == 0:
         return lambda places: data
     if data.dim() > 2 or data.shape[-1] != entries:

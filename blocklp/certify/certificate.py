@@ -144,10 +144,10 @@ def verify_certificate(
         raise ModelError("the model has no objective; call minimize() or maximize() first")
     sign = -1.0 if model.maximizing else 1.0
     given = _read(model, duals)
-    cost, constant = model.objective.evaluate()
+    cost, constant = (part.detach() for part in model.objective.evaluate())
     plain = [supports(b.type, HasMaskedTable) or supports(b.type, HasIntervals) for b in model.blocks]
     stated = {b.name: None if p else constraints_of(b.type) for b, p in zip(model.blocks, plain, strict=True)}
-    sides = [side.numpy() for side in variable_bounds(model, {} if bounds is None else bounds)]
+    sides = [side.detach().numpy() for side in variable_bounds(model, {} if bounds is None else bounds)]
     proofs = []
     for i in range(model.batch):
         low, high = (side[i % len(side)] for side in sides)

@@ -187,8 +187,10 @@ def export(
     for rows in (r.constraint for r in model.rows):
         written = csr_array((rows.matrix.data, rows.matrix.coords), shape=(rows.matrix.shape[0], model.size))
         parts.append((written, _row(rows.lower, instance), _row(rows.upper, instance)))
-    cost, constant = model.objective.evaluate()
-    lower, upper = (_row(side, instance) for side in variable_bounds(model, {} if bounds is None else bounds))
+    cost, constant = (part.detach() for part in model.objective.evaluate())
+    lower, upper = (
+        _row(side.detach(), instance) for side in variable_bounds(model, {} if bounds is None else bounds)
+    )
     return LinearProgram(
         cost[instance].numpy(),
         vstack([csr_array((0, model.size)), *(p[0] for p in parts)], format="csr"),

@@ -286,7 +286,6 @@ class BatchStatement(Sequence[Statement]):
         """One finite number, or ``(total,)`` of them as float64 on the device of the offsets."""
         if isinstance(given, int | float) and math.isfinite(given):
             return float(given)
-        without_gradients(given, what)
         try:
             data = as_tensor(given)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -296,7 +295,7 @@ class BatchStatement(Sequence[Statement]):
         if data.shape not in ((), (offsets.total,)):
             need = f"give a number, or ({offsets.total},) of them"
             raise ShapeError(f"{what} has shape {tuple(data.shape)}; {need}")
-        data = data.detach().to(offsets.first.device, torch.float64)
+        data = data.to(offsets.first.device, torch.float64)
         if not all_finite(data):
             raise NonFiniteError(f"{what} holds NaN or infinite entries; every one must be finite")
         return data if data.dim() else float(data)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import NonFiniteError, ShapeError
-from blocklp.options import numbers
+from blocklp.options import with_gradients
 
 
 def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
-    """Check coefficients for an expression of a shape and copy them to ``(batch or 1, *shape)`` float64.
+    """Check coefficients of a shape and copy them to ``(batch or 1, *shape)`` float64, with their gradients.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ def coefficients(value: object, shape: tuple[int, ...], batch: int, what: str) -
     Raises
     ------
     ModelError
-        If they are no real numbers, or require gradients.
+        If they are no real numbers.
     ShapeError, NonFiniteError
         If they do not broadcast, or hold NaN or infinities.
     """
     if isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max:
         return constant(shape, float(value))
-    return laid_out(numbers(value, what), shape, batch, what).clone()
+    return laid_out(with_gradients(value, what), shape, batch, what).clone()
 
 
 def laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -20,7 +21,7 @@ from blocklp.language.instances import BUILDING, Instances
 from blocklp.language.lowering import assemble, costs, unblocked
 from blocklp.language.ragged_instances import RaggedInstances
 from blocklp.language.statement import Statement
-from blocklp.language.variable_bounds import Bounds
+from blocklp.language.variable_bounds import Bounds, with_gradients
 from blocklp.options import numbers, of_type
 
 CHANGED = (
@@ -86,6 +87,12 @@ class CompiledModels(Protocol):
 
     def costs(self, values: Values | None) -> tuple[Tensor, Tensor]:
         """Costs ``(batch, width)`` and constants ``(batch,)``, in the sense of the models."""
+
+    def bounds_with_gradients(self, bounds: Bounds) -> tuple[Tensor, Tensor] | None:
+        """Bounds ``(batch or 1, width)`` with their gradients, or None where none requires any."""
+
+    def with_gradients(self) -> Sequence[tuple[int, Statement]]:
+        """The models whose blocks or rows hold data that require gradients, after their first instances."""
 
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: ``(batch,)`` bool."""
@@ -196,6 +203,21 @@ class ModelList:
         """Costs ``(batch, width)`` and constants ``(batch,)``, in the sense of the models."""
         return costs([m.objective for m in self.models if m.objective is not None], self.width, values)
 
+    def bounds_with_gradients(self, bounds: Bounds) -> tuple[Tensor, Tensor] | None:
+        """Bounds ``(batch or 1, width)`` with their gradients, or None where none requires any."""
+        if not any(bool(with_gradients(m, bounds).any()) for m in self.models):
+            return None
+        return Instances(self.models, self.width, Deadline()).bounds(bounds)
+
+    def with_gradients(self) -> Sequence[tuple[int, Statement]]:
+        """The models whose blocks or rows hold data that require gradients, after their first instances."""
+        first = accumulate((m.batch for m in self.models), initial=0)
+        return [
+            (i, m)
+            for i, m in zip(first, self.models, strict=False)
+            if any(b.given is not None for b in m.blocks) or any(r.given is not None for r in m.rows)
+        ]
+
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: ``(batch,)`` bool."""
         hooks = torch.tensor([m.repair is not None for m in self.models])
@@ -304,6 +326,13 @@ class BatchModels:
         assert cost is not None and constant is not None
         more = self.width - cost.shape[1]
         return torch.nn.functional.pad(cost, (0, more)) if more else cost, constant
+
+    def bounds_with_gradients(self, bounds: Bounds) -> None:
+        """None: bounds of a batch carry no gradients."""
+
+    def with_gradients(self) -> Sequence[tuple[int, Statement]]:
+        """None: data of the blocks of a batch carry no gradients."""
+        return ()
 
     def hooked(self) -> Tensor:
         """Which instances have a repair hook: none."""

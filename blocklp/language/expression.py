@@ -15,7 +15,7 @@ from blocklp.language.coefficients import all_finite, coefficients, constant, la
 from blocklp.language.indexing import indexed
 from blocklp.language.row_constraint import Compared, RowConstraint
 from blocklp.language.space import Space
-from blocklp.options import numbers, shown, with_gradients
+from blocklp.options import numbers, shown, with_gradients, without_gradients
 
 if TYPE_CHECKING:
     from blocklp.language.row_expression import RowExpression
@@ -42,11 +42,12 @@ class Parameter:
     def value(self) -> Tensor:
         """Numbers ``(batch or 1, *shape)`` float64; a copy of what is set, ``shape`` or ``(batch, *shape)``.
 
+        They keep the gradients of what is set, which ``solution.bound`` then has (:func:`blocklp.value`).
+
         Raises
         ------
         ModelError
-            If it is read before it is set, or set to what holds no finite real numbers, or to what requires
-            gradients: :func:`blocklp.soft_bound` takes such values.
+            If it is read before it is set, or set to what holds no real numbers.
         ShapeError
             If it is set to another shape.
         """
@@ -199,6 +200,7 @@ class Expression(Entries):
             if term.parameter is not None:
                 held = f"a row holds parameter {term.parameter.name!r}"
                 raise ModelError(f"{held}; rows take numbers, and costs take parameters")
+            without_gradients(term.factor, "an entry of a row")
             if len(term.factor) > 1:
                 raise ModelError(
                     f"coefficients of a row differ by instance; instances share the rows, and may differ in "
@@ -276,9 +278,9 @@ class Expression(Entries):
 
     def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
         """Values ``(k, *shape)`` at points ``(k, variables)`` of some instances, with parameters as set."""
-        total = of_instances(self.constant, instances).to(x).expand(len(x), *self.shape).clone()
+        total = of_instances(self.constant.detach(), instances).to(x).expand(len(x), *self.shape).clone()
         for t in self.terms:
-            part = of_instances(t.coefficient({}), instances).to(x) * x[:, t.index.to(x.device)]
+            part = of_instances(t.coefficient({}).detach(), instances).to(x) * x[:, t.index.to(x.device)]
             total += part if self.shape else part.reshape(len(x), -1).sum(1)
         return total
 
@@ -400,6 +402,8 @@ class Variable(View):
         Primal points are also tried with these variables rounded to multiples of it; 0 for none.
     integer : bool
         Whether only integers count in :func:`blocklp.solve_exact`.
+    given : tuple of Tensor or None
+        Both bounds as they were given where one requires gradients; ``lower`` and ``upper`` never do.
     """
 
     def __init__(
@@ -413,7 +417,9 @@ class Variable(View):
         integer: bool = False,
     ) -> None:
         super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
-        self.columns, self._lower, self._upper, self.grid, self.integer = columns, lower, upper, grid, integer
+        self.columns, self.grid, self.integer = columns, grid, integer
+        self.given = (lower, upper) if lower.requires_grad or upper.requires_grad else None
+        self._lower, self._upper = lower.detach(), upper.detach()
 
     @property
     def lower(self) -> Tensor:

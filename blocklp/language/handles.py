@@ -31,12 +31,15 @@ class Blocks:
         Their type.
     scope : Tensor
         ``(blocks, dim)`` int64: the variables of each block, as columns of an instance's row.
+    given : BlockType or None
+        The type as it was given where its data require gradients, which those of ``type`` never do.
     """
 
     name: str
     type: BlockType
     scope: Tensor
     maps: tuple[Linear, Linear] | None = None
+    given: BlockType | None = None
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.scope.shape[0]} x {self.type!r}"
@@ -52,10 +55,13 @@ class Rows:
         Unique in the model; key of :meth:`Solution.price` and :meth:`Solution.slack`.
     constraint : RowConstraint
         The rows, and their sides.
+    given : RowConstraint or None
+        The rows as they were given where sides require gradients, which those of ``constraint`` never do.
     """
 
     name: str
     constraint: RowConstraint
+    given: RowConstraint | None = None
 
     @property
     def count(self) -> int:

@@ -18,7 +18,7 @@ from blocklp.decomposition.incidence import Linear
 from blocklp.errors import OptionError
 from blocklp.language.handles import Blocks, Rows, name_of_size
 from blocklp.language.statement import Statement
-from blocklp.language.variable_bounds import Bounds, flat_bounds, variable_bounds
+from blocklp.language.variable_bounds import Bounds, flat_bounds, variable_bounds, with_gradients
 from blocklp.options import of_type
 
 BUILDING = "building the problem"
@@ -70,6 +70,7 @@ class Instances:
         self.width, self.sizes = width, [m.size for m in models]
         self.beyond = torch.zeros(len(models), width, dtype=torch.float64)
         self.real = self.own(leading(self.sizes, width))
+        self.carrying = torch.zeros(len(models), width, dtype=torch.bool)
 
     @property
     def present(self) -> Tensor:
@@ -99,16 +100,23 @@ class Instances:
         return rows if self.batch == len(rows) or not self.several else rows[self.owner]
 
     def bounds(self, bounds: Bounds) -> tuple[Tensor, Tensor]:
-        """Bounds of all variables: ``(batch, width)`` each, or ``(1, width)`` where instances agree."""
+        """Bounds of all variables: ``(batch, width)`` each, or ``(1, width)`` where instances agree.
+
+        They carry the gradients of what was given; :attr:`carrying` gets the variables where it does.
+        """
         if not self.several:
-            return variable_bounds(self.models[0], bounds)
+            found = variable_bounds(self.models[0], bounds)
+            self.carrying = with_gradients(self.models[0], bounds)[None]
+            return found
         of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
         if bounds:
             instead = "set the bounds of several models when declaring them"
             raise OptionError(f"bounds= works on a single compiled model; {instead}")
+        own = (with_gradients(m, {}) for m in self.models)
+        self.carrying = torch.stack([torch.nn.functional.pad(t, (0, self.width - len(t))) for t in own])
         counts = [m.size for m in self.models for _ in range(m.batch)]
-        lower = torch.cat([part for m in self.models for part in flat_bounds(m, "lower")])
-        upper = torch.cat([part for m in self.models for part in flat_bounds(m, "upper")])
+        lower = torch.cat([part for m in self.models for part in flat_bounds(m, 0)])
+        upper = torch.cat([part for m in self.models for part in flat_bounds(m, 1)])
         return padded(lower, counts, 0, self.width), padded(upper, counts, 0, self.width)
 
     def grid(self, device: torch.device) -> Tensor | None:
@@ -162,7 +170,9 @@ class Instances:
             rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
             own, count = same[model].scope, len(same[model].scope)
             kind, sides = kinds[model], (low[rows, :count], high[rows, :count])
-            narrowed = kind.restrict(*sides) if supports(kind, HasRestriction) else None
+            # The multipliers of a box of their own are the gradients of bounds.
+            boxed = bool((cut[rows, :count] & self.carrying[model, own]).any())
+            narrowed = kind.restrict(*sides) if supports(kind, HasRestriction) and not boxed else None
             if narrowed is None:
                 needs_box[model, own[cut[rows, :count].any(0)]] = True
                 farthest = torch.maximum(least.abs(), most.abs())

@@ -55,7 +55,7 @@ def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Deco
     """
     deadline = instances.deadline
     deadline.check(BUILDING)
-    lower, upper = instances.bounds(bounds)
+    lower, upper = (side.detach() for side in instances.bounds(bounds))
     members, needs_box = list(instances.members()), instances.present
     for same in members:
         needs_box.scatter_(1, same.columns.flatten(1), False)
@@ -117,7 +117,7 @@ def unblocked(instances: Instances, bounds: Bounds, device: torch.device) -> Dec
     Decomposition
         The problem of all instances, ``(batch, width)`` variables, float64 on the device.
     """
-    lower, upper = instances.bounds(bounds)
+    lower, upper = (side.detach() for side in instances.bounds(bounds))
     group, columns = _boxes(instances, lower, upper, instances.present, 0, device)
     return _decomposed(instances, lower, upper, [group], [columns], {}, device)
 

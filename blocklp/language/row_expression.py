@@ -15,7 +15,7 @@ from blocklp.errors import ModelError, NonFiniteError, ShapeError
 from blocklp.language.coefficients import coefficients, of_instances
 from blocklp.language.row_constraint import Compared, RowConstraint
 from blocklp.language.space import Space
-from blocklp.options import numbers, shown
+from blocklp.options import numbers, shown, with_gradients, without_gradients
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -142,6 +142,7 @@ class RowExpression(Compared):
         return -self + other
 
     def __mul__(self, other: object) -> RowExpression:
+        without_gradients(other, "the factor of rows")
         factor = _sides(other, self.shape[0], 1, "the factor of rows")
         entries = self.matrix.data * factor[0].numpy()[self.matrix.coords[0]]
         scaled = coo_array((entries, self.matrix.coords), shape=self.matrix.shape)
@@ -204,8 +205,8 @@ def constraint(rows: RowExpression, lower: object, upper: object, what: str) -> 
 
 
 def _sides(value: object, count: int, batch: int, what: str, infinite: bool = False) -> Tensor:
-    """One number a row, ``(batch or 1, rows)`` float64."""
-    data = numbers(value, what)
+    """One number a row, ``(batch or 1, rows)`` float64, with its gradients."""
+    data = with_gradients(value, what)
     if not infinite:
         data = data.reshape(1) if data.dim() == 0 and count == 1 else data
         return coefficients(data, (count,), batch, what)

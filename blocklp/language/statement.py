@@ -12,6 +12,7 @@ from torch import Tensor
 
 from blocklp.blocks.box import BOX
 from blocklp.blocks.contract import BlockType
+from blocklp.blocks.data_gradients import refuse_without_gradients
 from blocklp.blocks.oracle_answers import ask, ask_known
 from blocklp.blocks.ragged import Ragged
 from blocklp.blocks.type_difference import difference
@@ -22,7 +23,7 @@ from blocklp.language.expression import Expression, View
 from blocklp.language.handles import ROWS, Blocks, Rows, name_of_size
 from blocklp.language.row_constraint import RowConstraint
 from blocklp.language.scopes import scope_of
-from blocklp.options import hook, of_type, shown, text, without_gradients
+from blocklp.options import hook, of_type, shown, text
 from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
 
 SUBCLASS = "an instance of a subclass of BlockType"
@@ -117,7 +118,7 @@ class Statement(Declared):
             raise ModelError(f"{name}: to_dual and to_primal are a pair; give both or neither")
         self._check_data(name, block_type, len(index))
         maps = None if to_dual is None or to_primal is None else (to_dual, to_primal)
-        made = Blocks(name, block_type, index, maps)
+        made = _blocks(name, block_type, index, maps)
         self._ask_once(made)
         self.blocks.append(made)
         self.removed.discard(name)
@@ -211,7 +212,9 @@ class Statement(Declared):
             i, r = none.nonzero()[0].tolist()
             sides = f"{float(lower[i, r]):g} and {float(upper[i, r]):g}" + f" in instance {i}" * (batch > 1)
             raise ModelError(f"row {name}[{r}] leaves no value between {sides}")
-        made = Rows(name, stated)
+        own = replace(stated, lower=stated.lower.detach(), upper=stated.upper.detach())
+        given = stated if lower.requires_grad or upper.requires_grad else None
+        made = Rows(name, own, given)
         self.rows.append(made)
         self.removed.discard(name)
         return made
@@ -280,11 +283,11 @@ class Statement(Declared):
         place = self._place(blocks, "replace()")
         before = self.blocks[place]
         of_type(block_type, BlockType, "the type given to replace()", SUBCLASS, ModelError)
-        if what := difference(before.type, block_type):
+        if what := difference(before.type, block_type.detached()):
             need = "only data may, else add blocks of another name"
             raise ModelError(f"{before.name!r} differ from the type given in {what}; {need}")
         self._check_data(before.name, block_type, len(before.scope))
-        made = replace(before, type=block_type)
+        made = _blocks(before.name, block_type, before.scope, before.maps)
         self._ask_once(made)
         self.blocks[place] = made
         return made
@@ -301,7 +304,6 @@ class Statement(Declared):
     def _check_data(self, name: str, block_type: BlockType, count: int) -> None:
         """Refuse data of a type that do not fit the instances and ``count`` blocks."""
         for key, data in block_type.tensors().items():
-            without_gradients(data, f"{name}: {key}")
             if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, count):
                 need = f"it needs (1 or batch={self.batch}, 1 or blocks={count})"
                 raise ShapeError(f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; {need}")
@@ -343,6 +345,8 @@ class Statement(Declared):
     def _ask_once(self, blocks: Blocks) -> None:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
         kind, (count, dim) = blocks.type, blocks.scope.shape
+        if blocks.given is not None:
+            refuse_without_gradients(blocks.given, self.batch, count, dim)
         if kind.stateless and not kind.tensors():
             ask_known(kind, 2, 3, dim)
         else:
@@ -410,6 +414,12 @@ class Statement(Declared):
 
     def _repr_html_(self) -> str:
         return as_html(*_summary(self))
+
+
+def _blocks(name: str, kind: BlockType, scope: Tensor, maps: tuple[Linear, Linear] | None) -> Blocks:
+    """A handle, whose type carries no gradients."""
+    own = kind.detached()
+    return Blocks(name, own, scope, maps, None if own is kind else kind)
 
 
 def _summary(model: Statement) -> tuple[str, list[Table]]:

@@ -21,6 +21,8 @@ Bounds = Mapping[Any, object]
 def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
     """Bounds of an instance's row of variables, ``(batch or 1, variables)``, tightened by what the user gave.
 
+    They carry the gradients of both.
+
     Raises
     ------
     OptionError
@@ -29,7 +31,7 @@ def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
         If they name what the model does not have, are no finite numbers, or leave no value.
     """
     of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
-    sides = [stated_bounds(model, side) for side in ("lower", "upper")]
+    sides = [stated_bounds(model, side) for side in (0, 1)]
     if not bounds:
         return sides[0], sides[1]
     low, high = (s.expand(model.batch, -1).clone() for s in sides)
@@ -42,14 +44,40 @@ def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
         sides = [coefficients(t, view.shape, model.batch, f"bounds of {view!r}") for t in both]
         a, b = (t.reshape(len(t), -1) for t in sides)
         columns = view.index.reshape(-1)
-        low[:, columns] = torch.maximum(low[:, columns], a)
-        high[:, columns] = torch.minimum(high[:, columns], b)
+        # Where both agree, the gradient is that of the bound given here.
+        low[:, columns] = torch.where(a >= low[:, columns], a, low[:, columns])
+        high[:, columns] = torch.where(b <= high[:, columns], b, high[:, columns])
     if bool((low > high).any()):
         i, column = (low > high).nonzero()[0].tolist()
         least, most = float(low[i, column]), float(high[i, column])
         between = f"between {least:g} and {most:g} in instance {i}"
         raise ModelError(f"bounds= leaves {model.entry(column)} no value {between}")
     return low, high
+
+
+def with_gradients(model: Statement, bounds: Bounds) -> Tensor:
+    """Which variables have bounds that require gradients: ``(variables,)`` bool.
+
+    Parameters
+    ----------
+    model : Statement
+        The model.
+    bounds : mapping
+        Tighter bounds of variables (:data:`Bounds`).
+
+    Returns
+    -------
+    Tensor
+        Of an instance's row of variables.
+    """
+    found = torch.zeros(model.size, dtype=torch.bool)
+    for variable in model.variables.values():
+        found[variable.columns] = variable.given is not None
+    for key, given in bounds.items():
+        both = given if isinstance(given, tuple) else (given,)
+        if any(isinstance(side, Tensor) and side.requires_grad for side in both):
+            found[_named(model, key).index.reshape(-1)] = True
+    return found
 
 
 def _named(model: Statement, key: object) -> View:
@@ -66,16 +94,20 @@ def _named(model: Statement, key: object) -> View:
     return key
 
 
-def stated_bounds(model: Statement, side: str) -> Tensor:
-    """Bounds of all variables: ``(batch, variables)``, or ``(1, variables)`` where instances agree."""
-    bounds: list[Tensor] = [getattr(v, side) for v in model.variables.values()]
-    parts = [bound.reshape(bound.shape[0], -1) for bound in bounds]
+def stated_bounds(model: Statement, side: int) -> Tensor:
+    """Lower (0) or upper (1) bounds: ``(batch, variables)``, or ``(1, variables)`` where instances agree."""
+    parts = [t.reshape(t.shape[0], -1) for t in _sides(model, side)]
     rows = max(p.shape[0] for p in parts)
     return torch.cat([p.expand(rows, -1) for p in parts], 1)
 
 
-def flat_bounds(model: Statement, side: str) -> list[Tensor]:
-    """Bounds of all variables of all instances of a model, one after the other, in parts."""
+def flat_bounds(model: Statement, side: int) -> list[Tensor]:
+    """Lower (0) or upper (1) bounds of all variables of all instances, one after the other, in parts."""
     if model.batch == 1:
-        return [getattr(v, side).reshape(-1) for v in model.variables.values()]
+        return [bound.reshape(-1) for bound in _sides(model, side)]
     return [stated_bounds(model, side).expand(model.batch, -1).reshape(-1)]
+
+
+def _sides(model: Statement, side: int) -> list[Tensor]:
+    """Bounds of every variable, ``(batch or 1, *shape)``, with their gradients."""
+    return [(v.given or (v.lower, v.upper))[side] for v in model.variables.values()]

@@ -318,7 +318,7 @@ class Solution:
         shapes = {name: list(own.shape) for name, own in stated.items()}
         numbers = [self.numbers.start, self.numbers.stop]
         header |= {"numbers": numbers, "variables": shapes, "maximizing": self.solver.sense.maximizing}
-        tensors |= {name: getattr(self, name) for name in (*SAVED, *MARKS)}
+        tensors |= {name: getattr(self, name).detach() for name in (*SAVED, *MARKS)}
         tensors["status"] = torch.tensor(self.status)
         saved.write(path, "solution", header, tensors)
 

@@ -74,7 +74,7 @@ def summary(found: Ended, kind: str = LINEAR) -> tuple[str, list[Table]]:
         (
             str(i),
             str(found.status[i]),
-            f"{float(found.bound[i]):.9g}",
+            f"{found.bound[i].item():.9g}",
             f"{float(found.primal[i]):.9g}",
             f"{float(found.gap[i]):.2g}",
             str(int(found.passes[i])),

@@ -117,7 +117,7 @@ class IntegerProgram:
         model, n = self.model, self.model.size
         assert model.objective is not None
         self.sense = Sense(model.maximizing)
-        cost, constant = model.objective.evaluate()
+        cost, constant = (part.detach() for part in model.objective.evaluate())
         self.cost = self.sense.turn(cost[self.instance])
         self.constant = self.sense.turn(float(constant[self.instance]))
         self.integer = torch.zeros(n, dtype=torch.bool)

@@ -73,11 +73,15 @@ def test_data_that_are_no_numbers_are_refused_by_name(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", MADE)
-def test_data_that_require_gradients_are_refused_by_name(what: str) -> None:
-    """Bounds have no gradients in them: what autograd would find on the way is wrong."""
+def test_gradients_of_data_stay_outside_of_the_model(what: str) -> None:
+    """The type that solves ask carries none, and the handle keeps the one that was given."""
     make, data = MADE[what]
-    with pytest.raises(ModelError, match=f"{what} requires gradients"):
-        make(data.double().requires_grad_())
+    kind = make(data.double().requires_grad_())
+    assert kind.carried()
+    m = bl.Model()
+    x = m.variable("x", kind.dim or 3, lower=-1, upper=2)
+    blocks = m.add(kind, x)
+    assert blocks.given is kind and not blocks.type.carried()
 
 
 class Own(BlockType):
@@ -94,12 +98,23 @@ class Own(BlockType):
         return point, (cost * point).sum(-1)
 
 
-def test_data_of_other_types_that_require_gradients_are_refused() -> None:
+def test_gradients_of_an_oracle_are_refused_where_its_type_does_not_hold_them() -> None:
     m = bl.Model()
     x = m.variable("x", 2, lower=0, upper=1)
     one = torch.ones(1, 1, 2, dtype=torch.float64)
-    with pytest.raises(ModelError, match="Own: price requires gradients"):
-        m.add(Own(one.clone().requires_grad_(), one), x)
+    hidden = Hidden(one, one)
+    hidden.parts = [one.clone().requires_grad_()]
     with pytest.raises(OracleError, match="returned tensors that require gradients"):
-        m.add(Own(None, one.clone().requires_grad_()), x)
-    m.add(Own(one, one), x)
+        m.add(hidden, x)
+    assert m.add(Own(one.clone().requires_grad_(), one.clone().requires_grad_()), x).given is not None
+    assert m.add(Own(one, one), x).given is None
+
+
+class Hidden(Own):
+    """Data in a list, where they are not looked for."""
+
+    parts: list[Tensor]
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        point = self.parts[0] * (cost < 0)
+        return point, (cost * point).sum(-1)

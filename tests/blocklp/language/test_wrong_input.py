@@ -258,12 +258,8 @@ def test_gradients_are_refused_by_name_unless_autograd_is_off() -> None:
     leaf = torch.ones(3, dtype=torch.float64, requires_grad=True)
     start = bl.State({"pairs": torch.zeros(1, 2, 3, dtype=torch.float64, requires_grad=True)}, torch.ones(1))
     wrong: list[tuple[str, Callable[[], Any]]] = [
-        ("price", lambda: setattr(price, "value", leaf)),
-        ("coefficient", lambda: leaf @ y),
-        ("upper bound of 'w'", lambda: bl.Model().variable("w", 3, lower=0, upper=leaf)),
-        ("bounds of", lambda: m.solve(bounds={y: (0, leaf)})),
+        ("an entry of a row", lambda: m.add((leaf * y) <= 1)),
         ("warm start of 'pairs'", lambda: m.solve(warm_start=start)),
-        ("constant", lambda: y.sum() + leaf[0]),
         ("tol", lambda: m.solve(tol=leaf[0])),
         ("c ", lambda: raw(c=leaf[None, :2])),
     ]
