@@ -25,7 +25,7 @@ def value(of: Model | ModelBatch | Solver, **options: Any) -> Tensor:
 
     In costs that is a subgradient, in sides and data of blocks a one-sided derivative where the value has a
     kink, both up to the gap: V is within ``gap`` of the plane that they span. Where it matters, ask for more
-    than the default ``tol`` of 1e-4.
+    than the defaults of ``tol`` and ``feasibility_tol``.
 
     At a kink the point and the multipliers are those that the method ends at, the same in every run. A bound
     of a variable that its blocks imply has no gradient, and a bound given in ``bounds=`` that agrees with the

@@ -2,7 +2,7 @@ r"""A layer of a ReLU network: relaxed activations and an affine map (thesis, 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, Self
 
 import torch
@@ -16,6 +16,12 @@ from blocklp.errors import ModelError, ShapeError
 from blocklp.rounding import roundoff
 
 Kind = Literal["value", "relu"]
+
+TIED = 1e-6
+"""Costs, relative to the largest, and widths of hulls, relative to their neurons', that count for none."""
+
+MAP = "affine."
+"""What names of weights of the map begin with among the data of a block."""
 
 
 class AffineMap(Protocol):
@@ -39,6 +45,12 @@ class AffineMap(Protocol):
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """Return the map in another precision."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights that may require gradients, by names of any kind."""
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """Return the map with some of :meth:`tensors` replaced."""
 
 
 class ReluAffine(FactoredBlock):
@@ -134,6 +146,64 @@ class ReluAffine(FactoredBlock):
         """Rounding error of the adjoint, of corners and sums, and the amount taken off the value."""
         size = self._size(cost)
         return roundoff(self.affine.terms + cost.shape[2] + 8, 2 * size) + NOISE * size
+
+    def value_at(self, cost: Tensor, point: Tensor) -> Tensor:
+        """Cost of the corners of all hulls, weighed such that variables and results are those of the point."""
+        pulled = self.adjoint(cost)
+        with torch.no_grad():
+            weights = self._corner_weights(point, pulled.detach())
+        parts = (weights[..., None, :] * self.vertices()).sum(2)
+        return (pulled * parts).sum((-1, -2)) + cost @ self.shift()
+
+    def _corner_weights(self, point: Tensor, pulled: Tensor) -> Tensor:
+        """Weights of lower end, kink and upper end of every neuron at a point: ``(batch, 1, 3, neurons)``.
+
+        A cost on an activation puts it on the upper or the lower side of its hull.  Where there is none, the
+        results decide: least squares within the hulls.
+        """
+        total, (low, high) = sum(self.sizes), (self.lower, self.upper)
+        values, results = point[..., :total], point[..., total:]
+        plain = [torch.full((n,), kind == "value") for kind, n in zip(self.kinds, self.sizes, strict=True)]
+        share = torch.where(high > low, (values - low) / (high - low), 0.0).clamp(0, 1)
+        bent = (low < 0) & (high > 0) & ~torch.cat(plain)
+        least, most = values.clamp(min=0), torch.where(bent, share * high, 0.0)
+        slope = pulled[..., 1, :]
+        active = torch.where(
+            bent, torch.where(slope < 0, most, least), torch.where(torch.cat(plain), values, least)
+        )
+        size = slope.abs().amax(-1, keepdim=True)
+        free = bent & (slope.abs() <= TIED * size) & (most - least > TIED * (high - low))
+        for i in free.flatten(1).any(1).nonzero()[:, 0].tolist():
+            own = free[i, 0].nonzero()[:, 0]
+            columns = self._results(torch.eye(total, dtype=point.dtype)[own]) - self._results(
+                point.new_zeros(1, total)
+            )
+            left = results[i] - self._results(active[i].index_fill(-1, own, 0.0))
+            ends = (least[i, 0, own].numpy(), most[i, 0, own].numpy())
+            from scipy.optimize import lsq_linear  # importing it takes as long as solving a small model
+
+            found = lsq_linear(columns.T.numpy(), left[0].numpy(), ends, method="bvls")
+            active[i, 0, own] = torch.from_numpy(found.x)
+        at_high = torch.where(bent, active / torch.where(bent, high, 1.0), share)
+        at_low = torch.where(bent, (values - active) / torch.where(bent, low, 1.0), 1 - share)
+        return torch.stack([at_low, 1 - at_low - at_high, at_high], 2)
+
+    def _results(self, activations: Tensor) -> Tensor:
+        """The affine map of activations ``(k, neurons)``: ``(k, results)``."""
+        return self.affine(torch.split(activations, self.sizes, 1))
+
+    def carried(self) -> dict[str, Tensor]:
+        """Bounds, and weights of the map, that require gradients."""
+        weights = {f"{MAP}{k}": t for k, t in self.affine.tensors().items() if t.requires_grad}
+        return super().carried() | weights
+
+    def with_data(self, **data: Tensor | None) -> Self:
+        """A copy with other bounds, or other weights of the map."""
+        weights = {k.removeprefix(MAP): t for k, t in data.items() if k.startswith(MAP) and t is not None}
+        other = super().with_data(**{k: t for k, t in data.items() if not k.startswith(MAP)})
+        if weights:
+            other.affine = self.affine.with_tensors(weights)
+        return other
 
     def _size(self, cost: Tensor) -> Tensor:
         """Magnitude of the terms of the value: ``(batch, 1)``."""

@@ -336,6 +336,27 @@ class HasParts(Protocol):
         """
 
 
+@runtime_checkable
+class HasValueAt(Protocol):
+    """A formula for gradients in data of blocks: see :mod:`blocklp.blocks.data_gradients`."""
+
+    def value_at(self, cost: Tensor, point: Tensor) -> Tensor:
+        r"""The value of blocks as a function of the data that require gradients.
+
+        Parameters
+        ----------
+        cost, point : Tensor
+            ``(batch, blocks, dim)`` float64 on the CPU, without gradients: multipliers of the blocks, and
+            minimisers of these costs over the blocks.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, blocks)``. Its gradient is that of :math:`\min_{x \in X_b} \langle c_b, x \rangle` with
+            the point as the minimiser.
+        """
+
+
 PROTOCOLS = (
     HasConstraints,
     HasIntegerConstraints,
@@ -353,6 +374,7 @@ PROTOCOLS = (
     HasMaskedTable,
     HasIntervals,
     HasParts,
+    HasValueAt,
 )
 
 FORMULAS = frozenset({"min_value"}).union(

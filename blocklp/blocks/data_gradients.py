@@ -10,6 +10,8 @@ multipliers as they are (Danskin 1967; Milgrom and Segal 2002). The part of a bl
 - through vertices: with :math:`\hat x_b = \sum_k \alpha_k v_k(w)` it is
   :math:`\sum_k \alpha_k \langle \lambda_b, v_k(w) \rangle`. The oracle itself finds vertices and weights, by
   projecting :math:`\hat x_b` (fully corrective Frank-Wolfe: Holloway 1974).
+
+A type may have a formula of its own (:class:`blocklp.blocks.capabilities.HasValueAt`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.blocks.capabilities import constraints_of
+from blocklp.blocks.capabilities import HasValueAt, constraints_of, supports
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.errors import ModelError
 
@@ -57,6 +59,8 @@ def value_at(kind: BlockType, cost: Tensor, point: Tensor) -> Tensor:
     ModelError
         If neither the type's constraints nor the points of its oracle carry gradients of its data.
     """
+    if supports(kind, HasValueAt):
+        return kind.value_at(cost, point)
     rows = constraints_of(kind)
     if rows is not None and _carries(rows):
         return _by_rows(rows, cost, point)
@@ -81,6 +85,8 @@ def refuse_without_gradients(kind: BlockType, batch: int, blocks: int, dim: int)
     ModelError
         As :func:`value_at`.
     """
+    if supports(kind, HasValueAt):
+        return
     one = torch.ones(batch, blocks, dim, dtype=torch.float64)
     with torch.enable_grad():
         rows = constraints_of(kind)

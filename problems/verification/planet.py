@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -89,6 +89,20 @@ class Segment:
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """Other precision."""
         return replace(self, network=self.network.to(dtype, device))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights and biases of the operations on the way, as ``"3.weight"``."""
+        named = ((f"{at}.{part}", getattr(self.network.ops[at], part, None)) for at in self.path for part in ("weight", "bias"))
+        return {name: tensor for name, tensor in named if tensor is not None}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """Other weights."""
+        ops = list(self.network.ops)
+        for name, tensor in tensors.items():
+            at, _, part = name.partition(".")
+            changed: dict[str, Any] = {part: tensor}
+            ops[int(at)] = replace(ops[int(at)], **changed)
+        return replace(self, network=Network(tuple(ops), self.network.name))
 
 
 @dataclass(frozen=True)

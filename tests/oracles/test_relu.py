@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog
+from torch import Tensor
 
 import blocklp as bl
 from blocklp.blocks.contract import BlockType
@@ -112,3 +113,47 @@ def test_wrong_data_is_refused() -> None:
         ReluAffine(block.affine, ["value", "relu"], [3, 4], np.ones(7), np.zeros(7))
     with pytest.raises(ModelError, match="above its upper"):
         ReluHull([1.0], [0.0])
+
+
+def planet_bound(first: Tensor, second: Tensor, third: Tensor, shift: Tensor, radius: Tensor) -> Tensor:
+    """Least sum of the outputs of a network of two hidden layers and a skip, over a ball of inputs."""
+    b = Builder((3,))
+    hidden = b.linear(0, first, shift)
+    middle = b.add(b.linear(b.relu(hidden), second), b.linear(0, third))
+    out = b.linear(b.relu(middle), torch.tensor([[1.0, -1.0]]).double())
+    network = b.build()
+    centre = torch.tensor([0.3, -0.2, 0.1]).double()
+    low, high = (centre - radius)[None], (centre + radius)[None]
+    boxes = [(low, high)]
+    for weights, bias in (((first,), shift), ((second, third), torch.zeros(2).double())):
+        sources = [(boxes[-1][0].clamp(min=0), boxes[-1][1].clamp(min=0)) if len(boxes) > 1 else boxes[0], boxes[0]]
+        parts = [(w.clamp(min=0), w.clamp(max=0), *box) for w, box in zip(weights, sources, strict=False)]
+        ends = [(lo @ p.T + hi @ n.T, hi @ p.T + lo @ n.T) for p, n, lo, hi in parts]
+        boxes.append((sum(e[0] for e in ends) + bias, sum(e[1] for e in ends) + bias))
+    m = bl.Model()
+    x, z, y = (m.variable(n, lo.shape[1], lower=lo, upper=hi) for n, (lo, hi) in zip("xzy", boxes, strict=True))
+    w = m.variable("w", 1, lower=-100, upper=100)
+    one = [v.reshape(1, -1) for v in (x, z, y, w)]
+    m.add(ReluAffine(Segment.of(network, hidden), ["value"], [3], low[:, None], high[:, None]), [one[0], one[1]])
+    sides = (torch.cat(pair, 1)[:, None] for pair in zip(boxes[0], boxes[1], strict=True))
+    m.add(ReluAffine(Segment.of(network, middle), ["value", "relu"], [3, 4], *sides), one[:3])
+    m.add(ReluAffine(Segment.of(network, out), ["relu"], [2], *(side[:, None] for side in boxes[2])), one[2:])
+    m.minimize(w.sum())
+    return bl.value(m, tol=1e-10, feasibility_tol=1e-10, passes=6000)
+
+
+def test_bounds_of_networks_have_gradients_in_weights_and_boxes() -> None:
+    """The bound of the relaxation, intermediate bounds by intervals included, along a direction of all data.
+
+    A neuron of the second layer has no cost: its activation is the one that the results leave.
+    """
+    g = torch.Generator().manual_seed(2)
+    shapes = [(4, 3), (2, 4), (2, 3), (4,)]
+    given = [torch.randn(*shape, generator=g).double() for shape in shapes] + [torch.tensor(0.4).double()]
+    ways = [torch.randn(t.shape, generator=g).double() for t in given]
+    slopes = torch.autograd.grad(planet_bound(*(t.requires_grad_() for t in given)).sum(), given)
+    assert all(bool(slope.any()) for slope in slopes)
+    with torch.no_grad():
+        ends = [planet_bound(*(t + step * way for t, way in zip(given, ways, strict=True))).item() for step in (1e-4, -1e-4)]
+    along = sum((slope * way).sum().item() for slope, way in zip(slopes, ways, strict=True))
+    assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(along, rel=1e-6)
