@@ -163,14 +163,13 @@ class ReluAffine(FactoredBlock):
         """
         total, (low, high) = sum(self.sizes), (self.lower, self.upper)
         values, results = point[..., :total], point[..., total:]
-        plain = [torch.full((n,), kind == "value") for kind, n in zip(self.kinds, self.sizes, strict=True)]
+        named = zip(self.kinds, self.sizes, strict=True)
+        plain = torch.cat([torch.full((n,), kind == "value") for kind, n in named])
         share = torch.where(high > low, (values - low) / (high - low), 0.0).clamp(0, 1)
-        bent = (low < 0) & (high > 0) & ~torch.cat(plain)
+        bent = (low < 0) & (high > 0) & ~plain
         least, most = values.clamp(min=0), torch.where(bent, share * high, 0.0)
         slope = pulled[..., 1, :]
-        active = torch.where(
-            bent, torch.where(slope < 0, most, least), torch.where(torch.cat(plain), values, least)
-        )
+        active = torch.where(bent, torch.where(slope < 0, most, least), torch.where(plain, values, least))
         size = slope.abs().amax(-1, keepdim=True)
         free = bent & (slope.abs() <= TIED * size) & (most - least > TIED * (high - low))
         for i in free.flatten(1).any(1).nonzero()[:, 0].tolist():
