@@ -148,7 +148,7 @@ class ReluAffine(FactoredBlock):
         return roundoff(self.affine.terms + cost.shape[2] + 8, 2 * size) + NOISE * size
 
     def value_at(self, cost: Tensor, point: Tensor) -> Tensor:
-        """Cost of the corners of all hulls, weighed such that variables and results are those of the point."""
+        """Cost of the corners of all hulls, weighed so that variables and results are those of the point."""
         pulled = self.adjoint(cost)
         with torch.no_grad():
             weights = self._corner_weights(point, pulled.detach())
