@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from blocklp import certify as certify
     from blocklp import errors as errors
     from blocklp import language as language
+    from blocklp import learning as learning
+    from blocklp import losses as losses
     from blocklp import lp as lp
     from blocklp import methods as methods
     from blocklp import raw as raw
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from blocklp.general_solvers.solvers import reference as reference
     from blocklp.language.expression import Parameter as Parameter
     from blocklp.language.expression import Variable as Variable
+    from blocklp.learning.layer import Layer as Layer
     from blocklp.lp.detection.detect import detect as detect
     from blocklp.lp.faces import CVXPY as CVXPY
     from blocklp.lp.faces import PuLP as PuLP
@@ -69,6 +72,7 @@ else:
             "blocklp.errors": ["BlocklpError"],
             "blocklp.general_solvers.solvers": ["reference"],
             "blocklp.language.expression": ["Parameter", "Variable"],
+            "blocklp.learning.layer": ["Layer"],
             "blocklp.lp.detection.detect": ["detect"],
             "blocklp.lp.faces": ["CVXPY", "PuLP"],
             "blocklp.lp.from_cvxpy": ["from_cvxpy"],
@@ -92,6 +96,8 @@ else:
             "certify",
             "errors",
             "language",
+            "learning",
+            "losses",
             "lp",
             "methods",
             "raw",

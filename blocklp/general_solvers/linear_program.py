@@ -20,6 +20,7 @@ from blocklp.blocks.capabilities import HasIntegerConstraints, stated_rows_of, s
 from blocklp.blocks.contract import Constraints
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
 from blocklp.general_solvers.small_lp import TOLERANCE, quiet_highs
+from blocklp.language.expression import Values
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds, variable_bounds
 from blocklp.options import instance_number
@@ -139,7 +140,12 @@ class LinearProgram:
 
 
 def export(
-    model: Statement, instance: int = 0, bounds: Bounds | None = None, *, integers: bool = False
+    model: Statement,
+    instance: int = 0,
+    bounds: Bounds | None = None,
+    *,
+    integers: bool = False,
+    values: Values | None = None,
 ) -> LinearProgram:
     """Write out the LP of one instance, with the present values of parameters.
 
@@ -153,6 +159,8 @@ def export(
         Tighter bounds of variables, as in :meth:`blocklp.Solver.solve`.
     integers : bool
         Whether blocks that are hulls of integer points are written as the rows of these.
+    values : mapping, optional
+        Parameters to values, instead of their present ones.
 
     Returns
     -------
@@ -187,10 +195,9 @@ def export(
     for rows in (r.constraint for r in model.rows):
         written = csr_array((rows.matrix.data, rows.matrix.coords), shape=(rows.matrix.shape[0], model.size))
         parts.append((written, _row(rows.lower, instance), _row(rows.upper, instance)))
-    cost, constant = (part.detach() for part in model.objective.evaluate())
-    lower, upper = (
-        _row(side.detach(), instance) for side in variable_bounds(model, {} if bounds is None else bounds)
-    )
+    cost, constant = (part.detach() for part in model.objective.evaluate(values))
+    sides = variable_bounds(model, {} if bounds is None else bounds)
+    lower, upper = (_row(side.detach(), instance) for side in sides)
     return LinearProgram(
         cost[instance].numpy(),
         vstack([csr_array((0, model.size)), *(p[0] for p in parts)], format="csr"),

@@ -1,0 +1,22 @@
+"""Layers of networks that minimise models, for training with decisions (:class:`blocklp.Layer`)."""
+
+from typing import TYPE_CHECKING
+
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.learning.layer import Layer as Layer
+    from blocklp.learning.modes import Identity as Identity
+    from blocklp.learning.modes import Lpgd as Lpgd
+    from blocklp.learning.modes import Perturbed as Perturbed
+    from blocklp.learning.modes import Prox as Prox
+    from blocklp.learning.structure import Exactness as Exactness
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.learning.layer": ["Layer"],
+            "blocklp.learning.modes": ["Identity", "Lpgd", "Perturbed", "Prox"],
+            "blocklp.learning.structure": ["Exactness"],
+        },
+    )

@@ -1,0 +1,226 @@
+r"""Nearest points of blocks, as means of active vertices, from the min-oracle alone.
+
+.. math:: \arg\min_{x \in X_b} \tfrac12 |x - t_b|^2
+
+Wolfe's algorithm (Finding the nearest point in a polytope, 1976), for all blocks of a batch at once: the
+oracle adds a vertex, and the weights go to the nearest point of the affine hull of the active ones, on the
+way to which vertices leave.  The active vertices stay affinely independent, and the answer is exact up to
+rounding after finitely many of them; it also spans the face in which the point lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.contract import BlockType
+
+ROUNDING = 1e-14
+"""Part of the terms of a Frank-Wolfe gap up to which it counts as zero."""
+
+RIDGE = 1e-15
+"""Added to the diagonal of scaled Gram matrices, so that they have a Cholesky factor."""
+
+NO_WEIGHT = 1e-13
+"""Weights up to which a vertex leaves."""
+
+FIRST = 4
+"""Places for vertices at the start."""
+
+VISITS = 3
+"""Calls of the oracle for each dimension of a block, after which rounding keeps the gap up."""
+
+
+@dataclass
+class ActiveVertices:
+    """Points of blocks as means of vertices.
+
+    Attributes
+    ----------
+    vertices : Tensor
+        ``(batch, blocks, places, dim)`` float64.
+    weights : Tensor
+        ``(batch, blocks, places)`` float64, of sum 1; 0 where a place is free.
+    """
+
+    vertices: Tensor
+    weights: Tensor
+
+    def points(self) -> Tensor:
+        """The means: ``(batch, blocks, dim)``."""
+        return (self.weights[:, :, None] @ self.vertices)[:, :, 0]
+
+    def select(self, rows: Tensor) -> ActiveVertices:
+        """Those of some instances: numbers ``(k,)`` int64."""
+        return ActiveVertices(self.vertices[rows], self.weights[rows])
+
+    def widened(self, places: int) -> ActiveVertices:
+        """With at least so many places."""
+        more = places - self.weights.shape[2]
+        if more <= 0:
+            return self
+        vertices = torch.nn.functional.pad(self.vertices, (0, 0, 0, more))
+        return ActiveVertices(vertices, torch.nn.functional.pad(self.weights, (0, more)))
+
+    def put(self, rows: Tensor, other: ActiveVertices) -> ActiveVertices:
+        """With those of instances ``rows`` ``(k,)`` in place of its own."""
+        places = max(self.weights.shape[2], other.weights.shape[2])
+        mine, given = self.widened(places), other.widened(places)
+        mine.vertices[rows], mine.weights[rows] = given.vertices, given.weights
+        return mine
+
+
+def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None) -> ActiveVertices:
+    """Find the nearest point of every block.
+
+    Parameters
+    ----------
+    kind : BlockType
+        Whose data serve any batch (of leading dimension 1).
+    target : Tensor
+        ``(batch, blocks, dim)`` float64: the points to be near to.
+    start : ActiveVertices, optional
+        Vertices of the blocks to start from, as of another target.
+
+    Returns
+    -------
+    ActiveVertices
+        The nearest points.
+    """
+    if start is None:
+        vertex, _ = kind.min_oracle(-target)
+        vertices = torch.nn.functional.pad(vertex[:, :, None], (0, 0, 0, FIRST - 1))
+        weights = torch.nn.functional.pad(vertex.new_ones(*vertex.shape[:2], 1), (0, FIRST - 1))
+        found = ActiveVertices(vertices, weights)
+    else:
+        found = ActiveVertices(start.vertices.clone(), start.weights.clone())
+    rows = torch.arange(len(target), device=target.device)
+    own, aim = found, target
+    entered = torch.zeros_like(own.weights, dtype=torch.bool)
+    done = torch.zeros(own.weights.shape[:2], dtype=torch.bool, device=target.device)
+    for _ in range(VISITS * (target.shape[2] + 1) + 10):
+        own.weights, stuck = _descend(own, entered, aim)
+        done |= stuck
+        point = own.points()
+        slope = point - aim
+        vertex, _ = kind.min_oracle(slope)
+        gap = (slope * (point - vertex)).sum(-1)
+        size = ((slope.abs() + aim.abs()) * (point.abs() + vertex.abs())).sum(-1)
+        held = ((own.vertices == vertex[:, :, None]).all(-1) & (own.weights > 0)).any(-1)
+        done |= (gap <= ROUNDING * size) | held
+        open_ = ~done.all(1)
+        if not bool(open_.all()):
+            found = own if len(rows) == len(target) else found.put(rows, own)
+            if not bool(open_.any()):
+                return found
+            keep = open_.nonzero()[:, 0]
+            rows, aim, done, vertex = rows[keep], aim[keep], done[keep], vertex[keep]
+            own = found.select(rows)
+        if bool((own.weights > 0).all(-1).any()):
+            own = own.widened(2 * own.weights.shape[2])
+        place = (own.weights > 0).long().argmin(-1, keepdim=True)
+        entered = torch.zeros_like(own.weights, dtype=torch.bool).scatter_(2, place, ~done[..., None])
+        own = ActiveVertices(
+            torch.where(entered[..., None], vertex[:, :, None], own.vertices), own.weights.clone()
+        )
+    return found.put(rows, own)
+
+
+def _descend(own: ActiveVertices, entered: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Go to the nearest point of the affine hull of the vertices, and drop those whose weight becomes zero.
+
+    Parameters
+    ----------
+    own : ActiveVertices
+        Vertices and weights.
+    entered : Tensor
+        ``(batch, blocks, places)`` bool: a vertex of each block that joins with weight 0, or none.
+    target : Tensor
+        ``(batch, blocks, dim)``.
+
+    Returns
+    -------
+    weights, stuck : Tensor
+        ``(batch, blocks, places)``, and ``(batch, blocks)`` bool: where the vertex that joined left again.
+    """
+    lead, places = own.weights.shape[:2], own.weights.shape[2]
+    vertices, aims = own.vertices.flatten(0, 1), target.flatten(0, 1)
+    found = own.weights.flatten(0, 1)
+    active = (found > 0) | entered.flatten(0, 1)
+    weights, rows = found, torch.arange(len(found), device=found.device)
+    for _ in range(places + 1):
+        step = _affine_step(vertices, weights, active, aims)
+        blocking = active & (step < 0) & (weights + step <= NO_WEIGHT)
+        lengths = torch.where(blocking, weights / -step.clamp(max=-1e-300), torch.inf)
+        length = lengths.amin(-1, keepdim=True).clamp(max=1.0)
+        leaving = blocking & (lengths <= length)
+        weights = (weights + length * step).masked_fill(leaving, 0.0).clamp(min=0.0)
+        weights = weights / weights.sum(-1, keepdim=True)
+        found = weights if len(rows) == len(found) else found.index_copy(0, rows, weights)
+        keep = leaving.any(-1).nonzero()[:, 0]
+        if not len(keep):
+            break
+        active = (active & ~leaving)[keep]
+        rows, weights, vertices, aims = rows[keep], weights[keep], vertices[keep], aims[keep]
+    found = found.view(*lead, places)
+    return found, (entered & (found <= 0)).any(-1)
+
+
+def _affine_step(vertices: Tensor, weights: Tensor, active: Tensor, target: Tensor) -> Tensor:
+    r"""The change of weights to the nearest point of the affine hull: :math:`G d + \mu 1 = r, 1^\top d = 0`.
+
+    Vertices are taken relative to the present point, so that G is as well conditioned as they allow.
+
+    Parameters
+    ----------
+    vertices, weights, active, target : Tensor
+        ``(k, places, dim)``, ``(k, places)``, the same bool, and ``(k, dim)``.
+
+    Returns
+    -------
+    Tensor
+        ``(k, places)``, 0 where a place is not active.
+    """
+    mask = active.to(weights)
+    point = (weights[:, None] @ vertices)[:, 0]
+    apart = (vertices - point[:, None]) * mask[..., None]
+    gram = apart @ apart.transpose(-1, -2)
+    scale = gram.diagonal(dim1=-2, dim2=-1).amax(-1)
+    scale = torch.where(scale > 0, scale, 1.0)[:, None]
+    gram = gram / scale[..., None] + mask[..., None] * mask[:, None]
+    gram.diagonal(dim1=-2, dim2=-1).add_(1.0 - mask + RIDGE)
+    right = torch.stack([(apart @ (target - point)[..., None])[..., 0] / scale, mask], -1)
+    factor, _ = torch.linalg.cholesky_ex(gram)
+    one, other = torch.cholesky_solve(right, factor).unbind(-1)
+    step = (one - other * (one.sum(-1, keepdim=True) / other.sum(-1, keepdim=True))) * mask
+    return step.masked_fill(~step.isfinite().all(-1, keepdim=True), 0.0)
+
+
+def tangents(found: ActiveVertices) -> Tensor:
+    """Orthonormal directions within the faces that active vertices span.
+
+    Parameters
+    ----------
+    found : ActiveVertices
+        Affinely independent vertices.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, blocks, places, dim)``: directions, one after the other, and zeros.
+    """
+    active = found.weights > 0
+    first = found.weights.argmax(-1, keepdim=True)
+    at = first[..., None].expand(-1, -1, -1, found.vertices.shape[3])
+    mask = active.scatter(2, first, False)
+    apart = torch.where(mask[..., None], found.vertices - found.vertices.gather(2, at), 0.0)
+    size = apart.abs().amax((-1, -2), keepdim=True)
+    basis = apart / torch.where(size > 0, size, 1.0)
+    for _ in range(2):  # the second time takes away what rounding left
+        gram = basis @ basis.transpose(-1, -2)
+        gram.diagonal(dim1=-2, dim2=-1).add_((~mask).to(gram))
+        factor, _ = torch.linalg.cholesky_ex(gram)
+        basis = torch.linalg.solve_triangular(factor, basis, upper=False)
+    return basis

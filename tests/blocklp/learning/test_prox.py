@@ -1,0 +1,144 @@
+"""Layers with a proximal term: points against a solver of quadratic programs, gradients against differences."""
+
+from __future__ import annotations
+
+import cvxpy
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import blocklp as bl
+from blocklp.general_solvers.linear_program import export
+from blocklp.learning.nearest import nearest, tangents
+
+from .models import TASKS, Octagon, Task, costs, vertices
+
+
+def layer_of(task: Task, **options: object) -> bl.Layer:
+    return bl.Layer(task.model, cost=task.price, variables=task.x, **options)  # type: ignore[arg-type]
+
+
+def by_cvxpy(task: Task, cost: Tensor, rho: float, centre: Tensor) -> np.ndarray:
+    """The layer's point by a quadratic program on the rows that the model states."""
+    program = export(task.model, values={task.price: cost})
+    problem = program.to_cvxpy()
+    [x] = problem.variables()
+    sign = -1.0 if program.maximize else 1.0
+    value = sign * program.c @ x + rho / 2 * cvxpy.sum_squares(x - centre.numpy())
+    tight = {name: 1e-12 for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas")}
+    cvxpy.Problem(cvxpy.Minimize(value), problem.constraints).solve("CLARABEL", **tight)
+    return x.value
+
+
+@pytest.mark.parametrize("name", ["simplex", "knapsack", "path", "rows", "matching", "edges"])
+def test_points_are_those_of_a_quadratic_program(name: str) -> None:
+    task = TASKS[name]()
+    layer, given = layer_of(task, rho=0.7), costs(task, 4)
+    found = layer(given)
+    size = task.model.size
+    for i in range(4):
+        x = by_cvxpy(task, given[i], 0.7, torch.zeros(size))
+        at = task.x.index.reshape(-1).numpy()
+        np.testing.assert_allclose(found[i].reshape(-1).numpy(), x[at], atol=2e-6)
+    assert layer.exactness.open == 0 and layer.exactness.gap < 1e-10
+
+
+def test_points_of_an_oracle_alone_are_nearest_in_the_hull_of_its_vertices() -> None:
+    task, given = TASKS["own_apart"](), costs(TASKS["own_apart"](), 5)
+    found, table = layer_of(task, rho=0.5)(given).reshape(5, -1), vertices("own_apart")
+    slope = given + 0.5 * found  # of the objective: no vertex is lower along it
+    least = (slope @ table.T).amin(1)
+    torch.testing.assert_close((slope * found).sum(1), least, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_gradients_in_costs_and_centre(name: str) -> None:
+    task = TASKS[name]()
+    layer = layer_of(task, rho=0.8)
+    given = costs(task, 3, seed=3).requires_grad_()
+    centre = 0.3 * costs(task, 3, seed=4)
+    if name != "edges":  # the variables that the layer returns are those of the parameter
+        assert centre.shape[1:] == task.x.shape
+    centre = centre.requires_grad_()
+
+    def solved(c: Tensor, x0: Tensor) -> Tensor:
+        return layer(c, centre=x0)
+
+    assert torch.autograd.gradcheck(solved, (given, centre), eps=1e-5, atol=1e-6, rtol=0)
+    assert layer.exactness.open == 0
+    jacobian = torch.autograd.functional.jacobian(lambda c: layer(c).sum(0), given.detach())
+    assert float(jacobian.abs().max()) > 0.1  # or nothing was tested
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_batch_is_solved_as_its_instances_are_alone(name: str) -> None:
+    task = TASKS[name]()
+    layer, given = layer_of(task), costs(task, 6)
+    each = torch.cat([layer(c[None]) for c in given])
+    torch.testing.assert_close(layer(given), each, atol=1e-12, rtol=0)
+    assert layer(given[:0]).shape == (0, *task.x.shape)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_warm_starts_change_nothing(name: str) -> None:
+    task = TASKS[name]()
+    layer, first, second = layer_of(task), costs(task, 6), costs(task, 6, seed=1)
+    rows = torch.tensor([7, 2, 0, 3, 9, 4])
+    layer(first, index=rows)
+    back = torch.tensor([5, 0, 1, 3, 2, 4])
+    warm = layer(second[back], rows[back])
+    torch.testing.assert_close(warm, layer_of(task)(second[back]), atol=1e-11, rtol=0)
+    near = layer(second[back] + 1e-3, rows[back])
+    torch.testing.assert_close(near, layer_of(task)(second[back] + 1e-3), atol=1e-11, rtol=0)
+    layer.forget()
+    torch.testing.assert_close(layer(first, rows), layer_of(task)(first), atol=1e-11, rtol=0)
+
+
+def test_warm_starts_ask_the_oracle_less_often() -> None:
+    calls = []
+
+    class Counted(Octagon):
+        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+            calls.append(len(cost))
+            return super().min_oracle(cost)
+
+    m = bl.Model()
+    x = m.variable("x", 3, lower=-4, upper=4)
+    price = m.parameter("price", 3)
+    m.add(Counted(), scope=[x[[j]] for j in range(3)])
+    m.minimize((price * x).sum())
+    layer, given = bl.Layer(m, cost=price, rho=2.0), costs(Task(m, price, x), 20)
+    layer(given, torch.arange(20))
+    cold = len(calls)
+    calls.clear()
+    layer(given + 1e-4, torch.arange(20))
+    assert len(calls) <= 3 < cold
+
+
+def test_nearest_points_far_away_and_faces() -> None:
+    kind = Octagon()
+    target = 50.0 * costs(TASKS["simplex"](), 8)[:, None, :3]
+    found = nearest(kind, target)
+    assert int((found.weights > 0).sum(-1).max()) <= 3  # on the boundary
+    point, basis = found.points(), tangents(found)
+    vertex, _ = kind.min_oracle(point - target)
+    gap = ((point - target) * (point - vertex)).sum(-1)
+    assert float(gap.abs().max()) < 1e-11
+    along = (basis @ (point - target)[..., None])[..., 0]  # the way to the target is normal to the face
+    assert float(along.abs().max()) < 1e-11
+    gram = basis @ basis.transpose(-1, -2)
+    counts = (found.weights > 0).sum(-1) - 1
+    torch.testing.assert_close(gram.diagonal(dim1=-2, dim2=-1).sum(-1), counts.double())
+
+
+def test_what_misses_the_tolerance_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from blocklp.learning import proximal_points
+
+    monkeypatch.setattr(proximal_points, "FIRST", 1)
+    monkeypatch.setattr(proximal_points, "MOST", 0)
+    task = TASKS["matching"]()
+    layer = layer_of(task, rho=0.1)
+    with pytest.warns(UserWarning, match=r"of 40 instances of a layer ended at a residual"):
+        layer(costs(task, 40))
+    assert layer.exactness.open > 0 and layer.exactness.gap > 1e-10
