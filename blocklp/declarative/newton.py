@@ -122,26 +122,38 @@ def descend(objective: Function, y: Tensor, basis: Tensor, enough: float = 1e-16
     """
     value = objective(y)
     active = torch.ones_like(value, dtype=torch.bool)
+    eye = torch.eye(basis.shape[2], dtype=y.dtype, device=y.device)
     for _ in range(STEPS):
         found = second_derivatives(objective, (), y)
         slope = (basis.mT @ found.f_y[:, :, None])[:, :, 0]
         curve = basis.mT @ found.f_yy @ basis
         active = active & curve.isfinite().all(-1).all(-1) & slope.isfinite().all(-1)
-        size, axes = torch.linalg.eigh(torch.where(active[:, None, None], curve, 0.0))
-        # Along directions of negative curvature a step of Newton would climb; along flat ones it would have
-        # no end.
-        size = size.abs()
-        size = size.clamp(min=1e-9 * size.amax(1, keepdim=True).clamp(min=1e-9)) if size.shape[1] else size
-        step = -(axes @ ((axes.mT @ slope[:, :, None]) / size[:, :, None]))
-        decrease = -(slope[:, :, None] * step).sum((1, 2))
+        step = -descent(torch.where(active[:, None, None], curve, eye), slope)
+        decrease = -(slope * step).sum(1)
         active = active & (decrease > enough * (1 + value.abs()))
         if not bool(active.any()):
             break
         y, value, moved = search(
-            objective, y, value, (basis @ step)[:, :, 0], torch.where(active, decrease, 0.0)
+            objective, y, value, (basis @ step[:, :, None])[:, :, 0], torch.where(active, decrease, 0.0)
         )
         active = active & moved
     return y
+
+
+def descent(curve: Tensor, slope: Tensor) -> Tensor:
+    """Return the inverse of ``(batch, n, n)``, curvatures made positive, times ``(batch, n)``.
+
+    Along directions of negative curvature a step of Newton would climb, and along flat ones it would have no end.
+    """
+    factor, info = torch.linalg.cholesky_ex(curve)
+    step: Tensor = torch.cholesky_solve(slope[:, :, None], factor)[:, :, 0]
+    rest = info > 0
+    if bool(rest.any()):
+        size, axes = torch.linalg.eigh(curve[rest])
+        size = size.abs()
+        size = size.clamp(min=1e-9 * size.amax(1, keepdim=True).clamp(min=1e-9))
+        step[rest] = (axes @ ((axes.mT @ slope[rest][:, :, None]) / size[:, :, None]))[:, :, 0]
+    return step
 
 
 def search(

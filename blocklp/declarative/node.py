@@ -129,7 +129,8 @@ def argmin(
     Examples
     --------
     >>> x = torch.tensor([[3.0, -1.0]], requires_grad=True)
-    >>> y = argmin(lambda x, y: (y - x).square().sum(1), x, start=torch.ones(1, 2), inequality=box(lower=0.0))
+    >>> f, c = lambda x, y: (y - x).square().sum(1), lambda x, y: -y
+    >>> y = argmin(f, x, start=torch.ones(1, 2), inequality=c)
     >>> y.sum().backward()
     >>> y.round(decimals=6).tolist(), x.grad.round(decimals=6).tolist()
     ([[3.0, 0.0]], [[1.0, 0.0]])
