@@ -143,7 +143,7 @@ def descend(objective: Function, y: Tensor, basis: Tensor, enough: float = 1e-16
 def descent(curve: Tensor, slope: Tensor) -> Tensor:
     """Return the inverse of ``(batch, n, n)``, curvatures made positive, times ``(batch, n)``.
 
-    Along directions of negative curvature a step of Newton would climb, and along flat ones it would have no end.
+    Along negative curvature a step of Newton would climb, and along flat directions it would have no end.
     """
     factor, info = torch.linalg.cholesky_ex(curve)
     step: Tensor = torch.cholesky_solve(slope[:, :, None], factor)[:, :, 0]
