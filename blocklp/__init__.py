@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from blocklp import blocks as blocks
     from blocklp import certify as certify
+    from blocklp import declarative as declarative
     from blocklp import errors as errors
     from blocklp import language as language
     from blocklp import learning as learning
@@ -94,6 +95,7 @@ else:
         submodules=[
             "blocks",
             "certify",
+            "declarative",
             "errors",
             "language",
             "learning",

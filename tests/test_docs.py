@@ -19,6 +19,7 @@ PAGES = [
     "docs/coming-from.md",
     "docs/nodes.md",
     "docs/verification.md",
+    "docs/declarative.md",
     "docs/densecrf.md",
     "docs/qpbo.md",
     "docs/mrf.md",

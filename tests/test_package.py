@@ -60,10 +60,13 @@ def test_no_second_copy_of_the_mapped_folders_is_loaded() -> None:
 
 PACKAGES = [
     "blocklp",
-    *(f"blocklp.{name}" for name in ("blocks", "certify", "language", "learning", "lp", "results", "search", "testing")),
+    *(
+        f"blocklp.{name}"
+        for name in ("blocks", "certify", "declarative", "language", "learning", "lp", "results", "search", "testing")
+    ),
     "blocklp.oracles",
     "blocklp.oracles.filters",
-    *(f"blocklp.problems.{name}" for name in ("densecrf", "lp", "matching", "mis", "mrf", "qpbo", "verification")),
+    *(f"blocklp.problems.{name}" for name in ("declarative", "densecrf", "lp", "matching", "mis", "mrf", "qpbo", "verification")),
 ]
 
 
