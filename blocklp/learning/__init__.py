@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from blocklp.learning.modes import Lpgd as Lpgd
     from blocklp.learning.modes import Perturbed as Perturbed
     from blocklp.learning.modes import Prox as Prox
+    from blocklp.learning.neighbours import cvxpylayers_solver as cvxpylayers_solver
+    from blocklp.learning.neighbours import pyepo_model as pyepo_model
     from blocklp.learning.structure import Exactness as Exactness
 else:
     publish(
@@ -17,6 +19,7 @@ else:
         {
             "blocklp.learning.layer": ["Layer"],
             "blocklp.learning.modes": ["Identity", "Lpgd", "Perturbed", "Prox"],
+            "blocklp.learning.neighbours": ["cvxpylayers_solver", "pyepo_model"],
             "blocklp.learning.structure": ["Exactness"],
         },
     )
