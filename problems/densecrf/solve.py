@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.engine.records import Event
+from blocklp.envelope import Part, differentiable
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.dc_gen import dc_gen
@@ -106,7 +108,8 @@ def solve_densecrf(
     -------
     Result
         The method's own labelling and, beside it, the best one seen, which is never worse than those of the unaries, the best
-        constant one and mean field after 25 steps.  The bound is valid whenever the run ended; an interrupt ends it, too.
+        constant one and mean field after 25 steps.  The bound is valid whenever the run ended; an interrupt ends it, too.  Where the
+        unaries require gradients, the bounds of methods on the LP have them: the last point ``y`` (:func:`blocklp.value`).
 
     Raises
     ------
@@ -131,6 +134,9 @@ def solve_densecrf(
         raise ShapeError(f"the start has shape {tuple(start.shape)}; give {tuple(crf.unary.shape)}, one row a point")
     if start is not None and not bool(torch.isfinite(start).all()):
         raise NonFiniteError("the start holds NaN or infinities")
+    given = crf.unary
+    if given.requires_grad:
+        crf = replace(crf, unary=given.detach())
     run = Run(crf, method, deadline, callback, tol)
     try:
         with loops_in_time(deadline, crf.unary):
@@ -153,7 +159,11 @@ def solve_densecrf(
             run.status = Status.TIME_LIMIT
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
-    return run.result()
+    found = run.result()
+    if not (given.requires_grad and method in LINEAR and torch.is_grad_enabled()):
+        return found
+    along = Part([given], lambda unary: crf.per_image(unary.double() * found.y.double()))
+    return replace(found, bound=differentiable(found.bound, [along]))
 
 
 def baseline(run: Run) -> Tensor:

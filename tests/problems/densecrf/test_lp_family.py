@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -331,3 +332,25 @@ def test_a_kernel_without_weight_counts_nothing(method: str) -> None:
     found = solve_densecrf(field, method)
     least = float(unary.double().amin(1).sum())
     assert found.energy.item() == pytest.approx(least) and least - 1e-2 <= found.bound.item() <= least
+
+
+def test_bounds_have_gradients_in_unaries() -> None:
+    """Along a direction the explicit LP changes as they say, up to what the bound leaves open."""
+    field = crf(3, 4)
+    field = replace(field, unary=2 * field.unary)
+    along = torch.randn(field.unary.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    unary = field.unary.clone().requires_grad_()
+    found = solve_densecrf(replace(field, unary=unary), "prox-lp", outer=400)
+    (slope,) = torch.autograd.grad(found.bound.sum(), unary)
+    assert torch.equal(slope, found.y) and slope.sum(1).tolist() == pytest.approx([1.0] * 12)
+    ends = [explicit_lp(replace(field, unary=field.unary + step * along)) for step in (0.01, 0.0, -0.01)]
+    # The value is concave: the slope is between those to both sides, as far as y is a minimiser.
+    left_open = float(field.linear(found.y).sum()) - ends[1]
+    assert left_open < 1e-3 * abs(ends[1])
+    slopes = (ends[0] - ends[1]) / 0.01, (ends[1] - ends[2]) / 0.01
+    error = 1e-9 + left_open / 0.01
+    assert slopes[0] - error <= float((slope * along).sum()) <= slopes[1] + error
+    assert len(found.y.argmax(1).unique()) > 1
+    with torch.no_grad():
+        assert not solve_densecrf(replace(field, unary=unary), "prox-lp", outer=2).bound.requires_grad
+    assert not solve_densecrf(replace(field, unary=unary), "mean-field").bound.requires_grad
