@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from blocklp.engine.records import Event as Event
     from blocklp.errors import BlocklpError as BlocklpError
     from blocklp.general_solvers.solvers import reference as reference
+    from blocklp.gradients.value import value as value
     from blocklp.language.expression import Parameter as Parameter
     from blocklp.language.expression import Variable as Variable
     from blocklp.learning.layer import Layer as Layer
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from blocklp.solver import compile as compile
     from blocklp.status import Status as Status
     from blocklp.testing.check import check as check
-    from blocklp.value import value as value
 else:
     publish(
         __name__,
@@ -90,7 +90,7 @@ else:
             "blocklp.solver": ["Solver", "compile"],
             "blocklp.status": ["Status"],
             "blocklp.testing.check": ["check"],
-            "blocklp.value": ["value"],
+            "blocklp.gradients.value": ["value"],
         },
         submodules=[
             "blocks",

@@ -16,8 +16,8 @@ from blocklp.engine.division import within_memory
 from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
 from blocklp.engine.records import Event, Hooks, Start
-from blocklp.envelope import Part, differentiable, of_blocks, of_bounds, of_objective, of_rows
 from blocklp.errors import ModelError, OptionError, TimeLimitError
+from blocklp.gradients.envelope import Part, differentiable, of_blocks, of_bounds, of_objective, of_rows
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from blocklp.blocks.capabilities import HasProxBlock as HasProxBlock
     from blocklp.blocks.capabilities import HasRestriction as HasRestriction
     from blocklp.blocks.capabilities import HasSoftMin as HasSoftMin
+    from blocklp.blocks.capabilities import HasValueAt as HasValueAt
     from blocklp.blocks.capabilities import HasValueError as HasValueError
     from blocklp.blocks.capabilities import HasVertices as HasVertices
-    from blocklp.blocks.capabilities import check_formulas as check_formulas
     from blocklp.blocks.capabilities import supports as supports
+    from blocklp.blocks.formulas import check_formulas as check_formulas
 else:
     publish(
         __name__,
@@ -44,8 +45,9 @@ else:
                 "HasIntegerConstraints",
                 "HasIntervals",
                 "HasParts",
+                "HasValueAt",
                 "supports",
-                "check_formulas",
             ],
+            "blocklp.blocks.formulas": ["check_formulas"],
         },
     )

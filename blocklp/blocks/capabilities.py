@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 from torch import Tensor
 
 from blocklp.blocks.contract import BlockType, Constraints
-from blocklp.errors import ModelError
 
 
 @runtime_checkable
@@ -338,7 +337,7 @@ class HasParts(Protocol):
 
 @runtime_checkable
 class HasValueAt(Protocol):
-    """A formula for gradients in data of blocks: see :mod:`blocklp.blocks.data_gradients`."""
+    """A formula for gradients in data of blocks: see :mod:`blocklp.gradients.block_values`."""
 
     def value_at(self, cost: Tensor, point: Tensor) -> Tensor:
         r"""The value of blocks as a function of the data that require gradients.
@@ -355,32 +354,6 @@ class HasValueAt(Protocol):
             ``(batch, blocks)``. Its gradient is that of :math:`\min_{x \in X_b} \langle c_b, x \rangle` with
             the point as the minimiser.
         """
-
-
-PROTOCOLS = (
-    HasConstraints,
-    HasIntegerConstraints,
-    HasValueError,
-    HasRestriction,
-    HasProx,
-    HasProxBlock,
-    HasMinBlock,
-    HasCompleteBlock,
-    HasCompletion,
-    HasMinMarginals,
-    HasOverlap,
-    HasSoftMin,
-    HasVertices,
-    HasMaskedTable,
-    HasIntervals,
-    HasParts,
-    HasValueAt,
-)
-
-FORMULAS = frozenset({"min_value"}).union(
-    *({n for n, own in vars(p).items() if n[0] != "_" and callable(own)} for p in PROTOCOLS),
-)
-"""Methods that are about the polytope which :meth:`BlockType.min_oracle` minimises over."""
 
 
 Capability = TypeVar("Capability")
@@ -430,37 +403,3 @@ def vertices_of(kind: BlockType) -> Tensor | None:
 def overlap_of(kind: BlockType, shared: Tensor) -> int:
     """The divisor of :meth:`HasOverlap.overlap`; without it the number of shared coordinates."""
     return kind.overlap(shared) if supports(kind, HasOverlap) else max(1, int(shared.sum()))
-
-
-def check_formulas(kind: type[BlockType]) -> None:
-    """Refuse a class whose min-oracle overrides that of a type whose formulas it inherits.
-
-    They would be formulas for another polytope, and bounds would be wrong. A class without a min-oracle may
-    state what holds for all types that derive from it.
-
-    Parameters
-    ----------
-    kind : type
-        The class.
-
-    Raises
-    ------
-    ModelError
-        With the names of the methods.
-    """
-    order = kind.__mro__[: kind.__mro__.index(BlockType)]
-    asked = next((n for n, c in enumerate(order) if "min_oracle" in vars(c)), len(order))
-    overridden = next((c for c in order[asked + 1 :] if "min_oracle" in vars(c)), None)
-    if overridden is None:
-        return
-    stated, after = order[: asked + 1], order[asked + 1 :]
-    left = FORMULAS.difference(*map(vars, stated)).intersection(name for c in after for name in vars(c))
-    wrong = sorted(name for name in left if callable(getattr(kind, name)))
-    if wrong:
-        what = f"{order[asked].__name__} overrides min_oracle of {overridden.__name__}"
-        raise ModelError(
-            f"{what}, and {kind.__name__} inherits formulas for another polytope: {', '.join(wrong)}; derive "
-            f"from BlockType and ask {overridden.__name__} inside min_oracle, or state each in the class: "
-            f"anew, as `{wrong[0]} = {overridden.__name__}.{wrong[0]}` where it holds, or as None to do "
-            f"without (`min_value = BlockType.min_value`)"
-        )

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.capabilities import (
-    check_formulas,
     constraints_of,
     integer_constraints_of,
     value_error_of,
 )
 from blocklp.blocks.contract import BlockType
+from blocklp.blocks.formulas import check_formulas
 from blocklp.errors import OracleError
 
 LOST = 1e-10

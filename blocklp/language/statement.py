@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import torch
@@ -21,10 +21,11 @@ from blocklp.errors import BlocklpError, ModelError, ScopeError, ShapeError, Unk
 from blocklp.language.declared import Declared
 from blocklp.language.expression import Expression, View
 from blocklp.language.handles import ROWS, Blocks, Rows, name_of_size
+from blocklp.language.model_summary import summary
 from blocklp.language.row_constraint import RowConstraint
 from blocklp.language.scopes import scope_of
 from blocklp.options import hook, of_type, shown, text
-from blocklp.tables import SHOWN, Table, as_html, as_text, listed, plural
+from blocklp.tables import as_html, as_text, listed
 
 SUBCLASS = "an instance of a subclass of BlockType"
 HANDLE = "the handle that add() returned, or its name"
@@ -410,43 +411,16 @@ class Statement(Declared):
         }
 
     def __repr__(self) -> str:
-        return as_text(*_summary(self))
+        return as_text(*summary(self))
 
     def _repr_html_(self) -> str:
-        return as_html(*_summary(self))
+        return as_html(*summary(self))
 
 
 def _blocks(name: str, kind: BlockType, scope: Tensor, maps: tuple[Linear, Linear] | None) -> Blocks:
     """A handle, whose type carries no gradients."""
     own = kind.detached()
     return Blocks(name, own, scope, maps, None if own is kind else kind)
-
-
-def _summary(model: Statement) -> tuple[str, list[Table]]:
-    """The title and the tables of a model."""
-    sizes = model.sizes()
-    sense = "no objective" if model.objective is None else "maximize" if model.maximizing else "minimize"
-    alone = sizes["coupling"].get(0, 0) + sizes["coupling"].get(1, 0)
-    coupled = f"{model.size - alone} of them shared by several blocks"
-    size = plural(model.size, "variable")
-    counts = f"{sizes['copies']} copies; {sizes['rows']} rows"
-    title = f"Model of {plural(model.batch, 'instance')}, {sense}: {size}, {coupled}; {counts}"
-    variables = [
-        (
-            f"{v.name}{list(v.shape)}",
-            f"{float(v.lower.min()):g}",
-            f"{float(v.upper.max()):g}",
-            "integer" * v.integer,
-        )
-        for v in islice(model.variables.values(), SHOWN)
-    ]
-    blocks = [(b.name, str(len(b.scope)), str(b.scope.shape[1]), repr(b.type)) for b in model.blocks[:SHOWN]]
-    rows = [(r.name, str(r.count), str(r.constraint.matrix.nnz)) for r in model.rows[:SHOWN]]
-    return title, [
-        Table(("variables", "least", "largest", ""), variables, len(model.variables)),
-        Table(("blocks", "number", "variables each", "type"), blocks, len(model.blocks)),
-        Table(("rows", "number", "entries"), rows, len(model.rows)),
-    ]
 
 
 def _bases(name: str | None, kind: str) -> Iterator[str]:

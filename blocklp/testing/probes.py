@@ -20,13 +20,13 @@ from blocklp.blocks.capabilities import (
     HasProx,
     HasProxBlock,
     HasSoftMin,
-    check_formulas,
     constraints_of,
     overlap_of,
     supports,
     vertices_of,
 )
 from blocklp.blocks.contract import BlockType
+from blocklp.blocks.formulas import check_formulas
 from blocklp.blocks.oracle_answers import check_answer
 from blocklp.errors import OracleError
 from blocklp.testing.refusals import refuse, size

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.engine.records import Event
-from blocklp.envelope import Part, differentiable
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
+from blocklp.gradients.envelope import Part, differentiable
 from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.dc_gen import dc_gen
 from blocklp.problems.densecrf.dc_neg import dc_neg

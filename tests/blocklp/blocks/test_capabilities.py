@@ -14,7 +14,8 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.blocks import capabilities
-from blocklp.blocks.capabilities import FORMULAS, PROTOCOLS, HasMaskedTable, HasMinMarginals, HasProx, check_formulas, supports
+from blocklp.blocks.capabilities import HasMaskedTable, HasMinMarginals, HasProx, supports
+from blocklp.blocks.formulas import FORMULAS, PROTOCOLS, check_formulas
 from blocklp.errors import ModelError
 from blocklp.oracles import AtMostOne, Chain, Edge, Joint, Knapsack, Pairwise, Polytope, Simplex, Transport
 from blocklp.oracles.relu import ReluHull

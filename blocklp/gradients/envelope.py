@@ -5,7 +5,7 @@ r"""Gradients of a bound: the Lagrangian at the point and the multipliers of a s
 
 with the point and all multipliers as they are (Danskin 1967). So costs have the gradient :math:`\hat x`,
 sides of rows their prices, bounds of variables the multipliers of their boxes, and data of blocks what
-:mod:`blocklp.blocks.data_gradients` says.
+:mod:`blocklp.gradients.block_values` says.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from blocklp.blocks.box import BOX
 from blocklp.blocks.contract import BlockType
-from blocklp.blocks.data_gradients import chosen_sides, value_at
 from blocklp.errors import ModelError
+from blocklp.gradients.block_values import chosen_sides, value_at
 from blocklp.language.handles import ROWS, Rows
 from blocklp.language.statement import Statement
 from blocklp.results.state import State

@@ -1,0 +1,1 @@
+"""Gradients of optimal values in all data of a model (:func:`blocklp.value`)."""
