@@ -67,7 +67,7 @@ def shortest_path(seed: int, degree: int, train: int, test: int, side: int = 5) 
     return split(m, x, price, data, train)
 
 
-def knapsack(seed: int, degree: int, train: int, test: int, items: int = 32) -> Task:
+def knapsack(seed: int, degree: int, train: int, test: int, items: int = 16) -> Task:
     """Integer points within one load, of two fifths of the weight of all items."""
     draw = np.random.RandomState(seed)
     weights = draw.choice(range(300, 800), size=items) / 100
