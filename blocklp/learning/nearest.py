@@ -29,6 +29,9 @@ NO_WEIGHT = 1e-13
 FIRST = 4
 """Places for vertices at the start."""
 
+SPARE = 2
+"""Free places that are kept where vertices are fewer than places."""
+
 VISITS = 3
 """Calls of the oracle for each dimension of a block, after which rounding keeps the gap up."""
 
@@ -64,6 +67,14 @@ class ActiveVertices:
         vertices = torch.nn.functional.pad(self.vertices, (0, 0, 0, more))
         return ActiveVertices(vertices, torch.nn.functional.pad(self.weights, (0, more)))
 
+    def narrowed(self) -> ActiveVertices:
+        """Without places that are free in all blocks: those in use come first, then at least one free one."""
+        used = self.weights > 0
+        places = min(int(used.sum(-1).max()) + SPARE, used.shape[2]) if used.numel() else used.shape[2]
+        order = used.byte().argsort(dim=-1, descending=True, stable=True)[..., :places]
+        at = order[..., None].expand(-1, -1, -1, self.vertices.shape[3])
+        return ActiveVertices(self.vertices.gather(2, at), self.weights.gather(2, order))
+
     def put(self, rows: Tensor, other: ActiveVertices) -> ActiveVertices:
         """With those of instances ``rows`` ``(k,)`` in place of its own."""
         places = max(self.weights.shape[2], other.weights.shape[2])
@@ -95,7 +106,9 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
         weights = torch.nn.functional.pad(vertex.new_ones(*vertex.shape[:2], 1), (0, FIRST - 1))
         found = ActiveVertices(vertices, weights)
     else:
-        found = ActiveVertices(start.vertices.clone(), start.weights.clone())
+        found = start.narrowed()
+    if not target.numel():
+        return found
     rows = torch.arange(len(target), device=target.device)
     own, aim = found, target
     entered = torch.zeros_like(own.weights, dtype=torch.bool)
@@ -118,8 +131,11 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
             keep = open_.nonzero()[:, 0]
             rows, aim, done, vertex = rows[keep], aim[keep], done[keep], vertex[keep]
             own = found.select(rows)
-        if bool((own.weights > 0).all(-1).any()):
-            own = own.widened(2 * own.weights.shape[2])
+        counts, places = (own.weights > 0).sum(-1), own.weights.shape[2]
+        if int(counts.max()) == places:
+            own = own.widened(min(places + places // 2, target.shape[2] + SPARE))
+        elif places > 2 * (int(counts.max()) + SPARE):
+            own = own.narrowed()
         place = (own.weights > 0).long().argmin(-1, keepdim=True)
         entered = torch.zeros_like(own.weights, dtype=torch.bool).scatter_(2, place, ~done[..., None])
         own = ActiveVertices(

@@ -7,7 +7,8 @@ Where no two blocks share a variable, every block is projected onto on its own. 
 direction method of multipliers (Boyd et al. 2011) finds the faces, and the answer is computed from these:
 the nearest point of the intersection of their affine hulls, and multipliers in their normal spaces.  It is
 accepted where every block, asked for the nearest point of the copy plus its multiplier, returns the copy:
-this holds at the answer only.
+this holds at the answer only.  Until then it is a semismooth Newton step, which is taken where it gets nearer
+to a fixed point of the passes (Ali, Wong and Kolter, ICML 2017).
 """
 
 from __future__ import annotations
@@ -22,14 +23,21 @@ from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.learning.faces import Copies, Faces, faces_at
 from blocklp.learning.nearest import ActiveVertices, nearest
 
-PENALTY = 1.0
-"""Penalty of the copies, relative to the curvature of the objective, which is 1."""
+LARGEST = 1e4
+"""Largest penalty of the copies, and one over the least, relative to the curvature of the objective: 1."""
+
+CHANGE = 10.0
+"""Most by which a penalty changes at once."""
 
 RELAXATION = 1.6
 """Over-relaxation of the alternating direction method."""
 
-FIRST, LONGER, MOST = 15, 1.5, 20_000
-"""Passes before the faces are tried, how much longer the next turn is, and most passes of all turns."""
+DECREASE = 0.9
+"""Part of the distance from a fixed point at which an answer of the faces replaces the passes' iterate."""
+
+WARM, FIRST, LONGER, MOST = 5, 15, 1.5, 20_000
+"""Passes before the faces are tried, from a warm start and else, how much longer the next turn is, and most
+passes of all turns."""
 
 
 @dataclass
@@ -40,12 +48,15 @@ class ProximalStart:
     ----------
     points, duals : Tensor
         ``(batch, copies)``: nearest points of the blocks, and multipliers over the penalty.
+    penalty : Tensor
+        ``(batch,)``: penalty of the copies.
     active : dict of str to ActiveVertices
         Vertices by names of groups.
     """
 
     points: Tensor
     duals: Tensor
+    penalty: Tensor
     active: dict[str, ActiveVertices]
 
 
@@ -84,13 +95,10 @@ class ProximalPoints:
 
     def __init__(self, problem: Decomposition, tolerance: float) -> None:
         self.copies, self.tolerance = Copies(problem), tolerance
-        counts = problem.counts[0]
-        self.weight = 1 + PENALTY * counts
-        self.factor: Tensor | None = None
+        self.square: Tensor = problem.counts
+        self.axes: Tensor | None = None
         if (matrix := self.copies.matrix) is not None:
-            inner = (matrix / self.weight) @ matrix.T
-            inner.diagonal().add_(1 / PENALTY)
-            self.factor = torch.linalg.cholesky(inner)
+            self.square, self.axes = torch.linalg.eigh(problem.counts[0].diag() + matrix.T @ matrix)
         self.formulas = [self._has_formula(group) for group in problem.groups]
 
     def __repr__(self) -> str:
@@ -120,27 +128,23 @@ class ProximalPoints:
             x = torch.empty_like(target).scatter_(
                 1, copies.problem.coupling.index.expand(len(target), -1), points
             )
-            none = points[:, :0]
-            return ProximalAnswer(
-                x, faces, target.new_zeros(len(target)), ProximalStart(none, none, faces.active)
-            )
+            none, zero = points[:, :0], target.new_zeros(len(target))
+            return ProximalAnswer(x, faces, zero, ProximalStart(none, none, zero, faces.active))
         if start is None:
-            points = self._projected(copies.spread(target), {})
-            state = ProximalStart(points, torch.zeros_like(points), {})
+            state = self._cold(target)
         else:
-            state = ProximalStart(start.points.clone(), start.duals.clone(), start.active)
+            state = ProximalStart(start.points.clone(), start.duals.clone(), start.penalty, start.active)
         return self._alternate(target, state, warm=start is not None)
 
     def _alternate(self, target: Tensor, state: ProximalStart, *, warm: bool) -> ProximalAnswer:
         """Passes and tries of the faces, until all instances are accepted."""
         answer: ProximalAnswer | None = None
         rows = torch.arange(len(target), device=target.device)
-        passes, turn = 0, 0 if warm else FIRST
+        passes, longest, turn = 0, FIRST, WARM if warm else FIRST
         while True:
             state = self._passes(target, state, turn)
-            passes += turn
-            turn = max(FIRST, int(LONGER * turn))
-            own = self._polished(target, state)
+            passes += max(turn, 1)
+            own, better = self._polished(target, state)
             if answer is None:
                 answer = own
             else:
@@ -150,29 +154,55 @@ class ProximalPoints:
                     answer.residual.index_copy_(0, rows, own.residual),
                     _put(answer.start, rows, own.start),
                 )
-            keep = (own.residual > self.tolerance).nonzero()[:, 0]
-            if not len(keep) or passes >= MOST:
+            open_ = ~(own.residual <= self.tolerance)
+            if not bool(open_.any()) or passes >= MOST:
                 return answer
-            rows, target, state = rows[keep], target[keep], _select(state, keep, own.start.active)
+            if not bool(better[open_].all()):
+                turn, longest = longest, int(LONGER * longest)
+            else:
+                turn = 0
+            pairs = (own.start.points, state.points), (own.start.duals, state.duals)
+            points, duals = (torch.where(better[:, None], new, old) for new, old in pairs)
+            keep = open_.nonzero()[:, 0]
+            state = _select(ProximalStart(points, duals, state.penalty, own.start.active), keep)
+            rows, target = rows[keep], target[keep]
 
     def _passes(self, target: Tensor, state: ProximalStart, count: int) -> ProximalStart:
         """Some passes of the alternating direction method."""
-        points, duals, active = state.points, state.duals, state.active
-        for _ in range(count):
-            x = self._joined(target, points - duals)
-            relaxed = RELAXATION * self.copies.spread(x) + (1 - RELAXATION) * points
-            moved = relaxed + duals
+        points, duals, penalty, active = state.points, state.duals, state.penalty, state.active
+        for k in range(count):
+            x = self._joined(target, points - duals, penalty)
+            there, before = self.copies.spread(x), points
+            moved = RELAXATION * there + (1 - RELAXATION) * points + duals
             points = self._projected(moved, active)
             duals = moved - points
-        return ProximalStart(points, duals, active)
+            if k + 1 == count:
+                scale = self._balance(there - points, points - before, penalty)
+                penalty, duals = penalty * scale, duals / scale[:, None]
+        return ProximalStart(points, duals, penalty, active)
 
-    def _joined(self, target: Tensor, copies: Tensor) -> Tensor:
+    def _balance(self, apart: Tensor, change: Tensor, penalty: Tensor) -> Tensor:
+        """By how much penalties change, so that primal and dual residuals get alike: ``(batch,)``."""
+        primal, dual = apart.norm(dim=1), penalty * self.copies.collect(change).norm(dim=1)
+        least = torch.finfo(penalty.dtype).tiny
+        ratio = ((primal + least) / (dual + least)).sqrt().clamp(1 / CHANGE, CHANGE)
+        scale: Tensor = (penalty * ratio).clamp(1 / LARGEST, LARGEST) / penalty
+        return scale
+
+    def _cold(self, target: Tensor) -> ProximalStart:
+        """Where passes start: the target's copies moved into their blocks, and penalties that move as far."""
+        copies = self.copies.spread(target)
+        points = self._projected(copies, {})
+        far = (copies - points).norm(dim=1) / points.norm(dim=1).clamp(min=torch.finfo(points.dtype).tiny)
+        return ProximalStart(points, torch.zeros_like(points), far.clamp(1.0, LARGEST), {})
+
+    def _joined(self, target: Tensor, copies: Tensor, penalty: Tensor) -> Tensor:
         """The point near to the target and, with the penalty, to copies: ``(batch, variables)``."""
-        x = (target + PENALTY * self.copies.collect(copies)) / self.weight
-        if self.factor is None or self.copies.matrix is None:
-            return x
-        inner = torch.cholesky_solve((x @ self.copies.matrix.T).T, self.factor).T
-        return x - (inner @ self.copies.matrix) / self.weight
+        weight = penalty[:, None]
+        x = target + weight * self.copies.collect(copies)
+        if self.axes is None:
+            return x / (1 + weight * self.square)
+        return (x @ self.axes / (1 + weight * self.square)) @ self.axes.T
 
     def _projected(self, moved: Tensor, active: dict[str, ActiveVertices]) -> Tensor:
         """Nearest points of all blocks and sides; vertices are noted where a type has no formula."""
@@ -192,30 +222,40 @@ class ProximalPoints:
             points[:, copies.in_blocks :] = torch.minimum(torch.maximum(own, copies.lower), copies.upper)
         return points
 
-    def _polished(self, target: Tensor, state: ProximalStart) -> ProximalAnswer:
-        """The answer that the present faces give, and whether it is one."""
+    def _polished(self, target: Tensor, state: ProximalStart) -> tuple[ProximalAnswer, Tensor]:
+        """The answer that the present faces give, and whether it is nearer to a fixed point of the passes."""
         copies = self.copies
-        x = self._joined(target, state.points - state.duals)
+        penalty = state.penalty
+        x = self._joined(target, state.points - state.duals, penalty)
         moved = copies.spread(x) + state.duals
         points, faces = faces_at(copies, moved, state.active)
+        before = self._distance(target, points, moved, penalty)
         away = faces.solve(copies.collect(faces.normal(copies.spread(target) - points)), target)
         x = target - away
-        normal = faces.normal(PENALTY * (moved - points))
+        normal = faces.normal(penalty[:, None] * (moved - points))
         rest = faces.solve(away - copies.collect(normal), target)
         normal = normal + faces.normal(copies.spread(rest))
         there = copies.spread(x)
-        moved = there + normal / PENALTY
-        nearest_points, final = faces_at(copies, moved, faces.active)
+        moved = there + normal / penalty[:, None]
+        active = dict(faces.active)
+        nearest_points = self._projected(moved, active)
         size = moved.abs().amax(1).clamp(min=torch.finfo(x.dtype).tiny)
         residual = (nearest_points - there).abs().amax(1) / size
-        start = ProximalStart(nearest_points, moved - nearest_points, final.active)
-        return ProximalAnswer(x, faces, residual, start)
+        start = ProximalStart(nearest_points, moved - nearest_points, penalty, active)
+        better = self._distance(target, nearest_points, moved, penalty) < DECREASE * before
+        return ProximalAnswer(x, faces, residual, start), better
+
+    def _distance(self, target: Tensor, points: Tensor, moved: Tensor, penalty: Tensor) -> Tensor:
+        """How far a pass would move what it is given, copies whose nearest points are known: ``(batch,)``."""
+        x = self._joined(target, 2 * points - moved, penalty)
+        far: Tensor = (self.copies.spread(x) - points).norm(dim=1)
+        return far
 
     def _has_formula(self, group: Group) -> bool:
         """Whether the type of a group projects by a formula where all coordinates count."""
         if not supports(group.type, HasProx):
             return False
-        zero = self.weight.new_zeros(1, group.blocks, group.dim)
+        zero = self.square.new_zeros(1, group.blocks, group.dim)
         return _by_formula(group, zero) is not None
 
 
@@ -227,18 +267,15 @@ def _by_formula(group: Group, own: Tensor) -> Tensor:
     return group.prox(torch.zeros_like(own), own.contiguous(), step, ones)  # type: ignore[return-value]
 
 
-def _select(state: ProximalStart, rows: Tensor, active: dict[str, ActiveVertices]) -> ProximalStart:
-    """The state of some instances, with vertices found since."""
-    return ProximalStart(
-        state.points[rows], state.duals[rows], {name: own.select(rows) for name, own in active.items()}
-    )
+def _select(state: ProximalStart, rows: Tensor) -> ProximalStart:
+    """The state of some instances."""
+    active = {name: own.select(rows) for name, own in state.active.items()}
+    return ProximalStart(state.points[rows], state.duals[rows], state.penalty[rows], active)
 
 
 def _put(state: ProximalStart, rows: Tensor, other: ProximalStart) -> ProximalStart:
     """The state with those of some instances in place of its own."""
     state.points[rows], state.duals[rows] = other.points, other.duals
-    return ProximalStart(
-        state.points,
-        state.duals,
-        {name: own.put(rows, other.active[name]) for name, own in state.active.items()},
-    )
+    penalty = state.penalty.index_copy(0, rows, other.penalty)
+    active = {name: own.put(rows, other.active[name]) for name, own in state.active.items()}
+    return ProximalStart(state.points, state.duals, penalty, active)

@@ -162,11 +162,12 @@ class Structure:
         if known is not None:
             names = [name[9:] for name in known if name.startswith("vertices ")]
             active = {n: ActiveVertices(known[f"vertices {n}"], known[f"weights {n}"]) for n in names}
-            start = ProximalStart(known["points"], known["duals"], active)
+            start = ProximalStart(known["points"], known["duals"], known["penalty"], active)
         found = self.proximal.solve(target, start)
         if rows is not None:
-            kept = {"points": found.start.points, "duals": found.start.duals}
-            for name, own in found.start.active.items():
+            began = found.start
+            kept = {"points": began.points, "duals": began.duals, "penalty": began.penalty}
+            for name, own in began.active.items():
                 kept |= {f"vertices {name}": own.vertices, f"weights {name}": own.weights}
             self._memory(use).put(rows, kept)
         self._note(found.residual, self.proximal_tol, "residual")
