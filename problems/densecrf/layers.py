@@ -11,7 +11,7 @@ From :math:`y_0 = \mathrm{softmax}(-\phi)`, with the energy's gradient :math:`\n
 - "pgd": the same with :math:`p_k = \Pi(y_k - \nabla E(y_k) / \lambda)`.
 - "prox-grad": fast proximal gradients with :math:`\Pi(z_k - \nabla E(z_k) / \lambda_k)`.
 - "admm": projections of two copies that the penalty :math:`\lambda_k` holds together.
-- any :class:`~blocklp.problems.densecrf.regularized_fw.Regulariser`: Frank-Wolfe with that r.
+- any :class:`~blocklp.problems.densecrf.Regulariser`: Frank-Wolfe with that r.
 
 The steps are those of the solvers.  The energy is a :class:`DenseCRF` whose numbers are functions of the parameters.
 """
