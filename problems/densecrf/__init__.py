@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from blocklp.problems.densecrf.images import image_features as image_features
     from blocklp.problems.densecrf.kernel import Kernel as Kernel
     from blocklp.problems.densecrf.layers import DenseCRFLayer as DenseCRFLayer
+    from blocklp.problems.densecrf.regularized_fw import Regulariser as Regulariser
     from blocklp.problems.densecrf.result import History as History
     from blocklp.problems.densecrf.result import Result as Result
     from blocklp.problems.densecrf.rounding import kleinberg_tardos as kleinberg_tardos
@@ -26,6 +27,7 @@ else:
             "blocklp.problems.densecrf.kernel": ["Kernel"],
             "blocklp.problems.densecrf.images": ["image_crf", "image_features"],
             "blocklp.problems.densecrf.layers": ["DenseCRFLayer"],
+            "blocklp.problems.densecrf.regularized_fw": ["Regulariser"],
             "blocklp.problems.densecrf.result": ["History", "Result"],
             "blocklp.problems.densecrf.rounding": ["kleinberg_tardos"],
             "blocklp.problems.densecrf.solve": ["METHODS", "solve_densecrf"],

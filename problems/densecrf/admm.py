@@ -16,8 +16,10 @@ A step here is one of the two projections, so that it filters once, as the steps
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from blocklp.errors import ModelError
+from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.regularized_fw import check_positive, linear_costs
 from blocklp.problems.densecrf.run import Run
@@ -47,15 +49,49 @@ def admm(run: Run, *, penalty: float = 1.0, steps: int = 10) -> None:
     """
     check_positive(penalty=penalty, steps=steps)
     crf, y = run.crf, run.start
-    if crf.cliques is not None:
-        raise ModelError("admm splits pairs into two copies, and cliques are of higher order; take l2fw, efw or pgd")
+    refuse_cliques(crf)
     phi = linear_costs(crf)
     multipliers, weight = torch.zeros_like(y), penalty * crf.per_point(run.unit).to(y)
     for k in range(steps):
-        sign = -1 if k % 2 else 1
-        other, y = y, project_to_simplex(y - ((phi + crf.message(y)) / 2 + sign * multipliers) / weight, crf.deadline)
+        y, multipliers = half_step(crf, phi, (y, multipliers), weight, k)
         run.filter_calls += 1
-        if k % 2:
-            multipliers = multipliers + weight * (other - y)
         if run.step(y):
             return
+
+
+def refuse_cliques(crf: DenseCRF) -> None:
+    """Raise a ModelError if the energy has cliques."""
+    if crf.cliques is not None:
+        raise ModelError("admm splits pairs into two copies, and cliques are of higher order; take l2fw, efw or pgd")
+
+
+def half_step(crf: DenseCRF, phi: Tensor, at: tuple[Tensor, Tensor], weight: Tensor | float, turn: int) -> tuple[Tensor, Tensor]:
+    """One of the two projections, x in even turns and z in odd ones, after which the multipliers follow.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    phi : Tensor
+        ``(points, labels)``: its linear part.
+    at : pair of Tensor
+        ``(points, labels)``: the other copy, and the multipliers.
+    weight : Tensor or float
+        The penalty, ``(points, 1)`` or one for all.
+    turn : int
+        From 0 on.
+
+    Returns
+    -------
+    pair of Tensor
+        This copy, and the multipliers.
+
+    Raises
+    ------
+    TimeLimitError
+        If the energy's deadline passes.
+    """
+    other, multipliers = at
+    sign = -1 if turn % 2 else 1
+    y = project_to_simplex(other - ((phi + crf.message(other)) / 2 + sign * multipliers) / weight, crf.deadline)
+    return y, multipliers + weight * (other - y) if turn % 2 else multipliers

@@ -1,16 +1,25 @@
-r"""A dense CRF as a layer of a network: unrolled mean field and regularised Frank-Wolfe, with every parameter learnable.
+r"""A dense CRF as a layer of a network: unrolled steps of a method, with every parameter learnable.
 
-.. math:: p_k = \arg\min_{p \in M} \; \langle \nabla E(y_k), p \rangle + r(p), \qquad y_{k+1} = y_k + \alpha \, (p_k - y_k)
+From :math:`y_0 = \mathrm{softmax}(-\phi)`, with the energy's gradient :math:`\nabla E` and a weight :math:`\lambda`
+(Le-Huu & Alahari 2021, sections 3 and 5):
 
-from :math:`y_0 = \mathrm{softmax}(-\phi)` (Le-Huu & Alahari 2021, Algorithm 1 with f = E).  The regulariser decides:
-:math:`r = -\lambda H` gives :math:`p = \mathrm{softmax}(-\nabla E / \lambda)` ("efw", equation 12; mean field is the case
-:math:`\lambda = \alpha = 1`), :math:`r = \lambda |\cdot|^2 / 2` gives the projection of :math:`-\nabla E / \lambda` on the simplices
-("l2fw", equation 11).  The energy is a :class:`DenseCRF` whose numbers are functions of the parameters.
+- "mean-field": :math:`y_{k+1} = \mathrm{softmax}(-\nabla E(y_k))`.
+- "efw", "l2fw", "fw": :math:`y_{k+1} = y_k + \alpha_k (p_k - y_k)` with
+  :math:`p_k = \arg\min_p \langle \nabla E(y_k), p \rangle + r(p)`, Frank-Wolfe with :math:`r = -\lambda H` (equation 12; mean field
+  is the case :math:`\lambda = \alpha = 1`), with :math:`r = \lambda |\cdot|^2 / 2` (equation 11), and with none (equation 7: through
+  its labellings no gradient passes, so that the kernels do not learn).
+- "pgd": the same with :math:`p_k = \Pi(y_k - \nabla E(y_k) / \lambda)`.
+- "prox-grad": fast proximal gradients with :math:`\Pi(z_k - \nabla E(z_k) / \lambda_k)`.
+- "admm": projections of two copies that the penalty :math:`\lambda_k` holds together.
+- any :class:`~blocklp.problems.densecrf.Regulariser`: Frank-Wolfe with that r.
+
+The steps are those of the solvers.  The energy is a :class:`DenseCRF` whose numbers are functions of the parameters.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -21,13 +30,16 @@ from torch.utils.checkpoint import checkpoint
 from blocklp.errors import OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
+from blocklp.problems.densecrf.admm import refuse_cliques
+from blocklp.problems.densecrf.cliques import Cliques
 from blocklp.problems.densecrf.compatibility import check_compatibility
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.images import image_features
 from blocklp.problems.densecrf.kernel import Kernel
-from blocklp.problems.densecrf.prox_lp import project_to_simplex
+from blocklp.problems.densecrf.regularized_fw import Regulariser
+from blocklp.problems.densecrf.unrolled import STEPPED, STEPS, WEIGHED, Numbers, State, frank_wolfe_step
 
-METHODS = ("mean-field", "efw", "l2fw")
+METHODS = tuple(STEPS)
 
 
 class DenseCRFLayer(torch.nn.Module):
@@ -46,14 +58,19 @@ class DenseCRFLayer(torch.nn.Module):
         ``(sxy, srgb, weight)`` of the bilateral kernel, srgb in units of the images' channels; None for none.
     compatibility : Tensor, optional
         ``(labels, labels)``, symmetric: what a pair of labels costs at first; the Potts model by default.
-    method : str
-        "mean-field", "efw" or "l2fw".
+    method : str or Regulariser
+        One of :data:`METHODS`, or the regulariser of Frank-Wolfe: any object with ``minimise(gradient)``, a module with parameters of
+        its own if they are to be learned.
     steps : int
         Unrolled steps, at least 1.
-    step : float, optional
-        The step size :math:`\alpha` of Frank-Wolfe at first, above 0 and at most 1; 0.5 by default.  A step of 1 is not learned.
+    step : float or sequence of float, optional
+        The step sizes :math:`\alpha_k` of Frank-Wolfe and "pgd" at first, one for all or ``steps`` of them, above 0 and at most 1;
+        0.5 by default.  Each is learned by itself, unless one of them is 1.
     regularisation : float, optional
-        The weight :math:`\lambda` of Frank-Wolfe's regulariser at first, positive; 1 by default.
+        The weight :math:`\lambda` at first, positive; 1 by default.  "prox-grad" and "admm", which have no step sizes, learn one a
+        step.
+    skip : bool
+        Whether the result is the mean of the last y and :math:`y_0`, which steadies training (Le-Huu & Alahari 2021, section 5.3).
     exact : bool
         Whether the kernels are the Gaussians themselves, for up to some thousand points a batch.
     recompute : bool
@@ -73,8 +90,10 @@ class DenseCRFLayer(torch.nn.Module):
         ``(1 to 3,)``: the first widths are multiplied by its exponential.
     compatibility : Parameter
         ``(labels, labels)``: only its symmetric part counts.
-    logit_step, log_regularisation : Parameter or None
-        ``()``; None for mean field.
+    logit_step : Parameter or None
+        ``(steps,)``; None where the method has no step sizes.
+    log_regularisation : Parameter or None
+        ``()``, or ``(steps,)`` where the method has no step sizes; None where it has no weight.
 
     Raises
     ------
@@ -91,18 +110,19 @@ class DenseCRFLayer(torch.nn.Module):
         smooth: tuple[float, float] | None = (3.0, 3.0),
         bilateral: tuple[float, float, float] | None = (80.0, 13.0, 10.0),
         compatibility: Tensor | None = None,
-        method: str = "mean-field",
+        method: str | Regulariser = "mean-field",
         steps: int = 5,
-        step: float | None = None,
+        step: float | Sequence[float] | None = None,
         regularisation: float | None = None,
+        skip: bool = False,
         exact: bool = False,
         recompute: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if method not in METHODS:
-            raise OptionError(f"there is no layer for {method!r}; choose one of {', '.join(METHODS)}")
+        if isinstance(method, str) and method not in METHODS:
+            raise OptionError(f"there is no layer for {method!r}; choose one of {', '.join(METHODS)}, or give a regulariser")
         if labels < 2 or steps < 1:
             raise OptionError(f"labels is {labels} and steps {steps}; give at least 2 labels and 1 step")
         given = [kernel for kernel in (smooth, bilateral) if kernel is not None]
@@ -111,7 +131,9 @@ class DenseCRFLayer(torch.nn.Module):
                 f"smooth is {smooth} and bilateral {bilateral}; give at least one, with widths and a weight that are positive and "
                 "finite (weights are learned as logarithms: leave a kernel out by None)"
             )
-        self.labels, self.method, self.steps, self.exact, self.recompute = labels, method, steps, exact, recompute
+        self.labels, self.steps, self.skip, self.exact, self.recompute = labels, steps, skip, exact, recompute
+        self.method = method if isinstance(method, str) else type(method).__name__
+        self.regulariser = None if isinstance(method, str) else method
         self.has_smooth, self.has_bilateral = smooth is not None, bilateral is not None
 
         def parameter(value: float | list[float]) -> Parameter:
@@ -128,24 +150,29 @@ class DenseCRFLayer(torch.nn.Module):
         elif compatibility.shape != (labels, labels):
             raise ShapeError(f"a compatibility has shape {tuple(compatibility.shape)}; give ({labels}, {labels}), that of the labels")
         self.compatibility = parameter(check_compatibility(compatibility.detach()).tolist())
-        if method == "mean-field":
-            if step is not None or regularisation is not None:
-                raise OptionError("mean field has neither step nor regularisation; take the method 'efw', which has both")
-            self.logit_step = self.log_regularisation = None
-        else:
-            step = 0.5 if step is None else step
+        stepped, weighed = self.regulariser is not None or self.method in STEPPED, self.method in WEIGHED
+        if (step is not None and not stepped) or (regularisation is not None and not weighed):
+            has = {(0, 0): "neither step nor regularisation", (0, 1): "no step", (1, 0): "no regularisation"}[stepped, weighed]
+            raise OptionError(f"{self.method} has {has}; take the method 'efw', which has both")
+        self.logit_step = self.log_regularisation = None
+        if stepped:
+            sizes = [0.5 if step is None else float(step)] * steps if step is None or isinstance(step, (int, float)) else list(step)
+            if len(sizes) != steps or not all(0 < size <= 1 for size in sizes):
+                raise OptionError(f"step is {step}; give one above 0 and at most 1, or {steps} of them")
+            self.logit_step = parameter([math.log(size / (1 - size)) if size < 1 else math.inf for size in sizes])
+            self.logit_step.requires_grad_(max(sizes) < 1)
+        if weighed:
             regularisation = 1.0 if regularisation is None else regularisation
-            if not 0 < step <= 1 or not 0 < regularisation < math.inf:
-                raise OptionError(
-                    f"step is {step} and regularisation {regularisation}; give a step above 0 and at most 1 and a positive weight"
-                )
-            self.logit_step = parameter(math.log(step / (1 - step)) if step < 1 else math.inf).requires_grad_(step < 1)
-            self.log_regularisation = parameter(math.log(regularisation))
+            if not 0 < regularisation < math.inf:
+                raise OptionError(f"regularisation is {regularisation}; give a positive weight")
+            weight = math.log(regularisation)
+            self.log_regularisation = parameter(weight if stepped else [weight] * steps)
 
     @property
     def widths(self) -> Tensor:
         """The widths now, ``(1 to 3,)`` float64."""
-        return self.first_widths.double() * self.log_stretch.double().exp()
+        widths: Tensor = self.first_widths.double() * self.log_stretch.double().exp()
+        return widths
 
     def extra_repr(self) -> str:
         """The options, and the parameters' values now."""
@@ -155,11 +182,13 @@ class DenseCRFLayer(torch.nn.Module):
             text += f", smooth=({widths[0]:.3g}, {weights[0]:.3g})"
         if self.has_bilateral:
             text += f", bilateral=({widths[-2]:.3g}, {widths[-1]:.3g}, {weights[-1]:.3g})"
-        if self.logit_step is not None and self.log_regularisation is not None:
-            text += f", step={self.logit_step.sigmoid():.3g}, regularisation={self.log_regularisation.exp():.3g}"
-        return text + f", exact={self.exact}, recompute={self.recompute}"
+        if self.logit_step is not None:
+            text += f", step={_shown(self.logit_step.sigmoid())}"
+        if self.log_regularisation is not None:
+            text += f", regularisation={_shown(self.log_regularisation.exp())}"
+        return text + f", skip={self.skip}, exact={self.exact}, recompute={self.recompute}"
 
-    def forward(self, images: Tensor, logits: Tensor) -> Tensor:
+    def forward(self, images: Tensor, logits: Tensor, cliques: Cliques | None = None) -> Tensor:
         """Marginals after all steps.
 
         Parameters
@@ -168,6 +197,8 @@ class DenseCRFLayer(torch.nn.Module):
             ``(batch, channels, height, width)`` floating point: colours from 0 to 255 for the usual widths, or any features.
         logits : Tensor
             ``(batch, labels, height, width)`` float32 or float64: scores as for ``cross_entropy``, or minus costs.
+        cliques : Cliques, optional
+            Over the points of all images, image by image and row by row; their costs may require gradients.
 
         Returns
         -------
@@ -177,24 +208,28 @@ class DenseCRFLayer(torch.nn.Module):
         Raises
         ------
         ShapeError, NonFiniteError, ModelError
-            If images or logits are not of this form.
+            If images, logits or cliques are not of this form, or "admm" is given cliques.
         """
         # Half precision would lose the lattice; autocast would bring it into the products with the compatibility.
         with torch.autocast(images.device.type, enabled=False):
-            crf = self.energy(images, logits)
+            crf = self.energy(images, logits, cliques)
+            if self.method == "admm":
+                refuse_cliques(crf)
             for kernel in crf.kernels:
                 _ = kernel.weighted  # once, before steps that may be recomputed
-            y = (-crf.unary).softmax(1)
-            for _ in range(self.steps):
+            first = (-crf.unary).softmax(1)
+            state: State = (first,)
+            for turn in range(self.steps):
                 if self.recompute:
-                    y = checkpoint(self._advance, crf, y, use_reentrant=False, preserve_rng_state=False)
+                    state = checkpoint(self._advance, crf, state, turn, use_reentrant=False, preserve_rng_state=False)
                 else:
-                    y = self._advance(crf, y)
+                    state = self._advance(crf, state, turn)
+            y: Tensor = (state[0] + first) / 2 if self.skip else state[0]
         batch, _, height, width = logits.shape
         # Contiguous: the gradient of torch's nll_loss refuses other layouts.
         return y.view(batch, height, width, self.labels).permute(0, 3, 1, 2).contiguous()
 
-    def energy(self, images: Tensor, logits: Tensor) -> DenseCRF:
+    def energy(self, images: Tensor, logits: Tensor, cliques: Cliques | None = None) -> DenseCRF:
         """The energy with the parameters as they are, for all images of the batch.
 
         Differentiable; under ``torch.no_grad()`` any method of :func:`solve_densecrf` takes it.  Parameters, result and errors are
@@ -223,16 +258,22 @@ class DenseCRFLayer(torch.nn.Module):
                 filter = replace(filter, weights=filter.weights.to(logits))  # one copy for all steps
             # The weight goes with the compatibility: gradients reach it there.
             kernels.append(Kernel(filter, compatibility=weight * compatibility))
-        return DenseCRF(unary, tuple(kernels), image)
+        return DenseCRF(unary, tuple(kernels), image, cliques)
 
-    def _advance(self, crf: DenseCRF, y: Tensor) -> Tensor:
-        """One step from y ``(points, labels)``."""
-        costs = crf.unary + crf.message(y)
-        if self.logit_step is None or self.log_regularisation is None:
-            return (-costs).softmax(1)
-        # Shifting a row changes neither answer; differences keep their digits where the weight is small.
-        down = (costs.amin(1, keepdim=True) - costs) / self.log_regularisation.exp().to(y)
-        return y.lerp(project_to_simplex(down) if self.method == "l2fw" else down.softmax(1), self.logit_step.sigmoid().to(y))
+    def _advance(self, crf: DenseCRF, state: State, turn: int) -> State:
+        """One step of the method."""
+
+        def at(values: Tensor | None) -> Tensor | None:
+            return None if values is None else (values[turn] if values.dim() else values).to(crf.unary)
+
+        numbers = Numbers(
+            turn,
+            at(None if self.logit_step is None else self.logit_step.sigmoid()),
+            at(None if self.log_regularisation is None else self.log_regularisation.exp()),
+        )
+        if self.regulariser is not None:
+            return frank_wolfe_step(crf, state, numbers, self.regulariser)
+        return STEPS[self.method](crf, state, numbers)
 
     def _check(self, images: Tensor, logits: Tensor) -> None:
         mend = "give images (batch, channels, height, width) and logits (batch, labels, height, width)"
@@ -247,3 +288,9 @@ class DenseCRFLayer(torch.nn.Module):
             raise ShapeError(f"images are {images.dtype}; give floating-point colours, images.float()")
         if logits.dtype not in (torch.float32, torch.float64):
             raise ShapeError(f"logits are {logits.dtype}; give float32 or float64, logits.float()")
+
+
+def _shown(values: Tensor) -> str:
+    """One number if all are equal, else all of them."""
+    numbers = [f"{value:.3g}" for value in values.flatten().tolist()]
+    return numbers[0] if len(set(numbers)) == 1 else f"[{', '.join(numbers)}]"

@@ -8,7 +8,9 @@ with the energy E of :mod:`~blocklp.problems.densecrf.regularized_fw`.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.regularized_fw import check_positive, gradient, line_search, linear_costs
@@ -46,7 +48,7 @@ def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0)
     down = rate / crf.per_point(run.unit).to(y)
     for _ in range(steps):
         slope = gradient(crf, phi, field, y)
-        p = project_to_simplex(y - down * slope, crf.deadline)
+        p = projected(y, slope, down, crf.deadline)
         towards = crf.message(p)
         run.filter_calls += 1
         gain = crf.per_image(slope * (y - p))
@@ -56,3 +58,28 @@ def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0)
         y, field = y.lerp(p, share), field.lerp(towards, share)
         if run.step(y, lambda: not bool(alpha.any())):  # noqa: B023 (asked before the next step)
             return
+
+
+def projected(y: Tensor, slope: Tensor, down: Tensor | float, deadline: Deadline | None = None) -> Tensor:
+    r"""The point :math:`p = \Pi(y - \beta \nabla E(y))` that a step goes towards, ``(points, labels)``.
+
+    Parameters
+    ----------
+    y, slope : Tensor
+        ``(points, labels)``: the point, and the gradient there.
+    down : Tensor or float
+        :math:`\beta`, ``(points, 1)`` or one for all.
+    deadline : Deadline, optional
+        When to give up.
+
+    Returns
+    -------
+    Tensor
+        ``(points, labels)``, differentiable almost everywhere.
+
+    Raises
+    ------
+    TimeLimitError
+        If the deadline passes.
+    """
+    return project_to_simplex(y - down * slope, deadline)

@@ -9,7 +9,11 @@ with the energy E of :mod:`~blocklp.problems.densecrf.regularized_fw`; the proxi
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from torch import Tensor
+
+from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.regularized_fw import check_positive, gradient, linear_costs
 from blocklp.problems.densecrf.run import Run
@@ -35,19 +39,59 @@ def prox_grad(run: Run, *, rate: float = 1.0, steps: int = 10) -> None:
         If a number is not positive.
     """
     check_positive(rate=rate, steps=steps)
-    crf, y = run.crf, run.start
-    phi, field = linear_costs(crf), crf.message(y)
-    run.filter_calls += 1
-    down = rate / crf.per_point(run.unit).to(y)
-    ahead, field_ahead, t = y, field, 1.0
+    crf = run.crf
+    phi, down = linear_costs(crf), rate / crf.per_point(run.unit).to(run.start)
+    at = Momentum(run.start)
     for _ in range(steps):
-        old, field_old = y, field
-        # The point ahead may leave the simplices, where the cliques' products of probabilities mean nothing: they are asked at y.
-        y = project_to_simplex(ahead - down * gradient(crf, phi, field_ahead, y), crf.deadline)
-        field = crf.message(y)
+        at = fast_step(crf, phi, at, down)
         run.filter_calls += 1
-        following = (1 + math.sqrt(1 + 4 * t * t)) / 2
-        momentum, t = (t - 1) / following, following
-        ahead, field_ahead = y + momentum * (y - old), field + momentum * (field - field_old)
-        if run.step(y):
+        if run.step(at.y):
             return
+
+
+class Momentum(NamedTuple):
+    """The last two points."""
+
+    y: Tensor
+    """``(points, labels)``: the last one."""
+    old: Tensor | None = None
+    """The one before; None at first."""
+    old_field: Tensor | None = None
+    """The message there."""
+    t: float = 1.0
+    before: float = 1.0
+    """The last two :math:`t_k`."""
+
+
+def fast_step(crf: DenseCRF, phi: Tensor, at: Momentum, down: Tensor | float) -> Momentum:
+    """One step of the method, with one filter call.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    phi : Tensor
+        ``(points, labels)``: its linear part.
+    at : Momentum
+        Where it is.
+    down : Tensor or float
+        The gradient's weight, ``(points, 1)`` or one for all.
+
+    Returns
+    -------
+    Momentum
+        Where it is then.
+
+    Raises
+    ------
+    TimeLimitError
+        If the energy's deadline passes.
+    """
+    ahead = field = crf.message(at.y)
+    y = at.y
+    if at.old is not None and at.old_field is not None:
+        momentum = (at.before - 1) / at.t
+        y, ahead = y + momentum * (y - at.old), field + momentum * (field - at.old_field)
+    # The point ahead may leave the simplices, where the cliques' products of probabilities mean nothing: they are asked at at.y.
+    found = project_to_simplex(y - down * gradient(crf, phi, ahead, at.y), crf.deadline)
+    return Momentum(found, at.y, field, (1 + math.sqrt(1 + 4 * at.t * at.t)) / 2, at.t)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -35,11 +36,27 @@ HALVINGS = 40
 """Most halvings of a step for the sake of cliques."""
 
 
+class Regulariser(Protocol):
+    """A convex function r over the simplices, by the points that it chooses; a layer takes any, also with parameters of its own."""
+
+    def minimise(self, gradient: Tensor) -> Tensor:
+        """Return the p on the simplices of the least ``<gradient, p> + r(p)``, ``(points, labels)``; differentiable in a layer."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """No regulariser: vanilla Frank-Wolfe (7), whose p is a labelling and has no gradient."""
+
+    def minimise(self, gradient: Tensor) -> Tensor:
+        """The labels of least gradient."""
+        return torch.nn.functional.one_hot(gradient.argmin(1), gradient.shape[1]).to(gradient)
+
+
 @dataclass(frozen=True)
 class Euclidean:
     r""":math:`r(y) = \frac{\lambda}{2} |y|^2`."""
 
-    weight: float
+    weight: float | Tensor
 
     def minimise(self, gradient: Tensor) -> Tensor:
         """The p of (11)."""
@@ -55,11 +72,11 @@ class Euclidean:
 class Entropy:
     r""":math:`r(y) = \lambda \sum y \log y`."""
 
-    weight: float
+    weight: float | Tensor
 
     def minimise(self, gradient: Tensor) -> Tensor:
         """The p of (12)."""
-        return (-gradient / self.weight).softmax(1)
+        return ((gradient.amin(1, keepdim=True) - gradient) / self.weight).softmax(1)
 
     def value(self, y: Tensor) -> Tensor:
         """Summands of r: ``(points, labels)``."""
@@ -101,7 +118,7 @@ def l2fw(
     OptionError
         If a number is out of range or the rule unknown.
     """
-    _frank_wolfe(run, Euclidean(weight), step, size, steps, tolerance)
+    _frank_wolfe(run, Euclidean(weight), weight, step, size, steps, tolerance)
 
 
 def efw(
@@ -114,11 +131,12 @@ def efw(
     run, weight, step, size, steps, tolerance
         As in :func:`l2fw`; the weight is that of the entropy.
     """
-    _frank_wolfe(run, Entropy(weight), step, size, steps, tolerance)
+    _frank_wolfe(run, Entropy(weight), weight, step, size, steps, tolerance)
 
 
-def _frank_wolfe(run: Run, regulariser: Euclidean | Entropy, step: str, size: float, steps: int, tolerance: float) -> None:
-    weight = regulariser.weight
+def _frank_wolfe(
+    run: Run, regulariser: Euclidean | Entropy, weight: float, step: str, size: float, steps: int, tolerance: float
+) -> None:
     check_positive(weight=weight, size=size, steps=steps)
     if step not in STEPS or (step == "constant" and size > 1) or not tolerance >= 0:
         raise OptionError(
