@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from blocklp import blocks as blocks
     from blocklp import certify as certify
     from blocklp import declarative as declarative
+    from blocklp import distributed as distributed
     from blocklp import errors as errors
     from blocklp import language as language
     from blocklp import learning as learning
@@ -96,6 +97,7 @@ else:
             "blocks",
             "certify",
             "declarative",
+            "distributed",
             "errors",
             "language",
             "learning",

@@ -48,6 +48,10 @@ class DeviceError(BlocklpError, RuntimeError):
     """The device asked for is not there."""
 
 
+class ProcessError(BlocklpError, RuntimeError):
+    """There is no group of processes, or one of them failed, stalled, or states something else."""
+
+
 class FormatError(BlocklpError, ValueError):
     """A file is malformed, truncated or holds data that cannot be used."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -43,6 +43,12 @@ from blocklp.results import warm_start as starts
 from blocklp.results.solution import Solution, solution
 from blocklp.results.state import Saddle, State
 from blocklp.tables import as_html, listed, plural
+
+if TYPE_CHECKING:
+    from blocklp.distributed.solve import SharedSolve
+
+OVER = 1e-9
+"""Seconds of a time limit that is over."""
 
 
 def compile(
@@ -165,6 +171,7 @@ class Solver:
         callback: Callable[[Event], Any] | None = None,
         verbose: bool = False,
         history: bool = False,
+        mesh: Any = None,
         **limits: Unpack[LimitOptions],
     ) -> Solution:
         """Solve all instances; return the best so far at a limit or an interrupt.
@@ -188,6 +195,10 @@ class Solver:
             :class:`blocklp.Progress`, and the solution is printed there in the end.
         history : bool
             Keep the events in ``solution.history``.
+        mesh : ProcessGroup, DeviceMesh, blocklp.distributed.Mesh or True, optional
+            Share the blocks of one instance among the processes of a group of ``torch.distributed``, all of
+            which make this call with the same model and options, and get the same solution
+            (docs/distributed.md).
         tol : float or Tensor
             Relative gap at which an instance is optimal, 1e-4 by default, not negative; ``(batch,)`` for one
             each.
@@ -227,7 +238,31 @@ class Solver:
             If bounds or the warm start do not fit or hold NaN, or the warm start requires gradients; if the
             model was changed since it was compiled, but for its costs; if a repair hook does not return what
             it must.
+        ProcessError
+            With ``mesh``, if there is no group of processes, or one of them failed, stalled, or stated
+            another model.
         """
+        given = method, bounds, values, warm_start, callback, verbose, history, limits
+        if mesh is None:
+            return self._solve(None, *given)
+        from blocklp.distributed.solve import sharing
+
+        with sharing(mesh) as shared:
+            return self._solve(shared, *given)
+
+    def _solve(
+        self,
+        shared: SharedSolve | None,
+        method: str | Method,
+        bounds: Bounds | None,
+        values: Values | None,
+        warm_start: State | Solution | None,
+        callback: Callable[[Event], Any] | None,
+        verbose: bool,
+        history: bool,
+        limits: LimitOptions,
+    ) -> Solution:
+        """See :meth:`solve`; with processes that share the blocks, or None."""
         of_type(values, Mapping | None, "values", "a mapping of parameters to values, or None")
         options = with_defaults(limits)
         deadline, built = Deadline.of(options["time_limit"]), True
@@ -235,12 +270,16 @@ class Solver:
         try:
             plan = self._planned(bounds, deadline)
         except TimeLimitError:
-            built, given = False, {} if bounds is None else bounds
+            built = False
+        if shared is not None and not (built := shared.all(built)):
+            options["time_limit"] = Deadline(OVER)
+        if not built:
+            given = {} if bounds is None else bounds
             problem = self._stated.unblocked(given, self.device)
             plan = Plan(problem, backend=self._asked, settings=self._settings)
         plan = replace(plan, problem=replace(plan.problem, cost=cost.detach(), offset=offset.detach()))
         problem = plan.problem
-        ascent = as_method(method, problem)
+        ascent = as_method("admm" if shared and method == "auto" else method, problem)
         checked = Limits.of(problem.offset, options)
         if options["cutoff"] is not None:
             checked = self.sense.turned(checked, "cutoff")
@@ -256,9 +295,12 @@ class Solver:
         log: list[Event] = []
         record = log.append if flag(history, "history") else None
         repair = self._stated.repair()
+        if shared is not None:
+            callback, verbose = shared.heard(callback, verbose)
         with listening(callback, verbose, self.batch, self.sense) as listener:
             begin, hooks = Start(duals, eta, memory), Hooks(repair, listener, record)
-            results = run(plan, ascent, self.dtype, checked, begin, hooks)
+            solved = run if shared is None or not built else shared.run
+            results = solved(plan, ascent, self.dtype, checked, begin, hooks)
         results.history, self.backend = log, results.backend
         names = {r.name: r.count for r in self._stated.rows}
         state = starts.take(problem, results.duals, results.eta, names, results.memory)

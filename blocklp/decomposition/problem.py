@@ -11,7 +11,7 @@ r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -31,6 +31,7 @@ from blocklp.blocks.contract import BlockType, Constraints, Rows, pick
 from blocklp.decomposition.incidence import Coupling
 from blocklp.decomposition.row_sums import largest
 from blocklp.decomposition.rows import CouplingRows
+from blocklp.decomposition.totals import WHOLE, Totals
 
 TABLE_LIMIT = 32
 """Vertex tables longer than this are treated as general oracles: the work on weights grows with the table."""
@@ -207,6 +208,8 @@ class Decomposition:
     beyond : Tensor or None
         ``(batch or 1, variables)``: largest magnitude of each variable in blocks that do not take in its
         bounds, or 0.
+    totals : Totals
+        Sums over blocks and variables, where processes hold parts of the instances.
     """
 
     cost: Tensor
@@ -220,6 +223,7 @@ class Decomposition:
     sharing: Tensor | None = None
     rows: CouplingRows | None = None
     beyond: Tensor | None = None
+    totals: Totals = field(default=WHOLE, kw_only=True, repr=False)
 
     @property
     def batch(self) -> int:
@@ -257,7 +261,7 @@ class Decomposition:
             asked = self.rows.asked(cost.shape[1])
             most = asked.amax(1, keepdim=True)
             reach = torch.where(most > 0, torch.minimum(reach, torch.where(asked > 0, asked, most)), reach)
-        return (cost * reach).sum(1), cost.sum(1)
+        return self.totals.over_variables(cost * reach), self.totals.over_variables(cost)
 
     def sizes(self, x: Tensor) -> Tensor:
         """Magnitudes of the entries of points, both ``(batch, variables)``, of which errors are small parts.
@@ -265,21 +269,22 @@ class Decomposition:
         The largest entry, or the reach of the variable if that is less: bounds may be far from any point, and
         a point may hold numbers of different units.
         """
-        return torch.minimum(self.reach, largest(x)[:, None])
+        return torch.minimum(self.reach, self.totals.greatest(largest(x))[:, None])
 
     def magnitude(self, copies: Tensor, total: Tensor | None = None) -> Tensor:
         r"""Return :math:`\sum_b \sum_{i \in b} |\lambda_{b,i}| \, extent_i`, with prices: ``(batch,)``.
 
         ``total`` is :meth:`total_size` where it is known.
         """
-        size = ((self.total_size(copies) if total is None else total) * self.extent).sum(1)
+        total = self.total_size(copies) if total is None else total
+        size = self.totals.over_variables(total * self.extent)
         if self.rows is None:
             return size
         return size + (copies[:, self.in_blocks :].abs() * self.rows.reach()).sum(1)
 
     def total_size(self, copies: Tensor) -> Tensor:
-        """Sum of the magnitudes that :meth:`collect` adds up: ``(batch, variables)``."""
-        total = self.coupling.collect(copies[:, : self.in_blocks].abs())
+        """Sum of the magnitudes that :meth:`collect` adds up, at least: ``(batch, variables)``."""
+        total = self.coupling.magnitudes(copies[:, : self.in_blocks])
         if self.rows is None:
             return total
         return total + self.rows.absolute().adjoint(copies[:, self.in_blocks :].abs(), total.shape[1])
@@ -341,7 +346,7 @@ class Decomposition:
         for group in self.groups:
             point, value = group.min_oracle(group.view(duals))
             group.view(points).copy_(point)
-            total += value.sum(-1)
+            total += self.totals.over_blocks(value)
         if self.rows is not None:
             prices = duals[:, self.in_blocks :]
             points[:, self.in_blocks :] = self.rows.point(prices)
@@ -350,7 +355,7 @@ class Decomposition:
 
     def primal_value(self, x: Tensor) -> Tensor:
         """The objective at points ``(batch, variables)``: ``(batch,)``."""
-        return (self.cost * x).sum(1) + self.offset
+        return self.totals.over_variables(self.cost * x) + self.offset
 
     def completed(self, x: Tensor) -> Tensor | None:
         """Points ``(batch, variables)`` with variables of a single block at their best for the rest.
@@ -381,7 +386,8 @@ class Decomposition:
 
     def value(self, duals: Tensor) -> Tensor:
         """The dual value of multipliers ``(batch, copies)``: one pass, ``(batch,)``."""
-        values = [group.block_values(group.view(duals)).sum(-1) for group in self.groups]
+        each = (group.block_values(group.view(duals)) for group in self.groups)
+        values = [self.totals.over_blocks(own) for own in each]
         if self.rows is not None:
             values.append(self.rows.value(duals[:, self.in_blocks :]).sum(1))
         return torch.stack(values).sum(0)
@@ -404,6 +410,7 @@ class Decomposition:
             None if self.sharing is None else pick(self.sharing, rows),
             rows=None if self.rows is None else self.rows.select(rows),
             beyond=None if self.beyond is None else own(self.beyond),
+            totals=self.totals,
         )
         if "reach" in vars(self):
             vars(part)["reach"] = own(self.reach)
@@ -437,14 +444,6 @@ class Decomposition:
         """Return the same problem in another precision."""
         if dtype == self.cost.dtype:
             return self
-        return replace(
-            self,
-            cost=self.cost.to(dtype),
-            lower=self.lower.to(dtype),
-            upper=self.upper.to(dtype),
-            offset=self.offset.to(dtype),
-            counts=self.counts.to(dtype),
-            rows=None if self.rows is None else self.rows.to(dtype),
-            beyond=None if self.beyond is None else self.beyond.to(dtype),
-            groups=tuple(group.to(dtype) for group in self.groups),
-        )
+        names = ("cost", "lower", "upper", "offset", "counts", "rows", "beyond")
+        moved = {name: own.to(dtype) for name in names if (own := getattr(self, name)) is not None}
+        return replace(self, **moved, groups=tuple(group.to(dtype) for group in self.groups))

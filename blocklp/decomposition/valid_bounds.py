@@ -65,7 +65,7 @@ def corrected(problem: Decomposition, duals: Tensor, value: Tensor) -> Tensor:
     residual, total = problem.cost - problem.collect(duals), problem.total_size(duals)
     paid = charges(residual, problem.lower, problem.upper)
     noise = NOISE * problem.magnitude(duals, total)
-    return with_offset(value + paid.sum(-1) - noise, problem.offset)
+    return with_offset(value + problem.totals.over_variables(paid) - noise, problem.offset)
 
 
 def with_offset(bound: Tensor, offset: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def evaluated(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
     for group in problem.groups:
         cost = group.view(duals)
         value, error = group.block_values(cost), group.value_error(cost)
-        values.append(value.sum(-1))
+        values.append(problem.totals.over_blocks(value))
         known = known and error is not None
         if error is not None:
             blocks.append((value - error, value.abs() + error))
@@ -106,16 +106,17 @@ def evaluated(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
     residual, total = problem.cost - problem.collect(duals), problem.total_size(duals)
     paid = charges(residual, problem.lower, problem.upper)
     noise = NOISE * problem.magnitude(duals, total)
-    bound = with_offset(torch.stack(values).sum(0) + paid.sum(-1) - noise, problem.offset)
+    value = torch.stack(values).sum(0) + problem.totals.over_variables(paid)
+    bound = with_offset(value - noise, problem.offset)
     if not known:
         return bound, torch.full_like(problem.offset, -torch.inf)
     error = rounding(1, duals.dtype) * (problem.terms + 2) * (problem.cost.abs() + total)
     largest = problem.reach
-    return bound, charged(problem.offset, blocks, paid, error * largest, (residual.abs() + error) * largest)
+    return bound, charged(problem, blocks, paid, error * largest, (residual.abs() + error) * largest)
 
 
 def charged(
-    offset: Tensor,
+    problem: Decomposition,
     blocks: list[tuple[Tensor, Tensor]],
     paid: Tensor,
     error: Tensor,
@@ -125,8 +126,8 @@ def charged(
 
     Parameters
     ----------
-    offset : Tensor
-        ``(batch,)``.
+    problem : Decomposition
+        The problem.
     blocks : list
         ``(batch, blocks)`` of each group: values less their errors, and magnitudes with them.
     paid, error, reach : Tensor
@@ -137,14 +138,16 @@ def charged(
     Tensor
         ``(batch,)``, in the units of the cost.
     """
-    total, size, terms = offset, offset.abs(), 1
+    totals, offset, own = problem.totals, problem.offset, 0
+    total, size = offset, offset.abs()
     for least, most in blocks:
-        total = total + least.sum(-1)
-        size = size + most.sum(-1)
-        terms += least.shape[-1]
-    total = total + paid.sum(-1) - error.sum(-1)
-    size = size + reach.sum(-1)
-    return total - rounding(terms + 3 * reach.shape[-1] + 8, total.dtype) * size
+        total = total + totals.over_blocks(least)
+        size = size + totals.over_blocks(most)
+        own += least.shape[-1]
+    total = total + totals.over_variables(paid) - totals.over_variables(error)
+    size = size + totals.over_variables(reach)
+    terms = 1 + totals.blocks(own) + 3 * totals.variables(reach.shape[-1])
+    return total - rounding(terms + 8, total.dtype) * size
 
 
 def proof(problem: Decomposition, duals: Tensor, bound: Tensor) -> Tensor:
@@ -176,15 +179,17 @@ def proof(problem: Decomposition, duals: Tensor, bound: Tensor) -> Tensor:
 def box_minimum(problem: Decomposition) -> Tensor:
     r"""Lower bound :math:`\sum_j \min(c_j lo_j, c_j hi_j)` on feasible values, rounded down: ``(batch,)``."""
     low = charges(problem.cost, problem.lower, problem.upper)
-    error = rounding(low.shape[-1] + 3, low.dtype) * (low.abs().sum(-1) + problem.offset.abs())
-    return low.sum(-1) + problem.offset - error
+    terms, total = problem.totals.variables(low.shape[-1]), problem.totals.over_variables
+    error = rounding(terms + 3, low.dtype) * (total(low.abs()) + problem.offset.abs())
+    return total(low) + problem.offset - error
 
 
 def box_maximum(problem: Decomposition) -> Tensor:
     r"""Upper bound :math:`\sum_j \max(c_j lo_j, c_j hi_j)` on feasible values, rounded up: ``(batch,)``."""
     high = torch.maximum(problem.cost * problem.lower, problem.cost * problem.upper)
-    error = rounding(high.shape[-1] + 3, high.dtype) * (high.abs().sum(-1) + problem.offset.abs())
-    return high.sum(-1) + problem.offset + error
+    terms, total = problem.totals.variables(high.shape[-1]), problem.totals.over_variables
+    error = rounding(terms + 3, high.dtype) * (total(high.abs()) + problem.offset.abs())
+    return total(high) + problem.offset + error
 
 
 def floor(problem: Decomposition, x: Tensor) -> Tensor:
@@ -195,5 +200,5 @@ def floor(problem: Decomposition, x: Tensor) -> Tensor:
     largest magnitude that the bounds of a variable allow. A value below that is what is left where terms
     cancel. It scales with costs and variables as values do.
     """
-    terms = problem.cost_terms
-    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * largest(x)), ROUNDED * terms[0])
+    terms, entry = problem.cost_terms, problem.totals.greatest(largest(x))
+    return torch.maximum(CANCELLED * torch.minimum(terms[0], terms[1] * entry), ROUNDED * terms[0])

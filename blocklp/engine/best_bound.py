@@ -123,7 +123,8 @@ def improved_bounds(
     problem, (noticed, negligible) = plan.problem, limits
     duals = doubled(problem, duals)
     residual, allowed = problem.cost - problem.collect(duals), negligible * (primal - best)
-    shares = ~((residual.abs() * (problem.upper - problem.lower)).sum(1) <= allowed) | torch.isinf(allowed)
+    charge = problem.totals.over_variables(residual.abs() * (problem.upper - problem.lower))
+    shares = ~(charge <= allowed) | torch.isinf(allowed)
     shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
     bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals, noticed)

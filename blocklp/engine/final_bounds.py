@@ -43,7 +43,7 @@ def _certify(plan: Plan, rows: slice, results: Results) -> None:
     made, before = results.passes[rows] > 0, results.duals[rows]
     if not bool(made.any()):  # no time was left, or an interrupt came at once
         return
-    sound = torch.isfinite(before.sum(1))
+    sound = part.totals.everywhere(torch.isfinite(before.sum(1)))
     if not bool(sound.all()):  # a warm start beyond single precision, whose passes led nowhere
         before = torch.where(sound[:, None], before, part.to_dual(part.cost))
     duals, bound, rigorous = certified(part, before)

@@ -65,14 +65,21 @@ def run(
     try:
         with until(limits.deadline), within_memory(problem.cost.device):
             plan = replace(plan, deadline=limits.deadline).settled(dtype, method.usual)
-            lowered = SamePattern.of(plan)
-            limits, start, hooks = lowered.apply(limits), lowered.apply(start), lowered.hooks(hooks)
-            results = lowered.inverse(_solve(lowered, method, dtype, limits, start, hooks))
-            results.backend = plan.backend.name
-            return results
+            return run_settled(plan, method, dtype, limits, start, hooks)
     except KeyboardInterrupt:  # before the first pass
         least = box_minimum(problem)
         return Results.unsolved(problem, least, Status.INTERRUPTED).on(least.device)
+
+
+def run_settled(
+    plan: Plan, method: Method, dtype: torch.dtype, limits: Limits, start: Start, hooks: Hooks
+) -> Results:
+    """Solve the instances of a plan whose backend has been chosen; see :func:`run`."""
+    lowered = SamePattern.of(plan)
+    limits, start, hooks = lowered.apply(limits), lowered.apply(start), lowered.hooks(hooks)
+    results = lowered.inverse(_solve(lowered, method, dtype, limits, start, hooks))
+    results.backend = plan.backend.name
+    return results
 
 
 def _solve(
@@ -84,7 +91,7 @@ def _solve(
     hooks: Hooks,
 ) -> Results:
     """Solve instances in the order of their parts, each of which shares the same coordinates."""
-    parts = lowered.parts
+    parts, whole = lowered.parts, lowered.parts[0][1].problem.totals.whole
     status = Status.TIME_LIMIT if limits.deadline.over() else Status.RUNNING
     results = Results.unsolved(parts[0][1].problem, lowered.least, status)
     device = lowered.least.device
@@ -92,7 +99,7 @@ def _solve(
         return results.on(device)
     torch.empty(KEPT_BYTES, dtype=torch.uint8)  # and freed: passes then reuse memory
     if method.uses_tables:
-        parts = [(rows, part.laid_out(whole=hooks.repair is None)) for rows, part in parts]
+        parts = [(rows, part.laid_out(whole and hooks.repair is None)) for rows, part in parts]
     pieces: list[tuple[Plan, slice]] = []
     settings = parts[0][1].settings
     for rows, part in parts:
@@ -120,6 +127,8 @@ def _solve(
             if (module := backend.loops(name)) is not None:
                 mark(module, dtype)
     except KeyboardInterrupt:  # the bounds of the last checks are valid
+        if not whole:
+            raise
         results.status.masked_fill_(results.status == Status.OPTIMAL, int(Status.INTERRUPTED))
     return results
 
@@ -170,6 +179,8 @@ def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> 
                 active = [(chunk, own) for chunk, own in active if len(chunk.rows)]
     except KeyboardInterrupt:
         pool.shutdown()  # let the passes that are under way end
+        if not running[0].problem.totals.whole:  # other processes go on, and wait for this one
+            raise
         for chunk in running:
             chunk.drop(torch.ones_like(results.status, dtype=torch.bool))
         return True

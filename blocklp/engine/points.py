@@ -51,7 +51,7 @@ def offer(
     """
     problem = plan.problem
     value = problem.primal_value(found)
-    better = nearer(value, primal, bound) & torch.isfinite(found).all(1)
+    better = nearer(value, primal, bound) & problem.totals.everywhere(torch.isfinite(found).all(1))
     if known_empty(better):
         worst = torch.full_like(value, torch.inf)
     else:
@@ -60,7 +60,8 @@ def offer(
     if points is not None and not known_empty(feasible):
         copies = points[:, : problem.in_blocks]
         slack = problem.coupling.spread(tolerance * problem.sizes(found))
-        feasible &= ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
+        agree = ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
+        feasible &= problem.totals.everywhere(agree)
     first = feasible | torch.isinf(primal)
     primal, x = torch.where(feasible, value, primal), torch.where(first[:, None], found, x)
     return primal, x, torch.where(better, worst, torch.inf)
@@ -146,7 +147,8 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool, Ten
         better = other < value + NOTICED * value.abs()
         if not known_empty(better):
             away = violation(plan, rounded)
-            better &= (away <= tolerance) & torch.isfinite(rounded).all(1)
+            finite = problem.totals.everywhere(torch.isfinite(rounded).all(1))
+            better &= (away <= tolerance) & finite
             made = where(better, rounded, made)
             worst = away if known_empty(~better) else None
     return made, True, worst
@@ -169,7 +171,8 @@ def feasible(plan: Plan, x: Tensor, tolerance: float) -> Tensor:
     Tensor
         ``(batch,)`` bool.
     """
-    return (violation(plan, x) <= tolerance) & torch.isfinite(x).all(1)
+    finite = plan.problem.totals.everywhere(torch.isfinite(x).all(1))
+    return (violation(plan, x) <= tolerance) & finite
 
 
 def nearer(value: Tensor, primal: Tensor, bound: Tensor) -> Tensor:
@@ -205,7 +208,7 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
     copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)
     for group in problem.groups:
         rows = group.constraints
-        if rows is not None:
+        if rows is not None and group.blocks:
             own = rows.relative_violation(group.view(copies), group.view(sizes))
             worst = torch.maximum(worst, (own if group.valid is None else own * group.valid).amax(1))
-    return worst
+    return problem.totals.greatest(worst)

@@ -33,7 +33,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.row_sums import in_order
 from blocklp.errors import OptionError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
@@ -150,7 +149,7 @@ class Admm(Method):
                 found, weights[n], best = atom.start(group, duals)
                 group.rows(points).copy_(found.combine(weights[n]))
                 atoms[n] = found
-            values[n] = in_order(best.double()).to(none)
+            values[n] = problem.totals.over_blocks_in_order(best.double()).to(none)
         held = self.eta is not None or (self.hold and eta is not None)
         if eta is None and self.eta is not None:
             eta = Fixed(self.eta).start(problem, duals, points)
@@ -255,7 +254,7 @@ def admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor,
         ``(batch, variables)``: the means, at least of coupled variables. ``(batch,)`` float64: squared
         lengths of the points less these, and of the multipliers of variables with several copies.
     """
-    problem = plan.problem
+    problem, total = plan.problem, plan.problem.totals.over_blocks_in_order
     mean = problem.mean(points)
     away = points - problem.spread(mean)
     shared = (problem.counts > 1).to(duals).expand(len(duals), -1)
@@ -264,8 +263,8 @@ def admm_first_means(plan: Plan, duals: Tensor, points: Tensor) -> tuple[Tensor,
         for (start, stop), coupled in zip(group.spans, group.pattern, strict=True):
             if coupled:
                 own = problem.coupling.spread_part(shared, start, stop).mul_(duals[:, start:stop])
-                residual = residual + in_order(away[:, start:stop].double().square())
-                size = size + in_order(own.double().square())
+                residual = residual + total(away[:, start:stop].double().square())
+                size = size + total(own.double().square())
     return mean, residual, size
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp.decomposition.problem import Group
-from blocklp.decomposition.row_sums import in_order
+from blocklp.decomposition.totals import WHOLE, Totals
 from blocklp.kernels.plan import Plan
 
 
@@ -60,7 +60,7 @@ def halpern_step(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> N
         value.copy_(torch.where(ready[:, None], value, (value - anchor).mul_(share[:, None]).add_(anchor)))
 
 
-def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
+def moves(counts: Tensor, mean: Tensor, target: Tensor, totals: Totals = WHOLE) -> Tensor:
     """Squared dual residual of some variables: ``(batch,)`` float64.
 
     Parameters
@@ -69,6 +69,8 @@ def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
         ``(batch or 1, k)``: numbers of copies.
     mean, target : Tensor
         ``(batch, k)``: means of the copies, and reflected consensus.
+    totals : Totals
+        Sums over the variables.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def moves(counts: Tensor, mean: Tensor, target: Tensor) -> Tensor:
         ``(batch,)`` float64, in squared units of the variables.
     """
     step = torch.where(counts > 1, mean - (mean + mean - target), 0)
-    return in_order(step.double().square() * counts)
+    return totals.over_variables_in_order(step.double().square() * counts)
 
 
 def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
@@ -101,5 +103,5 @@ def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
             means = problem.coupling.spread_part(state.mean, group.start, group.stop)
             own = state.points[:, group.start : group.stop] - means
             own = own.view(-1, group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
-            primal = primal + in_order(own.flatten(1).double().square())
-    return primal, moves(problem.counts, state.mean, state.reflected)
+            primal = primal + problem.totals.over_blocks_in_order(own.flatten(1).double().square())
+    return primal, moves(problem.counts, state.mean, state.reflected, problem.totals)

@@ -1,0 +1,208 @@
+"""The processes of a solve: their numbers are combined by ``torch.distributed`` with gloo.
+
+A solve makes groups of its own, so that its messages cannot meet those of the caller, and so that a process
+that fails can close them: the others then learn of it at once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from blocklp.errors import OptionError, ProcessError
+from blocklp.options import shown
+
+NAMING = 5.0
+"""Seconds that processes wait for each other to find out which of them failed or stalled."""
+
+SUMS = ("fixed", "float")
+"""How copies of variables are added up."""
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The processes of a solve, and how they add up.
+
+    Attributes
+    ----------
+    group : ProcessGroup, DeviceMesh or True
+        A group of ``torch.distributed``, a mesh of one dimension, or True for all processes.
+    sums : str
+        ``"fixed"`` adds integers: the same bits whatever the number of processes.  ``"float"`` adds floating
+        point numbers, in an order that depends on this number.
+    timeout : float
+        Seconds after which a process that others wait for counts as stalled.
+
+    Raises
+    ------
+    OptionError
+        If ``sums`` is another word, ``timeout`` is not positive, or the group is none.
+    """
+
+    group: Any = True
+    sums: str = "fixed"
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.sums not in SUMS:
+            raise OptionError(f"sums is {shown(self.sums)}; choose one of {', '.join(map(repr, SUMS))}")
+        seconds = self.timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise OptionError(f"timeout is {shown(seconds)}; give a positive number of seconds")
+
+    @classmethod
+    def of(cls, given: Any) -> Mesh:
+        """Return the mesh given, or that of a group, a mesh of devices or True."""
+        return given if isinstance(given, Mesh) else cls(given)
+
+    def process_group(self) -> Any:
+        """Return the group of ``torch.distributed``.
+
+        Raises
+        ------
+        ProcessError
+            If ``torch.distributed`` is missing or has not been initialised, or the group is not one that
+            this process is in.
+        OptionError
+            If the mesh has several dimensions, or is none.
+        """
+        if not dist.is_available() or not dist.is_initialized():
+            need = 'call torch.distributed.init_process_group("gloo"), or start it by torchrun --distributed'
+            raise ProcessError(f"mesh was given, and there is no group of processes; {need}")
+        if self.group is True:
+            return dist.group.WORLD
+        if isinstance(self.group, dist.ProcessGroup):
+            if dist.get_rank(self.group) < 0:
+                raise ProcessError("this process is not in the group of mesh; solve in those that are")
+            return self.group
+        if isinstance(self.group, DeviceMesh):
+            if self.group.ndim != 1:
+                sizes = tuple(self.group.shape)
+                raise OptionError(f"mesh has the shape {sizes}; give one dimension of it, as mesh['blocks']")
+            return self.group.get_group()
+        need = "give a group of torch.distributed, a DeviceMesh, a blocklp.distributed.Mesh, or True"
+        raise OptionError(f"mesh is {shown(self.group)}; {need}")
+
+
+class Processes:
+    """The processes of a solve; all of them call each method at the same time.
+
+    Parameters
+    ----------
+    group : ProcessGroup
+        Whose processes take part.
+    timeout : float
+        Seconds after which a process counts as stalled.
+
+    Attributes
+    ----------
+    rank, world : int
+        Number of this process, and of processes.
+    """
+
+    def __init__(self, group: Any, timeout: float) -> None:
+        self.rank, self.world, self.timeout = dist.get_rank(group), dist.get_world_size(group), timeout
+        self._groups: tuple[Any, ...] = ()
+        if self.world > 1:
+            ranks = dist.get_process_group_ranks(group)
+            limits = timeout, timeout + NAMING
+            self._first = ranks[0]
+            self._groups = tuple(
+                dist.new_group(
+                    ranks, timedelta(seconds=limit), backend="gloo", use_local_synchronization=True
+                )
+                for limit in limits
+            )
+
+    def close(self) -> None:
+        """Leave the groups; processes that still wait for this one learn of it."""
+        groups, self._groups = self._groups, ()
+        for group in groups:
+            dist.destroy_process_group(group)
+        if self.world > 1:
+            self.world = 0  # nobody is left to talk to
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up tensors of one shape, in place."""
+        return self._reduced(values, dist.ReduceOp.SUM)
+
+    def greatest(self, values: Tensor) -> Tensor:
+        """The entrywise maximum of tensors of one shape without NaN, in place."""
+        return self._reduced(values, dist.ReduceOp.MAX)
+
+    def any(self, met: bool) -> bool:
+        """Whether a condition is met in any process."""
+        return bool(self.greatest(torch.tensor([int(met)])))
+
+    def gather(self, own: Found) -> list[Found]:
+        """What every process gives, in their order; objects that can be pickled."""
+        if self.world == 1:
+            return [own]
+        found: list[Any] = [None] * self.world
+        self._made(lambda group: dist.all_gather_object(found, own, group))
+        return found
+
+    def from_first(self, own: Found) -> Found:
+        """What the first process gives."""
+        if self.world == 1:
+            return own
+        held = [own]
+        self._made(lambda group: dist.broadcast_object_list(held, self._first, group))
+        return held[0]
+
+    def agree(self, own: object, what: str) -> None:
+        """Refuse to go on where processes state different things.
+
+        Raises
+        ------
+        ProcessError
+            In all processes, if they do.
+        """
+        stated = self.gather(own)
+        others = [rank for rank, other in enumerate(stated) if other != stated[0]]
+        if others:
+            who = f"process {others[0]}" if len(others) == 1 else f"processes {', '.join(map(str, others))}"
+            need = "every process must state the same"
+            raise ProcessError(f"{what} of {who} differs from that of process 0; {need}")
+
+    def _reduced(self, values: Tensor, by: Any) -> Tensor:
+        if self.world != 1:
+            self._made(lambda group: dist.all_reduce(values, by, group))
+        return values
+
+    def _made(self, call: Callable[[Any], Any]) -> None:
+        """Do something together; name the process that fails to."""
+        if not self._groups:
+            raise ProcessError("this process has left the solve, after an error or an interrupt")
+        try:
+            call(self._groups[0])
+        except RuntimeError as error:
+            said = str(error).partition("\n")[0]
+            raise ProcessError(f"{self._missing()}; the others ended too (gloo: {said})") from error
+
+    def _missing(self) -> str:
+        """Say which process does not answer any more."""
+        group, watch = self._groups
+        self._groups = (watch,)
+        dist.destroy_process_group(group)  # who waits for this process does not wait longer
+        seconds = timedelta(seconds=NAMING)
+        try:
+            dist.monitored_barrier(watch, seconds, wait_all_ranks=True)
+        except RuntimeError as error:
+            found = re.search(r"[Rr]anks? ([\d, ]*\d) failed", str(error)) or re.search(
+                r"from rank (\d+)", str(error)
+            )
+            if found is not None:
+                return f"process {found[1]} failed, or did not answer within {self.timeout:g} s"
+        return f"a process failed, or did not answer within {self.timeout:g} s"

@@ -1,0 +1,183 @@
+"""A solve over processes: each iterates on its own blocks, and all make the same decisions.
+
+Every number that decides anything is a sum or a maximum over all processes
+(:class:`blocklp.distributed.totals.SharedTotals`), and so is the clock
+(:class:`blocklp.distributed.agreed_deadline.AgreedDeadline`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition.problem import Decomposition
+from blocklp.distributed.agreed_deadline import AgreedDeadline
+from blocklp.distributed.hashing import problem_hash
+from blocklp.distributed.processes import Mesh, Processes
+from blocklp.distributed.sharding import Part, sharded
+from blocklp.engine.limits import Limits
+from blocklp.engine.loop import run_settled
+from blocklp.engine.records import Event, Hooks, Results, Start
+from blocklp.errors import ModelError, OptionError
+from blocklp.kernels.backend import Backend
+from blocklp.kernels.plan import Plan
+from blocklp.methods import Admm, Method
+from blocklp.methods.consensus import has_prox
+
+ALL = 2**62
+"""Copies of a chunk: instances are not divided any further."""
+
+
+@dataclass(frozen=True)
+class SharedSolve:
+    """A solve whose blocks processes share.
+
+    Attributes
+    ----------
+    processes : Processes
+        Who takes part.
+    fixed : bool
+        Whether copies are added as integers.
+    """
+
+    processes: Processes
+    fixed: bool
+
+    def all(self, met: bool) -> bool:
+        """Whether a condition is met in all processes."""
+        return not self.processes.any(not met)
+
+    def heard(
+        self, callback: Callable[[Event], Any] | None, verbose: bool
+    ) -> tuple[Callable[[Event], Any] | None, bool]:
+        """Who is told about checks: the callback and the terminal of the first process."""
+        return (callback, verbose) if self.processes.rank == 0 else (None, False)
+
+    def run(
+        self,
+        plan: Plan,
+        method: Method,
+        dtype: torch.dtype,
+        limits: Limits,
+        start: Start,
+        hooks: Hooks,
+    ) -> Results:
+        """Solve an instance over processes, all of which state it whole.
+
+        Parameters
+        ----------
+        plan : Plan
+            The whole problem in float64, and the backend asked for.
+        method, dtype, limits, start, hooks
+            As in :func:`blocklp.engine.loop.run`; a callback is called in the first process alone.
+
+        Returns
+        -------
+        Results
+            Of the whole instance, the same in every process.
+
+        Raises
+        ------
+        ProcessError
+            In all processes, if one of them states another problem or other options, or fails.
+        ModelError, OptionError
+            If the problem or the method is not one that processes can share.
+        """
+        processes, problem = self.processes, plan.problem
+        options = limits.passes, limits.patience, limits.check_every, limits.feasibility_tol
+        observed = hooks.record is not None, hooks.repair is not None
+        stated = method, dtype, self.fixed, limits.tol.tolist(), limits.cutoff.tolist(), options, observed
+        own_hash = problem_hash(problem, stated, (start.duals, start.eta))
+        processes.agree(own_hash, "the model, the warm start or an option")
+        _refuse(problem, method, hooks, processes.world)
+        deadline = AgreedDeadline(limits.deadline, processes)
+        limits = replace(limits, deadline=deadline, project=False)
+        backend = _common(plan.settled(dtype, method.usual).backend, processes)
+        part = sharded(problem, processes, self.fixed)
+        settings = replace(plan.settings, cached_copies=ALL, looped_copies=ALL)
+        own = Plan(part.problem, deadline, backend, settings)
+        duals = None if start.duals is None else part.cut(start.duals)
+        weights = method.weights(1)
+        eta = start.eta if weights is None else weights.to(dtype)
+        hooks = Hooks(callback=_agreed(hooks, processes), record=hooks.record)
+        results = run_settled(own, method, dtype, limits, Start(duals, eta), hooks)
+        return _whole(results, part, processes)
+
+
+@contextmanager
+def sharing(mesh: Any) -> Iterator[SharedSolve]:
+    """Take part in a solve; whatever ends this process's part of it ends that of the others."""
+    given = Mesh.of(mesh)
+    processes = Processes(given.process_group(), given.timeout)
+    try:
+        yield SharedSolve(processes, given.sums == "fixed")
+    finally:
+        processes.close()
+
+
+def _refuse(problem: Decomposition, method: Method, hooks: Hooks, world: int) -> None:
+    """Refuse what processes cannot share.
+
+    Raises
+    ------
+    ModelError, OptionError
+        If the model has rows, structured scopes, several instances, a repair hook, types without proximal
+        points, or fewer blocks than there are processes; or the method is another one than ADMM.
+    """
+    only = "mesh shares the blocks of one instance among processes"
+    if problem.cost.device.type != "cpu":
+        raise OptionError(f"{only}, on CPUs; the model was compiled for {problem.cost.device}")
+    if problem.rows is not None:
+        raise ModelError(f"{only}, and the model has rows beside the blocks; solve it without mesh")
+    if problem.batch > 1:
+        raise ModelError(f"{only}, and there are {problem.batch} instances; solve them one by one")
+    if problem.coupling.maps:
+        raise ModelError(f"{only}, and blocks have structured scopes; give them by index")
+    if not isinstance(method, Admm):
+        raise OptionError(f"{only} by ADMM; method {type(method).__name__} does not do so, choose 'admm'")
+    if hooks.repair is not None:
+        raise ModelError(f"{only}, and a repair hook needs whole points; leave it out")
+    for group in problem.groups:
+        if not has_prox(group, problem.to_dual(problem.cost)):
+            what = f"{group.type.name} has no proximal point in closed form where {group.name!r} shares it"
+            raise ModelError(f"{only}, and {what}; solve it without mesh")
+    if (blocks := sum(group.blocks for group in problem.groups)) < world:
+        raise ModelError(f"{only}, and there are {blocks} blocks for {world} processes; take fewer")
+
+
+def _common(own: Backend, processes: Processes) -> Backend:
+    """The backend that serves in all processes, with the loops that are there in all of them."""
+    found = processes.gather((own.name, own.modules))
+    modules = frozenset.intersection(*(there for _, there in found))
+    names = {name for name, _ in found}
+    return Backend("torch") if len(names) > 1 or not modules else Backend(own.name, modules)
+
+
+def _agreed(hooks: Hooks, processes: Processes) -> Callable[[Event], Any] | None:
+    """A callback that gives all processes the answer of that of the first one; None where there is none."""
+    if not processes.from_first(hooks.callback is not None):
+        return None
+
+    def called(event: Event) -> bool | Tensor | None:
+        answer = None
+        if processes.rank == 0 and hooks.callback is not None:
+            answer = hooks.callback(event)
+        return processes.from_first(answer)
+
+    return called
+
+
+def _whole(own: Results, part: Part, processes: Processes) -> Results:
+    """Put the results of all processes together: integers add up to the bits of each number."""
+    x = own.x.new_zeros(1, part.width)
+    x[:, part.variables[part.owned]] = own.x[:, part.owned]
+    duals = part.placed(own.duals)
+    for numbers in (x, duals):
+        processes.sum(numbers.view(torch.int64))
+    seconds = processes.from_first(own.seconds)
+    return replace(own, x=x, duals=duals, seconds=seconds, memory=None, remembered={})

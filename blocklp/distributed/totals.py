@@ -1,0 +1,123 @@
+"""Sums over blocks and variables of which every process holds a part: the same bits whatever the parts are.
+
+Terms are written as integers: multiples of a power of two so small that the sum of all of them, of which the
+largest is known, still fits into 64 bits.  A second integer holds what this leaves, so that a sum of 2^20
+numbers is exact to 2^-64 of its largest, far below the rounding error of floating point sums that bounds
+charge.  Sums of integers do not depend on any order, and neither does what is made of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from blocklp.decomposition.totals import Totals
+from blocklp.distributed.processes import Processes
+
+ROOM = 61
+"""Bits of an integer that a sum may take: one is left for its sign, and one for rounding."""
+
+LIMIT = 1000
+"""Powers of two beyond which scales do not go: they must be finite numbers, and so must their inverses."""
+
+
+def exponent(largest: Tensor, terms: int) -> Tensor:
+    """The power of two with which sums of integers keep within 64 bits.
+
+    Parameters
+    ----------
+    largest : Tensor
+        ``(batch,)`` float64, finite: magnitude of the largest term.
+    terms : int
+        How many terms there are at most, at least 1.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` int64: terms times two to this power are what is rounded and added.
+    """
+    room = ROOM - (terms - 1).bit_length()
+    return (room - torch.frexp(largest)[1].long()).clamp(-LIMIT, LIMIT)
+
+
+def scale(power: Tensor) -> Tensor:
+    """Two to powers ``(batch,)`` int64 within :data:`LIMIT`: exact, float64."""
+    return torch.ldexp(torch.ones_like(power, dtype=torch.float64), power)
+
+
+def largest_magnitude(values: Tensor, processes: Processes) -> Tensor:
+    """The largest magnitude of each row ``(batch, k)`` in any process: infinite where one is not finite."""
+    if values.shape[1]:
+        most = torch.maximum(values.amax(1), -values.amin(1)).double()
+    else:
+        most = values.new_zeros(len(values), dtype=torch.float64)
+    return processes.greatest(most.nan_to_num(torch.inf, torch.inf, torch.inf))
+
+
+@dataclass(frozen=True)
+class SharedTotals(Totals):
+    """Sums and maxima over the parts that processes hold of each instance.
+
+    Attributes
+    ----------
+    processes : Processes
+        Who holds them.
+    owned : Tensor or None
+        ``(1, variables)`` bool: variables of this process that it counts, while some other process counts
+        those that both hold; None where it counts all.
+    all_blocks, all_variables, all_copies : int
+        How many blocks, variables and copies an instance has.
+    """
+
+    processes: Processes
+    owned: Tensor | None
+    all_blocks: int
+    all_variables: int
+    all_copies: int
+
+    whole = False
+
+    def over_blocks(self, terms: Tensor) -> Tensor:
+        """See :meth:`Totals.over_blocks`."""
+        return self._sum(terms.flatten(1))
+
+    over_blocks_in_order = over_blocks
+
+    def over_variables(self, terms: Tensor) -> Tensor:
+        """See :meth:`Totals.over_variables`."""
+        return self._sum(terms if self.owned is None else torch.where(self.owned, terms, 0))
+
+    over_variables_in_order = over_variables
+
+    def greatest(self, values: Tensor) -> Tensor:
+        """See :meth:`Totals.greatest`; NaN counts as infinite."""
+        return self.processes.greatest(values.nan_to_num(torch.inf, torch.inf, -torch.inf))
+
+    def everywhere(self, met: Tensor) -> Tensor:
+        """See :meth:`Totals.everywhere`."""
+        return self.processes.greatest((~met).long()) == 0
+
+    def blocks(self, own: int) -> int:
+        """See :meth:`Totals.blocks`."""
+        return self.all_blocks
+
+    def variables(self, own: int) -> int:
+        """See :meth:`Totals.variables`."""
+        return self.all_variables
+
+    def _sum(self, terms: Tensor) -> Tensor:
+        """Sum of terms ``(batch, k)`` of all processes: NaN where one is not finite."""
+        most = largest_magnitude(terms, self.processes)
+        finite = torch.isfinite(most)
+        count = max(self.all_copies, self.all_variables)
+        power = exponent(torch.where(finite, most, 0.0), count)
+        finer = ROOM - (count - 1).bit_length()
+        scaled = torch.where(finite[:, None], terms, 0).double() * scale(power)[:, None]
+        high = scaled.round()
+        low = (scaled - high) * 2.0**finer  # both exact
+        parts = torch.stack([high.long().sum(1), low.round_().long().sum(1)])
+        whole, rest = self.processes.sum(parts).double()
+        found = (whole + rest * 2.0**-finer) * scale(-power)
+        return torch.where(finite, found, torch.nan).to(terms.dtype)
