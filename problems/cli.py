@@ -154,6 +154,9 @@ Against = Annotated[
 Exact = Annotated[
     bool, typer.Option("--exact", help="Search for a solution that is proved optimal; no options of the relaxation but --time-limit.")
 ]
+Distributed = Annotated[
+    bool, typer.Option("--distributed", help="Share one LP among the processes of torchrun; --json then prints one object.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")]
 
 HELP = """Certified bounds on real problems by block-bounded linear programs.  Start with: blocklp demo
@@ -213,6 +216,7 @@ def qpbo(
     format: Annotated[Kind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
     tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
+    distributed: Distributed = False,
     as_json: Json = False,
     plot: Plot = None,
     reference: Against = None,
@@ -223,6 +227,8 @@ def qpbo(
         raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     if tighten and exact:
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
+    if distributed and (tighten or exact or len(files) > 1):
+        raise OptionError("--distributed bounds one file by roof duality; leave out --tighten, --exact and other files")
     deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo
@@ -232,6 +238,11 @@ def qpbo(
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     options = Options(method, tol, passes, deadline, device, dtype)
     output = Output(as_json, plot, reference, quiet)
+    if distributed:
+        from blocklp.problems.distributed import run_distributed
+
+        run_distributed(lambda: roof_duality_model(qubos[0]), options, output)
+        return
     if exact:
         from blocklp.problems.qpbo import solve_qpbo_exactly
 

@@ -7,7 +7,7 @@ that fails can close them: the others then learn of it at once.
 from __future__ import annotations
 
 import math
-import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -115,15 +115,17 @@ class Processes:
         self.rank, self.world, self.timeout = dist.get_rank(group), dist.get_world_size(group), timeout
         self._groups: tuple[Any, ...] = ()
         if self.world > 1:
-            ranks = dist.get_process_group_ranks(group)
-            limits = timeout, timeout + NAMING
-            self._first = ranks[0]
-            self._groups = tuple(
-                dist.new_group(
-                    ranks, timedelta(seconds=limit), backend="gloo", use_local_synchronization=True
-                )
-                for limit in limits
-            )
+            self._ranks = dist.get_process_group_ranks(group)
+            try:
+                self._groups = self._group(timeout), self._group(timeout + NAMING)
+            except RuntimeError as error:
+                who = f"not all of the {self.world} processes began the solve within {timeout:g} s"
+                raise ProcessError(f"{who}; every process must call it") from error
+
+    def _group(self, seconds: float) -> Any:
+        """A group of these processes."""
+        limit = timedelta(seconds=seconds)
+        return dist.new_group(self._ranks, limit, backend="gloo", use_local_synchronization=True)
 
     def close(self) -> None:
         """Leave the groups; processes that still wait for this one learn of it."""
@@ -158,7 +160,7 @@ class Processes:
         if self.world == 1:
             return own
         held = [own]
-        self._made(lambda group: dist.broadcast_object_list(held, self._first, group))
+        self._made(lambda group: dist.broadcast_object_list(held, self._ranks[0], group))
         return held[0]
 
     def agree(self, own: object, what: str) -> None:
@@ -192,17 +194,32 @@ class Processes:
             raise ProcessError(f"{self._missing()}; the others ended too (gloo: {said})") from error
 
     def _missing(self) -> str:
-        """Say which process does not answer any more."""
+        """Say which processes do not answer any more; whoever has not failed asks all others."""
         group, watch = self._groups
         self._groups = (watch,)
         dist.destroy_process_group(group)  # who waits for this process does not wait longer
-        seconds = timedelta(seconds=NAMING)
+        until = time.monotonic() + NAMING
+        others = [rank for rank in range(self.world) if rank != self.rank]
+        alive, answers = torch.ones(1, dtype=torch.long), torch.zeros(self.world, 1, dtype=torch.long)
+        calls = {rank: self._asked(rank, alive, answers[rank], watch) for rank in others}
+        lost = [rank for rank, works in calls.items() if not _answered(works, until)]
+        who = f"process {lost[0]}" if len(lost) == 1 else f"processes {', '.join(map(str, lost))}"
+        return f"{who if lost else 'a process'} failed, or did not answer within {self.timeout:g} s"
+
+    def _asked(self, rank: int, alive: Tensor, answer: Tensor, group: Any) -> list[Any]:
+        """Tell another process that this one is alive, and wait to be told; nothing where it is gone."""
+        there = self._ranks[rank]
         try:
-            dist.monitored_barrier(watch, seconds, wait_all_ranks=True)
-        except RuntimeError as error:
-            found = re.search(r"[Rr]anks? ([\d, ]*\d) failed", str(error)) or re.search(
-                r"from rank (\d+)", str(error)
-            )
-            if found is not None:
-                return f"process {found[1]} failed, or did not answer within {self.timeout:g} s"
-        return f"a process failed, or did not answer within {self.timeout:g} s"
+            return [dist.isend(alive, there, group), dist.irecv(answer, there, group)]
+        except RuntimeError:
+            return []
+
+
+def _answered(works: list[Any], until: float) -> bool:
+    """Whether messages arrive until the clock of :func:`time.monotonic` says so."""
+    try:
+        for work in works:
+            work.wait(timedelta(seconds=max(until - time.monotonic(), 0.1)))
+    except RuntimeError:
+        return False
+    return bool(works)

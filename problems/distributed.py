@@ -1,0 +1,76 @@
+"""Commands over the processes that torchrun starts: the first of them prints."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch.distributed as dist
+import typer
+
+import blocklp as bl
+from blocklp.errors import OptionError
+from blocklp.problems.commands import Options, Output
+from blocklp.problems.process import interruptible
+from blocklp.progress import Progress
+
+NEEDED = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
+"""Variables of the environment that torchrun sets."""
+
+
+def run_distributed(model: Callable[[], bl.Model], options: Options, output: Output) -> None:
+    """Solve one LP over all processes, report, and exit: with code 1 if it did not reach the tolerance.
+
+    Only the first process has that code, so that torchrun does not end it before it has printed.
+
+    Parameters
+    ----------
+    model : callable
+        States the LP, in every process.
+    options, output : Options, Output
+        Those of the command.
+
+    Raises
+    ------
+    OptionError
+        If an option is for one process, or torchrun has not started this one.
+    """
+    if output.plot is not None or output.reference is not None:
+        raise OptionError("--plot and --reference are for one process; leave them out, or leave --distributed out")
+    if missing := [name for name in NEEDED if name not in os.environ]:
+        how = "torchrun --nproc-per-node 2 -m blocklp qpbo FILE --distributed"
+        raise OptionError(f"--distributed needs processes, and {', '.join(missing)} are not set; start them by `{how}`")
+    dist.init_process_group("gloo")
+    first, world = dist.get_rank() == 0, dist.get_world_size()
+    try:
+        given = options.checked()
+        solver = model().compile(device=given.pop("device"), dtype=given.pop("dtype"))
+        with interruptible(), nullcontext() if output.quiet or not first else Progress() as callback:
+            found = solver.solve(mesh=True, callback=callback, **given)
+    finally:
+        dist.destroy_process_group()
+    if not first:
+        return
+    entry = summary(found, world)
+    if output.as_json:
+        typer.echo(json.dumps(entry, allow_nan=False))
+    else:
+        for name, value in entry.items():
+            typer.echo(f"{name}: {value}")
+    if found.status != (bl.Status.OPTIMAL,):
+        raise typer.Exit(1)
+
+
+def summary(found: bl.Solution, world: int) -> dict[str, Any]:
+    """What is printed of a solution: strict JSON, where infinities and NaN are null."""
+    numbers = {name: float(getattr(found, name)[0]) for name in ("bound", "primal", "gap", "seconds")}
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()} | {
+        "status": found.status[0].name.lower(),
+        "passes": int(found.passes[0]),
+        "world": world,
+        "hash": bl.distributed.solution_hash(found),
+    }
