@@ -7,6 +7,7 @@ that fails can close them: the others then learn of it at once.
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,26 +115,31 @@ class Processes:
     def __init__(self, group: Any, timeout: float) -> None:
         self.rank, self.world, self.timeout = dist.get_rank(group), dist.get_world_size(group), timeout
         self._groups: tuple[Any, ...] = ()
-        if self.world > 1:
-            self._ranks = dist.get_process_group_ranks(group)
-            try:
-                self._groups = self._group(timeout), self._group(timeout + NAMING)
-            except RuntimeError as error:
-                who = f"not all of the {self.world} processes began the solve within {timeout:g} s"
-                raise ProcessError(f"{who}; every process must call it") from error
+        if self.world == 1:
+            return
+        if not hasattr(group, "get_group_store") or not hasattr(group, "abort"):
+            raise ProcessError(f"mesh needs a newer torch than {torch.__version__}; install the present one")
+        store = group.get_group_store()
+        solve = f"blocklp/{store.add(f'blocklp/solves of {self.rank}', 1)}"
+        try:
+            self._groups = self._group(store, f"{solve}/work", timeout), None
+            self._groups = self._groups[0], self._group(store, f"{solve}/watch", timeout + NAMING)
+        except RuntimeError as error:
+            self.close()
+            who = f"not all of the {self.world} processes began the solve within {timeout:g} s"
+            raise ProcessError(f"{who}; every process must call it") from error
 
-    def _group(self, seconds: float) -> Any:
-        """A group of these processes."""
-        limit = timedelta(seconds=seconds)
-        return dist.new_group(self._ranks, limit, backend="gloo", use_local_synchronization=True)
+    def _group(self, store: Any, name: str, seconds: float) -> Any:
+        """A group of these processes, which find each other by a store."""
+        own, limit = dist.PrefixStore(name, store), timedelta(seconds=seconds)  # type: ignore[attr-defined]
+        own.set_timeout(limit)
+        return dist.ProcessGroupGloo(own, self.rank, self.world, limit)
 
     def close(self) -> None:
         """Leave the groups; processes that still wait for this one learn of it."""
         groups, self._groups = self._groups, ()
-        for group in groups:
-            dist.destroy_process_group(group)
-        if self.world > 1:
-            self.world = 0  # nobody is left to talk to
+        for group in filter(None, groups):
+            group.abort()
 
     def sum(self, values: Tensor) -> Tensor:
         """Add up tensors of one shape, in place."""
@@ -151,17 +157,27 @@ class Processes:
         """What every process gives, in their order; objects that can be pickled."""
         if self.world == 1:
             return [own]
-        found: list[Any] = [None] * self.world
-        self._made(lambda group: dist.all_gather_object(found, own, group))
-        return found
+        packed = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8)
+        size = int(self.greatest(torch.tensor([len(packed)])))
+        padded = torch.nn.functional.pad(
+            packed, (0, size - len(packed))
+        )  # what follows an object is not read
+        found = [torch.empty_like(padded) for _ in range(self.world)]
+        self._made(lambda group: group.allgather([found], [padded]))
+        return [pickle.loads(bytes(one.numpy())) for one in found]
 
     def from_first(self, own: Found) -> Found:
         """What the first process gives."""
         if self.world == 1:
             return own
-        held = [own]
-        self._made(lambda group: dist.broadcast_object_list(held, self._ranks[0], group))
-        return held[0]
+        packed = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8)
+        size = torch.tensor([len(packed)])
+        self._made(lambda group: group.broadcast(size, 0))
+        if self.rank:
+            packed = torch.empty(int(size), dtype=torch.uint8)
+        self._made(lambda group: group.broadcast(packed, 0))
+        found: Found = pickle.loads(bytes(packed.numpy()))
+        return found
 
     def agree(self, own: object, what: str) -> None:
         """Refuse to go on where processes state different things.
@@ -180,7 +196,7 @@ class Processes:
 
     def _reduced(self, values: Tensor, by: Any) -> Tensor:
         if self.world != 1:
-            self._made(lambda group: dist.all_reduce(values, by, group))
+            self._made(lambda group: group.allreduce(values, by))
         return values
 
     def _made(self, call: Callable[[Any], Any]) -> None:
@@ -188,7 +204,7 @@ class Processes:
         if not self._groups:
             raise ProcessError("this process has left the solve, after an error or an interrupt")
         try:
-            call(self._groups[0])
+            call(self._groups[0]).wait()
         except RuntimeError as error:
             said = str(error).partition("\n")[0]
             raise ProcessError(f"{self._missing()}; the others ended too (gloo: {said})") from error
@@ -197,7 +213,7 @@ class Processes:
         """Say which processes do not answer any more; whoever has not failed asks all others."""
         group, watch = self._groups
         self._groups = (watch,)
-        dist.destroy_process_group(group)  # who waits for this process does not wait longer
+        group.abort()  # who waits for this process does not wait longer
         until = time.monotonic() + NAMING
         others = [rank for rank in range(self.world) if rank != self.rank]
         alive, answers = torch.ones(1, dtype=torch.long), torch.zeros(self.world, 1, dtype=torch.long)
@@ -208,9 +224,8 @@ class Processes:
 
     def _asked(self, rank: int, alive: Tensor, answer: Tensor, group: Any) -> list[Any]:
         """Tell another process that this one is alive, and wait to be told; nothing where it is gone."""
-        there = self._ranks[rank]
         try:
-            return [dist.isend(alive, there, group), dist.irecv(answer, there, group)]
+            return [group.send([alive], rank, 0), group.recv([answer], rank, 0)]
         except RuntimeError:
             return []
 

@@ -22,7 +22,7 @@ from blocklp.distributed.processes import Mesh, Processes
 from blocklp.distributed.sharding import Part, sharded
 from blocklp.engine.limits import Limits
 from blocklp.engine.loop import run_settled
-from blocklp.engine.records import Event, Hooks, Results, Start
+from blocklp.engine.records import Event, Hooks, Repair, Results, Start
 from blocklp.errors import ModelError, OptionError
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
@@ -94,7 +94,7 @@ class SharedSolve:
         stated = method, dtype, self.fixed, limits.tol.tolist(), limits.cutoff.tolist(), options, observed
         own_hash = problem_hash(problem, stated, (start.duals, start.eta))
         processes.agree(own_hash, "the model, the warm start or an option")
-        _refuse(problem, method, hooks, processes.world)
+        _refuse(problem, method, processes.world)
         deadline = AgreedDeadline(limits.deadline, processes)
         limits = replace(limits, deadline=deadline, project=False)
         backend = _common(plan.settled(dtype, method.usual).backend, processes)
@@ -104,7 +104,8 @@ class SharedSolve:
         duals = None if start.duals is None else part.cut(start.duals)
         weights = method.weights(1)
         eta = start.eta if weights is None else weights.to(dtype)
-        hooks = Hooks(callback=_agreed(hooks, processes), record=hooks.record)
+        repair = None if hooks.repair is None else _repaired(hooks.repair, part, processes)
+        hooks = Hooks(repair, _agreed(hooks, processes), hooks.record)
         results = run_settled(own, method, dtype, limits, Start(duals, eta), hooks)
         return _whole(results, part, processes)
 
@@ -120,13 +121,13 @@ def sharing(mesh: Any) -> Iterator[SharedSolve]:
         processes.close()
 
 
-def _refuse(problem: Decomposition, method: Method, hooks: Hooks, world: int) -> None:
+def _refuse(problem: Decomposition, method: Method, world: int) -> None:
     """Refuse what processes cannot share.
 
     Raises
     ------
     ModelError, OptionError
-        If the model has rows, structured scopes, several instances, a repair hook, types without proximal
+        If the model has rows, structured scopes, several instances, types without proximal
         points, or fewer blocks than there are processes; or the method is another one than ADMM.
     """
     only = "mesh shares the blocks of one instance among processes"
@@ -140,8 +141,6 @@ def _refuse(problem: Decomposition, method: Method, hooks: Hooks, world: int) ->
         raise ModelError(f"{only}, and blocks have structured scopes; give them by index")
     if not isinstance(method, Admm):
         raise OptionError(f"{only} by ADMM; method {type(method).__name__} does not do so, choose 'admm'")
-    if hooks.repair is not None:
-        raise ModelError(f"{only}, and a repair hook needs whole points; leave it out")
     for group in problem.groups:
         if not has_prox(group, problem.to_dual(problem.cost)):
             what = f"{group.type.name} has no proximal point in closed form where {group.name!r} shares it"
@@ -172,12 +171,29 @@ def _agreed(hooks: Hooks, processes: Processes) -> Callable[[Event], Any] | None
     return called
 
 
+def _repaired(repair: Repair, part: Part, processes: Processes) -> Repair:
+    """A hook that has that of the first process repair whole points."""
+
+    def called(x: Tensor, rows: Tensor) -> Tensor:
+        whole = _points(x, part, processes)
+        if processes.rank == 0:
+            whole = repair(whole, rows)
+        return processes.from_first(whole)[:, part.variables]
+
+    return called
+
+
+def _points(own: Tensor, part: Part, processes: Processes) -> Tensor:
+    """Points of the whole instance: integers add up to the bits of each number."""
+    x = own.new_zeros(1, part.width)
+    x[:, part.variables[part.owned]] = own[:, part.owned]
+    processes.sum(x.view(torch.int64))
+    return x
+
+
 def _whole(own: Results, part: Part, processes: Processes) -> Results:
-    """Put the results of all processes together: integers add up to the bits of each number."""
-    x = own.x.new_zeros(1, part.width)
-    x[:, part.variables[part.owned]] = own.x[:, part.owned]
-    duals = part.placed(own.duals)
-    for numbers in (x, duals):
-        processes.sum(numbers.view(torch.int64))
+    """Put the results of all processes together."""
+    x, duals = _points(own.x, part, processes), part.placed(own.duals)
+    processes.sum(duals.view(torch.int64))
     seconds = processes.from_first(own.seconds)
     return replace(own, x=x, duals=duals, seconds=seconds, memory=None, remembered={})
