@@ -17,6 +17,7 @@ from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.processes import Processes
 from blocklp.distributed.shared_coupling import SharedCoupling
 from blocklp.distributed.totals import SharedTotals
+from blocklp.kernels.backend import Backend
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _data(kind: BlockType, first: int, last: int) -> BlockType:
     return kind.with_data(**{name: own[:, first:last].clone() for name, own in several.items()})
 
 
-def sharded(problem: Decomposition, processes: Processes, fixed: bool) -> Part:
+def sharded(problem: Decomposition, processes: Processes, fixed: bool, backend: Backend) -> Part:
     """Cut out the part of this process.
 
     Parameters
@@ -88,6 +89,8 @@ def sharded(problem: Decomposition, processes: Processes, fixed: bool) -> Part:
         All of them.
     fixed : bool
         Whether copies are added as integers.
+    backend : Backend
+        What runs the operations.
 
     Returns
     -------
@@ -117,19 +120,20 @@ def sharded(problem: Decomposition, processes: Processes, fixed: bool) -> Part:
     owned = owner[variables] == rank
     blocks = sum(group.blocks for group in problem.groups)
     totals = SharedTotals(
-        processes, None if bool(owned.all()) else owned[None], blocks, width, problem.copies
+        processes, None if bool(owned.all()) else owned[None], blocks, width, problem.copies, backend
     )
 
     def some(values: Tensor | None) -> Tensor | None:
         return None if values is None else values[:, variables]
 
+    coupling = _coupling(problem, processes, number[own], (variables, owner != final), fixed, backend)
     part = Decomposition(
         problem.cost[:, variables],
         problem.lower[:, variables],
         problem.upper[:, variables],
         problem.offset.clone(),
         tuple(groups),
-        _coupling(problem, processes, fixed, number[own], (variables, owner != final)),
+        coupling,
         problem.counts[:, variables],
         some(problem.grid),
         beyond=some(problem.beyond),
@@ -141,9 +145,10 @@ def sharded(problem: Decomposition, processes: Processes, fixed: bool) -> Part:
 def _coupling(
     problem: Decomposition,
     processes: Processes,
-    fixed: bool,
     index: Tensor,
     of: tuple[Tensor, Tensor],
+    fixed: bool,
+    backend: Backend,
 ) -> Coupling:
     """The maps of this process's copies.
 
@@ -151,7 +156,7 @@ def _coupling(
     ----------
     problem : Decomposition
         The whole instance.
-    processes, fixed
+    processes, fixed, backend
         As in :func:`sharded`.
     index : Tensor
         ``(own copies,)`` int64: which of the variables held here each is of.
@@ -186,4 +191,5 @@ def _coupling(
         at_exchange=place[variables[several[sent]]],
         exchanged=int(between.sum()),
         most_copies=int(problem.counts.max()),
+        backend=backend,
     )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.decomposition.incidence import Coupling
 from blocklp.distributed.processes import Processes
-from blocklp.distributed.totals import exponent, largest_magnitude, scale
+from blocklp.distributed.totals import agreed_exponent, scale
+from blocklp.kernels.backend import Backend
+from blocklp.kernels.operations import operation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,8 @@ class SharedCoupling(Coupling):
         How many there are of these in all.
     most_copies : int
         Copies that a variable has at most, of all processes.
+    backend : Backend
+        What runs the operations.
     """
 
     processes: Processes
@@ -49,6 +56,7 @@ class SharedCoupling(Coupling):
     at_exchange: Tensor
     exchanged: int
     most_copies: int
+    backend: Backend
 
     def collect(self, copies: Tensor) -> Tensor:
         """Sum the copies of every variable ``(batch, variables)``, in all processes."""
@@ -62,22 +70,82 @@ class SharedCoupling(Coupling):
 
     def _collected(self, copies: Tensor) -> tuple[Tensor, Tensor]:
         """The sums, and the units ``(batch,)`` float64 of which they are multiples; zero for any number."""
-        own = copies.index_select(1, self.several_copies)
         if self.fixed:
-            most = largest_magnitude(own, self.processes)
-            finite = torch.isfinite(most)
-            power = exponent(torch.where(finite, most, 0.0), self.most_copies)
+            most = largest_shared(self, copies)
+            power, finite = agreed_exponent(most, self.most_copies, self.processes)
             unit = torch.where(finite, scale(-power), torch.nan)
-            terms = own.double().mul_(scale(power)[:, None]).round_().long()
+            if not bool(finite.all()):
+                copies = torch.where(finite[:, None], copies, torch.nan).nan_to_num(0.0)
+            sums, total = integer_copies(self, copies, scale(power))
         else:
-            unit, terms = torch.zeros(len(copies), dtype=torch.float64), own.double()
-        sums = terms.new_zeros(len(copies), len(self.several)).index_add_(1, self.slots, terms)
+            unit, total = torch.zeros(len(copies), dtype=torch.float64), self.only_copies(copies)
+            sums = unit.new_zeros(len(copies), len(self.several))
+            sums.index_add_(1, self.slots, copies.index_select(1, self.several_copies).double())
         if self.exchanged:
             buffer = sums.new_zeros(len(copies), self.exchanged)
             buffer[:, self.at_exchange] = sums[:, self.sent]
             sums[:, self.sent] = self.processes.sum(buffer)[:, self.at_exchange]
-        found = sums.double() * unit[:, None] if self.fixed else sums
-        total = copies.new_zeros(len(copies), self.variables)
-        total[:, self.alone] = copies.index_select(1, self.alone_copies)
+        found = sums.double().mul_(unit[:, None]) if self.fixed else sums
         total[:, self.several] = found.to(copies.dtype)
         return total, unit
+
+    def only_copies(self, copies: Tensor) -> Tensor:
+        """Variables of a single copy ``(batch, variables)``; zero elsewhere."""
+        total = copies.new_zeros(len(copies), self.variables)
+        total[:, self.alone] = copies.index_select(1, self.alone_copies)
+        return total
+
+    @cached_property
+    def targets(self) -> NDArray[np.int32]:
+        """For each copy ``(copies,)`` the number of its sum, or -1 less the variable that it is alone of."""
+        found = torch.empty(self.index.shape[1], dtype=torch.int32)
+        found[self.several_copies] = self.slots.int()
+        found[self.alone_copies] = -1 - self.alone.int()
+        return found.numpy()
+
+
+@operation
+def largest_shared(coupling: SharedCoupling, copies: Tensor) -> Tensor:
+    """The largest magnitude among copies of variables that have several.
+
+    Parameters
+    ----------
+    coupling : SharedCoupling
+        The maps, which know the backend.
+    copies : Tensor
+        ``(batch, copies)``.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` float64: infinite where one is not finite.
+    """
+    own = copies.index_select(1, coupling.several_copies)
+    if not own.shape[1]:
+        return own.new_zeros(len(own), dtype=torch.float64)
+    most = torch.maximum(own.amax(1), -own.amin(1)).double()
+    return most.nan_to_num(torch.inf, torch.inf, torch.inf)
+
+
+@operation
+def integer_copies(coupling: SharedCoupling, copies: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of this process's copies as multiples of a unit, and variables of a single copy.
+
+    Parameters
+    ----------
+    coupling : SharedCoupling
+        The maps, which know the backend.
+    copies : Tensor
+        ``(batch, copies)``, finite where variables have several.
+    scale : Tensor
+        ``(batch,)`` float64: one over the units, powers of two.
+
+    Returns
+    -------
+    sums, total : Tensor
+        ``(batch, s)`` int64: of variables with several copies.  ``(batch, variables)``: those with one, zero
+        elsewhere.
+    """
+    own = copies.index_select(1, coupling.several_copies).double().mul_(scale[:, None]).round_()
+    sums = torch.zeros(len(copies), len(coupling.several), dtype=torch.long)
+    return sums.index_add_(1, coupling.slots, own.long()), coupling.only_copies(copies)

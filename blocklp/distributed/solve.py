@@ -7,6 +7,7 @@ Every number that decides anything is a sum or a maximum over all processes
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -98,7 +99,9 @@ class SharedSolve:
         deadline = AgreedDeadline(limits.deadline, processes)
         limits = replace(limits, deadline=deadline, project=False)
         backend = _common(plan.settled(dtype, method.usual).backend, processes)
-        part = sharded(problem, processes, self.fixed)
+        if "numba" in backend.builds_on:
+            importlib.import_module("blocklp.distributed.numba_sums")
+        part = sharded(problem, processes, self.fixed, backend)
         settings = replace(plan.settings, cached_copies=ALL, looped_copies=ALL)
         own = Plan(part.problem, deadline, backend, settings)
         duals = None if start.duals is None else part.cut(start.duals)

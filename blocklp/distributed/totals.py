@@ -15,6 +15,8 @@ from torch import Tensor
 
 from blocklp.decomposition.totals import Totals
 from blocklp.distributed.processes import Processes
+from blocklp.kernels.backend import Backend
+from blocklp.kernels.operations import operation
 
 ROOM = 61
 """Bits of an integer that a sum may take: one is left for its sign, and one for rounding."""
@@ -47,13 +49,74 @@ def scale(power: Tensor) -> Tensor:
     return torch.ldexp(torch.ones_like(power, dtype=torch.float64), power)
 
 
-def largest_magnitude(values: Tensor, processes: Processes) -> Tensor:
-    """The largest magnitude of each row ``(batch, k)`` in any process: infinite where one is not finite."""
-    if values.shape[1]:
-        most = torch.maximum(values.amax(1), -values.amin(1)).double()
-    else:
-        most = values.new_zeros(len(values), dtype=torch.float64)
-    return processes.greatest(most.nan_to_num(torch.inf, torch.inf, torch.inf))
+def agreed_exponent(most: Tensor, terms: int, processes: Processes) -> tuple[Tensor, Tensor]:
+    """The power of two with which sums of terms of all processes keep within 64 bits.
+
+    Parameters
+    ----------
+    most : Tensor
+        ``(batch,)`` float64: magnitude of the largest term in this process, written.
+    terms : int
+        How many terms there are at most, in all of them.
+    processes : Processes
+        All of them.
+
+    Returns
+    -------
+    power, finite : Tensor
+        ``(batch,)`` int64: as :func:`exponent` returns it.  ``(batch,)`` bool: whether all terms are finite.
+    """
+    most = processes.greatest(most)
+    finite = torch.isfinite(most)
+    return exponent(torch.where(finite, most, 0.0), terms), finite
+
+
+@operation
+def largest_magnitude(totals: SharedTotals, terms: Tensor) -> Tensor:
+    """The largest magnitude in each row.
+
+    Parameters
+    ----------
+    totals : SharedTotals
+        The totals, which know the backend.
+    terms : Tensor
+        ``(batch, k)``.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)`` float64: infinite where one is not finite.
+    """
+    if not terms.shape[1]:
+        return terms.new_zeros(len(terms), dtype=torch.float64)
+    most = torch.maximum(terms.amax(1), -terms.amin(1)).double()
+    return most.nan_to_num(torch.inf, torch.inf, torch.inf)
+
+
+@operation
+def integer_terms(totals: SharedTotals, terms: Tensor, scale: Tensor, finer: int) -> Tensor:
+    """Sums of terms as multiples of a unit, and of what this leaves as multiples of a finer one.
+
+    Parameters
+    ----------
+    totals : SharedTotals
+        The totals, which know the backend.
+    terms : Tensor
+        ``(batch, k)``, finite.
+    scale : Tensor
+        ``(batch,)`` float64: one over the units, powers of two.
+    finer : int
+        The power of two by which the finer unit is less.
+
+    Returns
+    -------
+    Tensor
+        ``(2, batch)`` int64.
+    """
+    scaled = terms.double() * scale[:, None]
+    high = scaled.round()
+    low = (scaled - high) * 2.0**finer  # both exact
+    return torch.stack([high.long().sum(1), low.round_().long().sum(1)])
 
 
 @dataclass(frozen=True)
@@ -69,6 +132,8 @@ class SharedTotals(Totals):
         those that both hold; None where it counts all.
     all_blocks, all_variables, all_copies : int
         How many blocks, variables and copies an instance has.
+    backend : Backend
+        What runs the operations.
     """
 
     processes: Processes
@@ -76,6 +141,7 @@ class SharedTotals(Totals):
     all_blocks: int
     all_variables: int
     all_copies: int
+    backend: Backend
 
     whole = False
 
@@ -109,15 +175,13 @@ class SharedTotals(Totals):
 
     def _sum(self, terms: Tensor) -> Tensor:
         """Sum of terms ``(batch, k)`` of all processes: NaN where one is not finite."""
-        most = largest_magnitude(terms, self.processes)
-        finite = torch.isfinite(most)
         count = max(self.all_copies, self.all_variables)
-        power = exponent(torch.where(finite, most, 0.0), count)
+        power, finite = agreed_exponent(largest_magnitude(self, terms), count, self.processes)
         finer = ROOM - (count - 1).bit_length()
-        scaled = torch.where(finite[:, None], terms, 0).double() * scale(power)[:, None]
-        high = scaled.round()
-        low = (scaled - high) * 2.0**finer  # both exact
-        parts = torch.stack([high.long().sum(1), low.round_().long().sum(1)])
+        if bool(finite.all()):
+            parts = integer_terms(self, terms, scale(power), finer)
+        else:
+            parts = integer_terms(self, torch.where(finite[:, None], terms, 0), scale(power), finer)
         whole, rest = self.processes.sum(parts).double()
         found = (whole + rest * 2.0**-finer) * scale(-power)
         return torch.where(finite, found, torch.nan).to(terms.dtype)

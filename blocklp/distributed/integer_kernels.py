@@ -1,0 +1,82 @@
+"""Loops of integer sums, compiled for the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blocklp.kernels.compiled import compile
+
+LOOP = {"nogil": True, "error_model": "numpy"}
+
+
+@compile(**LOOP)
+def largest_of_shared(copies: Any, targets: Any) -> float:
+    """Largest magnitude of copies ``(copies,)`` whose target is a sum; infinite where one is not finite."""
+    most = 0.0
+    for copy in range(len(copies)):
+        if targets[copy] >= 0:
+            size = abs(np.float64(copies[copy]))
+            if not size <= most:  # also for NaN, with which all comparisons fail
+                most = size if size == size else np.inf
+    return most
+
+
+@compile(**LOOP)
+def add_copies(copies: Any, targets: Any, scale: float, sums: Any, total: Any) -> None:
+    """Add copies, as multiples of a unit, to sums, and copy those that are the only one of their variable.
+
+    Parameters
+    ----------
+    copies : array
+        ``(copies,)``.
+    targets : array
+        ``(copies,)`` int32: which sum, or -1 less the variable.
+    scale : float
+        One over the unit.
+    sums, total : array
+        ``(s,)`` int64 and ``(variables,)``, written.
+    """
+    for copy in range(len(copies)):
+        target = targets[copy]
+        if target >= 0:
+            sums[target] += np.int64(np.rint(np.float64(copies[copy]) * scale))
+        else:
+            total[-1 - target] = copies[copy]
+
+
+@compile(**LOOP)
+def largest_term(terms: Any) -> float:
+    """Largest magnitude of terms ``(k,)``; infinite where one is not finite."""
+    most = 0.0
+    for k in range(len(terms)):
+        size = abs(np.float64(terms[k]))
+        if not size <= most:
+            most = size if size == size else np.inf
+    return most
+
+
+@compile(**LOOP)
+def add_terms(terms: Any, scale: float, finer: float) -> Any:
+    """Sum of terms ``(k,)`` as multiples of a unit, and of what this leaves as multiples of a finer one.
+
+    Parameters
+    ----------
+    terms : array
+        ``(k,)``.
+    scale, finer : float
+        One over the unit, and how many finer ones it holds.
+
+    Returns
+    -------
+    tuple of int
+        Both sums.
+    """
+    whole, rest = np.int64(0), np.int64(0)
+    for k in range(len(terms)):
+        scaled = np.float64(terms[k]) * scale
+        near = np.rint(scaled)
+        whole += np.int64(near)
+        rest += np.int64(np.rint((scaled - near) * finer))
+    return whole, rest

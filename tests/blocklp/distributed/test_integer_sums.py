@@ -1,0 +1,153 @@
+"""Sums of integers: exact, the same whatever the parts and the order, far from overflow, and the same in loops."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocklp.distributed.sharding import sharded
+from blocklp.distributed.shared_coupling import integer_copies, largest_shared
+from blocklp.distributed.totals import SharedTotals, exponent, integer_terms, largest_magnitude, scale
+from blocklp.kernels.backend import Backend
+
+from .processes import model, together
+
+TORCH, NUMBA = Backend("torch"), Backend("numba", frozenset({"any"}))
+
+
+class Alone:
+    """A single process."""
+
+    rank, world = 0, 1
+
+    def sum(self, values):
+        return values
+
+    greatest = sum
+
+
+def totals(count, owned=None, backend=TORCH):
+    return SharedTotals(Alone(), owned, count, count, count, backend)
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=50), st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_sums_are_exact_to_far_below_the_largest_and_of_any_order(numbers, seed):
+    terms = torch.tensor([numbers], dtype=torch.float64)
+    found = float(totals(len(numbers)).over_blocks(terms))
+    exact, largest = sum(map(Fraction, numbers)), max(map(abs, numbers))
+    assert abs(Fraction(found) - exact) <= 2**-52 * (abs(exact) + Fraction(largest) * 2**-30)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(numbers)))
+    assert float(totals(len(numbers)).over_blocks(terms[:, order])) == found
+
+
+def test_equal_large_terms_do_not_overflow():
+    for count in (1, 2, 3, 2**10, 2**20 + 1):
+        largest = math.nextafter(2.0**30, 0)
+        terms = torch.full((1, count), largest, dtype=torch.float64)
+        assert float(totals(count).over_blocks(terms)) == pytest.approx(count * largest, rel=1e-15)
+        power = exponent(terms[:, 0], count)
+        assert count * round(largest * float(scale(power))) < 2**62
+
+
+def test_small_terms_beside_large_ones_count():
+    """In floating point 2^20 ones vanish beside 2^60; two integers hold them."""
+    terms = torch.ones(1, 2**20 + 2, dtype=torch.float64)
+    terms[0, 0], terms[0, -1] = 2.0**60, -(2.0**60)
+    assert float(totals(terms.shape[1]).over_blocks(terms)) == 2.0**20
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_sums_with_a_number_that_is_not_finite_are_nan(bad):
+    terms = torch.tensor([[1.0, bad, 2.0], [1.0, 2.0, 3.0]], dtype=torch.float64)
+    found = totals(3).over_blocks(terms)
+    assert found[0].isnan() and float(found[1]) == 6.0
+
+
+def test_variables_that_others_count_do_not_count_here():
+    owned = torch.tensor([[True, False, True]])
+    terms = torch.tensor([[1.0, math.nan, 4.0]], dtype=torch.float64)
+    assert float(totals(3, owned).over_variables(terms)) == 5.0
+    assert float(totals(3, owned).over_blocks(torch.zeros(1, 0))) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_loops_find_the_same_integers(dtype):
+    pytest.importorskip("numba", reason="compares with loops that numba compiles")
+    import blocklp.distributed.numba_sums  # noqa: F401  registers them
+
+    random = np.random.default_rng(0)
+    terms = torch.from_numpy(random.normal(size=(2, 1001)) * 10.0 ** random.integers(-9, 9, (2, 1001))).to(dtype)
+    numba, unit = totals(1001, backend=NUMBA), scale(torch.tensor([20, -3]))
+    assert torch.equal(largest_magnitude(numba, terms), largest_magnitude.definition(numba, terms))
+    given = terms, unit, 30
+    assert torch.equal(integer_terms(numba, *given), integer_terms.definition(numba, *given))
+    for bad in (math.nan, -math.inf):
+        row = torch.tensor([[1.0, bad, 2.0]], dtype=dtype)
+        assert largest_magnitude(numba, row).tolist() == [math.inf]
+        assert largest_magnitude.definition(numba, row).tolist() == [math.inf]
+    problem = model().compile().decomposition()
+    coupling = sharded(problem, Alone(), True, NUMBA).problem.coupling
+    copies = torch.from_numpy(random.normal(size=(1, problem.copies))).to(dtype)
+    assert torch.equal(largest_shared(coupling, copies), largest_shared.definition(coupling, copies))
+    for own, other in zip(
+        integer_copies(coupling, copies, unit[:1]),
+        integer_copies.definition(coupling, copies, unit[:1]),
+        strict=True,
+    ):
+        assert own.dtype == other.dtype
+        assert torch.equal(own, other)
+
+
+def test_sums_of_copies_err_less_than_what_bounds_charge():
+    """With copies of very different sizes, of which the smallest vanish beside the unit."""
+    problem = model().compile().decomposition()
+    part = sharded(problem, Alone(), True, TORCH)
+    random = np.random.default_rng(1)
+    sizes = 10.0 ** random.integers(-25, 9, (1, problem.copies))
+    copies = torch.from_numpy(random.normal(size=sizes.shape) * sizes)
+    found, charged = part.problem.collect(copies)[0], part.problem.total_size(copies)[0]
+    exact = [Fraction(0)] * problem.cost.shape[1]
+    for variable, copy in zip(problem.coupling.index[0].tolist(), copies[0].tolist(), strict=True):
+        exact[variable] += Fraction(copy)
+    unit = torch.finfo(torch.float64).eps
+    rest = zip(found.tolist(), exact, charged.tolist(), problem.counts[0].tolist(), strict=True)
+    for own, right, total, count in rest:
+        assert abs(Fraction(own) - right) <= unit * int(count) * total
+
+
+def sums_of_parts(seed):
+    """Sums of copies and of blocks in all processes, of the same numbers."""
+    import torch.distributed as dist
+
+    from blocklp.distributed.processes import Processes
+
+    processes = Processes(dist.group.WORLD, 20.0)
+    problem = model().compile().decomposition()
+    part = sharded(problem, processes, True, TORCH)
+    copies = torch.from_numpy(np.random.default_rng(seed).normal(size=(1, problem.copies)))
+    whole = torch.zeros_like(problem.cost)
+    whole[:, part.variables] = part.problem.collect(part.cut(copies))
+    again = part.placed(part.cut(copies))
+    processes.sum(again)
+    value = part.problem.value(part.problem.to_dual(part.problem.cost))
+    processes.close()
+    return whole.numpy(), part.variables.numpy(), again.numpy(), copies.numpy(), float(value), len(part.owned)
+
+
+def test_parts_hold_all_copies_once_and_sum_to_the_same():
+    problem = model().compile().decomposition()
+    (one,) = together(sums_of_parts, 1, 3)
+    parts = together(sums_of_parts, 3, 3)
+    right = problem.collect(torch.from_numpy(one[3])).numpy()
+    np.testing.assert_allclose(one[0], right, rtol=1e-12, atol=1e-12)
+    assert one[4] == pytest.approx(float(problem.value(problem.to_dual(problem.cost))[0]), rel=1e-13)
+    for whole, variables, again, copies, value, count in parts:
+        assert (whole[:, variables] == one[0][:, variables]).all()
+        assert (again == copies).all()
+        assert value == one[4]
+        assert count < problem.cost.shape[1]
