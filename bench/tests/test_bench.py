@@ -48,6 +48,7 @@ pytestmark = pytest.mark.skipif(
         "nodes",
         "first",
         "device",
+        "distributed",
     ],
 )
 def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:
