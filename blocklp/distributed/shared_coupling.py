@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,9 +12,12 @@ from torch import Tensor
 
 from blocklp.decomposition.incidence import Coupling
 from blocklp.distributed.processes import Processes
-from blocklp.distributed.totals import agreed_exponent, scale
+from blocklp.distributed.totals import LIMIT, room, scale
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.operations import operation
+
+KEPT = 2
+"""Powers of two by which the largest copy may be less than what units allow for, before there are others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,8 @@ class SharedCoupling(Coupling):
         Copies that a variable has at most, of all processes.
     backend : Backend
         What runs the operations.
+    recent : dict
+        The power of two above the largest copy, as the units of the last sum allow for it.
     """
 
     processes: Processes
@@ -57,6 +62,7 @@ class SharedCoupling(Coupling):
     exchanged: int
     most_copies: int
     backend: Backend
+    recent: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def collect(self, copies: Tensor) -> Tensor:
         """Sum the copies of every variable ``(batch, variables)``, in all processes."""
@@ -71,23 +77,57 @@ class SharedCoupling(Coupling):
     def _collected(self, copies: Tensor) -> tuple[Tensor, Tensor]:
         """The sums, and the units ``(batch,)`` float64 of which they are multiples; zero for any number."""
         if self.fixed:
-            most = largest_shared(self, copies)
-            power, finite = agreed_exponent(most, self.most_copies, self.processes)
-            unit = torch.where(finite, scale(-power), torch.nan)
-            if not bool(finite.all()):
-                copies = torch.where(finite[:, None], copies, torch.nan).nan_to_num(0.0)
-            sums, total = integer_copies(self, copies, scale(power))
+            sums, total, unit = self._integers(copies)
+            found = sums.double().mul_(unit[:, None])
         else:
             unit, total = torch.zeros(len(copies), dtype=torch.float64), self.only_copies(copies)
-            sums = unit.new_zeros(len(copies), len(self.several))
-            sums.index_add_(1, self.slots, copies.index_select(1, self.several_copies).double())
-        if self.exchanged:
-            buffer = sums.new_zeros(len(copies), self.exchanged)
-            buffer[:, self.at_exchange] = sums[:, self.sent]
-            sums[:, self.sent] = self.processes.sum(buffer)[:, self.at_exchange]
-        found = sums.double().mul_(unit[:, None]) if self.fixed else sums
+            found = unit.new_zeros(len(copies), len(self.several))
+            found.index_add_(1, self.slots, copies.index_select(1, self.several_copies).double())
+            self._exchange(found, found.new_zeros(len(copies), 0))
         total[:, self.several] = found.to(copies.dtype)
         return total, unit
+
+    def _integers(self, copies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums in all processes as integers, variables of a single copy, and the units of the sums.
+
+        Units are those of the last sum, if the largest copy allows for it: whether it does is known from the
+        very sums, which spares an all-reduce.  It does where the largest copy of all processes says so, so
+        that the number of processes makes no difference.
+        """
+        most, assumed = largest_shared(self, copies), self.recent.get("exponent")
+        if assumed is not None:
+            own = torch.frexp(most)[1].long()  # that of an infinite number is not used
+            over = ~torch.isfinite(most) | (own > assumed)
+            near = ~over & (most > 0) & (own >= assumed - KEPT)
+            power = room(self.most_copies) - assumed
+            fitting = torch.where(over[:, None], 0, copies) if bool(over.any()) else copies
+            sums, total = integer_copies(self, fitting, scale(power))
+            marks = self._exchange(sums, torch.stack([over, near], 1).long())
+            if bool(((marks[:, 0] == 0) & (marks[:, 1] > 0)).all()):
+                return sums, total, scale(-power)
+        most = self.processes.greatest(most)
+        finite = torch.isfinite(most)
+        assumed = torch.frexp(torch.where(finite, most, 0.0))[1].long() + 1  # it may grow
+        assumed = assumed.clamp(room(self.most_copies) - LIMIT, room(self.most_copies) + LIMIT)
+        self.recent["exponent"] = assumed
+        power = room(self.most_copies) - assumed
+        if not bool(finite.all()):
+            copies = torch.where(finite[:, None], copies, 0)
+        sums, total = integer_copies(self, copies, scale(power))
+        self._exchange(sums, sums.new_zeros(len(copies), 0))
+        return sums, total, torch.where(finite, scale(-power), torch.nan)
+
+    def _exchange(self, sums: Tensor, marks: Tensor) -> Tensor:
+        """Add to sums ``(batch, s)``, in place, those of other processes; return the sums of marks."""
+        width = self.exchanged + marks.shape[1]
+        if not width:
+            return marks
+        buffer = sums.new_zeros(len(sums), width)
+        buffer[:, self.at_exchange] = sums[:, self.sent]
+        buffer[:, self.exchanged :] = marks
+        self.processes.sum(buffer)
+        sums[:, self.sent] = buffer[:, self.at_exchange]
+        return buffer[:, self.exchanged :]
 
     def only_copies(self, copies: Tensor) -> Tensor:
         """Variables of a single copy ``(batch, variables)``; zero elsewhere."""

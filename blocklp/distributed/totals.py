@@ -21,8 +21,13 @@ from blocklp.kernels.operations import operation
 ROOM = 61
 """Bits of an integer that a sum may take: one is left for its sign, and one for rounding."""
 
-LIMIT = 1000
+LIMIT = 1022
 """Powers of two beyond which scales do not go: they must be finite numbers, and so must their inverses."""
+
+
+def room(terms: int) -> int:
+    """Bits that are left for each of so many terms, at least 1, where their sum takes :data:`ROOM`."""
+    return ROOM - (terms - 1).bit_length()
 
 
 def exponent(largest: Tensor, terms: int) -> Tensor:
@@ -40,35 +45,12 @@ def exponent(largest: Tensor, terms: int) -> Tensor:
     Tensor
         ``(batch,)`` int64: terms times two to this power are what is rounded and added.
     """
-    room = ROOM - (terms - 1).bit_length()
-    return (room - torch.frexp(largest)[1].long()).clamp(-LIMIT, LIMIT)
+    return (room(terms) - torch.frexp(largest)[1].long()).clamp(-LIMIT, LIMIT)
 
 
 def scale(power: Tensor) -> Tensor:
     """Two to powers ``(batch,)`` int64 within :data:`LIMIT`: exact, float64."""
     return torch.ldexp(torch.ones_like(power, dtype=torch.float64), power)
-
-
-def agreed_exponent(most: Tensor, terms: int, processes: Processes) -> tuple[Tensor, Tensor]:
-    """The power of two with which sums of terms of all processes keep within 64 bits.
-
-    Parameters
-    ----------
-    most : Tensor
-        ``(batch,)`` float64: magnitude of the largest term in this process, written.
-    terms : int
-        How many terms there are at most, in all of them.
-    processes : Processes
-        All of them.
-
-    Returns
-    -------
-    power, finite : Tensor
-        ``(batch,)`` int64: as :func:`exponent` returns it.  ``(batch,)`` bool: whether all terms are finite.
-    """
-    most = processes.greatest(most)
-    finite = torch.isfinite(most)
-    return exponent(torch.where(finite, most, 0.0), terms), finite
 
 
 @operation
@@ -176,8 +158,9 @@ class SharedTotals(Totals):
     def _sum(self, terms: Tensor) -> Tensor:
         """Sum of terms ``(batch, k)`` of all processes: NaN where one is not finite."""
         count = max(self.all_copies, self.all_variables)
-        power, finite = agreed_exponent(largest_magnitude(self, terms), count, self.processes)
-        finer = ROOM - (count - 1).bit_length()
+        most = self.processes.greatest(largest_magnitude(self, terms))
+        finite, finer = torch.isfinite(most), room(count)
+        power = exponent(torch.where(finite, most, 0.0), count)
         if bool(finite.all()):
             parts = integer_terms(self, terms, scale(power), finer)
         else:
