@@ -74,7 +74,20 @@ def run(
 def run_settled(
     plan: Plan, method: Method, dtype: torch.dtype, limits: Limits, start: Start, hooks: Hooks
 ) -> Results:
-    """Solve the instances of a plan whose backend has been chosen; see :func:`run`."""
+    """Solve the instances of a plan whose backend has been chosen.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in float64 with its deadline (:meth:`Plan.settled`).
+    method, dtype, limits, start, hooks
+        As in :func:`run`.
+
+    Returns
+    -------
+    Results
+        The best of every instance.
+    """
     lowered = SamePattern.of(plan)
     limits, start, hooks = lowered.apply(limits), lowered.apply(start), lowered.hooks(hooks)
     results = lowered.inverse(_solve(lowered, method, dtype, limits, start, hooks))

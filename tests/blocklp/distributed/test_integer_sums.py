@@ -121,6 +121,37 @@ def test_sums_of_copies_err_less_than_what_bounds_charge():
         assert abs(Fraction(own) - right) <= unit * int(count) * total
 
 
+class Counted(Alone):
+    """A single process that counts all-reduces."""
+
+    def __init__(self):
+        self.sums, self.maxima = 0, 0
+
+    def sum(self, values):
+        self.sums += 1
+        return values
+
+    def greatest(self, values):
+        self.maxima += 1
+        return values
+
+
+def test_a_sum_of_copies_needs_one_message_unless_they_grow_or_shrink_much():
+    problem, processes = model().compile().decomposition(), Counted()
+    part = sharded(problem, processes, True, TORCH).problem
+    copies = torch.from_numpy(np.random.default_rng(4).normal(size=(1, problem.copies)))
+    right = problem.collect(copies)
+    for factor, sums, maxima in ((1.0, 0, 1), (1.5, 1, 0), (0.9, 1, 0), (2.0**9, 1, 1), (2.0**9, 1, 0), (1.0, 1, 1)):
+        processes.sums = processes.maxima = 0
+        found = part.collect(copies * factor)
+        assert (processes.sums, processes.maxima) == (sums, maxima)
+        torch.testing.assert_close(found, right * factor, rtol=1e-14, atol=1e-14 * factor)
+    bad = copies.clone()
+    bad[0, 0] = torch.inf
+    assert not torch.isfinite(part.collect(bad)).all()
+    torch.testing.assert_close(part.collect(copies), right, rtol=1e-14, atol=1e-14)
+
+
 def sums_of_parts(seed):
     """Sums of copies and of blocks in all processes, of the same numbers."""
     import torch.distributed as dist
