@@ -100,8 +100,10 @@ class SharedCoupling(Coupling):
             over = ~torch.isfinite(most) | (own > assumed)
             near = ~over & (most > 0) & (own >= assumed - KEPT)
             power = room(self.most_copies) - assumed
-            fitting = torch.where(over[:, None], 0, copies) if bool(over.any()) else copies
-            sums, total = integer_copies(self, fitting, scale(power))
+            if bool(over.any()):  # then all processes add again
+                sums, total = torch.zeros(len(copies), len(self.several), dtype=torch.long), copies
+            else:
+                sums, total = integer_copies(self, copies, scale(power))
             marks = self._exchange(sums, torch.stack([over, near], 1).long())
             if bool(((marks[:, 0] == 0) & (marks[:, 1] > 0)).all()):
                 return sums, total, scale(-power)
