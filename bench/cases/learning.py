@@ -50,7 +50,7 @@ WAYS = {
     "Fenchel-Young, perturbed": Way("perturbed", "young", {"sigma": 1.0}, {"samples": SAMPLES}),
     "Fenchel-Young, prox": Way("prox", "young", {"rho": 1.0}),
     "cost of the point, prox": Way("prox", "cost", {"rho": 1.0}),
-    "cost of the point, lpgd": Way("lpgd", "cost", {"tau": 5.0, "rho": 1.0}),
+    "cost of the point, lpgd (average)": Way("lpgd", "cost", {"tau": 5.0}, {"envelope": "average"}),
     "cost of the point, blackbox": Way("lpgd", "cost", {"tau": 5.0}),
     "cost of the point, identity": Way("identity", "cost"),
 }
