@@ -65,8 +65,7 @@ class Trained:
         self.scale = float(costs.abs().mean())
         options = {"cost": task.price, "variables": task.x}
         self.layer = bl.Layer(task.model, mode=way.mode, **options, **way.settings(self.scale, seed))
-        self.exact = bl.Layer(task.model, mode="identity", **options)
-        self.labels = self.exact(costs)
+        self.labels = self.layer.exact(costs)
         self.values = (costs * self.labels).flatten(1).sum(1)
         self.sign = -1.0 if self.layer.map.sense.maximizing else 1.0
         torch.manual_seed(seed)
@@ -102,7 +101,7 @@ class Trained:
         """On the test set, in per cent."""
         features, costs = self.task.test
         with torch.no_grad():
-            return 100 * float(bl.losses.regret(self.exact, self.predicted(features), costs))
+            return 100 * float(bl.losses.regret(self.layer, self.predicted(features), costs))
 
 
 @case(

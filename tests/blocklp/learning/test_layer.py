@@ -160,6 +160,15 @@ def test_a_compiled_solver_serves_too() -> None:
     assert torch.equal(bl.Layer(solver, cost=task.price)(given), bl.Layer(task.model, cost=task.price)(given))
 
 
+def test_exact_points_in_any_mode() -> None:
+    given = costs(TASKS["matching"](), 5)
+    expected = layer_of("matching", mode="identity")(given)
+    for mode in ("prox", "perturbed", "lpgd"):
+        layer = layer_of("matching", mode=mode)
+        found = layer.exact(given.clone().requires_grad_(), torch.arange(5))
+        assert torch.equal(found, expected) and not found.requires_grad
+
+
 def test_a_layer_says_what_it_does() -> None:
     said = repr(layer_of("matching", rho=2.0))
     assert "[3, 3] costs 'price', minimize, Prox(rho=2.0)" in said
