@@ -219,3 +219,22 @@ def test_wrong_costs_are_named() -> None:
         layer(given, centre=torch.zeros(3, 3, 3))
     with pytest.raises(OptionError, match="centre is for mode 'prox'"):
         layer_of("matching", mode="identity")(given, centre=torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("mode", ["prox", "lpgd", "perturbed", "identity"])
+@pytest.mark.parametrize("name", ["simplex", "matching", "own_apart"])
+def test_layers_on_a_device(name: str, mode: str, device: torch.device) -> None:
+    task, found = TASKS[name](), []
+    for where in (torch.device("cpu"), device):
+        settings = {"generator": torch.Generator().manual_seed(0)} if mode == "perturbed" else {}
+        solver = task.model.compile(device=where)
+        layer = bl.Layer(solver, cost=task.price, variables=task.x, mode=mode, **settings)
+        given = costs(task, 4).to(where).requires_grad_()
+        for _ in range(2):
+            points = layer(given, torch.arange(4))
+        loss = bl.losses.spo_plus(layer, given, costs(task, 4, 1).to(where), index=torch.arange(4).to(where))
+        (points.square().sum() + loss).backward()
+        assert points.device.type == given.grad.device.type == where.type
+        found.append((points.detach().cpu(), given.grad.cpu()))
+    for here, there in zip(*found, strict=True):
+        torch.testing.assert_close(there, here, atol=1e-5, rtol=0)
