@@ -50,7 +50,7 @@ WAYS = {
     "Fenchel-Young, perturbed": Way("perturbed", "young", {"sigma": 1.0}, {"samples": SAMPLES}),
     "Fenchel-Young, prox": Way("prox", "young", {"rho": 1.0}),
     "cost of the point, prox": Way("prox", "cost", {"rho": 1.0}),
-    "cost of the point, lpgd": Way("lpgd", "cost", {"tau": 5.0, "rho": 1.0}),
+    "cost of the point, lpgd (average)": Way("lpgd", "cost", {"tau": 5.0}, {"envelope": "average"}),
     "cost of the point, blackbox": Way("lpgd", "cost", {"tau": 5.0}),
     "cost of the point, identity": Way("identity", "cost"),
 }
@@ -65,8 +65,7 @@ class Trained:
         self.scale = float(costs.abs().mean())
         options = {"cost": task.price, "variables": task.x}
         self.layer = bl.Layer(task.model, mode=way.mode, **options, **way.settings(self.scale, seed))
-        self.exact = bl.Layer(task.model, mode="identity", **options)
-        self.labels = self.exact(costs)
+        self.labels = self.layer.exact(costs)
         self.values = (costs * self.labels).flatten(1).sum(1)
         self.sign = -1.0 if self.layer.map.sense.maximizing else 1.0
         torch.manual_seed(seed)
@@ -102,7 +101,7 @@ class Trained:
         """On the test set, in per cent."""
         features, costs = self.task.test
         with torch.no_grad():
-            return 100 * float(bl.losses.regret(self.exact, self.predicted(features), costs))
+            return 100 * float(bl.losses.regret(self.layer, self.predicted(features), costs))
 
 
 @case(

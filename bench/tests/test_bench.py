@@ -47,6 +47,7 @@ pytestmark = pytest.mark.skipif(
         "general",
         "nodes",
         "first",
+        "learning",
         "device",
     ],
 )

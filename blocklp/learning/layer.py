@@ -107,6 +107,34 @@ class Layer(nn.Module):
         """How exact the last solve was."""
         return self.structure.exactness
 
+    @untraced
+    @torch.no_grad()
+    def exact(self, costs: Tensor, index: Tensor | None = None) -> Tensor:
+        """Minimisers without what the mode adds, and without gradients: labels and decisions.
+
+        Parameters
+        ----------
+        costs : Tensor
+            ``(batch, *shape of the parameter)``.
+        index : Tensor, optional
+            ``(batch,)`` integers: rows of the data set, as in :meth:`forward`.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, *shape of the variables)``, in the dtype and on the device of the costs.
+
+        Raises
+        ------
+        ShapeError, NonFiniteError, OptionError
+            As in :meth:`forward`.
+        """
+        values = self.values(costs, "costs")
+        check_finite(values, self.map)
+        self.structure.refreshed()
+        x = self.structure.minimise(self.structure.costs(values), self.rows(index, len(values)), "exact")
+        return self.map.taken(x).to(costs.device, costs.dtype).view(len(values), *self.map.out_shape)
+
     def extra_repr(self) -> str:
         """The mode, and how points are found."""
         of = f"{list(self.map.shape)} costs {self.map.parameter.name!r}, {self.map.sense}"

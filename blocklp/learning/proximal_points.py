@@ -26,6 +26,9 @@ from blocklp.learning.nearest import ActiveVertices, nearest
 LARGEST = 1e4
 """Largest penalty of the copies, and one over the least, relative to the curvature of the objective: 1."""
 
+EVERY = 24
+"""Passes between changes of penalties."""
+
 CHANGE = 10.0
 """Most by which a penalty changes at once."""
 
@@ -35,7 +38,7 @@ RELAXATION = 1.6
 DECREASE = 0.9
 """Part of the distance from a fixed point at which an answer of the faces replaces the passes' iterate."""
 
-WARM, FIRST, LONGER, MOST = 5, 15, 1.5, 20_000
+WARM, FIRST, LONGER, MOST = 8, 24, 2.0, 20_000
 """Passes before the faces are tried, from a warm start and else, how much longer the next turn is, and most
 passes of all turns."""
 
@@ -176,7 +179,7 @@ class ProximalPoints:
             moved = RELAXATION * there + (1 - RELAXATION) * points + duals
             points = self._projected(moved, active)
             duals = moved - points
-            if k + 1 == count:
+            if (k + 1) % EVERY == 0:
                 scale = self._balance(there - points, points - before, penalty)
                 penalty, duals = penalty * scale, duals / scale[:, None]
         return ProximalStart(points, duals, penalty, active)

@@ -160,6 +160,15 @@ def test_a_compiled_solver_serves_too() -> None:
     assert torch.equal(bl.Layer(solver, cost=task.price)(given), bl.Layer(task.model, cost=task.price)(given))
 
 
+def test_exact_points_in_any_mode() -> None:
+    given = costs(TASKS["matching"](), 5)
+    expected = layer_of("matching", mode="identity")(given)
+    for mode in ("prox", "perturbed", "lpgd"):
+        layer = layer_of("matching", mode=mode)
+        found = layer.exact(given.clone().requires_grad_(), torch.arange(5))
+        assert torch.equal(found, expected) and not found.requires_grad
+
+
 def test_a_layer_says_what_it_does() -> None:
     said = repr(layer_of("matching", rho=2.0))
     assert "[3, 3] costs 'price', minimize, Prox(rho=2.0)" in said
@@ -210,3 +219,22 @@ def test_wrong_costs_are_named() -> None:
         layer(given, centre=torch.zeros(3, 3, 3))
     with pytest.raises(OptionError, match="centre is for mode 'prox'"):
         layer_of("matching", mode="identity")(given, centre=torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("mode", ["prox", "lpgd", "perturbed", "identity"])
+@pytest.mark.parametrize("name", ["simplex", "matching", "own_apart"])
+def test_layers_on_a_device(name: str, mode: str, device: torch.device) -> None:
+    task, found = TASKS[name](), []
+    for where in (torch.device("cpu"), device):
+        settings = {"generator": torch.Generator().manual_seed(0)} if mode == "perturbed" else {}
+        solver = task.model.compile(device=where)
+        layer = bl.Layer(solver, cost=task.price, variables=task.x, mode=mode, **settings)
+        given = costs(task, 4).to(where).requires_grad_()
+        for _ in range(2):
+            points = layer(given, torch.arange(4))
+        loss = bl.losses.spo_plus(layer, given, costs(task, 4, 1).to(where), index=torch.arange(4).to(where))
+        (points.square().sum() + loss).backward()
+        assert points.device.type == given.grad.device.type == where.type
+        found.append((points.detach().cpu(), given.grad.cpu()))
+    for here, there in zip(*found, strict=True):
+        torch.testing.assert_close(there, here, atol=1e-5, rtol=0)

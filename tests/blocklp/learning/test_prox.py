@@ -132,6 +132,19 @@ def test_nearest_points_far_away_and_faces() -> None:
     torch.testing.assert_close(gram.diagonal(dim1=-2, dim2=-1).sum(-1), counts.double())
 
 
+@pytest.mark.parametrize("rho", [1e-4, 1e-2, 1e2])
+@pytest.mark.parametrize("name", TASKS)
+def test_centres_far_away_and_deep_inside(name: str, rho: float) -> None:
+    task = TASKS[name]()
+    layer, given = layer_of(task, rho=rho), costs(task, 40)
+    found = layer(given)
+    assert layer.exactness.open == 0 and bool(found.isfinite().all())
+    if rho < 1e-3 and name in ("simplex", "path", "matching", "own_apart"):  # the vertex of least cost
+        table = vertices(name)
+        best = table[(given.flatten(1) @ table.T).argmin(1)]
+        torch.testing.assert_close(found.flatten(1), best, atol=1e-9, rtol=0)
+
+
 def test_what_misses_the_tolerance_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from blocklp.learning import proximal_points
 
