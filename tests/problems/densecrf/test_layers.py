@@ -89,13 +89,14 @@ def test_entropic_frank_wolfe_with_unit_numbers_is_mean_field() -> None:
     assert entropic.logit_step is not None and not entropic.logit_step.requires_grad
 
 
-@pytest.mark.parametrize("method", ["efw", "l2fw"])
+@pytest.mark.parametrize("method", ["efw", "l2fw", "fw"])
 def test_frank_wolfe_of_the_solver(method: str) -> None:
     images, logits = batch(2, 3, 6, 5)
-    module = layer(method=method, steps=4, step=0.3, regularisation=0.05)
+    weight: dict[str, object] = {} if method == "fw" else {"weight": 0.05}
+    module = layer(method=method, steps=4, step=0.3, regularisation=weight.get("weight"))
     with torch.no_grad():
         field = module.energy(images, logits)
-        options = {"weight": 0.05, "step": "constant", "size": 0.3, "steps": 4}
+        options = {"step": "constant", "size": 0.3, "steps": 4} | weight
         found = solve_densecrf(field, method, start=(-field.unary).softmax(1), **options).y  # type: ignore[arg-type]
         torch.testing.assert_close(points(module(images, logits)), found, rtol=0, atol=1e-9)
 
