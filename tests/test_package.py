@@ -63,7 +63,7 @@ PACKAGES = [
     *(f"blocklp.{name}" for name in ("blocks", "certify", "language", "lp", "results", "search", "testing")),
     "blocklp.oracles",
     "blocklp.oracles.filters",
-    *(f"blocklp.problems.{name}" for name in ("densecrf", "lp", "matching", "mis", "mrf", "qpbo", "verification")),
+    *(f"blocklp.problems.{name}" for name in ("densecrf", "learnt", "lp", "matching", "mis", "mrf", "qpbo", "verification")),
 ]
 
 
