@@ -62,6 +62,7 @@ class _Example:
 def train_start(
     draw: Callable[[int], bl.Model],
     *,
+    target: Callable[[int], bl.Model] | None = None,
     family: str = "",
     rounds: int = 32,
     seconds: float = 240.0,
@@ -83,6 +84,8 @@ def train_start(
     ----------
     draw : callable
         Takes a seed to a model with one instance; seeds from 1000 on are asked for.
+    target : callable, optional
+        Likewise, models of the size that the start is for, on which its proximal weight is chosen; by default those of ``draw``.
     family : str
         The name that the start gets.
     rounds : int
@@ -143,6 +146,8 @@ def train_start(
         mean = math.exp(sum(distances) / len(distances))
         if told is not None and told(TrainingEvent(made, time.perf_counter() - began, mean)):
             break
+    if target is not None:
+        examples = [e for k in range(TRIED) if (e := _example(target(FIRST_SEED + k))) is not None]
     return LearntStart(network, rounds, _best_weight(network, rounds, examples[:TRIED]), family)
 
 
