@@ -23,12 +23,11 @@ TOLERANCE, CHECK, MOST = 1e-3, 5, 1000
 def measured(solver: bl.Solver, method: str, optimum: float, start: LearntStart | None) -> dict[str, float]:
     """Passes to an error of the bound and to a certified gap, those of the start counted in, and seconds."""
     began = time.process_time()
-    state = None if start is None else start(solver)
+    state = None if start is None else start(solver, method)
     starting = time.process_time() - began
     found = solver.solve(method=method, warm_start=state, tol=TOLERANCE, passes=MOST, check_every=CHECK, history=True)
     seconds = time.process_time() - began - starting
-    # The last pass of a start evaluates the multipliers from which the solve begins with the same pass.
-    before = 0 if start is None else start.passes - 1
+    before = 0 if start is None else start.passes
     first = abs(float(found.history[0].bound[0]) - optimum) / abs(optimum)
     return {
         "bound": before + passes_to(found, optimum, TOLERANCE),

@@ -82,13 +82,13 @@ FAMILIES = {
         "independent sets of Barabasi-Albert graphs of 1000 nodes, roof duality",
         lambda seed: roof_duality_model(independent_set(300, seed)),
         lambda seed: roof_duality_model(independent_set(1000, seed)),
-        36,
+        32,
     ),
     "ising": Family(
         "spins on a grid of 32 x 32, roof duality",
         lambda seed: roof_duality_model(ising(16, seed)),
         lambda seed: roof_duality_model(ising(32, seed)),
-        40,
+        38,
     ),
     "matching": Family(
         "bipartite matchings of 2 x 100 nodes with 800 edges",

@@ -147,6 +147,29 @@ class CopyGraph:
                 found = found + part
         return found
 
+    def point(self, duals: Tensor, temperature: Tensor) -> Tensor:
+        """Means of the blocks' points at a temperature ``(batch,)``, of oracles' answers where types have no soft minimum.
+
+        Parameters
+        ----------
+        duals : Tensor
+            ``(batch, copies)``: multipliers.
+        temperature : Tensor
+            ``(batch,)``, positive.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, variables)``.
+        """
+        points = torch.zeros_like(duals)
+        for group in self.problem.groups:
+            cost = group.view(duals)
+            soft = None if group.soft_min is None else group.soft_min(cost, temperature[:, None, None])
+            own = group.min_oracle(cost)[0] if soft is None else soft[0]
+            group.view(points).copy_(own if group.valid is None else own * group.valid[..., None])
+        return self.problem.mean(points)
+
     def mean(self, values: Tensor) -> Tensor:
         """Means over the copies of each variable that take part, where these are ``(batch, copies)``."""
         return self.problem.spread(self.problem.collect(values * self.free) / self.taking) * self.free

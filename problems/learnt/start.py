@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from blocklp.errors import BlocklpError, FormatError
+from blocklp.methods import Admm, Method, as_method
 from blocklp.options import of_type, whole
 from blocklp.problems.learnt.passes import CopyGraph, LearntPasses
 from blocklp.results import saved
-from blocklp.results.state import State
+from blocklp.results.state import Saddle, State
 from blocklp.results.warm_start import take
 from blocklp.solver import Solver
 
+WARMTH = 0.1
+"""Temperature of the point, in units of the size of the first multipliers."""
 KIND = "learnt start"
 """The word by which files of learnt starts are known."""
 
@@ -37,7 +42,7 @@ class LearntStart:
     Attributes
     ----------
     passes : int
-        Oracle passes that a start takes: one a round, and one to evaluate its last multipliers.
+        Oracle passes that a start takes: one a round, and one for the point, or to evaluate the last multipliers.
 
     Examples
     --------
@@ -64,13 +69,16 @@ class LearntStart:
         return self.rounds + 1
 
     @torch.no_grad()
-    def __call__(self, solver: Solver) -> State:
+    def __call__(self, solver: Solver, method: str | Method = "auto") -> State:
         """Return a start for the present costs of a solver.
 
         Parameters
         ----------
         solver : Solver
             Of any model whose blocks have min-marginals.
+        method : str or Method
+            The method that the start is for, as in :meth:`blocklp.Solver.solve`: one for ADMM has a point too, the mean over
+            blocks of their points that are nearly as good as the best (:meth:`HasSoftMin.soft_min`).
 
         Returns
         -------
@@ -91,7 +99,10 @@ class LearntStart:
             better = found > value  # not where it is NaN
             best, value = torch.where(better[:, None], duals, best), torch.where(better, found, value)
         names = {r.name: r.count for r in solver.models[0].rows}
-        return take(problem, best, self.weight / graph.size, names, None).turned(solver.sense)
+        state = take(problem, best, self.weight / graph.size, names, None)
+        if isinstance(as_method(method, problem), Admm):
+            state = replace(state, saddle=Saddle(graph.point(best, WARMTH * graph.size), {}, torch.full_like(state.eta, torch.nan)))
+        return state.turned(solver.sense)
 
     def save(self, path: saved.File) -> None:
         """Write a file that :meth:`load` reads; it holds numbers and names only.

@@ -24,7 +24,7 @@ RATE, TOGETHER, NEAR = 3e-3, 2, 2e-4
 """Step length of Adam, instances of a step, and the part of the first distance to the optimum below which less is no better."""
 SHORT, GROWN = 0.35, 0.6
 """Training begins with this part of the rounds, and makes all of them after this part of its time."""
-WEIGHTS = (math.nan, 1.0, 3.0, 10.0)
+WEIGHTS = (math.nan, 0.1, 0.3, 1.0, 3.0)
 """Proximal weights that are tried, in units of one over the size of the first multipliers."""
 TRIED, CHECK, ENOUGH, CLOSER = 6, 5, 1e-3, 3e-4
 """Instances on which weights are tried, passes between checks, and the gap and the error of the bound to which passes count."""
@@ -175,7 +175,9 @@ def _best_weight(network: LearntPasses, rounds: int, examples: list[_Example]) -
         start, total = LearntStart(network, rounds, weight), 0
         for example in examples:
             solver = example.solver
-            found = solver.solve(method="admm", warm_start=start(solver), tol=ENOUGH, passes=1000, check_every=CHECK, history=True)
+            found = solver.solve(
+                method="admm", warm_start=start(solver, "admm"), tol=ENOUGH, passes=1000, check_every=CHECK, history=True
+            )
             total += int(found.passes[0]) + passes_to(found, float(solver.sense.turn(torch.tensor(example.optimum))), CLOSER)
         taken.append(total)
     return WEIGHTS[taken.index(min(taken))]
