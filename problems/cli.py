@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.learnt.cli import register as register_learnt
 from blocklp.problems.lp.cli import register as register_lp
 from blocklp.problems.matching.cli import register as register_matching
 from blocklp.problems.options import Device
@@ -168,6 +169,7 @@ register(app)
 register_densecrf(app)
 register_lp(app)
 register_matching(app)
+register_learnt(app)
 
 
 @app.command("demo")
@@ -213,6 +215,9 @@ def qpbo(
     format: Annotated[Kind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
     tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
+    branching: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="With --exact: branch by scores that `blocklp train` has learnt.")
+    ] = None,
     as_json: Json = False,
     plot: Plot = None,
     reference: Against = None,
@@ -223,6 +228,8 @@ def qpbo(
         raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     if tighten and exact:
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
+    if branching is not None and not exact:
+        raise OptionError("--branching is about searches; give --exact too")
     deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo
@@ -235,7 +242,12 @@ def qpbo(
     if exact:
         from blocklp.problems.qpbo import solve_qpbo_exactly
 
-        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], **given), options, output)
+        rule = None
+        if branching is not None:
+            from blocklp.problems.learnt import LearntBranching
+
+            rule = LearntBranching.load(branching)
+        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, **given), options, output)
         return
     told = None if quiet else tell_round
     run(names, lambda **given: solve_qpbo(qubos, tighten, told, **given), lambda i: roof_duality_model(qubos[i]), options, output)

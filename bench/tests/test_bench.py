@@ -42,6 +42,8 @@ pytestmark = pytest.mark.skipif(
         "traffic",
         "sparse_lps",
         "matching",
+        "learnt",
+        "learnt_branching",
         "lp_files",
         "integer_blocks",
         "general",
