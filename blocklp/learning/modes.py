@@ -197,7 +197,7 @@ class Perturbed:
         each = None
         if rows is not None:
             each = (rows * self.samples + torch.arange(self.samples)[:, None]).flatten()
-        x = model.minimise(moved, each, self.name).view(self.samples, len(values), -1)
+        x = model.minimise(moved, each, self.name).view(self.samples, len(values), moved.shape[1])
         return x.mean(0), (noise, x)
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
