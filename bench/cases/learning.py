@@ -56,6 +56,8 @@ WAYS = {
     "cost of the point, lpgd (average)": Way("lpgd", "cost", {"tau": 5.0}, {"envelope": "average"}),
     "cost of the point, blackbox": Way("lpgd", "cost", {"tau": 5.0}),
     "cost of the point, identity": Way("identity", "cost"),
+    "cost of the point, identity (norm)": Way("identity", "cost", plain={"projection": "norm"}),
+    "cost of the point, identity (standard)": Way("identity", "cost", plain={"projection": "standard"}),
 }
 
 

@@ -44,7 +44,8 @@ class Layer(nn.Module):
         Most passes of the engine.
     **settings
         Of the mode, see :mod:`blocklp.learning.modes`: ``rho`` of ``prox``; ``tau``, ``rho`` and ``envelope``
-        of ``lpgd``; ``samples``, ``sigma``, ``antithetic`` and ``generator`` of ``perturbed``.
+        of ``lpgd``; ``samples``, ``sigma``, ``antithetic`` and ``generator`` of ``perturbed``;
+        ``projection`` of ``identity``.
 
     Attributes
     ----------
