@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ import blocklp as bl
 from bench.learning_tasks import TASKS, Task, made
 from bench.registry import Record, case
 from blocklp.general_solvers.linear_program import export
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RIVALS = "BLOCKLP_RIVALS"
 EPOCHS, BATCH, RATE, SEEDS, SAMPLES = 30, 32, 0.01, 5, 4
@@ -53,6 +56,8 @@ WAYS = {
     "cost of the point, lpgd (average)": Way("lpgd", "cost", {"tau": 5.0}, {"envelope": "average"}),
     "cost of the point, blackbox": Way("lpgd", "cost", {"tau": 5.0}),
     "cost of the point, identity": Way("identity", "cost"),
+    "cost of the point, identity (norm)": Way("identity", "cost", plain={"projection": "norm"}),
+    "cost of the point, identity (standard)": Way("identity", "cost", plain={"projection": "standard"}),
 }
 
 
@@ -104,6 +109,27 @@ class Trained:
             return 100 * float(bl.losses.regret(self.layer, self.predicted(features), costs))
 
 
+def draw_picture(records: list[Record], figure: Figure) -> None:
+    """Regrets of all ways, and seconds of an epoch beside the rivals'."""
+    left, right = figure.subplots(1, 2)
+    tasks, ways = (list(dict.fromkeys(r[key] for r in records)) for key in ("task", "trained by"))
+    for k, way in enumerate(ways):
+        own = [r for r in records if r["trained by"] == way]
+        place = [tasks.index(r["task"]) + (k + 0.5) / (len(ways) + 1) - 0.5 for r in own]
+        left.bar(place, [r["regret"] for r in own], 1 / (len(ways) + 1), yerr=[r["+-"] or 0.0 for r in own], label=way)
+    left.set(xticks=range(len(tasks)), ylabel="regret on the test set, per cent")
+    left.set_xticklabels([t.replace(", ", "\n") for t in tasks])
+    left.legend(fontsize=7)
+    shown = (("SPO+", "PyEPO"), ("Fenchel-Young, perturbed", "PyEPO"), ("cost of the point, prox", "cvxpylayers"))
+    for k, (way, rival) in enumerate(shown):
+        own = [r for r in records if r["trained by"] == way and r[rival] is not None]
+        right.plot([r["task"] for r in own], [r["epoch"] for r in own], f"C{k}o-", label=way)
+        right.plot([r["task"] for r in own], [r[rival] for r in own], f"C{k}x--", label=f"{way}, {rival}")
+    right.set(yscale="log", ylabel="seconds of an epoch of 1,000 rows")
+    right.tick_params(axis="x", labelrotation=20, labelsize=8)
+    right.legend(fontsize=7)
+
+
 @case(
     "learning",
     "Training with decisions",
@@ -117,6 +143,7 @@ class Trained:
     " or two processes, whichever is faster; `its regret` is of the first seed. `cvxpylayers` are those of the same layer "
     "by cvxpylayers 1.2 (forward and backward only), `apart` the largest difference between its points and ours. The rivals"
     " run in the environment whose Python `BLOCKLP_RIVALS` names.",
+    draw=draw_picture,
 )
 def run(quick: bool) -> Iterator[Record]:
     seeds, epochs, rows = (1, 1, 64) if quick else (SEEDS, EPOCHS, 1000)

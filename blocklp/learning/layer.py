@@ -44,7 +44,8 @@ class Layer(nn.Module):
         Most passes of the engine.
     **settings
         Of the mode, see :mod:`blocklp.learning.modes`: ``rho`` of ``prox``; ``tau``, ``rho`` and ``envelope``
-        of ``lpgd``; ``samples``, ``sigma``, ``antithetic`` and ``generator`` of ``perturbed``.
+        of ``lpgd``; ``samples``, ``sigma``, ``antithetic`` and ``generator`` of ``perturbed``;
+        ``projection`` of ``identity``.
 
     Attributes
     ----------
@@ -141,6 +142,20 @@ class Layer(nn.Module):
         ways = f"minimisers by {self.structure.argmin!r}, {self.structure.proximal!r}"
         return f"{of}, {self.mode}, {ways}"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
+        """A layer of the same model and mode, which keeps nothing of the data set yet."""
+        return _restored(self.structure.solver, *self._recipe())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model, which is compiled again."""
+        solver = self.structure.solver
+        return _recompiled, (solver.models[0], str(solver.device), *self._recipe())
+
+    def _recipe(self) -> tuple[Any, ...]:
+        """What makes a layer of a solver, but for the settings of the mode, which it has."""
+        view = View(self.structure.solver.models[0], "variables", self.map.out.view(self.map.out_shape).cpu())
+        return self.map.parameter, view, self.mode, self.structure.tol, self.structure.passes
+
     def forget(self) -> None:
         """Drop what was kept of rows of the data set: the next solves start cold."""
         self.structure.memories.clear()
@@ -236,6 +251,18 @@ class Layer(nn.Module):
         if len(given) != len(values):
             raise ShapeError(f"centre has {len(given)} instances, costs {len(values)}; they must agree")
         return self.labels(given, "centre")
+
+
+def _restored(solver: Solver, cost: Parameter, variables: View, mode: Mode, tol: float, passes: int) -> Layer:
+    """A layer with a mode that there is."""
+    layer = Layer(solver, cost=cost, variables=variables, tol=tol, passes=passes)
+    layer.mode = mode
+    return layer
+
+
+def _recompiled(model: Model, device: str, *recipe: Any) -> Layer:
+    """A layer of a model that is compiled for a device."""
+    return _restored(model.compile(device=device), *recipe)
 
 
 class Call:

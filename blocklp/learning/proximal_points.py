@@ -143,10 +143,10 @@ class ProximalPoints:
         """Passes and tries of the faces, until all instances are accepted."""
         answer: ProximalAnswer | None = None
         rows = torch.arange(len(target), device=target.device)
-        passes, longest, turn = 0, FIRST, WARM if warm else FIRST
+        passes, turn = 0, WARM if warm else FIRST
         while True:
             state = self._passes(target, state, turn)
-            passes += max(turn, 1)
+            passes += turn
             own, better = self._polished(target, state)
             if answer is None:
                 answer = own
@@ -160,10 +160,7 @@ class ProximalPoints:
             open_ = ~(own.residual <= self.tolerance)
             if not bool(open_.any()) or passes >= MOST:
                 return answer
-            if not bool(better[open_].all()):
-                turn, longest = longest, int(LONGER * longest)
-            else:
-                turn = 0
+            turn = max(FIRST, int(LONGER * turn))
             pairs = (own.start.points, state.points), (own.start.duals, state.duals)
             points, duals = (torch.where(better[:, None], new, old) for new, old in pairs)
             keep = open_.nonzero()[:, 0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -151,6 +153,42 @@ def test_costs_of_no_dimension() -> None:
     assert found.tolist() == [-0.5, 1.5, 2.0]
     found.sum().backward()
     assert given.grad.tolist() == [-1.0, -1.0, 0.0]
+
+
+@pytest.mark.parametrize("mode", ["prox", "lpgd", "perturbed", "identity"])
+@pytest.mark.parametrize("name", TASKS)
+def test_empty_batches(name: str, mode: str) -> None:
+    layer, given = layer_of(name, mode=mode), costs(TASKS[name](), 0).requires_grad_()
+    found = layer(given)
+    found.sum().backward()
+    assert len(found) == 0 and given.grad.shape == given.shape
+
+
+@pytest.mark.parametrize("mode", ["prox", "lpgd", "identity"])
+@pytest.mark.parametrize("name", ["matching", "own"])
+def test_inference_before_training(name: str, mode: str) -> None:
+    layer, given, rows = layer_of(name, mode=mode), costs(TASKS[name](), 3), torch.arange(3)
+    with torch.inference_mode():
+        first = layer(given, rows)
+        bl.losses.regret(layer, given, 2 * given, index=rows)
+    free = given.clone().requires_grad_()
+    found = layer(free, rows)
+    found.sum().backward()
+    torch.testing.assert_close(found.detach(), first.clone(), atol=1e-3 if name == "own" else 1e-9, rtol=0)
+    with torch.inference_mode():
+        layer(given, rows)
+
+
+@pytest.mark.parametrize("name", ["matching", "rows", "simplex"])
+def test_layers_are_copied_and_saved_with_networks(name: str, tmp_path: Path) -> None:
+    network = torch.nn.Sequential(layer_of(name, rho=0.5), torch.nn.Flatten())
+    given = costs(TASKS[name](), 3)
+    network(given)
+    torch.save(network, tmp_path / "network.pt")
+    assert not network.state_dict()
+    for other in (copy.deepcopy(network), torch.load(tmp_path / "network.pt", weights_only=False)):
+        torch.testing.assert_close(other(given), network(given), atol=1e-12, rtol=0)
+        assert repr(other) == repr(network)
 
 
 def test_a_compiled_solver_serves_too() -> None:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import cvxpy
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.general_solvers.linear_program import export
+from blocklp.learning import proximal_points
 from blocklp.learning.nearest import nearest, tangents
 
-from .models import TASKS, Octagon, Task, costs, vertices
+from .models import TASKS, Octagon, Task, by_cvxpy, costs, vertices
 
 
 def layer_of(task: Task, **options: object) -> bl.Layer:
     return bl.Layer(task.model, cost=task.price, variables=task.x, **options)  # type: ignore[arg-type]
-
-
-def by_cvxpy(task: Task, cost: Tensor, rho: float, centre: Tensor) -> np.ndarray:
-    """The layer's point by a quadratic program on the rows that the model states."""
-    program = export(task.model, values={task.price: cost})
-    problem = program.to_cvxpy()
-    [x] = problem.variables()
-    sign = -1.0 if program.maximize else 1.0
-    value = sign * program.c @ x + rho / 2 * cvxpy.sum_squares(x - centre.numpy())
-    tight = {name: 1e-12 for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas")}
-    cvxpy.Problem(cvxpy.Minimize(value), problem.constraints).solve("CLARABEL", **tight)
-    return x.value
 
 
 @pytest.mark.parametrize("name", ["simplex", "knapsack", "path", "rows", "matching", "edges"])
@@ -146,8 +133,6 @@ def test_centres_far_away_and_deep_inside(name: str, rho: float) -> None:
 
 
 def test_what_misses_the_tolerance_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from blocklp.learning import proximal_points
-
     monkeypatch.setattr(proximal_points, "FIRST", 1)
     monkeypatch.setattr(proximal_points, "MOST", 0)
     task = TASKS["matching"]()
