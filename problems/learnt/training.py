@@ -21,7 +21,7 @@ from blocklp.solver import Solver
 FIRST_SEED = 1000
 """Seeds of instances to train on begin here; those below are for tests."""
 STEPS, RATE, TOGETHER, NEAR = 1500, 3e-3, 2, 2e-4
-"""Gradient steps, the step length of Adam, instances of a step, and the part of the first distance to the optimum that is no matter."""
+"""Gradient steps, step length of Adam, instances of a step, and the part of the first distance to the optimum that counts as none."""
 SHORT, GROWN = 0.35, 0.6
 """Training begins with this part of the rounds, and makes all of them after this part of its steps."""
 WEIGHTS = (math.nan, 0.1, 0.3, 1.0, 3.0)
