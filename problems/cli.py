@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from blocklp.problems.mis.relaxation import CliqueBlocks
     from blocklp.problems.mrf.readers import Format as MrfFormat
     from blocklp.problems.mrf.relaxation import Decomposition
+    from blocklp.problems.qpbo.node_search import Rule
     from blocklp.problems.qpbo.readers import Format
 
 METHODS = (
@@ -216,7 +217,10 @@ def qpbo(
     max_bytes: MaxBytes = MAX_BYTES,
     tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
     branching: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="With --exact: branch by scores that `blocklp train` has learnt.")
+        str | None,
+        typer.Option(
+            metavar="FILE.npz|strong", help="With --exact: branch by scores that `blocklp train` wrote, or try all children."
+        ),
     ] = None,
     as_json: Json = False,
     plot: Plot = None,
@@ -242,11 +246,12 @@ def qpbo(
     if exact:
         from blocklp.problems.qpbo import solve_qpbo_exactly
 
-        rule = None
+        rule: Rule | None = None
         if branching is not None:
             from blocklp.problems.learnt import LearntBranching
+            from blocklp.problems.qpbo import StrongBranching
 
-            rule = LearntBranching.load(branching)
+            rule = StrongBranching() if branching == "strong" else LearntBranching.load(branching)
         run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, **given), options, output)
         return
     told = None if quiet else tell_round

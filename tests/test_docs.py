@@ -26,6 +26,7 @@ PAGES = [
     "docs/mrf.md",
     "docs/mrf_methods.md",
     "docs/exact.md",
+    "docs/learnt.md",
     "docs/gpu.md",
 ]
 

@@ -28,7 +28,9 @@ def train_command(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="ba, ising or matching; with --learn branching ba or er.")],
     output: Annotated[Path, typer.Option(metavar="OUT.npz", help="Where to write what was learnt.")],
     learn: Annotated[What, typer.Option(help="Multipliers to start from, or scores of variables to branch on.")] = What.start,
-    seconds: Annotated[float, typer.Option(min=1, help="Time for gradient steps of a start, or for searches to learn from.")] = 240.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Most time for the gradient steps of a start, or the searches to learn from.")
+    ] = 600.0,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of a start; by default those that suit the family.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,

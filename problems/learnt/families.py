@@ -82,7 +82,7 @@ FAMILIES = {
         "independent sets of Barabasi-Albert graphs of 1000 nodes, roof duality",
         lambda seed: roof_duality_model(independent_set(300, seed)),
         lambda seed: roof_duality_model(independent_set(1000, seed)),
-        32,
+        34,
     ),
     "ising": Family(
         "spins on a grid of 32 x 32, roof duality",

@@ -26,7 +26,8 @@ class LearntStart:
 
     A start makes :attr:`rounds` learnt rounds over all blocks (:class:`LearntPasses`) and returns the best multipliers that it has
     met, so that its bound is never below the first of a solve without one.  Whatever the weights of the network are, bounds are
-    valid: the solver evaluates and certifies the multipliers as any others.
+    valid: the solver evaluates and certifies the multipliers as any others.  Their last digits may depend on what is beside an
+    instance in its batch, and so may passes of a solve.
 
     Parameters
     ----------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +11,19 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
-from blocklp.options import hook, real, required_hook, whole
+from blocklp.options import hook, required_hook, whole
 from blocklp.problems.learnt.passes import CopyGraph, LearntPasses
 from blocklp.problems.learnt.start import LearntStart
 from blocklp.solver import Solver
 
 FIRST_SEED = 1000
 """Seeds of instances to train on begin here; those below are for tests."""
-RATE, TOGETHER, NEAR = 3e-3, 2, 2e-4
-"""Step length of Adam, instances of a step, and the part of the first distance to the optimum below which less is no better."""
+STEPS, RATE, TOGETHER, NEAR = 1500, 3e-3, 2, 2e-4
+"""Gradient steps, step length of Adam, instances of a step, and the part of the first distance to the optimum that counts as none."""
 SHORT, GROWN = 0.35, 0.6
-"""Training begins with this part of the rounds, and makes all of them after this part of its time."""
+"""Training begins with this part of the rounds, and makes all of them after this part of its steps."""
 WEIGHTS = (math.nan, 0.1, 0.3, 1.0, 3.0)
 """Proximal weights that are tried, in units of one over the size of the first multipliers."""
 TRIED, CHECK, ENOUGH, CLOSER = 6, 5, 1e-3, 3e-4
@@ -65,8 +65,8 @@ def train_start(
     target: Callable[[int], bl.Model] | None = None,
     family: str = "",
     rounds: int = 32,
-    seconds: float = 240.0,
-    steps: int | None = None,
+    steps: int = STEPS,
+    seconds: float = math.inf,
     instances: int = 24,
     network: LearntPasses | None = None,
     told: Callable[[TrainingEvent], Any] | None = None,
@@ -90,10 +90,10 @@ def train_start(
         The name that the start gets.
     rounds : int
         Rounds of the start.
+    steps : int
+        Gradient steps; unless the time is over before, training repeats itself.
     seconds : float
-        How long steps are made.
-    steps : int, optional
-        Most steps; with a number that comes before the time is over, training repeats itself.
+        How long steps are made at most.
     instances : int
         How many instances are drawn.
     network : LearntPasses, optional
@@ -114,41 +114,55 @@ def train_start(
     """
     required_hook(draw, "draw")
     hook(told, "told")
-    whole(rounds, "rounds"), whole(instances, "instances"), real(seconds, "seconds")
-    most = math.inf if steps is None else whole(steps, "steps")
+    whole(rounds, "rounds"), whole(instances, "instances"), whole(steps, "steps")
     examples = [e for k in range(instances) if (e := _example(draw(FIRST_SEED + k))) is not None]
     if not examples:
         raise OptionError("all instances are solved by their first multipliers; draw some that are not")
-    random = torch.Generator().manual_seed(0)
     if network is None:
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(0)
             network = LearntPasses()
-    optimiser = torch.optim.Adam(network.parameters(), RATE)
-    began, made = time.perf_counter(), 0
-    while True:
-        spent = time.perf_counter() - began
-        part = max(spent / seconds, made / most)
-        if part >= 1:
-            break
-        optimiser.param_groups[0]["lr"] = RATE * min(1.0, 2 * (1 - part)) + 1e-5
-        now = math.ceil(rounds * min(1.0, SHORT + (1 - SHORT) * part / GROWN))
-        optimiser.zero_grad()
-        distances = []
-        for k in torch.randint(len(examples), (TOGETHER,), generator=random).tolist():
-            found = _logarithms(network, examples[k], now)
-            weights = torch.arange(1, now + 1, dtype=torch.float64)
-            torch.autograd.backward((found * weights).sum() / weights.sum() / TOGETHER)
-            distances.append(float(found[-1].detach()))
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimiser.step()
-        made += 1
-        mean = math.exp(sum(distances) / len(distances))
-        if told is not None and told(TrainingEvent(made, time.perf_counter() - began, mean)):
-            break
+    trained = _Training(examples, network, rounds)
+    try:
+        trained.run(steps, Deadline(seconds), told)
+    except KeyboardInterrupt:
+        pass  # a network is one after any step
     if target is not None:
         examples = [e for k in range(TRIED) if (e := _example(target(FIRST_SEED + k))) is not None]
     return LearntStart(network, rounds, _best_weight(network, rounds, examples[:TRIED]), family)
+
+
+class _Training:
+    """Gradient steps on the bounds of random examples."""
+
+    def __init__(self, examples: list[_Example], network: LearntPasses, rounds: int) -> None:
+        self.examples, self.network, self.rounds = examples, network, rounds
+        self.optimiser = torch.optim.Adam(network.parameters(), RATE)
+        self.random = torch.Generator().manual_seed(0)
+
+    def run(self, steps: int, deadline: Deadline, told: Callable[[TrainingEvent], Any] | None) -> None:
+        """Make steps until there were enough of them, the time is over, or the callback says so."""
+        made, distance = 0, 1.0
+        while (part := max(made / steps, deadline.elapsed() / deadline.seconds)) < 1:
+            rounds = math.ceil(self.rounds * min(1.0, SHORT + (1 - SHORT) * part / GROWN))
+            distance = self.step(RATE * min(1.0, 2 * (1 - part)) + 1e-5, rounds)
+            made += 1
+            if told is not None and told(TrainingEvent(made, deadline.elapsed(), distance)):
+                break
+
+    def step(self, rate: float, rounds: int) -> float:
+        """One step; return the mean distance to the optimum after the last round."""
+        self.optimiser.param_groups[0]["lr"] = rate
+        self.optimiser.zero_grad()
+        weights = torch.arange(1, rounds + 1, dtype=torch.float64)
+        total = 0.0
+        for k in torch.randint(len(self.examples), (TOGETHER,), generator=self.random).tolist():
+            found = _logarithms(self.network, self.examples[k], rounds)
+            torch.autograd.backward((found * weights).sum() / weights.sum() / TOGETHER)
+            total += float(found[-1].detach()) / TOGETHER
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimiser.step()
+        return math.exp(total)
 
 
 def _example(model: bl.Model) -> _Example | None:

@@ -65,8 +65,8 @@ def solve_qpbo_exactly(
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
     branching : Rule, optional
-        Search what reductions leave by bounds of roof duality, and split nodes by this rule: ``StrongBranching()`` of
-        :mod:`blocklp.problems.qpbo.node_search`, or :class:`blocklp.problems.learnt.LearntBranching`.  By default other bounds are
+        Search what reductions leave by bounds of roof duality, and split nodes by this rule: :class:`StrongBranching`,
+        or :class:`blocklp.problems.learnt.LearntBranching`.  By default other bounds are
         taken, which are stronger and take longer, and do without a rule.
 
     Returns

@@ -29,6 +29,8 @@ BATCH, SWEEPS = 16, 16
 """Nodes that are bounded at once, and their sweeps."""
 ROOT_TOL, ROOT_PASSES = 1e-5, 1000
 """How far the root's LP is solved."""
+TOGETHER, SIDES = 10_000_000, torch.arange(2, dtype=torch.int8)
+"""Copies of all children that strong branching bounds at once, and the two values of a variable."""
 MEMORY = 2e9
 """Bytes of multipliers of open nodes above which the deepest nodes come first."""
 LEAST = 1e-4
@@ -85,15 +87,15 @@ class StrongBranching:
             ``(nodes, k, 2)`` float64 from 0 to 1: with the variable at 0 and at 1; 0 where it is fixed, or the node is not open.
         """
         fixed = found.fixings
-        node, column = ((fixed < 0) & found.open[:, None]).nonzero().unbind(1)
         gains = torch.zeros(*fixed.shape, 2, dtype=torch.float64)
-        if not len(node):
-            return gains
-        rows = node.repeat(2)
-        children = fixed[rows]
-        children[torch.arange(len(rows)), column.repeat(2)] = torch.arange(2, dtype=torch.int8).repeat_interleave(len(node))
-        bounds = nodes.solve(children, found.multipliers[rows], cutoff=goal, sweeps=SWEEPS).bound.view(2, -1).T
-        gains[node, column] = portion(bounds - found.bound[node, None], goal - found.bound[node, None])
+        most = max(1, TOGETHER // nodes.problem.copies)
+        for k in found.open.nonzero()[:, 0].tolist():
+            gap = goal - found.bound[k]
+            for columns in torch.split((fixed[k] < 0).nonzero()[:, 0], most):
+                children = fixed[k].repeat(2 * len(columns), 1)
+                children[torch.arange(len(children)), columns.repeat(2)] = SIDES.repeat_interleave(len(columns))
+                below = nodes.solve(children, found.multipliers[k : k + 1], goal, sweeps=SWEEPS)
+                gains[k, columns] = portion(below.bound.view(2, -1).T - found.bound[k], gap)
         return gains
 
 

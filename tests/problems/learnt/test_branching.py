@@ -65,6 +65,16 @@ def test_searches_by_rules_end_at_the_minimum(rule):
         assert found.proven and found.energy == found.bound == energy
 
 
+def test_functions_of_real_coefficients_are_proved_as_by_the_usual_search():
+    for seed in range(3):
+        qubo = sparse(45, 8, seed)
+        exact = solve_qpbo_exactly(qubo)
+        for rule in (StrongBranching(), random_rule(seed, 1.0)):
+            found = solve_qpbo_exactly(qubo, branching=rule)
+            assert found.proven and found.energy == pytest.approx(exact.energy, abs=1e-8)
+            assert found.bound <= exact.energy
+
+
 def test_strong_branching_gains_what_the_children_gain():
     qubo = independent_set(25, 1)
     nodes = bl.Nodes(roof_duality_model(qubo), "y")
@@ -109,7 +119,7 @@ def test_features_follow_the_variables_the_labels_and_no_unit():
 
 
 def test_training_branches_less_on_a_family_and_on_another_one():
-    learnt = train_branching(lambda seed: independent_set(60, seed), instances=4, steps=400)
+    learnt = train_branching(lambda seed: independent_set(60, seed), instances=3, steps=300)
     for draw in (lambda seed: independent_set(80, seed), lambda seed: sparse(60, 6, seed)):
         nodes = {
             name: sum(solve_qpbo_exactly(draw(seed), branching=rule).nodes for seed in range(3))

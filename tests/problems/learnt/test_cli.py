@@ -36,8 +36,12 @@ def test_branching_is_trained_and_used(tmp_path, monkeypatch):
     lines = [f"{i + 1} {i + 1} {v:.6f}" for i, v in enumerate(qubo.linear)]
     lines += [f"{i + 1} {j + 1} {v / 2:.6f}" for (i, j), v in zip(qubo.edges, qubo.quadratic, strict=True)]
     file.write_text(f"{qubo.n} {len(lines)}\n" + "\n".join(lines) + "\n")
-    answers = [json.loads(run("qpbo", file, "--exact", "--json", *more).stdout)[0] for more in ((), ("--branching", rule))]
-    assert answers[0]["energy"] == pytest.approx(answers[1]["energy"], abs=1e-9)
+    answers = [
+        json.loads(run("qpbo", file, "--exact", "--json", *more).stdout)[0]
+        for more in ((), ("--branching", rule), ("--branching", "strong"))
+    ]
+    assert answers[1]["energy"] == pytest.approx(answers[0]["energy"], abs=1e-9)
+    assert answers[2]["energy"] == pytest.approx(answers[0]["energy"], abs=1e-9)
 
 
 @pytest.mark.parametrize(
