@@ -206,20 +206,16 @@ class ProximalPoints:
 
     def _projected(self, moved: Tensor, active: dict[str, ActiveVertices]) -> Tensor:
         """Nearest points of all blocks and sides; vertices are noted where a type has no formula."""
-        points, copies = torch.empty_like(moved), self.copies
-        for group, formula in zip(copies.groups, self.formulas, strict=True):
+        points = self.copies.clipped(moved)
+        for group, formula in zip(self.copies.groups, self.formulas, strict=True):
             own, into = group.view(moved), group.view(points)
-            ends = copies.intervals(group)
-            if ends is not None:
-                into.copy_(torch.minimum(torch.maximum(own, ends[0]), ends[1]))
-            elif formula:
+            if group.name in self.copies.intervals:
+                continue
+            if formula:
                 into.copy_(_by_formula(group, own))
             else:
                 active[group.name] = nearest(group.type, own.contiguous(), active.get(group.name))
                 into.copy_(active[group.name].points())
-        if copies.lower is not None and copies.upper is not None:
-            own = moved[:, copies.in_blocks :]
-            points[:, copies.in_blocks :] = torch.minimum(torch.maximum(own, copies.lower), copies.upper)
         return points
 
     def _polished(self, target: Tensor, state: ProximalStart) -> tuple[ProximalAnswer, Tensor]:

@@ -179,6 +179,14 @@ def test_minimisers_reach_the_bound_of_the_engine() -> None:
         torch.testing.assert_close(value, bound, atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_an_instance_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
+    task = TASKS[name]()
+    layer = bl.Layer(task.model, cost=task.price, variables=task.x, mode="identity")
+    given = costs(task, 12)
+    assert torch.equal(layer(given), torch.cat([layer(c[None]) for c in given]))
+
+
 def test_ways_to_minimisers() -> None:
     ways = {}
     for name, make in TASKS.items():

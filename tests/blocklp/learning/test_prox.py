@@ -63,7 +63,7 @@ def test_a_batch_is_solved_as_its_instances_are_alone(name: str) -> None:
     task = TASKS[name]()
     layer, given = layer_of(task), costs(task, 6)
     each = torch.cat([layer(c[None]) for c in given])
-    torch.testing.assert_close(layer(given), each, atol=1e-12, rtol=0)
+    torch.testing.assert_close(layer(given), each, atol=1e-14, rtol=0)
     assert layer(given[:0]).shape == (0, *task.x.shape)
 
 
