@@ -46,8 +46,8 @@ HELD_OUT: dict[str, Callable[[int], Qubo]] = {
     "seconds each, with scores learnt from BA-100 alone. `reduced costs` branches on `NodeBounds.scores`, `strong` on the "
     "gains of both children of every free variable, whose bounds are not counted as nodes; all three search by roof duality"
     " in the same way. `default` is the solver without a rule, which takes other bounds. `solved` says how many of the "
-    "instances are proved; one that is not counts with the nodes and the time that it had. One thread; reductions, tabu "
-    "search and the root count.",
+    "instances are proved; one that is not counts with the nodes and the time that it had. Other processes shared the "
+    "machine. One thread; reductions, tabu search and the root count.",
     limit=LIMIT,
 )
 def run(quick: bool, limit: float = LIMIT) -> Iterator[Record]:

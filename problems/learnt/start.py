@@ -40,11 +40,6 @@ class LearntStart:
     family : str
         Name of the instances that it was trained on.
 
-    Attributes
-    ----------
-    passes : int
-        Oracle passes that a start takes: one a round, and one for the point, or to evaluate the last multipliers.
-
     Examples
     --------
     >>> import blocklp as bl
@@ -66,7 +61,7 @@ class LearntStart:
 
     @property
     def passes(self) -> int:
-        """Oracle passes of a start."""
+        """Oracle passes that a start takes: one a round, and one for the point, or to evaluate the last multipliers."""
         return self.rounds + 1
 
     @torch.no_grad()
