@@ -1,6 +1,6 @@
 """PyEPO with HiGHS and cvxpylayers on a task in a file: ``python -m bench.learning_process FILE`` prints JSON.
 
-It runs in an environment that has pyepo, cvxpylayers and highspy, such as the one that ``BLOCKLP_RIVALS`` names.
+It runs in an environment that has pyepo[pyomo], cvxpylayers and highspy, such as the one that ``BLOCKLP_RIVALS`` names.
 """
 
 from __future__ import annotations
@@ -103,9 +103,43 @@ def by_pyepo(given: Given) -> dict[str, float | None]:
         young = perturbedFenchelYoung(model, n_samples=int(given["samples"]), sigma=float(given["sigma"]), processes=processes)
         times["SPO+"].append(trained(spo, 256, 2)[1])
         times["Fenchel-Young"].append(trained(lambda p, c, w, z, loss=young: loss(p, w), 256, 2)[1])
+    pyomo = through_pyomo(given)
+    times["Pyomo"] = [trained(SPOPlus(pyomo, processes=1), 256, 1)[1]]
     net, _ = trained(SPOPlus(model, processes=1), batch, count)
     lost = 100 * float(regret(net, model, DataLoader(test, batch_size=256)))
-    return {"SPO+": min(times["SPO+"]), "Fenchel-Young": min(times["Fenchel-Young"]), "regret": lost}
+    return {name: min(own) for name, own in times.items()} | {"regret": lost}
+
+
+def through_pyomo(given: Given) -> Any:
+    """PyEPO's own way to HiGHS: a model of Pyomo."""
+    import pyepo
+    import pyomo.environ as pe
+    from pyepo.model.omo import optOmoModel
+
+    rows, n = given["A"], given["A"].shape[1]
+
+    class Pyomo(optOmoModel):  # type: ignore[misc]
+        """The same program."""
+
+        def _getModel(self) -> tuple[Any, Any]:
+            self.modelSense = pyepo.EPO.MAXIMIZE if bool(given["maximize"]) else pyepo.EPO.MINIMIZE
+            made = pe.ConcreteModel()
+            ends = [(float(low), float(high)) for low, high in zip(given["lower"], given["upper"], strict=True)]
+            domain = pe.Integers if bool(given["integer"]) else pe.Reals
+            made.x = pe.Var(range(n), domain=domain, bounds=lambda _, j: ends[j])
+            made.rows = pe.ConstraintList()
+            for row, low, high in zip(rows, given["row_lower"], given["row_upper"], strict=True):
+                terms = sum(float(row[j]) * made.x[j] for j in np.flatnonzero(row).tolist())
+                if low == high:
+                    made.rows.add(terms == float(high))
+                    continue
+                if np.isfinite(low):
+                    made.rows.add(terms >= float(low))
+                if np.isfinite(high):
+                    made.rows.add(terms <= float(high))
+            return made, made.x
+
+    return Pyomo(solver="appsi_highs")
 
 
 def by_cvxpylayers(given: Given) -> dict[str, float]:

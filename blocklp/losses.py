@@ -44,7 +44,8 @@ def spo_plus(
     solution : Tensor, optional
         ``(batch, *shape of the variables)``: optima of the true costs; without, they are computed.
     value : Tensor, optional
-        ``(batch,)``: values of these, all parts of the objective included.
+        ``(batch,)``: values of these, all parts of the objective included; without, they are computed, by
+        another solve where variables that the layer does not return have costs.
     index : Tensor, optional
         ``(batch,)`` integers: rows of the data set, whose last solve is the start of this one.
     reduction : str
@@ -255,6 +256,9 @@ def _optimum(
         least = map.sense.turn(value.detach().to(costs))
         if given is not None:
             return given, least
+    elif given is not None and not bool((structure.fixed - map.placed(map.taken(structure.fixed))).any()):
+        known = map.sense.turn(map.products(costs, given)) + (structure.fixed * map.placed(given)).sum(1)
+        return given, known + structure.offset
     full = structure.costs(costs)
     x = structure.minimise(full, rows, "true costs")
     if value is None:

@@ -18,6 +18,7 @@ from blocklp.certify.exact_arithmetic import Exact, sums_of_products
 from blocklp.decomposition.valid_bounds import NOISE
 from blocklp.errors import ModelError, ShapeError
 from blocklp.general_solvers.small_lp import minimum, optimum
+from blocklp.gradients.block_values import value_of_rows
 from blocklp.oracles.lp import dual_simplex
 from blocklp.oracles.lp.dual_simplex import SimplexSettings, System
 from blocklp.rounding import rounding, roundoff
@@ -170,6 +171,12 @@ class Polytope(BlockType):
     def constraints(self) -> Constraints:
         """The rows and the box."""
         return Constraints(self.matrix, self.lower, self.upper, self.x_lower, self.x_upper)
+
+    def value_at(self, cost: Tensor, point: Tensor) -> Tensor:
+        """The Lagrangian of the rows, with the duals of the dual simplex method."""
+        with torch.no_grad():
+            duals = self.detached()._minimum(cost)[1]
+        return value_of_rows(self.constraints(), duals, cost, point)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Polytope | None:
         """The intersection with a box is a polytope, unless it is empty."""

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.learnt.cli import register as register_learnt
 from blocklp.problems.lp.cli import register as register_lp
 from blocklp.problems.matching.cli import register as register_matching
 from blocklp.problems.options import Device
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from blocklp.problems.mis.relaxation import CliqueBlocks
     from blocklp.problems.mrf.readers import Format as MrfFormat
     from blocklp.problems.mrf.relaxation import Decomposition
+    from blocklp.problems.qpbo.node_search import Rule
     from blocklp.problems.qpbo.readers import Format
 
 METHODS = (
@@ -171,6 +173,7 @@ register(app)
 register_densecrf(app)
 register_lp(app)
 register_matching(app)
+register_learnt(app)
 
 
 @app.command("demo")
@@ -217,6 +220,12 @@ def qpbo(
     max_bytes: MaxBytes = MAX_BYTES,
     tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
     distributed: Distributed = False,
+    branching: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.npz|strong", help="With --exact: branch by scores that `blocklp train` wrote, or try all children."
+        ),
+    ] = None,
     as_json: Json = False,
     plot: Plot = None,
     reference: Against = None,
@@ -229,6 +238,8 @@ def qpbo(
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
     if distributed and (tighten or exact or len(files) > 1):
         raise OptionError("--distributed bounds one file by roof duality; leave out --tighten, --exact and other files")
+    if branching is not None and not exact:
+        raise OptionError("--branching is about searches; give --exact too")
     deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo
@@ -246,7 +257,13 @@ def qpbo(
     if exact:
         from blocklp.problems.qpbo import solve_qpbo_exactly
 
-        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], **given), options, output)
+        rule: Rule | None = None
+        if branching is not None:
+            from blocklp.problems.learnt import LearntBranching
+            from blocklp.problems.qpbo import StrongBranching
+
+            rule = StrongBranching() if branching == "strong" else LearntBranching.load(branching)
+        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, **given), options, output)
         return
     told = None if quiet else tell_round
     run(names, lambda **given: solve_qpbo(qubos, tighten, told, **given), lambda i: roof_duality_model(qubos[i]), options, output)

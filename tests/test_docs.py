@@ -18,6 +18,7 @@ PAGES = [
     "docs/linear-programs.md",
     "docs/coming-from.md",
     "docs/nodes.md",
+    "docs/learning.md",
     "docs/verification.md",
     "docs/declarative.md",
     "docs/densecrf.md",
@@ -25,6 +26,7 @@ PAGES = [
     "docs/mrf.md",
     "docs/mrf_methods.md",
     "docs/exact.md",
+    "docs/learnt.md",
     "docs/gpu.md",
 ]
 

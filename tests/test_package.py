@@ -67,7 +67,10 @@ PACKAGES = [
     ),
     "blocklp.oracles",
     "blocklp.oracles.filters",
-    *(f"blocklp.problems.{name}" for name in ("declarative", "densecrf", "lp", "matching", "mis", "mrf", "qpbo", "verification")),
+    *(
+        f"blocklp.problems.{name}"
+        for name in ("declarative", "densecrf", "learnt", "lp", "matching", "mis", "mrf", "qpbo", "verification")
+    ),
 ]
 
 

@@ -18,6 +18,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "efw, weight 1, constant": ("efw", {"weight": 1.0, "step": "constant"}),
     "l2fw": ("l2fw", {}),
     "l2fw, constant": ("l2fw", {"step": "constant"}),
+    "fw": ("fw", {}),
     "pgd": ("pgd", {}),
     "prox-grad": ("prox-grad", {}),
     "admm": ("admm", {}),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ import blocklp as bl
 from bench.learning_tasks import TASKS, Task, made
 from bench.registry import Record, case
 from blocklp.general_solvers.linear_program import export
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RIVALS = "BLOCKLP_RIVALS"
 EPOCHS, BATCH, RATE, SEEDS, SAMPLES = 30, 32, 0.01, 5, 4
@@ -50,9 +53,11 @@ WAYS = {
     "Fenchel-Young, perturbed": Way("perturbed", "young", {"sigma": 1.0}, {"samples": SAMPLES}),
     "Fenchel-Young, prox": Way("prox", "young", {"rho": 1.0}),
     "cost of the point, prox": Way("prox", "cost", {"rho": 1.0}),
-    "cost of the point, lpgd": Way("lpgd", "cost", {"tau": 5.0, "rho": 1.0}),
+    "cost of the point, lpgd (average)": Way("lpgd", "cost", {"tau": 5.0}, {"envelope": "average"}),
     "cost of the point, blackbox": Way("lpgd", "cost", {"tau": 5.0}),
     "cost of the point, identity": Way("identity", "cost"),
+    "cost of the point, identity (norm)": Way("identity", "cost", plain={"projection": "norm"}),
+    "cost of the point, identity (standard)": Way("identity", "cost", plain={"projection": "standard"}),
 }
 
 
@@ -65,8 +70,7 @@ class Trained:
         self.scale = float(costs.abs().mean())
         options = {"cost": task.price, "variables": task.x}
         self.layer = bl.Layer(task.model, mode=way.mode, **options, **way.settings(self.scale, seed))
-        self.exact = bl.Layer(task.model, mode="identity", **options)
-        self.labels = self.exact(costs)
+        self.labels = self.layer.exact(costs)
         self.values = (costs * self.labels).flatten(1).sum(1)
         self.sign = -1.0 if self.layer.map.sense.maximizing else 1.0
         torch.manual_seed(seed)
@@ -102,7 +106,31 @@ class Trained:
         """On the test set, in per cent."""
         features, costs = self.task.test
         with torch.no_grad():
-            return 100 * float(bl.losses.regret(self.exact, self.predicted(features), costs))
+            return 100 * float(bl.losses.regret(self.layer, self.predicted(features), costs))
+
+
+def draw_picture(records: list[Record], figure: Figure) -> None:
+    """Regrets of all ways, and seconds of an epoch beside the rivals'."""
+    left, right = figure.subplots(1, 2)
+    tasks, ways = (list(dict.fromkeys(r[key] for r in records)) for key in ("task", "trained by"))
+    for k, way in enumerate(ways):
+        own = [r for r in records if r["trained by"] == way]
+        place = [tasks.index(r["task"]) + (k + 0.5) / (len(ways) + 1) - 0.5 for r in own]
+        left.bar(place, [r["regret"] for r in own], 1 / (len(ways) + 1), yerr=[r["+-"] or 0.0 for r in own], label=way)
+    left.set(xticks=range(len(tasks)), ylabel="regret on the test set, per cent")
+    left.set_xticklabels([t.replace(", ", "\n") for t in tasks])
+    left.tick_params(axis="x", labelsize=7)
+    left.set_ylim(0, 1.5 * max(r["regret"] for r in records))
+    left.legend(fontsize=6, ncols=2, loc="upper left")
+    shown = (("SPO+", "PyEPO"), ("Fenchel-Young, perturbed", "PyEPO"), ("cost of the point, prox", "cvxpylayers"))
+    for k, (way, rival) in enumerate(shown):
+        own = [r for r in records if r["trained by"] == way and r[rival] is not None]
+        right.plot([r["task"] for r in own], [r["epoch"] for r in own], f"C{k}o-", label=way)
+        right.plot([r["task"] for r in own], [r[rival] for r in own], f"C{k}x--", label=f"{way}, {rival}")
+    right.set(yscale="log", ylabel="seconds of an epoch of 1,000 rows")
+    right.tick_params(axis="x", labelrotation=20, labelsize=8)
+    right.set_ylim(1e-3, 1e3)
+    right.legend(fontsize=6, ncols=2, loc="upper left")
 
 
 @case(
@@ -114,10 +142,12 @@ class Trained:
     " epochs of Adam at batch 32, rate 0.01; tau, rho and sigma are in units of the mean cost, the same for all tasks. "
     "`regret` is the test set's, in per cent of the optimal values, a mean of five seeds, and `+-` their standard "
     "deviation. `epoch` are seconds at batch 256 for 1,000 rows, forward, backward and step, with warm starts from the "
-    "epoch before; `cold` without. `PyEPO` are seconds of PyEPO 2.2.7's same loss with HiGHS, which keeps its basis, in one"
-    " or two processes, whichever is faster; `its regret` is of the first seed. `cvxpylayers` are those of the same layer "
+    "epoch before; `cold` without. `PyEPO` are seconds of PyEPO 2.2.7's same loss by a model of our own on HiGHS, which keeps "
+    "its basis, in one or two processes, whichever is faster, and `Pyomo` by PyEPO's own way to HiGHS, a model of Pyomo; "
+    "`its regret` is of the first seed. `cvxpylayers` are those of the same layer "
     "by cvxpylayers 1.2 (forward and backward only), `apart` the largest difference between its points and ours. The rivals"
     " run in the environment whose Python `BLOCKLP_RIVALS` names.",
+    draw=draw_picture,
 )
 def run(quick: bool) -> Iterator[Record]:
     seeds, epochs, rows = (1, 1, 64) if quick else (SEEDS, EPOCHS, 1000)
@@ -138,14 +168,7 @@ def record(name: str, label: str, way: Way, tasks: list[Task], epochs: int, riva
         for _ in range(epochs):
             trained.epoch(BATCH)
         lost.append(trained.regret())
-    timed = Trained(tasks[0], way, 0)
-    for _ in range(epochs // 3):
-        timed.epoch(256)
-    warm, cold = [], []
-    for _ in range(3):
-        warm.append(timed.epoch(256))
-        timed.layer.forget()
-        cold.append(timed.epoch(256))
+    warm, cold = timed(tasks[0], way, epochs // 3)
     pyepo = {"spo": "SPO+", "young": "Fenchel-Young"}.get(way.loss) if way.mode != "prox" else None
     prox = way.mode == "prox" and way.loss == "cost"
     return {
@@ -153,13 +176,27 @@ def record(name: str, label: str, way: Way, tasks: list[Task], epochs: int, riva
         "trained by": label,
         "regret": fmean(lost),
         "+-": stdev(lost) if len(lost) > 1 else None,
-        "epoch": min(warm),
-        "cold": min(cold),
+        "epoch": warm,
+        "cold": cold,
         "PyEPO": rivals.get(pyepo) if pyepo else None,
+        "Pyomo": rivals.get("Pyomo") if way.loss == "spo" else None,
         "its regret": rivals.get("regret") if way.loss == "spo" else None,
         "cvxpylayers": rivals.get("cvxpylayers") if prox else None,
         "apart": rivals.get("apart") if prox else None,
     }
+
+
+def timed(task: Task, way: Way, epochs: int) -> tuple[float, float]:
+    """Least seconds of an epoch at batch 256 from warm and from cold starts, after some epochs of training."""
+    trained = Trained(task, way, 0)
+    for _ in range(epochs):
+        trained.epoch(256)
+    warm, cold = [], []
+    for _ in range(5):
+        warm.append(trained.epoch(256))
+        trained.layer.forget()
+        cold.append(trained.epoch(256))
+    return min(warm), min(cold)
 
 
 def by_rivals(task: Task) -> dict[str, float]:

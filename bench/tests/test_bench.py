@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 QPBO = ROOT.parent / "shared" / "data" / "qpbo"
 CRF = ROOT.parent / "shared" / "data" / "densecrf"
 VERIFICATION = ROOT.parent / "shared" / "data" / "verification"
-DRAWN = ("table_4_1", "anytime", "weights", "size_and_batch", "scaling", "batch", "matching")
+DRAWN = ("table_4_1", "anytime", "weights", "size_and_batch", "scaling", "batch", "matching", "learning")
 pytestmark = pytest.mark.skipif(
     not all(find_spec(name) for name in ("ortools", "thinqpbo")), reason="the extra [bench] is not installed"
 )
@@ -42,11 +42,14 @@ pytestmark = pytest.mark.skipif(
         "traffic",
         "sparse_lps",
         "matching",
+        "learnt",
+        "learnt_branching",
         "lp_files",
         "integer_blocks",
         "general",
         "nodes",
         "first",
+        "learning",
         "device",
         "distributed",
     ],

@@ -17,6 +17,12 @@ from blocklp.errors import ModelError, ShapeError
 Function = Callable[..., Tensor]
 """``f(*parameters, y)``: ``(batch,)`` of an objective, ``(batch, m)`` of constraints; y is ``(batch, n)``."""
 
+SINGULAR = (
+    "second derivatives at the solution of instance {} form a singular matrix, so that it has no derivative; "
+    "add a strictly convex term, or constraints that single one solution out"
+)
+"""A message for the number of an instance."""
+
 
 class Derivatives(NamedTuple):
     """Derivatives at one point of every instance."""
@@ -129,10 +135,6 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
     """
     found, info = torch.linalg.solve_ex(matrix, right.flatten(2) if right.dim() > 2 else right[:, :, None])
     if bool(info.any()):
-        k = int(info.nonzero()[0])
-        raise ModelError(
-            f"second derivatives at the solution of instance {k} form a singular matrix, so that it has no "
-            "derivative; add a strictly convex term, or constraints that single one solution out"
-        )
+        raise ModelError(SINGULAR.format(int(info.nonzero()[0])))
     solution: Tensor = found.reshape(right.shape)
     return solution

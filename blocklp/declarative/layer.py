@@ -12,7 +12,7 @@ from blocklp.declarative.node import Equality, argmin
 
 
 class ArgminLayer(torch.nn.Module):
-    """:func:`argmin` as a layer: it takes the parameters x of a batch and returns the minimisers y.
+    """The node :func:`argmin` as a layer: it takes the parameters x of a batch and returns the minimisers y.
 
     Parameters
     ----------
@@ -27,9 +27,14 @@ class ArgminLayer(torch.nn.Module):
     t : float
         Infinite for the minimisers themselves, or that of the barrier.
 
-    Examples -------- >>> shrink = ArgminLayer(lambda x, y: (y - x).square().sum(1) + (1 +
-    y.square()).sqrt().sum(1), torch.zeros(2)) >>> x = torch.tensor([[3.0, 0.0], [1.0, -1.0]],
-    requires_grad=True) >>> shrink(x).sum().backward() >>> x.grad.shape torch.Size([2, 2])
+    Examples
+    --------
+    >>> f = lambda x, y: (y - x).square().sum(1) + (1 + y.square()).sqrt().sum(1)
+    >>> shrink = ArgminLayer(f, torch.zeros(2))
+    >>> x = torch.tensor([[3.0, 0.0], [1.0, -1.0]], requires_grad=True)
+    >>> shrink(x).sum().backward()
+    >>> x.grad.shape
+    torch.Size([2, 2])
     """
 
     start: Tensor

@@ -56,7 +56,7 @@ def minimise_conditions(
     Raises
     ------
     ModelError
-        If the start does not hold inequalities strictly, or no minimum was found.
+        If the start does not hold inequalities strictly, no minimum was found, or a maximum or saddle point.
     """
     y, n = start, start.shape[1]
     a = tensors[-2] if conditions.has_equality else y.new_zeros(len(y), 0, n)
@@ -92,7 +92,8 @@ def minimise_conditions(
         z = torch.cat([z[:, : n + c.shape[1]], equal], 1)
     z = finish(conditions, follow(conditions, z, tensors, (n, c.shape[1]), 1 / t[:, None]), tensors, n)
     residual, matrix = linearised(conditions, z, tensors, n)
-    failed = ~(residual.abs().amax(1) <= 1e-8 * (1 + matrix.abs().amax((1, 2)) * (1 + z.abs().amax(1))))
+    off = torch.maximum(residual.abs().amax(1), wrong_side(conditions, z, tensors, n))
+    failed = ~(off <= 1e-8 * (1 + matrix.abs().amax((1, 2)) * (1 + z.abs().amax(1))))
     if bool(failed.any()):
         raise ModelError(
             f"no minimum was found for instance {int(failed.nonzero()[0])}: f may be unbounded below or not "
@@ -119,6 +120,11 @@ def descend(objective: Function, y: Tensor, basis: Tensor, enough: float = 1e-16
     -------
     Tensor
         ``(batch, n)``.
+
+    Raises
+    ------
+    ModelError
+        If steps end where curvatures are negative, as they do at once where the slope vanishes at y.
     """
     value = objective(y)
     active = torch.ones_like(value, dtype=torch.bool)
@@ -137,6 +143,11 @@ def descend(objective: Function, y: Tensor, basis: Tensor, enough: float = 1e-16
             objective, y, value, (basis @ step[:, :, None])[:, :, 0], torch.where(active, decrease, 0.0)
         )
         active = active & moved
+    rounding = (1e-7 * curve.abs().amax((1, 2), keepdim=True) + 1e-100) * eye if len(eye) else eye
+    _, info = torch.linalg.cholesky_ex(torch.where(curve.isfinite(), curve + rounding, 0.0))
+    if bool((info > 0).any()):
+        k = int(info.nonzero()[0])
+        raise ModelError(f"steps ended in a maximum or saddle point of instance {k}; give another start")
     return y
 
 
@@ -247,8 +258,16 @@ def shortened(multipliers: Tensor, step: Tensor) -> Tensor:
     return limit.amin(1).clamp(max=1.0)
 
 
+def wrong_side(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: int) -> Tensor:
+    """Return by how much an inequality or the sign of a multiplier is violated, ``(batch,)``; 0 if none."""
+    _, c, duals, _, _ = conditions.parts(z, tensors, n)
+    return torch.cat([c, -duals[:, : c.shape[1]], z.new_zeros(len(z), 1)], 1).amax(1)
+
+
 def finish(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: int) -> Tensor:
-    """Take full Newton steps on F while they bring an instance nearer to zero.
+    """Take full Newton steps on F while they bring it nearer to zero and respect inequalities and signs.
+
+    Where multipliers are not unique, full steps may lead far away from those that are positive.
 
     Parameters
     ----------
@@ -271,6 +290,7 @@ def finish(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: int)
         trial = z + newton_step(residual, matrix)
         new, changed = linearised(conditions, trial, tensors, n)
         better = new.norm(dim=1) < residual.norm(dim=1)
+        better = better & (wrong_side(conditions, trial, tensors, n) <= 1e-12 * (1 + trial.abs().amax(1)))
         if not bool(better.any()):
             break
         z = torch.where(better[:, None], trial, z)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from blocklp.declarative.derivatives import Function, checked, gradient, jacobian, solve
+from blocklp.declarative.degenerate import balanced, consistent_solution
+from blocklp.declarative.derivatives import Function, checked, gradient, jacobian
 from blocklp.declarative.newton import minimise_conditions
 from blocklp.declarative.optimality import Conditions
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
@@ -60,8 +61,8 @@ class Root(torch.autograd.Function):
             tensors = [
                 alias(x, again) if needed else x.detach() for x, needed in zip(tensors, wanted, strict=True)
             ]
-            residual, matrix = ctx.conditions.linearise(z, tensors, ctx.n, again)
-            adjoint = solve(matrix.mT, by_output[0])
+            residual, matrix = balanced(*ctx.conditions.linearise(z, tensors, ctx.n, again))
+            adjoint = consistent_solution(matrix.mT, by_output[0][:, :, None])[:, :, 0]
             inputs = [x for x, needed in zip(tensors, wanted, strict=True) if needed]
             found = iter(
                 torch.autograd.grad(residual, inputs, -adjoint, create_graph=again, materialize_grads=True)

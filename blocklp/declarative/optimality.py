@@ -17,6 +17,9 @@ with :math:`L = f + \lambda^T c + \nu^T (A y - b)`, so that :math:`z'(x) = -F_Z^
 - For :math:`t = \infty` it is that of the active set.  Where :math:`\lambda_i > 0`, the second row says that
   :math:`c_i` stays 0; where :math:`c_i < 0`, that :math:`\lambda_i` stays 0.
 
+Where multipliers are not unique, :math:`F_Z` is singular and y has a derivative all the same; see
+:mod:`blocklp.declarative.degenerate`.
+
 A constraint with :math:`\lambda_i = c_i = 0` is a kink: the derivatives on its two sides differ.  Multipliers
 that :func:`minimise` found are those of the barrier's path, and the derivative is the limit along it, between
 both sides.  Multipliers that are exactly zero count as inactive.
@@ -31,8 +34,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from blocklp.declarative.degenerate import balanced, consistent_solution
 from blocklp.declarative.derivatives import Function, checked, gradient, jacobian
-from blocklp.declarative.unconstrained import solve_together
+from blocklp.declarative.unconstrained import apart, together
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,8 @@ def kkt_jacobians(
     parameters = [p.detach().requires_grad_() for p in parameters]
     z = torch.cat([y, multipliers], 1).detach().requires_grad_()
     with torch.enable_grad():
-        residual, matrix = Conditions(f, inequality, gap=1 / t).linearise(z, parameters, y.shape[1])
+        residual, matrix = balanced(
+            *Conditions(f, inequality, gap=1 / t).linearise(z, parameters, y.shape[1])
+        )
         by_parameters = jacobian(residual, parameters)
-    return tuple(found[:, : y.shape[1]] for found in solve_together(-matrix, by_parameters))
+    return apart(consistent_solution(-matrix, together(by_parameters))[:, : y.shape[1]], by_parameters)

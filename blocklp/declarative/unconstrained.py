@@ -75,7 +75,16 @@ def unconstrained_jacobians(f: Function, parameters: Sequence[Tensor], y: Tensor
 
 def solve_together(matrix: Tensor, right: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Apply the inverse of ``(batch, n, n)`` to several ``(batch, n, *shape)`` by one factorisation (14)."""
-    columns = [r.flatten(2) if r.dim() > 2 else r[:, :, None] for r in right]
-    ends = list(accumulate(c.shape[2] for c in columns))
-    found = torch.tensor_split(solve(matrix, torch.cat(columns, 2)), ends[:-1], 2)
-    return tuple(one.reshape(r.shape) for one, r in zip(found, right, strict=True))
+    return apart(solve(matrix, together(right)), right)
+
+
+def together(right: Sequence[Tensor]) -> Tensor:
+    """Return several ``(batch, n, *shape)`` as the columns of one ``(batch, n, k)``."""
+    return torch.cat([r.flatten(2) if r.dim() > 2 else r[:, :, None] for r in right], 2)
+
+
+def apart(columns: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the columns as several ``(batch, n, *shape)`` again, for shapes of ``(batch, any, *shape)``."""
+    ends = list(accumulate(one[0, 0].numel() for one in like))
+    parts = torch.tensor_split(columns, ends[:-1], 2)
+    return tuple(part.reshape(*part.shape[:2], *one.shape[2:]) for part, one in zip(parts, like, strict=True))

@@ -65,22 +65,36 @@ def value_at(kind: BlockType, cost: Tensor, point: Tensor) -> Tensor:
         return kind.value_at(cost, point)
     rows = constraints_of(kind)
     if rows is not None and carries(rows):
-        return _by_rows(rows, cost, point)
+        with torch.no_grad():
+            duals = _one_row_duals(rows, cost) if rows.matrix.shape[2] == 1 else _row_duals(rows, cost)
+        return value_of_rows(rows, duals, cost, point)
     if kind.nonnegative_costs:
         need = "state constraints() by operations of torch on its data"
         raise ModelError(f"{kind.name} takes no negative costs, which vertices of a point ask for; {need}")
     return _by_vertices(kind, cost, point)
 
 
-def _by_rows(rows: Constraints, cost: Tensor, point: Tensor) -> Tensor:
+def value_of_rows(rows: Constraints, duals: Tensor, cost: Tensor, point: Tensor) -> Tensor:
     r"""The Lagrangian of blocks of rows, :math:`\langle y, s - A \hat x \rangle + \langle r, t \rangle`.
 
     s and t are the sides of rows and the bounds that the signs of duals y and of reduced costs
     :math:`r = \lambda - A^\top y` choose.
+
+    Parameters
+    ----------
+    rows : Constraints
+        The blocks, some of whose numbers require gradients.
+    duals : Tensor
+        ``(batch, blocks, rows)``: optimal duals of the rows for the costs.
+    cost, point : Tensor
+        As of :func:`value_at`.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, blocks)``.
     """
-    with torch.no_grad():
-        duals = _one_row_duals(rows, cost) if rows.matrix.shape[2] == 1 else _row_duals(rows, cost)
-        reduced = _without_noise(cost, (duals[..., None, :] @ rows.matrix)[..., 0, :])
+    reduced = _without_noise(cost, (duals[..., None, :] @ rows.matrix.detach())[..., 0, :])
     activity = (rows.matrix @ point[..., None])[..., 0]
     value = chosen_sides(duals, rows.lower, rows.upper) - (duals * activity).sum(-1)
     if rows.below is not None and rows.above is not None:

@@ -21,7 +21,7 @@ from blocklp.language.instances import BUILDING, Instances
 from blocklp.language.lowering import assemble, costs, unblocked
 from blocklp.language.ragged_instances import RaggedInstances
 from blocklp.language.statement import Statement
-from blocklp.language.variable_bounds import Bounds, with_gradients
+from blocklp.language.variable_bounds import Bounds, carry_gradients
 from blocklp.options import numbers, of_type
 
 CHANGED = (
@@ -205,7 +205,7 @@ class ModelList:
 
     def bounds_with_gradients(self, bounds: Bounds) -> tuple[Tensor, Tensor] | None:
         """Bounds ``(batch or 1, width)`` with their gradients, or None where none requires any."""
-        if not any(bool(with_gradients(m, bounds).any()) for m in self.models):
+        if not carry_gradients(self.models, bounds):
             return None
         return Instances(self.models, self.width, Deadline()).bounds(bounds)
 

@@ -18,7 +18,13 @@ from blocklp.decomposition.incidence import Linear
 from blocklp.errors import OptionError
 from blocklp.language.handles import Blocks, Rows, name_of_size
 from blocklp.language.statement import Statement
-from blocklp.language.variable_bounds import Bounds, flat_bounds, variable_bounds, with_gradients
+from blocklp.language.variable_bounds import (
+    Bounds,
+    carry_gradients,
+    flat_bounds,
+    variable_bounds,
+    with_gradients,
+)
 from blocklp.options import of_type
 
 BUILDING = "building the problem"
@@ -106,14 +112,16 @@ class Instances:
         """
         if not self.several:
             found = variable_bounds(self.models[0], bounds)
-            self.carrying = with_gradients(self.models[0], bounds)[None]
+            if carry_gradients(self.models, bounds):
+                self.carrying = with_gradients(self.models[0], bounds)[None]
             return found
         of_type(bounds, Mapping, "bounds", "a mapping {variable: (lower, upper)}")
         if bounds:
             instead = "set the bounds of several models when declaring them"
             raise OptionError(f"bounds= works on a single compiled model; {instead}")
-        own = (with_gradients(m, {}) for m in self.models)
-        self.carrying = torch.stack([torch.nn.functional.pad(t, (0, self.width - len(t))) for t in own])
+        if carry_gradients(self.models, {}):
+            own = (with_gradients(m, {}) for m in self.models)
+            self.carrying = torch.stack([torch.nn.functional.pad(t, (0, self.width - len(t))) for t in own])
         counts = [m.size for m in self.models for _ in range(m.batch)]
         lower = torch.cat([part for m in self.models for part in flat_bounds(m, 0)])
         upper = torch.cat([part for m in self.models for part in flat_bounds(m, 1)])

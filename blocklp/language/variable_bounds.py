@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,6 +55,13 @@ def variable_bounds(model: Statement, bounds: Bounds) -> tuple[Tensor, Tensor]:
     return low, high
 
 
+def carry_gradients(models: Sequence[Statement], bounds: Bounds) -> bool:
+    """Whether a bound of a variable of some model, or one of those given, requires gradients."""
+    if any(v.given is not None for m in models for v in m.variables.values()):
+        return True
+    return any(_requires_gradients(given) for given in bounds.values())
+
+
 def with_gradients(model: Statement, bounds: Bounds) -> Tensor:
     """Which variables have bounds that require gradients: ``(variables,)`` bool.
 
@@ -74,10 +81,15 @@ def with_gradients(model: Statement, bounds: Bounds) -> Tensor:
     for variable in model.variables.values():
         found[variable.columns] = variable.given is not None
     for key, given in bounds.items():
-        both = given if isinstance(given, tuple) else (given,)
-        if any(isinstance(side, Tensor) and side.requires_grad for side in both):
+        if _requires_gradients(given):
             found[_named(model, key).index.reshape(-1)] = True
     return found
+
+
+def _requires_gradients(given: object) -> bool:
+    """Whether a side of bounds does."""
+    both = given if isinstance(given, tuple) else (given,)
+    return any(isinstance(side, Tensor) and side.requires_grad for side in both)
 
 
 def _named(model: Statement, key: object) -> View:

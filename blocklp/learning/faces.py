@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.capabilities import HasIntervals, supports
-from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.problem import Decomposition
 from blocklp.learning.nearest import ActiveVertices, nearest, tangents
 
 CONVERGED = 1e-15
@@ -79,9 +79,23 @@ class Copies:
         total = self.problem.coupling.collect(copies[:, : self.in_blocks])
         return total if self.matrix is None else total + copies[:, self.in_blocks :] @ self.matrix
 
-    def intervals(self, group: Group) -> tuple[Tensor, Tensor] | None:
-        """Ends ``(1, blocks or 1, dim)`` of a group that is nothing but bounds, or None."""
-        return group.type.intervals() if supports(group.type, HasIntervals) else None
+    @cached_property
+    def intervals(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Ends ``(1, blocks or 1, dim)`` of groups that are nothing but bounds, by their names."""
+        return {g.name: g.type.intervals() for g in self.groups if supports(g.type, HasIntervals)}
+
+    def clipped(self, moved: Tensor) -> Tensor:
+        """Copies ``(batch, copies)`` moved into intervals and sides; those of other blocks as they are."""
+        points = moved.clone()
+        for group in self.groups:
+            if group.name in self.intervals:
+                low, high = self.intervals[group.name]
+                into = group.view(points)
+                into.copy_(torch.minimum(torch.maximum(into, low), high))
+        if self.lower is not None and self.upper is not None:
+            own = points[:, self.in_blocks :]
+            points[:, self.in_blocks :] = torch.minimum(torch.maximum(own, self.lower), self.upper)
+        return points
 
 
 @dataclass(frozen=True)
@@ -109,12 +123,6 @@ class Faces:
     def bases(self) -> dict[str, Tensor]:
         """Orthonormal directions ``(batch, blocks, places, dim)`` of the faces that vertices span."""
         return {name: tangents(own) for name, own in self.active.items()}
-
-    def select(self, rows: Tensor) -> Faces:
-        """Those of some instances: numbers ``(k,)`` int64."""
-        active = {name: own.select(rows) for name, own in self.active.items()}
-        inside = {name: own[rows] for name, own in self.inside.items()}
-        return Faces(self.copies, active, inside, None if self.tight is None else self.tight[rows])
 
     def put(self, rows: Tensor, other: Faces) -> Faces:
         """With those of instances ``rows`` ``(k,)`` in place of its own."""
@@ -203,20 +211,18 @@ def faces_at(copies: Copies, moved: Tensor, start: dict[str, ActiveVertices] | N
     faces : Faces
         Where they lie.
     """
-    points = torch.empty_like(moved)
+    points = copies.clipped(moved)
     active, inside, tight = {}, {}, None
     for group in copies.groups:
-        own, into = group.view(moved), group.view(points)
-        ends = copies.intervals(group)
-        if ends is not None:
-            into.copy_(torch.minimum(torch.maximum(own, ends[0]), ends[1]))
-            inside[group.name] = ((own > ends[0]) & (own < ends[1])).to(moved)
+        own = group.view(moved)
+        if group.name in copies.intervals:
+            low, high = copies.intervals[group.name]
+            inside[group.name] = ((own > low) & (own < high)).to(moved)
             continue
         found = nearest(group.type, own.contiguous(), None if start is None else start.get(group.name))
         active[group.name] = found
-        into.copy_(found.points())
+        group.view(points).copy_(found.points())
     if copies.lower is not None and copies.upper is not None:
         own = moved[:, copies.in_blocks :]
-        points[:, copies.in_blocks :] = torch.minimum(torch.maximum(own, copies.lower), copies.upper)
         tight = ((own <= copies.lower) | (own >= copies.upper)).to(moved)
     return points, Faces(copies, active, inside, tight)

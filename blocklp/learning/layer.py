@@ -44,7 +44,8 @@ class Layer(nn.Module):
         Most passes of the engine.
     **settings
         Of the mode, see :mod:`blocklp.learning.modes`: ``rho`` of ``prox``; ``tau``, ``rho`` and ``envelope``
-        of ``lpgd``; ``samples``, ``sigma``, ``antithetic`` and ``generator`` of ``perturbed``.
+        of ``lpgd``; ``samples``, ``sigma``, ``antithetic`` and ``generator`` of ``perturbed``;
+        ``projection`` of ``identity``.
 
     Attributes
     ----------
@@ -107,11 +108,53 @@ class Layer(nn.Module):
         """How exact the last solve was."""
         return self.structure.exactness
 
+    @untraced
+    @torch.no_grad()
+    def exact(self, costs: Tensor, index: Tensor | None = None) -> Tensor:
+        """Minimisers without what the mode adds, and without gradients: labels and decisions.
+
+        Parameters
+        ----------
+        costs : Tensor
+            ``(batch, *shape of the parameter)``.
+        index : Tensor, optional
+            ``(batch,)`` integers: rows of the data set, as in :meth:`forward`.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, *shape of the variables)``, in the dtype and on the device of the costs.
+
+        Raises
+        ------
+        ShapeError, NonFiniteError, OptionError
+            As in :meth:`forward`.
+        """
+        values = self.values(costs, "costs")
+        check_finite(values, self.map)
+        self.structure.refreshed()
+        x = self.structure.minimise(self.structure.costs(values), self.rows(index, len(values)), "exact")
+        return self.map.taken(x).to(costs.device, costs.dtype).view(len(values), *self.map.out_shape)
+
     def extra_repr(self) -> str:
         """The mode, and how points are found."""
         of = f"{list(self.map.shape)} costs {self.map.parameter.name!r}, {self.map.sense}"
         ways = f"minimisers by {self.structure.argmin!r}, {self.structure.proximal!r}"
         return f"{of}, {self.mode}, {ways}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
+        """A layer of the same model and mode, which keeps nothing of the data set yet."""
+        return _restored(self.structure.solver, *self._recipe())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model, which is compiled again."""
+        solver = self.structure.solver
+        return _recompiled, (solver.models[0], str(solver.device), *self._recipe())
+
+    def _recipe(self) -> tuple[Any, ...]:
+        """What makes a layer of a solver, but for the settings of the mode, which it has."""
+        view = View(self.structure.solver.models[0], "variables", self.map.out.view(self.map.out_shape).cpu())
+        return self.map.parameter, view, self.mode, self.structure.tol, self.structure.passes
 
     def forget(self) -> None:
         """Drop what was kept of rows of the data set: the next solves start cold."""
@@ -208,6 +251,18 @@ class Layer(nn.Module):
         if len(given) != len(values):
             raise ShapeError(f"centre has {len(given)} instances, costs {len(values)}; they must agree")
         return self.labels(given, "centre")
+
+
+def _restored(solver: Solver, cost: Parameter, variables: View, mode: Mode, tol: float, passes: int) -> Layer:
+    """A layer with a mode that there is."""
+    layer = Layer(solver, cost=cost, variables=variables, tol=tol, passes=passes)
+    layer.mode = mode
+    return layer
+
+
+def _recompiled(model: Model, device: str, *recipe: Any) -> Layer:
+    """A layer of a model that is compiled for a device."""
+    return _restored(model.compile(device=device), *recipe)
 
 
 class Call:

@@ -16,9 +16,6 @@ class Memory:
         self.known = torch.zeros(0, dtype=torch.bool)
         self.tensors: dict[str, Tensor] = {}
 
-    def __len__(self) -> int:
-        return int(self.known.sum())
-
     def take(self, rows: Tensor) -> dict[str, Tensor] | None:
         """Tensors ``(k, ...)`` of rows ``(k,)`` int64, or None unless all of them are known."""
         if not len(rows) or int(rows.max()) >= len(self.known) or not bool(self.known[rows].all()):
@@ -37,10 +34,6 @@ class Memory:
                 before = _filled(before, (size, *inner))
             before[rows.to(own.device)] = _filled(own, (len(own), *inner))
             self.tensors[name] = before
-
-    def clear(self) -> None:
-        """Forget all rows."""
-        self.known, self.tensors = self.known[:0], {}
 
 
 def _filled(values: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -17,6 +17,7 @@ from blocklp.errors import OptionError
 from blocklp.options import flag, of_type, real, shown, whole
 
 ENVELOPES = "lower", "upper", "average"
+PROJECTIONS = "none", "norm", "standard"
 
 
 class Solves(Protocol):
@@ -197,7 +198,7 @@ class Perturbed:
         each = None
         if rows is not None:
             each = (rows * self.samples + torch.arange(self.samples)[:, None]).flatten()
-        x = model.minimise(moved, each, self.name).view(self.samples, len(values), -1)
+        x = model.minimise(moved, each, self.name).view(self.samples, len(values), moved.shape[1])
         return x.mean(0), (noise, x)
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -209,22 +210,43 @@ class Perturbed:
 
 @dataclass(frozen=True)
 class Identity:
-    """The minimiser, with minus the identity in the place of its Jacobian (Sahoo et al., ICLR 2023).
+    r"""The minimiser, with minus the identity in the place of its Jacobian (Sahoo et al., ICLR 2023).
 
     Higher costs make variables of a minimisation smaller; where the model maximises, the sign is plus.
+
+    Attributes
+    ----------
+    projection : str
+        What the gradient leaves out, since it changes no minimiser: ``"none"`` for nothing; ``"norm"`` for
+        the length of the costs, :math:`c / |c|`; ``"standard"`` for their mean too, where all points have
+        the same sum of the variables, as with paths of one length, assignments and choices.
     """
 
+    projection: str = "none"
     name: ClassVar[str] = "identity"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no projection."""
+        if self.projection not in PROJECTIONS:
+            known = ", ".join(map(repr, PROJECTIONS))
+            raise OptionError(f"projection is {shown(self.projection)}; give one of {known}")
 
     def forward(
         self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
         """The minimiser."""
-        return model.minimise(model.costs(values), rows, self.name), None
+        return model.minimise(model.costs(values), rows, self.name), values
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Pass the gradient on with the other sign."""
-        return model.adjoint(-gradient), None
+        """Pass the gradient on with the other sign, through the projection of the costs."""
+        along, values = model.adjoint(-gradient), record
+        if self.projection == "none":
+            return along, None
+        if self.projection == "standard":
+            values, along = (own - own.mean(1, keepdim=True) for own in (values, along))
+        size = values.norm(dim=1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
+        unit = values / size
+        return (along - unit * (unit * along).sum(1, keepdim=True)) / size, None
 
 
 MODES: dict[str, type[Prox] | type[Lpgd] | type[Perturbed] | type[Identity]] = {

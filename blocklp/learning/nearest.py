@@ -172,7 +172,8 @@ def _descend(own: ActiveVertices, entered: Tensor, target: Tensor) -> tuple[Tens
         lengths = torch.where(blocking, weights / -step.clamp(max=-1e-300), torch.inf)
         length = lengths.amin(-1, keepdim=True).clamp(max=1.0)
         leaving = blocking & (lengths <= length)
-        weights = (weights + length * step).masked_fill(leaving, 0.0).clamp(min=0.0)
+        weights = weights + length * step
+        weights = weights.masked_fill(leaving | (weights <= NO_WEIGHT), 0.0)
         weights = weights / weights.sum(-1, keepdim=True)
         found = weights if len(rows) == len(found) else found.index_copy(0, rows, weights)
         keep = leaving.any(-1).nonzero()[:, 0]

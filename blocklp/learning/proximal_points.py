@@ -26,6 +26,9 @@ from blocklp.learning.nearest import ActiveVertices, nearest
 LARGEST = 1e4
 """Largest penalty of the copies, and one over the least, relative to the curvature of the objective: 1."""
 
+EVERY = 24
+"""Passes between changes of penalties."""
+
 CHANGE = 10.0
 """Most by which a penalty changes at once."""
 
@@ -35,7 +38,7 @@ RELAXATION = 1.6
 DECREASE = 0.9
 """Part of the distance from a fixed point at which an answer of the faces replaces the passes' iterate."""
 
-WARM, FIRST, LONGER, MOST = 5, 15, 1.5, 20_000
+WARM, FIRST, LONGER, MOST = 8, 24, 2.0, 20_000
 """Passes before the faces are tried, from a warm start and else, how much longer the next turn is, and most
 passes of all turns."""
 
@@ -140,10 +143,10 @@ class ProximalPoints:
         """Passes and tries of the faces, until all instances are accepted."""
         answer: ProximalAnswer | None = None
         rows = torch.arange(len(target), device=target.device)
-        passes, longest, turn = 0, FIRST, WARM if warm else FIRST
+        passes, turn = 0, WARM if warm else FIRST
         while True:
             state = self._passes(target, state, turn)
-            passes += max(turn, 1)
+            passes += turn
             own, better = self._polished(target, state)
             if answer is None:
                 answer = own
@@ -157,10 +160,7 @@ class ProximalPoints:
             open_ = ~(own.residual <= self.tolerance)
             if not bool(open_.any()) or passes >= MOST:
                 return answer
-            if not bool(better[open_].all()):
-                turn, longest = longest, int(LONGER * longest)
-            else:
-                turn = 0
+            turn = max(FIRST, int(LONGER * turn))
             pairs = (own.start.points, state.points), (own.start.duals, state.duals)
             points, duals = (torch.where(better[:, None], new, old) for new, old in pairs)
             keep = open_.nonzero()[:, 0]
@@ -176,7 +176,7 @@ class ProximalPoints:
             moved = RELAXATION * there + (1 - RELAXATION) * points + duals
             points = self._projected(moved, active)
             duals = moved - points
-            if k + 1 == count:
+            if (k + 1) % EVERY == 0:
                 scale = self._balance(there - points, points - before, penalty)
                 penalty, duals = penalty * scale, duals / scale[:, None]
         return ProximalStart(points, duals, penalty, active)
@@ -206,20 +206,16 @@ class ProximalPoints:
 
     def _projected(self, moved: Tensor, active: dict[str, ActiveVertices]) -> Tensor:
         """Nearest points of all blocks and sides; vertices are noted where a type has no formula."""
-        points, copies = torch.empty_like(moved), self.copies
-        for group, formula in zip(copies.groups, self.formulas, strict=True):
+        points = self.copies.clipped(moved)
+        for group, formula in zip(self.copies.groups, self.formulas, strict=True):
             own, into = group.view(moved), group.view(points)
-            ends = copies.intervals(group)
-            if ends is not None:
-                into.copy_(torch.minimum(torch.maximum(own, ends[0]), ends[1]))
-            elif formula:
+            if group.name in self.copies.intervals:
+                continue
+            if formula:
                 into.copy_(_by_formula(group, own))
             else:
                 active[group.name] = nearest(group.type, own.contiguous(), active.get(group.name))
                 into.copy_(active[group.name].points())
-        if copies.lower is not None and copies.upper is not None:
-            own = moved[:, copies.in_blocks :]
-            points[:, copies.in_blocks :] = torch.minimum(torch.maximum(own, copies.lower), copies.upper)
         return points
 
     def _polished(self, target: Tensor, state: ProximalStart) -> tuple[ProximalAnswer, Tensor]:

@@ -66,6 +66,7 @@ class Structure:
         self._proximal: ProximalPoints | None = None
         self.problem = self.refreshed()
 
+    @torch.inference_mode(mode=False)  # what is kept serves training, too
     def refreshed(self) -> Decomposition:
         """The problem with the present data of blocks and other parameters; what is derived follows.
 
@@ -114,6 +115,7 @@ class Structure:
         """Minimisers of costs ``(batch, variables)``, as :meth:`minimisers`."""
         return self.minimisers(cost, rows, use).x
 
+    @torch.inference_mode(mode=False)
     def minimisers(self, cost: Tensor, rows: Tensor | None, use: str) -> Minimisers:
         """Minimise many costs.
 
@@ -131,6 +133,8 @@ class Structure:
         Minimisers
             Points and bounds.
         """
+        if not len(cost):
+            return Minimisers(torch.zeros_like(cost), cost.new_zeros(0), {})
         found = self.argmin.solve(cost, self._started(rows, use))
         if rows is not None and found.start:
             self._memory(use).put(rows, found.start)
@@ -140,6 +144,7 @@ class Structure:
         self._note(gap, max(self.tol, 1e-6), "gap")
         return found
 
+    @torch.inference_mode(mode=False)
     def nearest(self, target: Tensor, rows: Tensor | None, use: str) -> ProximalAnswer:
         """Find nearest points.
 

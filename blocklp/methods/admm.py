@@ -37,8 +37,8 @@ from blocklp.errors import OptionError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
-from blocklp.methods.base import Method, MethodState
-from blocklp.methods.consensus import halpern_step, has_prox, prox, residuals
+from blocklp.methods.base import MethodState
+from blocklp.methods.consensus import FromPoint, halpern_step, has_prox, prox, residuals
 from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
 from blocklp.methods.sweeps import fused_loops, steps_to_points
 
@@ -76,7 +76,7 @@ class AdmmState(MethodState):
 
 
 @dataclass(frozen=True)
-class Admm(Method):
+class Admm(FromPoint):
     """Proximal points of single blocks around a consensus, automatic weight.
 
     Parameters

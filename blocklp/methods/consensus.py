@@ -10,6 +10,7 @@ from torch import Tensor
 from blocklp.decomposition.problem import Group
 from blocklp.decomposition.totals import WHOLE, Totals
 from blocklp.kernels.plan import Plan
+from blocklp.methods.base import Memory, Method
 
 
 def has_prox(group: Group, duals: Tensor) -> bool:
@@ -39,6 +40,35 @@ def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | No
         return None
     point = group.prox(cost, centre, eta[:, None, None], group.shared)
     return point if point is None or group.valid is None else point * group.valid[..., None]
+
+
+class FromPoint(Method):
+    r"""Methods whose iterates are :math:`x - \eta \lambda`, which a point x begins as well as multipliers do.
+
+    Without a point the copies begin as far apart as the oracles' answers are, however good the multipliers.
+    """
+
+    def resume(self, plan: Plan, state: Any, memory: Memory) -> Any:
+        """Begin at the point of a primal-dual warm start.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : MethodState
+            The state of :meth:`start`, with ``iterate``, ``mean`` and ``eta``.
+        memory : tuple of Tensor
+            x, duals of rows and a weight (:data:`Memory`), of which x is taken; where it is NaN, as for
+            variables added since, the mean of the oracles' answers stays.
+
+        Returns
+        -------
+        MethodState
+            The state at the point and the first multipliers.
+        """
+        x = torch.where(memory[0].isnan(), state.mean, memory[0].to(state.mean))
+        iterate = torch.addcmul(plan.problem.spread(x), state.eta[:, None], state.duals, value=-1)
+        return state.changed(iterate=iterate)
 
 
 def halpern_step(anchor: Tensor, age: Tensor, ready: Tensor, value: Tensor) -> None:

@@ -27,6 +27,8 @@ from blocklp.tables import listed, plural
 class Saddle:
     """The primal-dual warm start of a method such as :class:`blocklp.methods.Pdhg`.
 
+    :class:`blocklp.methods.Admm` begins at its point, with the multipliers of the state.
+
     Attributes
     ----------
     x : Tensor
@@ -73,8 +75,8 @@ class State:
     eta : Tensor
         ``(batch,)`` float64: proximal weights, NaN where unknown.
     saddle : Saddle or None
-        The primal-dual warm start of :class:`blocklp.methods.Pdhg`, which multipliers do not give; other
-        methods leave and need none.
+        The primal-dual warm start of :class:`blocklp.methods.Pdhg`, which multipliers do not give, and the
+        point of one of :class:`blocklp.methods.Admm`; other methods leave and need none.
     rows : dict of str to int
         Name of rows to how many of the prices ``duals["rows"]`` are theirs, in order, so that they are found
         again where the model has got or lost rows.  Without it they are those of the first rows of the model.

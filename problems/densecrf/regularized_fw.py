@@ -51,6 +51,10 @@ class Linear:
         """The labels of least gradient."""
         return torch.nn.functional.one_hot(gradient.argmin(1), gradient.shape[1]).to(gradient)
 
+    def value(self, y: Tensor) -> Tensor:
+        """Summands of r, all 0: ``(points, labels)``."""
+        return torch.zeros_like(y)
+
 
 @dataclass(frozen=True)
 class Euclidean:
@@ -118,6 +122,7 @@ def l2fw(
     OptionError
         If a number is out of range or the rule unknown.
     """
+    check_positive(weight=weight)
     _frank_wolfe(run, Euclidean(weight), weight, step, size, steps, tolerance)
 
 
@@ -131,13 +136,25 @@ def efw(
     run, weight, step, size, steps, tolerance
         As in :func:`l2fw`; the weight is that of the entropy.
     """
+    check_positive(weight=weight)
     _frank_wolfe(run, Entropy(weight), weight, step, size, steps, tolerance)
 
 
+def fw(run: Run, *, step: str = "line-search", size: float = 1.0, steps: int = 10, tolerance: float = 0.0) -> None:
+    """Vanilla Frank-Wolfe (7), towards labellings.
+
+    Parameters
+    ----------
+    run, step, size, steps, tolerance
+        As in :func:`l2fw`.
+    """
+    _frank_wolfe(run, Linear(), 0.0, step, size, steps, tolerance)
+
+
 def _frank_wolfe(
-    run: Run, regulariser: Euclidean | Entropy, weight: float, step: str, size: float, steps: int, tolerance: float
+    run: Run, regulariser: Linear | Euclidean | Entropy, weight: float, step: str, size: float, steps: int, tolerance: float
 ) -> None:
-    check_positive(weight=weight, size=size, steps=steps)
+    check_positive(size=size, steps=steps)
     if step not in STEPS or (step == "constant" and size > 1) or not tolerance >= 0:
         raise OptionError(
             f"step is {step!r}, size {size}, tolerance {tolerance}; choose a rule of {', '.join(STEPS)}, constant steps up to 1 and "

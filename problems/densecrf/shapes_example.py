@@ -19,7 +19,7 @@ from torch import Tensor
 
 from blocklp.problems.densecrf.layers import METHODS, DenseCRFLayer
 
-LABELS, SIZE, PICTURES = 4, 32, 16
+LABELS, SIZE, PICTURES, HELD_BACK = 4, 32, 16, 64
 NOISE, OFFSET = 60.0, 10.0
 
 
@@ -145,7 +145,8 @@ def main(
     skip: Annotated[bool, typer.Option(help="Whether results are means with the network's marginals, but for mean field.")] = True,
 ) -> None:
     """Print the mIoU of the network and of each method, before and after training together."""
-    known, held_back = shapes(PICTURES, 0), shapes(PICTURES, 1)
+    # The settings above were chosen on pictures of seed 1, which therefore say nothing of them.
+    known, held_back = shapes(PICTURES, 0), shapes(HELD_BACK, 2)
     rows: dict[str, list[list[float]]] = {name: [] for name in ("no layer", *METHODS)}
     for seed in range(seeds):
         torch.manual_seed(seed)

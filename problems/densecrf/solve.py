@@ -28,7 +28,7 @@ from blocklp.problems.densecrf.prox_lp import prox_lp, proximal_points
 from blocklp.problems.densecrf.prox_lp_variants import prox_lp_acc, prox_lp_l
 from blocklp.problems.densecrf.proximal_gradient import prox_grad
 from blocklp.problems.densecrf.qp_cvx import qp_cvx
-from blocklp.problems.densecrf.regularized_fw import efw, l2fw
+from blocklp.problems.densecrf.regularized_fw import efw, fw, l2fw
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.densecrf.sg_lp import sg_lp
@@ -47,6 +47,7 @@ METHODS: dict[str, Callable[..., None]] = {
     "hst": hst,
     "l2fw": l2fw,
     "efw": efw,
+    "fw": fw,
     "pgd": pgd,
     "prox-grad": prox_grad,
     "admm": admm,

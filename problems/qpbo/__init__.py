@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from blocklp.problems.qpbo.heuristics import round_fractional as round_fractional
     from blocklp.problems.qpbo.heuristics import tabu_search as tabu_search
     from blocklp.problems.qpbo.instance import Qubo as Qubo
+    from blocklp.problems.qpbo.node_search import StrongBranching as StrongBranching
     from blocklp.problems.qpbo.nodes import node_persistency as node_persistency
     from blocklp.problems.qpbo.persistency import Persistency as Persistency
     from blocklp.problems.qpbo.persistency import verified_persistency as verified_persistency
@@ -30,6 +31,7 @@ else:
             "blocklp.problems.qpbo.exact": ["solve_qpbo_exactly"],
             "blocklp.problems.qpbo.heuristics": ["Labellings", "one_flip_descent", "round_fractional", "tabu_search"],
             "blocklp.problems.qpbo.instance": ["Qubo"],
+            "blocklp.problems.qpbo.node_search": ["StrongBranching"],
             "blocklp.problems.qpbo.nodes": ["node_persistency"],
             "blocklp.problems.qpbo.persistency": ["Persistency", "verified_persistency"],
             "blocklp.problems.qpbo.readers": ["read_qubo"],

@@ -16,6 +16,7 @@ import torch
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
+from blocklp.options import required_hook
 from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.qpbo.convex_search import search_convex
@@ -23,6 +24,7 @@ from blocklp.problems.qpbo.convexify import Spins
 from blocklp.problems.qpbo.elimination import PER_ENTRY, WIDEST, Order, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.heuristics import one_flip_descent, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
+from blocklp.problems.qpbo.node_search import Rule, search_nodes
 from blocklp.problems.qpbo.presolve import LabelArray, fold, presolve
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
 from blocklp.problems.qpbo.tightening import best_of, tightening_of
@@ -45,7 +47,13 @@ EASY, AFFORDABLE = 1e6, 4e8
 """Entries of tables: elimination at once, and elimination at all."""
 
 
-def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, callback: Callback | None = None) -> ExactResult:
+def solve_qpbo_exactly(
+    qubo: Qubo,
+    *,
+    time_limit: float | Deadline = math.inf,
+    callback: Callback | None = None,
+    branching: Rule | None = None,
+) -> ExactResult:
     """Minimise a quadratic pseudo-boolean function, with proof.
 
     Parameters
@@ -56,6 +64,10 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, c
         Seconds; then, and after an interrupt, the best labelling and a valid bound are returned.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
+    branching : Rule, optional
+        Search what reductions leave by bounds of roof duality, and split nodes by this rule: :class:`StrongBranching`,
+        or :class:`blocklp.problems.learnt.LearntBranching`.  By default other bounds are
+        taken, which are stronger and take longer, and do without a rule.
 
     Returns
     -------
@@ -64,7 +76,7 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, c
     Raises
     ------
     OptionError
-        ``time_limit`` is not positive.
+        ``time_limit`` is not positive, or ``branching`` is no rule.
     ModelError
         The magnitudes of the coefficients add up to more than float64 holds.
 
@@ -75,6 +87,8 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, c
     >>> found.energy, found.bound, found.proven
     (-1.0, -1.0, True)
     """
+    if branching is not None:
+        required_hook(getattr(branching, "scores", None), "branching.scores")
     deadline = Deadline.of(time_limit)
     began = deadline.elapsed()
     given = np.concatenate([qubo.linear, qubo.quadratic])
@@ -85,9 +99,10 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, c
     charge, _ = unit.rounding(given, whole)
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
     closing = PER_ANSWER * (qubo.n + len(qubo.edges))
-    run = Run(deadline.within(max(deadline.left() - closing, 1e-9)), in_units(callback, float(unit.size)))
+    limit = deadline.within(max(deadline.left() - closing, 1e-9))
+    run = Run(limit, in_units(callback, float(unit.size)))
     try:
-        labels, below = minimised(integral, Grid.of(whole, unit.near), run)
+        labels, below = minimised(integral, Grid.of(whole, unit.near), run, branching)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
         labels, below = _descended(integral, deadline), _trivial(integral)
@@ -100,7 +115,7 @@ def solve_qpbo_exactly(qubo: Qubo, *, time_limit: float | Deadline = math.inf, c
     return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status, run.detail)
 
 
-def minimised(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
+def minimised(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None = None) -> tuple[LabelArray, float]:
     """Labels and bound of a function with integer coefficients, below ``run``'s limits.
 
     Reductions never raise the sum of all magnitudes, so all values are integers that float64 adds up exactly, and multiples of the
@@ -114,19 +129,21 @@ def minimised(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
         The grid of its values.
     run : Run
         Deadline and callback, and gets the status.
+    branching : Rule, optional
+        As in :func:`solve_qpbo_exactly`.
     """
     if not run.deadline.affords(PER_TERM * (qubo.n + len(qubo.edges))):
         run.status = Status.TIME_LIMIT
         return _descended(qubo, run.deadline), _trivial(qubo)
     reduced = presolve(qubo, run.deadline)
-    found = [_component(part.qubo, _grid_of(part.qubo, grid), run) for part in reduced.parts]
+    found = [_component(part.qubo, _grid_of(part.qubo, grid), run, branching) for part in reduced.parts]
     labels = reduced.lift([mine for mine, _ in found])
     energy = float(qubo.energy(labels))
     gap = sum(float(part.qubo.energy(mine)) - bound for part, (mine, bound) in zip(reduced.parts, found, strict=True))
     return labels, energy - gap
 
 
-def _component(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
+def _component(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None) -> tuple[LabelArray, float]:
     """Labels and bound of a connected function all of whose variables have three neighbours or more."""
     labels, bound = np.zeros(qubo.n, dtype=np.int8), _trivial(qubo)
     try:
@@ -150,10 +167,12 @@ def _component(qubo: Qubo, grid: Grid, run: Run) -> tuple[LabelArray, float]:
             rest, free, constant = fold(qubo, weak)
             if rest is None:
                 return weak.astype(np.int8), constant
-            mine, below = minimised(rest, grid, run)
+            mine, below = minimised(rest, grid, run, branching)
             labels = weak.astype(np.int8)
             labels[free] = mine
             return labels, max(bound, below + constant)
+        if branching is not None and not run.over():
+            return search_nodes(qubo, labels, grid, run, branching)
         if order.work <= AFFORDABLE and order.width <= WIDEST and run.deadline.affords(4 * PER_ENTRY * order.work):
             return _eliminated(qubo, order, run, labels, bound)
         if run.over():

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import blocklp as bl
+from blocklp.problems.densecrf.prox_lp import project_to_simplex
 
 d = bl.declarative
 
@@ -117,6 +118,43 @@ def test_a_solution_of_another_solver_gets_the_same_gradients() -> None:
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
     with pytest.raises(bl.errors.ModelError, match="not stationary"):
         d.implicit(f, x, y=ours.y.detach() + 0.05)
+
+
+def test_degenerate_vertices_have_the_derivatives_of_y_although_multipliers_are_not_unique() -> None:
+    """The simplex stated with superfluous upper bounds: four constraints are active at (1, 0, 0)."""
+    x = torch.tensor([[5.0, 0.0, -1.0], [1.0, 0.8, -1.0], [0.5, 0.4, 0.3]], dtype=torch.float64, requires_grad=True)
+    options = {"inequality": d.box(0.0, 1.0), "equality": (torch.ones(1, 3), torch.ones(1))}
+
+    def node(x: Tensor) -> Tensor:
+        return d.argmin(lambda x, y: (y - x).square().sum(1), x, start=torch.full((3, 3), 1 / 3), **options)
+
+    torch.testing.assert_close(node(x).detach(), project_to_simplex(x.detach()), rtol=0, atol=1e-9)
+    assert gradcheck(node, x, atol=1e-6)
+    assert gradgradcheck(node, x, atol=1e-5, fast_mode=True)
+    found = d.minimise(lambda x, y: (y - x).square().sum(1), x, start=torch.full((3, 3), 1 / 3), **options)
+    assert (found.inequality_multipliers >= -1e-10).all()
+
+
+def test_projections_on_the_simplex_have_the_gradients_of_the_sort() -> None:
+    """Corners, edges and the inside, by another algorithm."""
+    x = torch.linspace(0.05, 1.5, 60, dtype=torch.float64)[:, None] * randn(60, 4)
+    weights = randn(60, 4)
+    ones = torch.ones(1, 4, dtype=torch.float64)
+    gradients = []
+    for project in (
+        project_to_simplex,
+        lambda x: d.argmin(
+            lambda x, y: (y - x).square().sum(1),
+            x,
+            start=torch.full((60, 4), 0.25),
+            inequality=d.box(0.0, 1.0),
+            equality=(ones, ones[:, 0]),
+        ),
+    ):
+        at = x.clone().requires_grad_()
+        gradients.append(torch.autograd.grad((project(at) * weights).sum(), at)[0])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-7, atol=1e-7)
+    assert {int(k) for k in (project_to_simplex(x) > 0).sum(1)} == {1, 2, 3, 4}
 
 
 def test_all_three_stationary_points_of_the_quartic_may_be_given() -> None:
@@ -242,6 +280,9 @@ def test_what_has_no_answer_is_refused() -> None:
             d.box(*bounds)
     with pytest.raises(bl.errors.OptionError, match="radius"):
         d.ball(0.0)
+    # the quartic of Figure 1 has a maximum at zero, where Newton's steps would stay
+    with pytest.raises(bl.errors.ModelError, match="maximum or saddle point of instance 1"):
+        d.argmin(lambda y: y[:, 0] ** 4 + 2 * y[:, 0] ** 3 - 12 * y[:, 0] ** 2, start=torch.tensor([[0.5], [0.0]]))
     # f is flat along one direction: there is a minimiser, and it has no derivative
     flat = x.clone().requires_grad_()
     y = d.argmin(lambda x, y: (y[:, 0] - x[:, 0]).square(), flat, start=start)

@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import cvxpy
 import numpy as np
 import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.general_solvers.linear_program import export
 from blocklp.oracles import Edge, Knapsack, Path, Simplex
 
 
@@ -138,3 +140,15 @@ def vertices(name: str) -> Tensor:
     corners = Octagon().corners
     pairs = itertools.product(corners, corners)
     return torch.stack([torch.cat([a, b]) for a, b in pairs])
+
+
+def by_cvxpy(task: Task, cost: Tensor, rho: float, centre: Tensor) -> np.ndarray:
+    """The layer's point by a quadratic program on the rows that the model states."""
+    program = export(task.model, values={task.price: cost})
+    problem = program.to_cvxpy()
+    [x] = problem.variables()
+    sign = -1.0 if program.maximize else 1.0
+    value = sign * program.c @ x + rho / 2 * cvxpy.sum_squares(x - centre.numpy())
+    tight = {name: 1e-12 for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas")}
+    cvxpy.Problem(cvxpy.Minimize(value), problem.constraints).solve("CLARABEL", **tight)
+    return x.value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -153,11 +155,56 @@ def test_costs_of_no_dimension() -> None:
     assert given.grad.tolist() == [-1.0, -1.0, 0.0]
 
 
+@pytest.mark.parametrize("mode", ["prox", "lpgd", "perturbed", "identity"])
+@pytest.mark.parametrize("name", TASKS)
+def test_empty_batches(name: str, mode: str) -> None:
+    layer, given = layer_of(name, mode=mode), costs(TASKS[name](), 0).requires_grad_()
+    found = layer(given)
+    found.sum().backward()
+    assert len(found) == 0 and given.grad.shape == given.shape
+
+
+@pytest.mark.parametrize("mode", ["prox", "lpgd", "identity"])
+@pytest.mark.parametrize("name", ["matching", "own"])
+def test_inference_before_training(name: str, mode: str) -> None:
+    layer, given, rows = layer_of(name, mode=mode), costs(TASKS[name](), 3), torch.arange(3)
+    with torch.inference_mode():
+        first = layer(given, rows)
+        bl.losses.regret(layer, given, 2 * given, index=rows)
+    free = given.clone().requires_grad_()
+    found = layer(free, rows)
+    found.sum().backward()
+    torch.testing.assert_close(found.detach(), first.clone(), atol=1e-3 if name == "own" else 1e-9, rtol=0)
+    with torch.inference_mode():
+        layer(given, rows)
+
+
+@pytest.mark.parametrize("name", ["matching", "rows", "simplex"])
+def test_layers_are_copied_and_saved_with_networks(name: str, tmp_path: Path) -> None:
+    network = torch.nn.Sequential(layer_of(name, rho=0.5), torch.nn.Flatten())
+    given = costs(TASKS[name](), 3)
+    network(given)
+    torch.save(network, tmp_path / "network.pt")
+    assert not network.state_dict()
+    for other in (copy.deepcopy(network), torch.load(tmp_path / "network.pt", weights_only=False)):
+        torch.testing.assert_close(other(given), network(given), atol=1e-12, rtol=0)
+        assert repr(other) == repr(network)
+
+
 def test_a_compiled_solver_serves_too() -> None:
     task = TASKS["rows"]()
     solver = task.model.compile()
     given = costs(task, 2)
     assert torch.equal(bl.Layer(solver, cost=task.price)(given), bl.Layer(task.model, cost=task.price)(given))
+
+
+def test_exact_points_in_any_mode() -> None:
+    given = costs(TASKS["matching"](), 5)
+    expected = layer_of("matching", mode="identity")(given)
+    for mode in ("prox", "perturbed", "lpgd"):
+        layer = layer_of("matching", mode=mode)
+        found = layer.exact(given.clone().requires_grad_(), torch.arange(5))
+        assert torch.equal(found, expected) and not found.requires_grad
 
 
 def test_a_layer_says_what_it_does() -> None:
@@ -210,3 +257,22 @@ def test_wrong_costs_are_named() -> None:
         layer(given, centre=torch.zeros(3, 3, 3))
     with pytest.raises(OptionError, match="centre is for mode 'prox'"):
         layer_of("matching", mode="identity")(given, centre=torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("mode", ["prox", "lpgd", "perturbed", "identity"])
+@pytest.mark.parametrize("name", ["simplex", "matching", "own_apart"])
+def test_layers_on_a_device(name: str, mode: str, device: torch.device) -> None:
+    task, found = TASKS[name](), []
+    for where in (torch.device("cpu"), device):
+        settings = {"generator": torch.Generator().manual_seed(0)} if mode == "perturbed" else {}
+        solver = task.model.compile(device=where)
+        layer = bl.Layer(solver, cost=task.price, variables=task.x, mode=mode, **settings)
+        given = costs(task, 4).to(where).requires_grad_()
+        for _ in range(2):
+            points = layer(given, torch.arange(4))
+        loss = bl.losses.spo_plus(layer, given, costs(task, 4, 1).to(where), index=torch.arange(4).to(where))
+        (points.square().sum() + loss).backward()
+        assert points.device.type == given.grad.device.type == where.type
+        found.append((points.detach().cpu(), given.grad.cpu()))
+    for here, there in zip(*found, strict=True):
+        torch.testing.assert_close(there, here, atol=1e-5, rtol=0)

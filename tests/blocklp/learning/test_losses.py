@@ -83,6 +83,18 @@ def test_given_optima_give_the_same_loss(name: str) -> None:
     torch.testing.assert_close(losses.regret(layer, predicted, true, value, reduction="none"), lost, atol=1e-4, rtol=0)
 
 
+def test_known_optima_are_not_solved_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, solves in (("matching", ["spo+"]), ("edges", ["true costs", "spo+"])):
+        task, uses = TASKS[name](), []
+        layer, predicted, true = layer_of(task), costs(task, 4), costs(task, 4, 1)
+        point = layer.exact(true)
+        expected = losses.spo_plus(layer, predicted, true)
+        minimisers = layer.structure.minimisers
+        monkeypatch.setattr(layer.structure, "minimisers", lambda c, r, use, f=minimisers, u=uses: u.append(use) or f(c, r, use))
+        torch.testing.assert_close(losses.spo_plus(layer, predicted, true, point), expected)
+        assert uses == solves
+
+
 def test_regret_of_a_choice() -> None:
     task = TASKS["simplex"]()
     layer = layer_of(task)

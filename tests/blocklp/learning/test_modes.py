@@ -69,6 +69,26 @@ def test_identity_of_a_maximisation_has_the_other_sign() -> None:
     torch.testing.assert_close(given.grad, weight)
 
 
+@pytest.mark.parametrize("projection", ["norm", "standard"])
+@pytest.mark.parametrize("name", ["simplex", "knapsack"])
+def test_identity_through_normalised_costs(name: str, projection: str) -> None:
+    """By autograd through the normalisation, and the plain identity after it."""
+    task = TASKS[name]()
+    layer = bl.Layer(task.model, cost=task.price, mode="identity", projection=projection)
+    plain = bl.Layer(task.model, cost=task.price, mode="identity")
+    given, weight = costs(task, 4).requires_grad_(), costs(task, 4, seed=1)
+    point = layer(given)
+    assert torch.equal(point, plain(given))
+    (weight * point).sum().backward()
+    free = given.detach().requires_grad_()
+    moved = free - free.mean(1, keepdim=True) if projection == "standard" else free
+    normal = moved / moved.norm(dim=1, keepdim=True)
+    sign = 1.0 if task.model.maximizing else -1.0
+    (sign * weight * normal).sum().backward()
+    torch.testing.assert_close(given.grad, free.grad)
+    assert float((given.grad * moved.detach()).sum(1).abs().max()) < 1e-12  # no longer, no shorter
+
+
 def choice() -> Task:
     """The better of two items, or none: its expectations under noise have formulas."""
     task = stated(2, lower=0.0, upper=1.0)
@@ -159,6 +179,14 @@ def test_minimisers_reach_the_bound_of_the_engine() -> None:
         torch.testing.assert_close(value, bound, atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_an_instance_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
+    task = TASKS[name]()
+    layer = bl.Layer(task.model, cost=task.price, variables=task.x, mode="identity")
+    given = costs(task, 12)
+    assert torch.equal(layer(given), torch.cat([layer(c[None]) for c in given]))
+
+
 def test_ways_to_minimisers() -> None:
     ways = {}
     for name, make in TASKS.items():
@@ -189,7 +217,8 @@ def test_ways_to_minimisers() -> None:
         ("perturbed", {"sigma": math.nan}, "sigma is nan"),
         ("perturbed", {"antithetic": 1}, "antithetic is 1"),
         ("perturbed", {"generator": 1}, "generator is 1; give a torch.Generator"),
-        ("identity", {"rho": 1.0}, "mode 'identity' has no settings"),
+        ("identity", {"rho": 1.0}, "mode 'identity' has projection"),
+        ("identity", {"projection": "mean"}, "projection is 'mean'; give one of 'none', 'norm', 'standard'"),
     ],
 )
 def test_wrong_settings_are_named(mode: object, settings: dict[str, object], said: str) -> None:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import cvxpy
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.general_solvers.linear_program import export
+from blocklp.learning import proximal_points
 from blocklp.learning.nearest import nearest, tangents
 
-from .models import TASKS, Octagon, Task, costs, vertices
+from .models import TASKS, Octagon, Task, by_cvxpy, costs, vertices
 
 
 def layer_of(task: Task, **options: object) -> bl.Layer:
     return bl.Layer(task.model, cost=task.price, variables=task.x, **options)  # type: ignore[arg-type]
-
-
-def by_cvxpy(task: Task, cost: Tensor, rho: float, centre: Tensor) -> np.ndarray:
-    """The layer's point by a quadratic program on the rows that the model states."""
-    program = export(task.model, values={task.price: cost})
-    problem = program.to_cvxpy()
-    [x] = problem.variables()
-    sign = -1.0 if program.maximize else 1.0
-    value = sign * program.c @ x + rho / 2 * cvxpy.sum_squares(x - centre.numpy())
-    tight = {name: 1e-12 for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas")}
-    cvxpy.Problem(cvxpy.Minimize(value), problem.constraints).solve("CLARABEL", **tight)
-    return x.value
 
 
 @pytest.mark.parametrize("name", ["simplex", "knapsack", "path", "rows", "matching", "edges"])
@@ -76,7 +63,7 @@ def test_a_batch_is_solved_as_its_instances_are_alone(name: str) -> None:
     task = TASKS[name]()
     layer, given = layer_of(task), costs(task, 6)
     each = torch.cat([layer(c[None]) for c in given])
-    torch.testing.assert_close(layer(given), each, atol=1e-12, rtol=0)
+    torch.testing.assert_close(layer(given), each, atol=1e-14, rtol=0)
     assert layer(given[:0]).shape == (0, *task.x.shape)
 
 
@@ -132,9 +119,20 @@ def test_nearest_points_far_away_and_faces() -> None:
     torch.testing.assert_close(gram.diagonal(dim1=-2, dim2=-1).sum(-1), counts.double())
 
 
-def test_what_misses_the_tolerance_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from blocklp.learning import proximal_points
+@pytest.mark.parametrize("rho", [1e-4, 1e-2, 1e2])
+@pytest.mark.parametrize("name", TASKS)
+def test_centres_far_away_and_deep_inside(name: str, rho: float) -> None:
+    task = TASKS[name]()
+    layer, given = layer_of(task, rho=rho), costs(task, 40)
+    found = layer(given)
+    assert layer.exactness.open == 0 and bool(found.isfinite().all())
+    if rho < 1e-3 and name in ("simplex", "path", "matching", "own_apart"):  # the vertex of least cost
+        table = vertices(name)
+        best = table[(given.flatten(1) @ table.T).argmin(1)]
+        torch.testing.assert_close(found.flatten(1), best, atol=1e-9, rtol=0)
 
+
+def test_what_misses_the_tolerance_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proximal_points, "FIRST", 1)
     monkeypatch.setattr(proximal_points, "MOST", 0)
     task = TASKS["matching"]()

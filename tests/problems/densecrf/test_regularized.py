@@ -20,12 +20,12 @@ from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.mean_field import mean_field
 from blocklp.problems.densecrf.projected_gradient import pgd
 from blocklp.problems.densecrf.proximal_gradient import prox_grad
-from blocklp.problems.densecrf.regularized_fw import STEPS, efw, l2fw, largest_curvature
+from blocklp.problems.densecrf.regularized_fw import STEPS, efw, fw, l2fw, largest_curvature
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 from blocklp.status import Status
 
-METHODS = (l2fw, efw, pgd, prox_grad, admm)
+METHODS = (l2fw, efw, fw, pgd, prox_grad, admm)
 LABELS = 3
 TRUNCATED = torch.tensor([[0.0, 1, 2], [1, 0, 1], [2, 1, 0]], dtype=torch.float64).clamp(max=1.5)
 REPULSIVE = torch.diag(torch.tensor([1.0, 1.5, 0.5], dtype=torch.float64))  # a convex energy, with costs on the diagonal
@@ -174,6 +174,23 @@ def test_steps_by_the_text(name: str, method: Callable[..., None], step: str, ta
         np.testing.assert_allclose(flat(found.y), y, atol=1e-10)
         assert found.filter_calls == k + 2
         assert found.history.filter_calls.tolist() == list(range(2, k + 3))
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("step", ["line-search", "constant"])
+def test_vanilla_frank_wolfe_by_the_text(step: str, table: str) -> None:
+    """(7) in dense matrices: towards the labelling of least gradient, by the least energy on the way."""
+    field = crf(compatibility=TABLES[table])
+    dense, y = Dense(field), flat((-field.unary).softmax(1))
+    for k in range(4):
+        slope = dense.gradient(y).reshape(dense.shape)
+        p = np.eye(LABELS)[slope.argmin(1)].reshape(y.shape)
+        gain, curvature = float(slope.reshape(-1) @ (y - p)), float((p - y) @ dense.pairs @ (p - y))
+        best = gain / curvature if curvature > gain else 1.0
+        y = y + {"line-search": best, "constant": 0.4}[step] * (p - y)
+        found = play(field, fw, step=step, size=0.4, steps=k + 1)
+        np.testing.assert_allclose(flat(found.y), y, atol=1e-10)
+        assert found.filter_calls == k + 2 or (found.status == Status.STALLED and gain < 1e-12)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -339,13 +356,14 @@ def batch(dtype: torch.dtype) -> tuple[DenseCRF, list[DenseCRF]]:
 def test_images_of_one_batch_are_alone(method: Callable[..., None], dtype: torch.dtype) -> None:
     together, parts = batch(dtype)
     # The other rules know nothing of images.
-    rules = [{"step": step} for step in ("line-search", "adaptive", "length")] if method in (l2fw, efw) else [{}]
+    rules = [{"step": step} for step in ("line-search", "adaptive", "length")] if method in (l2fw, efw, fw) else [{}]
     for option in [rule | {"steps": 4} for rule in rules]:
         whole, single = play(together, method, **option), [play(p, method, **option) for p in parts]
         assert torch.equal(whole.y, torch.cat([s.y for s in single]))
         assert torch.equal(whole.energy, torch.cat([s.energy for s in single]))
-        assert torch.equal(whole.history.energy, torch.cat([s.history.energy for s in single], 1))
-    if method not in (prox_grad, admm):
+        if method is not fw:  # which is stationary in a labelling before that
+            assert torch.equal(whole.history.energy, torch.cat([s.history.energy for s in single], 1))
+    if method not in (prox_grad, admm, fw):
         # One image is stationary long before the other and must stay.
         option = {"tolerance": 0.5, "steps": 12} | ({} if method is pgd else {"step": "constant", "size": 0.3})
         whole, done = play(together, method, **option), [play(p, method, **option) for p in parts]
