@@ -23,7 +23,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", "torch.distributed", "blocklp.distributed.solve", __name__])
 
 
-def together(work, world, *arguments, seconds=30, silent=0):
+def together(work, world, *arguments, seconds=120, silent=0):
     """What ``work(*arguments)`` returns or raises in each process of a group, by rank; None for those ``silent``."""
     with tempfile.TemporaryDirectory() as folder:
         answers = CONTEXT.Queue()

@@ -1,6 +1,7 @@
 """What is refused in all processes at once, and what becomes of the others where one fails or stalls."""
 
 import os
+import re
 import time
 
 import pytest
@@ -47,6 +48,11 @@ def test_all_processes_refuse(kind, error, words):
         assert words in str(answer)
 
 
+def names_process_1(error):
+    """Whether a message names the process that failed; also one that it took along and that does not answer in time."""
+    return re.match(r"process(es)? ([02], )?1(, 2)? failed, or did not answer within", str(error)) is not None
+
+
 def failing(kind, timeout):
     """A solve in which process 1 does something at its third check; with the seconds that it took."""
     finish, calls, began = Admm.finish, [], time.monotonic()
@@ -77,18 +83,18 @@ def test_an_error_in_one_process_ends_all(kind, raised):
     for rank in (0, 2):
         error, seconds = answers[rank]
         assert isinstance(error, ProcessError)
-        assert str(error).startswith("process 1 failed")
-        assert seconds < 20
+        assert names_process_1(error)
+        assert seconds < 25
 
 
-@pytest.mark.parametrize(("kind", "timeout"), [("ends", 25.0), ("stalls", 1.5)])
+@pytest.mark.parametrize(("kind", "timeout"), [("ends", 25.0), ("stalls", 4.0)])
 def test_a_process_that_is_gone_or_stalls_is_named(kind, timeout):
     answers = together(failing, 3, kind, timeout, silent=1)
     assert answers[1] is None
     for rank in (0, 2):
         error, seconds = answers[rank]
         assert isinstance(error, ProcessError)
-        assert str(error).startswith("process 1 failed, or did not answer")
+        assert names_process_1(error)
         assert seconds < 20
 
 
