@@ -154,7 +154,7 @@ class Processes:
         return bool(self.greatest(torch.tensor([int(met)])))
 
     def gather(self, own: Found) -> list[Found]:
-        """What every process gives, in their order; objects that can be pickled."""
+        """Gather what every process gives, in their order; objects that can be pickled."""
         if self.world == 1:
             return [own]
         packed = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8)
@@ -167,7 +167,7 @@ class Processes:
         return [pickle.loads(bytes(one.numpy())) for one in found]
 
     def from_first(self, own: Found) -> Found:
-        """What the first process gives."""
+        """Return what the first process gives."""
         if self.world == 1:
             return own
         packed = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8)

@@ -98,7 +98,7 @@ class _Slopes(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         raise ModelError(
             "the optimal value of an LP is piecewise linear, and its second derivatives are not given; "
-            "blocklp.soft_bound and blocklp.Layer(mode='prox') are smooth"
+            "blocklp.soft_bound is smooth, and blocklp.Layer(mode='prox') has points with derivatives"
         )
 
 

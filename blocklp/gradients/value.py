@@ -49,8 +49,8 @@ def value(of: Model | ModelBatch | Solver, **options: Any) -> Tensor:
         If it is nothing that can be solved.
     ModelError
         If data of a type require gradients that neither its constraints nor its oracle carry, as soon as its
-        blocks are added; if second derivatives are asked for, which an LP has almost nowhere but in
-        :func:`blocklp.soft_bound` and in a proximal layer.
+        blocks are added; if second derivatives are asked for, which are not given:
+        :func:`blocklp.soft_bound` is smooth.
 
     Examples
     --------

@@ -187,7 +187,7 @@ class SimplexNodes:
 
 
 def without_single_entries(program: LinearProgram) -> LinearProgram:
-    """The same LP with rows of one entry as bounds of their variables."""
+    """State rows of one entry as bounds of their variables."""
     counts = np.diff(program.A.indptr)
     single = np.flatnonzero(counts == 1)
     at = program.A.indptr[single]

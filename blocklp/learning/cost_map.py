@@ -163,7 +163,7 @@ class CostMap:
         return found
 
     def products(self, values: Tensor, points: Tensor) -> Tensor:
-        """What the parameter adds to the objective, in the sense of the model.
+        """Value that the parameter adds to the objective, in the sense of the model.
 
         Parameters
         ----------
