@@ -223,7 +223,7 @@ def qpbo(
     branching: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE.npz|strong", help="With --exact: branch by scores that `blocklp train` wrote, or try all children."
+            metavar="FILE.safetensors|strong", help="With --exact: branch by scores that `blocklp train` wrote, or try all children."
         ),
     ] = None,
     as_json: Json = False,

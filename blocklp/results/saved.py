@@ -1,28 +1,30 @@
 """Files of states and solutions: arrays of numbers and a header of plain data, which cannot carry code.
 
-A file is an uncompressed archive of NumPy (``.npz``) without pickles; its entry ``header`` is JSON.  It takes
-no more memory to read than it is large, so that files of strangers may be opened.
+Files have the format of ``safetensors``; what they hold is JSON in the entry ``blocklp`` of their metadata, with a
+digest of all numbers.  A file takes no more memory to read than it is large, so that files of strangers may be
+opened.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, numpy, safe_open
 from torch import Tensor
 
 from blocklp.errors import FormatError
 
-VERSION = 1
+VERSION = 2
 
-DAMAGED = zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError, RuntimeError
-"""Errors of readers at files that are damaged or none of ours."""
+ENTRY = "blocklp"
+"""The entry of the metadata that says what a file holds."""
 
 File = str | os.PathLike[str]
 
@@ -39,13 +41,13 @@ def write(path: File, kind: str, header: Mapping[str, Any], tensors: Mapping[str
     header : mapping
         Data that JSON can say.
     tensors : mapping
-        Name to tensor; names are identifiers.
+        Name to tensor.
     """
-    text = json.dumps({"kind": kind, "version": VERSION, **header}).encode()
     arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
+    stated = {"kind": kind, "version": VERSION, **header}
+    text = json.dumps(stated | {"digest": _digest(stated, arrays)})
     partial = Path(path).with_name(f"{Path(path).name}.part")
-    with partial.open("wb") as file:
-        np.savez(file, header=np.frombuffer(text, np.uint8), **arrays)  # type: ignore[arg-type]
+    partial.write_bytes(numpy.save(arrays, {ENTRY: text}))
     partial.replace(path)
 
 
@@ -60,23 +62,30 @@ def read(path: File, kinds: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
         If it cannot be opened.
     """
     need = f"give a file that save() wrote for a {' or a '.join(kinds)}"
+    with Path(path).open("rb"):
+        pass  # whether it can be opened; what follows is about what it holds
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-        claimed = sum(entry.file_size for entry in entries)
-        stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-        if not stored or claimed > os.path.getsize(path):
-            raise FormatError(f"{path} is compressed, or claims to hold more than it does; {need}")
-        with np.load(path, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-        header = json.loads(arrays.pop("header").tobytes())
-        native = {k: np.array(array, dtype=array.dtype.newbyteorder("=")) for k, array in arrays.items()}
-        tensors = {name: torch.from_numpy(array) for name, array in native.items()}
-        fields = header if isinstance(header, dict) else {}
-        kind, version = fields.get("kind"), fields.get("version")
-        matches = kind in kinds and version == VERSION
-    except DAMAGED as error:
+        with safe_open(path, "numpy") as found:
+            header = json.loads((found.metadata() or {}).get(ENTRY, "{}"))
+            arrays = {name: found.get_tensor(name) for name in found.keys()}
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} cannot be read ({error}); {need}") from error
-    if not matches:
+    fields = header if isinstance(header, dict) else {}
+    kind, version, digest = fields.get("kind"), fields.get("version"), fields.pop("digest", None)
+    if kind not in kinds or version != VERSION:
         raise FormatError(f"{path} holds {kind!r} of version {version!r}; {need}, of version {VERSION}")
-    return header, tensors
+    if digest != _digest(fields, arrays):
+        raise FormatError(
+            f"{path} is damaged: its numbers are not those that were written; write it again by save()"
+        )
+    return fields, {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _digest(stated: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of what a file holds."""
+    found = hashlib.sha256(json.dumps(stated, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def train_command(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="ba, ising or matching; with --learn branching ba or er.")],
-    output: Annotated[Path, typer.Option(metavar="OUT.npz", help="Where to write what was learnt.")],
+    output: Annotated[Path, typer.Option(metavar="OUT.safetensors", help="Where to write what was learnt.")],
     learn: Annotated[What, typer.Option(help="Multipliers to start from, or scores of variables to branch on.")] = What.start,
     seconds: Annotated[
         float, typer.Option(min=1, help="Most time for the gradient steps of a start, or the searches to learn from.")

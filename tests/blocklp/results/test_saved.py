@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 import blocklp as bl
@@ -128,22 +128,19 @@ def test_damaged_and_hostile_files_raise_errors_of_ours(tmp_path: Path) -> None:
                 assert str(path) in str(error)
             except ModelError:
                 pass
-    assert refused > 300
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:  # which may unpack to anything
-        archive.writestr("header.npy", b"0" * 10_000)
-    with pytest.raises(FormatError, match="compressed"):
-        bl.State.load(path)
-    header = np.frombuffer(json.dumps({"kind": "state", "version": 1}).encode(), np.uint8)
+    assert refused > 590  # a byte may be drawn that was there
     with path.open("wb") as file:
-        np.savez(file, header=header, eta=np.array([{"code": 1}], dtype=object))
+        np.savez(file, eta=np.array([{"code": 1}], dtype=object))
     with pytest.raises(FormatError, match="cannot be read"):
         bl.State.load(path)
-    with path.open("wb") as file:
-        np.savez(file, header=header, eta=np.ones(2))
+    save_file({"eta": np.ones(2)}, path)
+    with pytest.raises(FormatError, match="holds None of version None"):
+        bl.State.load(path)
+    save_file({"eta": np.ones(2)}, path, {"blocklp": json.dumps({"kind": "state", "version": 2})})
     with pytest.raises(FormatError, match="damaged"):
         bl.State.load(path)
     found.state.save(path)
-    with pytest.raises(FormatError, match=r"holds 'state' of version 1; give a file that save.. wrote for a solution"):
+    with pytest.raises(FormatError, match=r"holds 'state' of version 2; give a file that save.. wrote for a solution"):
         bl.Solution.load(path, m)
     with pytest.raises(FileNotFoundError):
         bl.State.load(tmp_path / "nothing")

@@ -130,14 +130,14 @@ def test_training_branches_less_on_a_family_and_on_another_one():
 
 def test_a_file_holds_the_rule(tmp_path):
     rule, qubo = random_rule(7, 0.5), independent_set(30, 2)
-    rule.save(tmp_path / "rule.npz")
-    again = LearntBranching.load(tmp_path / "rule.npz")
+    rule.save(tmp_path / "rule.safetensors")
+    again = LearntBranching.load(tmp_path / "rule.safetensors")
     nodes = bl.Nodes(roof_duality_model(qubo), "y")
     found = nodes.solve(torch.full((1, 30), -1, dtype=torch.int8), None, 0.0)
     assert torch.equal(rule.scores(qubo, nodes, found, 0.0), again.scores(qubo, nodes, found, 0.0))
-    roof_duality_model(qubo).solve().state.save(tmp_path / "state.npz")
+    roof_duality_model(qubo).solve().state.save(tmp_path / "state.safetensors")
     with pytest.raises(FormatError, match="learnt branching"):
-        LearntBranching.load(tmp_path / "state.npz")
+        LearntBranching.load(tmp_path / "state.safetensors")
 
 
 def test_what_is_no_rule_is_refused():

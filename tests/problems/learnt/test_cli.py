@@ -16,19 +16,19 @@ def run(*arguments):
 def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
     small = own.Family("spins", lambda seed: own.roof_duality_model(own.ising(4, seed)), FAMILIES["ising"].large, 3)
     monkeypatch.setitem(FAMILIES, "ising", small)
-    found = run("train", "ising", "--output", tmp_path / "start.npz", "--seconds", 1, "--json")
+    found = run("train", "ising", "--output", tmp_path / "start.safetensors", "--seconds", 1, "--json")
     assert found.exit_code == 0, found.output
     report = json.loads(found.stdout)
     assert report["rounds"] == 3 and report["passes"] == 4 and report["family"] == "ising"
     assert "steps" in found.stderr
-    start = LearntStart.load(tmp_path / "start.npz")
+    start = LearntStart.load(tmp_path / "start.safetensors")
     solver = FAMILIES["ising"].small(0).compile()
     assert solver.solve(warm_start=start(solver)).status[0].name == "OPTIMAL"
 
 
 def test_branching_is_trained_and_used(tmp_path, monkeypatch):
     monkeypatch.setitem(own.BRANCHING, "ba", own.BranchingFamily("sets", lambda seed: own.independent_set(60, seed)))
-    file, rule = tmp_path / "f.sparse", tmp_path / "rule.npz"
+    file, rule = tmp_path / "f.sparse", tmp_path / "rule.safetensors"
     found = run("train", "ba", "--learn", "branching", "--output", rule, "--seconds", 12, "--quiet")
     assert found.exit_code == 0 and found.stderr == ""
     LearntBranching.load(rule)

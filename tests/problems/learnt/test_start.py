@@ -143,16 +143,16 @@ def test_training_lowers_the_distance_to_optima_of_other_instances():
 
 def test_a_file_holds_the_start(tmp_path):
     start = LearntStart(random_network(5, 0.5), 3, weight=2.5, family="spins")
-    start.save(tmp_path / "start.npz")
-    again = LearntStart.load(tmp_path / "start.npz")
+    start.save(tmp_path / "start.safetensors")
+    again = LearntStart.load(tmp_path / "start.safetensors")
     solver = roof_duality_model(ising(4, 0)).compile()
     first, second = start(solver), again(solver)
     assert (again.rounds, again.passes, again.weight, again.family) == (3, 4, 2.5, "spins")
     assert torch.equal(first.eta, second.eta)
     assert all(torch.equal(first.duals[k], second.duals[k]) for k in first.duals)
-    first.save(tmp_path / "state.npz")
+    first.save(tmp_path / "state.safetensors")
     with pytest.raises(FormatError, match="learnt start"):
-        LearntStart.load(tmp_path / "state.npz")
+        LearntStart.load(tmp_path / "state.safetensors")
 
 
 def test_what_cannot_be_learnt_is_refused():
