@@ -1,8 +1,8 @@
 """Files of states and solutions: arrays of numbers and a header of plain data, which cannot carry code.
 
 Files have the format of ``safetensors``; what they hold is JSON in the entry ``blocklp`` of their metadata,
-with a digest of all numbers.  A file takes no more memory to read than it is large, so that files of strangers
-may be opened.
+with a digest of all numbers.  A file takes no more memory to read than it is large, so that files of
+strangers may be opened.
 """
 
 from __future__ import annotations

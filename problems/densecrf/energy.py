@@ -186,12 +186,15 @@ class DenseCRF:
         """
         total = torch.zeros_like(y)
         for kernel in self.kernels:
-            if kernel.compatibility is None:
-                total += kernel.ordered(y, levels, self.deadline) / 2
-            else:
-                members, lengths = (c.to(y) for c in kernel.cuts(self.labels, self.deadline))
-                total += (kernel.ordered(y @ members, levels, self.deadline) * lengths) @ members.T
+            total += self.subgradient_of(kernel, y, levels)
         return total if self.cliques is None else total + self.cliques.subgradient(y)
+
+    def subgradient_of(self, kernel: Kernel, y: Tensor, levels: int | None) -> Tensor:
+        """The part of :meth:`subgradient` of one kernel."""
+        if kernel.compatibility is None:
+            return kernel.ordered(y, levels, self.deadline) / 2
+        members, lengths = (c.to(y) for c in kernel.cuts(self.labels, self.deadline))
+        return (kernel.ordered(y @ members, levels, self.deadline) * lengths) @ members.T
 
     @property
     def level(self) -> Tensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import OptionError
+from blocklp.errors import OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.ordered import ordered_filter
 from blocklp.oracles.filters.permutohedral import Lattice
@@ -32,7 +32,7 @@ class Kernel:
     filter : Lattice or Gaussian
         The kernel matrix, approximate or exact.
     weight : float
-        Its weight w, not negative.
+        Its weight w, not negative; a tensor of one number may be given, which :attr:`stated_weight` then is.
     normalise : bool
         Whether rows and columns are divided by the square roots of their sums (symmetric normalisation).
     compatibility : Tensor or None
@@ -48,8 +48,14 @@ class Kernel:
     weight: float = 1.0
     normalise: bool = True
     compatibility: Tensor | None = None
+    stated_weight: Tensor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        if isinstance(self.weight, Tensor):
+            if self.weight.numel() != 1:
+                raise ShapeError(f"a kernel has weights {tuple(self.weight.shape)}; give one number, or one kernel for each")
+            object.__setattr__(self, "stated_weight", self.weight)
+            object.__setattr__(self, "weight", float(self.weight.detach()))
         if not 0 <= self.weight < float("inf"):
             raise OptionError(f"a kernel has the weight {self.weight}; it must be finite and not negative")
         if self.compatibility is not None:

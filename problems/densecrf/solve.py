@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from blocklp.problems.densecrf.dc_neg import dc_neg
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.frank_wolfe import ConvexBound
 from blocklp.problems.densecrf.hst import hst
+from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.mean_field import mean_field, mean_field_update
 from blocklp.problems.densecrf.projected_gradient import pgd
 from blocklp.problems.densecrf.prox_lp import prox_lp, proximal_points
@@ -109,8 +111,9 @@ def solve_densecrf(
     -------
     Result
         The method's own labelling and, beside it, the best one seen, which is never worse than those of the unaries, the best
-        constant one and mean field after 25 steps.  The bound is valid whenever the run ended; an interrupt ends it, too.  Where the
-        unaries require gradients, the bounds of methods on the LP have them: the last point ``y`` (:func:`blocklp.value`).
+        constant one and mean field after 25 steps.  The bound is valid whenever the run ended; an interrupt ends it, too.  Where
+        unaries, weights of kernels or costs of cliques require gradients, the bounds of methods on the LP have them, at the last
+        point ``y`` (:func:`blocklp.value`).
 
     Raises
     ------
@@ -119,7 +122,8 @@ def solve_densecrf(
     ShapeError, NonFiniteError
         If the start does not fit or is not finite.
     ModelError
-        If the energy has terms that the method cannot handle.
+        If the energy has terms that the method cannot handle, or a compatibility or a filter requires gradients, which bounds have
+        not.
 
     Notes
     -----
@@ -135,9 +139,7 @@ def solve_densecrf(
         raise ShapeError(f"the start has shape {tuple(start.shape)}; give {tuple(crf.unary.shape)}, one row a point")
     if start is not None and not bool(torch.isfinite(start).all()):
         raise NonFiniteError("the start holds NaN or infinities")
-    given = crf.unary
-    if given.requires_grad:
-        crf = replace(crf, unary=given.detach())
+    given, crf = crf, detached(crf, method)
     run = Run(crf, method, deadline, callback, tol)
     try:
         with loops_in_time(deadline, crf.unary):
@@ -161,10 +163,44 @@ def solve_densecrf(
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
     found = run.result()
-    if not (given.requires_grad and method in LINEAR and torch.is_grad_enabled()):
+    if method not in LINEAR or not torch.is_grad_enabled():
         return found
-    along = Part([given], lambda unary: crf.per_image(unary.double() * found.y.double()))
-    return replace(found, bound=differentiable(found.bound, [along]))
+    return replace(found, bound=differentiable(found.bound, list(parts_of(given, found.y.double()))))
+
+
+def detached(crf: DenseCRF, method: str) -> DenseCRF:
+    """The energy without gradients.
+
+    Raises
+    ------
+    ModelError
+        If something requires gradients that the bound of the method cannot have.
+    """
+    for kernel in crf.kernels:
+        named = [("the compatibility", kernel.compatibility), *(("the filter", t) for t in vars(kernel.filter).values())]
+        for what, tensor in named:
+            if method in LINEAR and torch.is_grad_enabled() and isinstance(tensor, Tensor) and tensor.requires_grad:
+                why = "bounds have gradients in unaries, weights of kernels and costs of cliques"
+                raise ModelError(f"{what} of a kernel requires gradients; {why}: detach it, or train a DenseCRFLayer")
+    cliques = crf.cliques
+    if cliques is not None and cliques.cost.requires_grad:
+        cliques = replace(cliques, cost=cliques.cost.detach())
+    same = cliques is crf.cliques and not crf.unary.requires_grad
+    return crf if same else replace(crf, unary=crf.unary.detach(), cliques=cliques)
+
+
+def parts_of(crf: DenseCRF, y: Tensor) -> Iterator[Part]:
+    """The parts of the LP's energy at y ``(points, labels)`` float64 that depend on what requires gradients."""
+    if crf.unary.requires_grad:
+        yield Part([crf.unary], lambda unary: crf.per_image(unary.double() * y))
+    for kernel in crf.kernels:
+        if kernel.stated_weight is not None and kernel.stated_weight.requires_grad:
+            plain = Kernel(kernel.filter, 1.0, kernel.normalise, kernel.compatibility)
+            pairs = crf.per_image(y * crf.subgradient_of(plain, y, None))
+            yield Part([kernel.stated_weight], partial(torch.mul, pairs))
+    if crf.cliques is not None and crf.cliques.cost.requires_grad:
+        apart = replace(crf.cliques, cost=torch.ones_like(crf.cliques.cost)).relaxed(y)
+        yield Part([crf.cliques.cost], lambda cost: crf.per_clique(cost.double() * apart))
 
 
 def baseline(run: Run) -> Tensor:

@@ -334,23 +334,35 @@ def test_a_kernel_without_weight_counts_nothing(method: str) -> None:
     assert found.energy.item() == pytest.approx(least) and least - 1e-2 <= found.bound.item() <= least
 
 
-def test_bounds_have_gradients_in_unaries() -> None:
+def test_bounds_have_gradients_in_unaries_weights_and_costs_of_cliques() -> None:
     """Along a direction the explicit LP changes as they say, up to what the bound leaves open."""
-    field = crf(3, 4)
-    field = replace(field, unary=2 * field.unary)
-    along = torch.randn(field.unary.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    unary = field.unary.clone().requires_grad_()
-    found = solve_densecrf(replace(field, unary=unary), "prox-lp", outer=400)
-    (slope,) = torch.autograd.grad(found.bound.sum(), unary)
-    assert torch.equal(slope, found.y) and slope.sum(1).tolist() == pytest.approx([1.0] * 12)
-    ends = [explicit_lp(replace(field, unary=field.unary + step * along)) for step in (0.01, 0.0, -0.01)]
+    member = torch.tensor([0, 0, 0, -1, 1, 1, 1, 1, 0, 1, 0, -1])
+    random, plain = torch.Generator().manual_seed(3), crf(3, 4)
+
+    def field(unary: torch.Tensor, weights: torch.Tensor, cost: torch.Tensor) -> DenseCRF:
+        kernels = tuple(replace(k, weight=w) for k, w in zip(plain.kernels, weights.unbind(), strict=True))
+        return DenseCRF(unary, kernels, cliques=Cliques(member, cost))
+
+    at = [2 * plain.unary, torch.tensor([0.6, 1.2]).double(), torch.tensor([0.1, 0.05]).double()]
+    along = [torch.randn(t.shape, generator=random, dtype=torch.float64) for t in at]
+    unary, weights, cost = (t.clone().requires_grad_() for t in at)
+    found = solve_densecrf(field(unary, weights, cost), "prox-lp", outer=200)
+    slopes = torch.autograd.grad(found.bound.sum(), (unary, weights, cost))
+    assert torch.equal(slopes[0], found.y) and found.y.sum(1).tolist() == pytest.approx([1.0] * 12)
+    ends = [explicit_lp(field(*(t + step * d for t, d in zip(at, along, strict=True)))) for step in (0.01, 0.0, -0.01)]
     # The value is concave: the slope is between those to both sides, as far as y is a minimiser.
-    left_open = float(field.linear(found.y).sum()) - ends[1]
+    left_open = float(field(*at).linear(found.y).sum()) - ends[1]
     assert left_open < 1e-3 * abs(ends[1])
-    slopes = (ends[0] - ends[1]) / 0.01, (ends[1] - ends[2]) / 0.01
+    sides = (ends[0] - ends[1]) / 0.01, (ends[1] - ends[2]) / 0.01
     error = 1e-9 + left_open / 0.01
-    assert slopes[0] - error <= float((slope * along).sum()) <= slopes[1] + error
-    assert len(found.y.argmax(1).unique()) > 1
+    assert sides[0] - error <= float(sum((s * d).sum() for s, d in zip(slopes, along, strict=True))) <= sides[1] + error
+    assert len(found.y.argmax(1).unique()) > 1 and bool((slopes[1] > 0).all()) and bool((slopes[2] > 0).any())
+    total = sum(float((t * s).sum()) for t, s in zip(at, slopes, strict=True))
+    assert total == pytest.approx(float(field(*at).linear(found.y).sum()))  # the energy is linear in them
     with torch.no_grad():
-        assert not solve_densecrf(replace(field, unary=unary), "prox-lp", outer=2).bound.requires_grad
-    assert not solve_densecrf(replace(field, unary=unary), "mean-field").bound.requires_grad
+        assert not solve_densecrf(field(unary, weights, cost), "prox-lp", outer=2).bound.requires_grad
+    assert not solve_densecrf(field(unary, weights, cost), "mean-field").bound.requires_grad
+    metric = (1 - torch.eye(3)).requires_grad_()
+    refused = DenseCRF(unary, (replace(plain.kernels[0], compatibility=metric),))
+    with pytest.raises(ModelError, match=r"the compatibility of a kernel requires gradients; .*detach it"):
+        solve_densecrf(refused, "prox-lp")
