@@ -26,7 +26,7 @@ SHORT, GROWN = 0.35, 0.6
 """Training begins with this part of the rounds, and makes all of them after this part of its steps."""
 WEIGHTS = (math.nan, 0.1, 0.3, 1.0, 3.0)
 """Proximal weights that are tried, in units of one over the size of the first multipliers."""
-TRIED, CHECK, ENOUGH, CLOSER = 6, 5, 1e-3, 3e-4
+TRIED, CHECK, ENOUGH, CLOSER = 20, 5, 1e-3, 3e-4
 """Instances on which weights are tried, passes between checks, and the gap and the error of the bound to which passes count."""
 
 
