@@ -94,7 +94,7 @@ FAMILIES = {
         "bipartite matchings of 2 x 100 nodes with 800 edges",
         lambda seed: matching(40, 8, seed),
         lambda seed: matching(100, 8, seed),
-        20,
+        24,
     ),
 }
 
