@@ -21,7 +21,8 @@ from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, 
 from blocklp.general_solvers.solvers import lp_solver
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
-from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time

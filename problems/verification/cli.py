@@ -273,7 +273,7 @@ CAPABILITIES = {
 def capability(name: str) -> list[str]:
     """Return the lines of one capability, in the words of the standard."""
     if name == "onnx_operators":
-        from blocklp.problems.verification.onnx_reader import OPERATORS
+        from blocklp.problems.verification.onnx_operators import OPERATORS
 
         # Nodes without arguments are evaluated, not read.
         return sorted(["Constant", *OPERATORS])

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.rounding import rounding
 
 Pair = tuple[Tensor, Tensor]

@@ -21,7 +21,8 @@ from blocklp.errors import OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.input_splits import InputSplits
-from blocklp.problems.verification.network import Conv, Network
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Conv
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
@@ -136,6 +137,8 @@ def verify(
         If the timeout is not a positive number.
     ShapeError
         If network and property do not fit.
+    ModelError
+        If the network ends in a softmax, and the property states more of its outputs than an order.
     """
     try:
         deadline = Deadline.of(timeout)
@@ -146,6 +149,9 @@ def verify(
             f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, the property {prop.name!r} speaks of "
             f"{prop.inputs} and {prop.outputs}; is it for another network?"
         )
+    if network.head is not None:
+        # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
+        network.head.check(prop)
     return _Run(network, prop, deadline, runtime, attack, callback).verdict()
 
 

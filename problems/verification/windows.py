@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from blocklp.problems.verification.network import Builder, Conv, Input, Network, Relu, Scale
+from blocklp.problems.verification.network import Builder, Network
+from blocklp.problems.verification.operations import Conv, Input, Relu, Scale
 from blocklp.problems.verification.relaxation import Relaxation
 
 SMALLER = 0.5

@@ -25,7 +25,8 @@ from blocklp.problems import cli
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.verification import answers, batch, images
 from blocklp.problems.verification.onnx_files import Runtime
-from blocklp.problems.verification.onnx_reader import OPERATORS, load_onnx, read_onnx
+from blocklp.problems.verification.onnx_operators import OPERATORS
+from blocklp.problems.verification.onnx_reader import load_onnx, read_onnx
 from blocklp.problems.verification.verify import Progress
 from blocklp.problems.verification.vnnlib_reader import read_property
 from blocklp.search.best_first import SearchEvent

@@ -121,7 +121,7 @@ def test_results_that_explode_are_refused(node: Any, shape: tuple[int, ...], tmp
 
 def test_control_flow_and_sparse_constants_are_refused(tmp_path: Path) -> None:
     body = helper.make_graph([], "body", [], [helper.make_tensor_value_info("one", TensorProto.FLOAT, None)])
-    nodes = [helper.make_node("If", ["true"], ["c"], then_branch=body, else_branch=body), helper.make_node("Add", ["x", "c"], ["y"])]
+    nodes = [helper.make_node("Loop", ["n", "true"], ["c"], body=body), helper.make_node("Add", ["x", "c"], ["y"])]
     with pytest.raises(FormatError, match="control flow"):
         read_onnx(save(tmp_path / "net.onnx", nodes))
     values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
