@@ -317,7 +317,7 @@ def max_pool(lowering: Lowering, value: Value, window: Window, name: str) -> Val
     size, count = image(value), math.prod(window.kernel)
     if window.padded:
         _count(lowering, value, window, False)
-    if window.padded and not lowering.nonnegative(value.at):
+    if len(size) == 3 or (window.padded and not lowering.nonnegative(value.at)):
         padded = math.prod(n + a + b for n, (a, b) in zip(size, window.pads[2:], strict=True))
         lowering.builder.take(value.shape[1] * (padded + math.prod(window.results(size)) * count), name)
         covered = window.covered(np.pad(value.numbers, window.pads, constant_values=-1))

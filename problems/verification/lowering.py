@@ -191,7 +191,7 @@ class Lowering:
         name : str
             Of the operation.
         """
-        weight, bias = torch.as_tensor(weight).double(), torch.as_tensor(bias).double()
+        weight, bias = (torch.as_tensor(part, dtype=torch.float64) for part in (weight, bias))
         shape = broadcast(value.shape, weight.shape, bias.shape)
         value = self.expand(value, shape, name)
         weight, bias = self._constant(value, weight), self._constant(value, bias)
@@ -398,7 +398,7 @@ class Lowering:
 
 def _sample(shape: Sequence[int]) -> Shape:
     """Shape of an operation's result: that of one sample, without the axis of the batch."""
-    return tuple(shape[1:]) if len(shape) > 1 and shape[0] == 1 else tuple(shape)
+    return tuple(shape[1:]) if len(shape) > 1 and shape[0] == 1 else tuple(shape) or (1,)
 
 
 def broadcast(*shapes: Sequence[int]) -> Shape:

@@ -127,6 +127,8 @@ class Runtime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        # Products with quantised weights as the file states them, not with results that are quantised to be faster.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
         if not self.file.is_file():
             raise FileNotFoundError(f"{self.file}: no such file")
         if source is None:

@@ -223,7 +223,7 @@ def _conv_transpose(lowering: Lowering, node: Node) -> Value:
         full = (size[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
         total = max(full - wanted, 0)
         more[axis] += max(wanted - full, 0)
-        pads[axis] = total - total // 2 if mode == "SAME_UPPER" else total // 2
+        pads[axis] = total // 2 if mode == "SAME_UPPER" else total - total // 2
         pads[rank + axis] = total - pads[axis]
     window = Window(kernel, stride, tuple(pads[:rank]), tuple(pads[rank:]), dilation)
     groups = given.get("group", 1)

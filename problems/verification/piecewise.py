@@ -30,7 +30,7 @@ def leaky(lowering: Lowering, value: Value, slope: Tensor | float, name: str) ->
     name : str
         Of the operations.
     """
-    slope = torch.as_tensor(slope).double()
+    slope = torch.as_tensor(slope, dtype=torch.float64)
     above = lowering.scale(lowering.relu(value, name), 1 - slope, 0.0, name)
     return lowering.add(lowering.scale(value, slope, 0.0, name), above, name)
 
@@ -56,8 +56,8 @@ def clip(lowering: Lowering, value: Value, low: Tensor | float | None, high: Ten
         Of the operations.
     """
     if low is not None:
-        value = maximum(lowering, value, torch.as_tensor(low), name)
-    return value if high is None else minimum(lowering, value, torch.as_tensor(high), name)
+        value = maximum(lowering, value, torch.as_tensor(low, dtype=torch.float64), name)
+    return value if high is None else minimum(lowering, value, torch.as_tensor(high, dtype=torch.float64), name)
 
 
 def maximum(lowering: Lowering, a: Value | Tensor, b: Value | Tensor, name: str) -> Value:

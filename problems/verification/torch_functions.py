@@ -21,7 +21,7 @@ class UnsupportedError(Exception):
 
 def constant_of(tensor: Any) -> Tensor:
     """Return a constant in float64."""
-    return torch.as_tensor(tensor).detach().cpu().double()
+    return torch.as_tensor(tensor, dtype=torch.float64).detach().cpu()
 
 
 def _sum_of(lowering: Lowering, name: str, a: Any, b: Any, *, alpha: float = 1.0) -> Value:
