@@ -15,6 +15,7 @@ from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.verification import Property, from_torch, network_bounds, verify
 from blocklp.problems.verification.onnx_reader import load_onnx, read_onnx
 
+from ..verification_networks import holds_adjoints
 from .exported_networks import DYNAMO, GRAPHS, LEGACY, REFUSED, filled, legacy_export, module_of
 
 READ = [*LEGACY, *DYNAMO, *GRAPHS]
@@ -44,6 +45,8 @@ def test_network_is_read_and_right(tmp_path: Path, name: str) -> None:
     y = runtime(x).astype(np.float64)
     own = network(torch.from_numpy(x).double().reshape(-1, *network.input_shape)).numpy()
     np.testing.assert_allclose(y, own, rtol=1e-5, atol=1e-5 * np.abs(own).max())
+
+    holds_adjoints(network)
 
     low = torch.full(network.input_shape, -RADIUS, dtype=torch.float64)
     bounds = network_bounds(network, low, -low, steps=3).output

@@ -112,8 +112,14 @@ def test_a_chain_that_doubles_is_refused(operator: str, tmp_path: Path) -> None:
         (helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[1, 1], pads=[30_000] * 4), (1, 1, 4, 4)),
         (helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[400, 400]), (1, 1, 400, 400)),
         (helper.make_node("MatMul", ["column", "x"], ["y"]), (1, 40_000)),
+        (helper.make_node("Add", ["column", "x"], ["y"]), (1, 40_000)),
+        (helper.make_node("Expand", ["x", "n2"], ["y"]), (1, 1)),
+        (helper.make_node("Pad", ["x", "pads"], ["y"]), (4,)),
+        (helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear"), (1, 1, 4, 4)),
+        (helper.make_node("ConvTranspose", ["x", "image"], ["y"], strides=[30_000, 40_000]), (1, 1, 4, 4)),
+        (helper.make_node("ConvTranspose", ["x", "image"], ["y"], dilations=[30_000, 40_000]), (1, 1, 4, 4)),
     ],
-    ids=["input", "kernel", "padding", "maximum", "product"],
+    ids=["input", "kernel", "padding", "maximum", "product", "sum", "copies", "row", "image", "spread", "reach"],
 )
 def test_results_that_explode_are_refused(node: Any, shape: tuple[int, ...], tmp_path: Path) -> None:
     in_little_memory(lambda: read_onnx(save(tmp_path / "net.onnx", [node], shape=shape)), r"net\.onnx.*")

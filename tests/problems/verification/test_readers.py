@@ -19,8 +19,10 @@ from blocklp.problems.verification.comparison import UNIT, compare, random_point
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_reader import check_onnx, read_onnx
-from blocklp.problems.verification.operations import Affine, Conv, Linear, Relu, Reorder, Scale
+from blocklp.problems.verification.operations import Conv, Linear, Relu, Reorder, Scale
 from blocklp.problems.verification.torch_reader import from_torch
+
+from ..verification_networks import holds_adjoints
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "verification"
 NETWORKS = sorted(SHARED.glob("**/*.onnx"))
@@ -61,24 +63,6 @@ def save(folder, made):
     path = folder / "net.onnx"
     onnx.save(made, path)
     return path
-
-
-def holds_adjoints(network):
-    """State what every affine map promises: its adjoint, and the map of magnitudes."""
-    generator = torch.Generator().manual_seed(5)
-    for op in network.ops:
-        if not isinstance(op, Affine):
-            continue
-        x = torch.randn(3, *op.source, generator=generator, dtype=torch.float64)
-        y = torch.randn(3, *op.shape, generator=generator, dtype=torch.float64)
-        forward, back = op.linear(x), op.adjoint(y)
-        assert forward.shape == y.shape
-        assert back.shape == x.shape
-        size = (op.absolute().linear(x.abs()) * y.abs()).flatten(1).sum(1) + 1
-        assert (((forward * y).flatten(1).sum(1) - (x * back).flatten(1).sum(1)).abs() <= 1e-12 * size).all()
-        magnitude = op.absolute().linear(x.abs())
-        assert (forward.abs() <= magnitude * (1 + 1e-12) + 1e-12).all()
-        assert torch.equal(op.absolute().shift(), op.shift().abs())
 
 
 def agrees(path, reference=True):
