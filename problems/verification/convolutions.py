@@ -438,4 +438,5 @@ def resize(lowering: Lowering, value: Value, shape: Sequence[int], scales: Seque
         columns = (columns[:, None, :, None] * size + taken[None, :, None, :]).reshape(len(columns) * result, -1)
         weights = (weights[:, None, :, None] * share[None, :, None, :]).reshape(columns.shape)
     rows = np.repeat(np.arange(len(columns)), columns.shape[1])
-    return lowering.sparse(value, shape, (rows, columns.reshape(-1), weights.reshape(-1)), 0.0, name)
+    resized = lowering.sparse(value, shape, (rows, columns.reshape(-1), weights.reshape(-1)), 0.0, name)
+    return resized if weights.shape[1] == 1 else lowering.computed(resized)

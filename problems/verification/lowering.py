@@ -6,6 +6,7 @@ flattened elements of a value are always those of its operation in the same orde
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from blocklp.errors import ShapeError
 from blocklp.problems.verification.comparison import POINTS
 from blocklp.problems.verification.heads import Softmax
 from blocklp.problems.verification.network import Builder, Network
-from blocklp.problems.verification.operations import Add, Affine, Folded, Linear, Relu, Scale, Shape
+from blocklp.problems.verification.operations import Add, Affine, Computed, Folded, Linear, Relu, Scale, Shape, Sparse
 
 Array = NDArray[Any]
 
@@ -260,6 +261,14 @@ class Lowering:
         added = torch.from_numpy(np.array(bias, dtype=np.float64))
         at = self.builder.sparse(value.at, sample, (rows, columns, values), added.reshape(sample) if added.dim() else added, name)
         return Value(at, tuple(shape))
+
+    def computed(self, value: Value) -> Value:
+        """Mark the last sparse matrix as one whose entries an implementation computes in floating point."""
+        op = self.builder.ops[value.at]
+        assert isinstance(op, Sparse)
+        fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+        self.builder.ops[value.at] = Computed(**fields)
+        return value
 
     def shift(self, value: Value, bias: Tensor, alone: bool, name: str) -> Value:
         """Add a constant; into the bias of a matrix if nothing else uses its result.

@@ -14,7 +14,20 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, ShapeError
 from blocklp.problems.verification.heads import Softmax
-from blocklp.problems.verification.operations import Add, Affine, Conv, Input, Linear, Op, Relu, Reorder, Scale, Shape, Sparse
+from blocklp.problems.verification.operations import (
+    Add,
+    Affine,
+    Computed,
+    Conv,
+    Input,
+    Linear,
+    Op,
+    Relu,
+    Reorder,
+    Scale,
+    Shape,
+    Sparse,
+)
 
 WEIGHTED = (Linear, Conv, Scale, Sparse)
 
@@ -31,11 +44,14 @@ class Network:
         For messages.
     head : Softmax or None
         What is applied to the last result.  Bounds are those of the last result, before it.
+    unit : float
+        Of the arithmetic that bounds speak of: 0 for real numbers, 2^-24 for float32 (:meth:`in_float32`).
     """
 
     ops: tuple[Op, ...]
     name: str = "network"
     head: Softmax | None = None
+    unit: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.ops or not isinstance(self.ops[0], Input):
@@ -112,12 +128,33 @@ class Network:
         result = self.run(x)[-1].flatten(1)
         return result if self.head is None else self.head(result)
 
+    def in_float32(self) -> Network:
+        """Return the network whose bounds hold for its evaluation in float32, too.
+
+        Every operation is rounded on its own, in the order of the network, with sums in any order; constants are what they are.
+
+        Raises
+        ------
+        ModelError
+            It ends in a softmax, or holds an operation whose own coefficients are computed in float32.
+        """
+        if self.head is not None:
+            raise ModelError(
+                f"{self.head.name}: the rounding of a softmax in float32 is not bounded here; state the property before it"
+            )
+        for op in self.ops:
+            if isinstance(op, Computed):
+                raise ModelError(
+                    f"{op.name}: the rounding of its coefficients in float32 is not bounded here; read the query as real"
+                )
+        return replace(self, unit=2.0**-24)
+
     def followed_by(self, weight: Tensor, bias: Tensor) -> Network:
         """Return the network with a last layer ``weight @ last result + bias``: ``(rows, outputs)``, ``(rows,)``."""
         builder = Builder(self.input_shape, self.name)
         builder.ops[:] = self.ops
         builder.linear(len(self.ops) - 1, weight, bias, "rows")
-        return builder.build()
+        return replace(builder.build(), unit=self.unit)
 
     def ancestors(self, node: int) -> list[int]:
         """Positions of everything ``node`` depends on, itself included, in order."""

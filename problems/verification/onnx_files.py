@@ -148,6 +148,11 @@ class Runtime:
         self._shape = tuple(n if isinstance(n, int) and n > 0 else 1 for n in inputs[0].shape)
         self._dtype = np.float64 if inputs[0].type == "tensor(double)" else np.float32
 
+    @property
+    def element_type(self) -> str:
+        """The precision of the input, "float32" or "float64"."""
+        return np.dtype(self._dtype).name
+
     def __call__(self, x: Array) -> Array:
         """Evaluate the network.
 

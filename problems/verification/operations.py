@@ -22,6 +22,9 @@ PRODUCTS, MOVED = 2e9, 5e7
 """Multiplications a second, in float64 on one thread of a slow CPU, and results that are worked on one by one a second (a few
 passes over memory each): what large operations are estimated by."""
 
+LEAST_NORMAL = 2.0**-126
+"""The least normal number of float32, the coarsest of what results are computed in."""
+
 
 @dataclass(frozen=True)
 class Op:
@@ -244,6 +247,11 @@ class Folded(Scale):
 
     parts: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
 
+    def to(self, dtype: torch.dtype, device: torch.device) -> Folded:
+        """Other precision."""
+        weight, bias, parts = (part.to(device, dtype) for part in (self.weight, self.bias, self.parts))
+        return replace(self, weight=weight, bias=bias, parts=parts)
+
 
 @dataclass(frozen=True)
 class Reorder(Affine):
@@ -321,6 +329,13 @@ class Sparse(Affine):
         rows, columns = self.rows.to(device), self.columns.to(device)
         return replace(self, rows=rows, columns=columns, weight=self.weight.to(device, dtype), bias=self.bias.to(device, dtype))
 
+    @cached_property
+    def moves(self) -> bool:
+        """Whether elements are only moved, or replaced by constants."""
+        summed = self.rows[1:] == self.rows[:-1]
+        shifted = self.bias.expand(self.shape).reshape(-1)[self.rows] != 0
+        return not bool(summed.any() or shifted.any() or (self.weight != 1).any())
+
 
 def _summed(entries: Tensor, to: Tensor, size: int) -> Tensor:
     """Sums ``(batch, size)`` of the columns of ``entries`` that go to one place."""
@@ -330,3 +345,39 @@ def _summed(entries: Tensor, to: Tensor, size: int) -> Tensor:
 @dataclass(frozen=True)
 class Add(Op):
     """Sum of two results of the same shape: a residual connection."""
+
+
+@dataclass(frozen=True)
+class Computed(Sparse):
+    """A sparse matrix whose entries an implementation computes in floating point, from coordinates or several constants."""
+
+
+def float_error(op: Op, size: Tensor, unit: float) -> Tensor | None:
+    """Bound how far the result of an operation in floating point is from the real result for the same arguments.
+
+    A sum of n terms in any order, with or without fused products, is off by at most n u / (1 - n u) times the sum of their
+    magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1), and by the least normal number for each
+    term that is flushed to zero.  ReLUs and moved elements are exact.
+
+    Parameters
+    ----------
+    op : Op
+        The operation.
+    size : Tensor
+        ``(..., *shape)``: the magnitudes that are summed for every element.
+    unit : float
+        u, half the distance of 1 to the next number; 0 for real numbers.
+
+    Returns
+    -------
+    Tensor or None
+        Of the shape of ``size``; None where there is no error.
+    """
+    if not unit or not isinstance(op, (Affine, Add)) or isinstance(op, Reorder) or (isinstance(op, Sparse) and op.moves):
+        return None
+    terms = op.terms if isinstance(op, Affine) else 2
+    if isinstance(op, Folded):
+        size = size + op.parts
+    share = terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf
+    # A little more, for the rounding of this bound.
+    return (1.001 * share) * size + terms * LEAST_NORMAL

@@ -79,7 +79,7 @@ def probed(lowering: Lowering, value: Value, evaluate: Callable[[Array], Array],
     units = np.eye(size).reshape(size, *value.shape)
     matrix = np.stack([np.asarray(evaluate(unit), dtype=np.float64).reshape(-1) for unit in units], 1)
     rows, columns = matrix.nonzero()
-    return lowering.sparse(value, shape, (rows, columns, matrix[rows, columns]), 0.0, name)
+    return lowering.computed(lowering.sparse(value, shape, (rows, columns, matrix[rows, columns]), 0.0, name))
 
 
 def reduce(lowering: Lowering, value: Value, axes: Sequence[int] | None, keep: bool, mean: bool, name: str) -> Value:

@@ -55,6 +55,15 @@ CLAIMS = {
 }
 """What a verdict claims, by its status."""
 
+FLOAT32_CLAIM = (
+    "No counterexample exists in float32: for no float32 point of the box do the outputs satisfy the query's rows, if each "
+    "operation of the file is rounded to nearest on its own and in the order of the file, whatever the order of the sums within "
+    "it, with or without fused products and subnormal numbers, and constants that the file computes have the values that "
+    "onnx.reference gives. Decimals are the nearest float32 numbers. It rests on bounds evaluated in float64 with all rounding "
+    "charged, theirs and that of float32."
+)
+"""The claim of "unsat" for a network in float32."""
+
 Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
 
 
@@ -87,6 +96,8 @@ class Verdict:
         Seconds by phase.
     reason : str
         One sentence.
+    float32 : bool
+        Whether "unsat" is claimed of an evaluation in float32.
     """
 
     status: str
@@ -97,11 +108,12 @@ class Verdict:
     seconds: float
     phases: dict[str, float]
     reason: str
+    float32: bool = False
 
     @property
     def claim(self) -> str:
         """The claim of the status, a sentence."""
-        return CLAIMS[self.status]
+        return FLOAT32_CLAIM if self.status == "unsat" and self.float32 else CLAIMS[self.status]
 
 
 def verify(
@@ -118,7 +130,7 @@ def verify(
     Parameters
     ----------
     network : Network
-        Float64, from :func:`read_onnx` or :func:`from_torch`.
+        Float64, from :func:`read_onnx` or :func:`from_torch`; or its :meth:`~Network.in_float32`, for a verdict on that.
     prop : Property
         Boxes of inputs and what a counterexample's outputs satisfy.
     timeout : float or Deadline
@@ -190,7 +202,8 @@ class _Run:
         if status == "unknown" and self.deadline.over():
             status, reason = "timed-out", "Time is up."
         y = None if x is None else np.asarray(self._replay(x))
-        return Verdict(status, x, y, self.bound if status != "sat" else -math.inf, self.nodes, seconds, self.phases, reason)
+        bound, float32 = self.bound if status != "sat" else -math.inf, self.network.unit > 0
+        return Verdict(status, x, y, bound, self.nodes, seconds, self.phases, reason, float32)
 
     def _decide(self) -> tuple[str, str]:
         proven: set[int] = set()

@@ -8,6 +8,7 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -90,7 +91,7 @@ def windowed(
             builder.scale(last, op.weight, op.bias, op.name)
         else:
             builder.relu(last, op.name)
-    small = builder.build().to(network.dtype, network.device)
+    small = replace(builder.build(), unit=network.unit).to(network.dtype, network.device)
     bounds, cut = {}, {}
     lower = upper = relaxation.lower
     for at in range(node, -1, -1):
