@@ -18,8 +18,9 @@ from torch import Tensor
 
 from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.images import image_box, read_image
-from blocklp.problems.verification.network import Conv, Linear, Network, Relu, Reorder
+from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import read_onnx
+from blocklp.problems.verification.operations import Conv, Linear, Relu, Reorder
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.search.parameter_ascent import ascend

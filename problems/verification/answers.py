@@ -82,20 +82,24 @@ class Query:
             raise OptionError(f"{self.file} is about {wanted}, and the network given is {name!r}; correct --network")
         return Path(file)
 
-    def check_types(self, real_semantics: bool) -> None:
-        """Refuse floating-point semantics, for which nothing is proved here.
+    def in_float32(self, real_semantics: bool) -> bool:
+        """Whether the query is about an evaluation in float32; it refuses other floating-point types.
 
         Raises
         ------
         OptionError
-            The types are not real, and reading them as real was not asked for.
+            The types are neither real nor float32, and reading them as real was not asked for.
         """
-        found = next((v.element_type for v in (self.input, self.output) if v.element_type.lower() != "real"), None)
-        if found is not None and not real_semantics:
-            raise OptionError(
-                f"{self.file} declares {found}, but what is proved here holds in real arithmetic; "
-                "declare real in the query, or give --real-semantics to have it read so"
-            )
+        kinds = {v.element_type.lower() for v in (self.input, self.output)}
+        if real_semantics or kinds == {"real"}:
+            return False
+        if kinds == {"float32"}:
+            return True
+        found = next(v.element_type for v in (self.input, self.output) if v.element_type.lower() not in ("real", "float32"))
+        raise OptionError(
+            f"{self.file} declares {found}, but what is proved here holds in real arithmetic or in float32; "
+            "declare real in the query, or give --real-semantics to have it read so"
+        )
 
 
 def read_query(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline) -> Query:
@@ -322,12 +326,16 @@ def answer(
     try:
         deadline.check("starting")
         query = read_query(path, how.max_bytes, deadline)
-        query.check_types(how.real_semantics)
+        float32 = query.in_float32(how.real_semantics)
         file = query.network(given)
         network, runtime = networks.get(file, how.max_bytes, deadline)
-        prop = parse_property(query.file, query.text, network.inputs, network.outputs, how.max_bytes, deadline)
+        if float32 and runtime.element_type != "float32":
+            told = f"{query.file} declares float32, and the network {file} is one of {runtime.element_type}"
+            raise OptionError(f"{told}; correct one, or give --real-semantics to have the query read as one of real numbers")
+        prop = parse_property(query.file, query.text, network.inputs, network.outputs, how.max_bytes, deadline, float32)
         loaded = deadline.elapsed()
         network = network.to(network.dtype, how.device)
+        network = network.in_float32() if float32 else network
         verdict = verify(network, prop, timeout=deadline, runtime=runtime, attack=how.attack, callback=callback)
     except TimeLimitError:
         loaded = deadline.elapsed()

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError, TimeLimitError
-from blocklp.problems.verification.network import Add, Affine, Network, Relu
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Add, Affine, Relu
 from blocklp.problems.verification.properties import Clause, Property
 
 LEAKS = (0.0, 0.003, 0.01, 0.03)

@@ -21,7 +21,8 @@ from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, 
 from blocklp.general_solvers.solvers import lp_solver
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
-from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
@@ -120,18 +121,21 @@ def intervals(
         elif isinstance(op, Add):
             other = found[op.inputs[1]]
             size = torch.maximum(low.abs(), high.abs()) + torch.maximum(other[0].abs(), other[1].abs())
-            found.append(_outwards(low + other[0], high + other[1], size, 2))
+            found.append(_outwards(low + other[0], high + other[1], size, 2, float_error(op, size, network.unit)))
         else:
             assert isinstance(op, Affine)
             absolute = op.absolute()
             centre, radius = op((low + high) / 2), absolute.linear((high - low) / 2)
             size = absolute(torch.maximum(low.abs(), high.abs()) + torch.finfo(low.dtype).tiny)  # for what underflows
-            found.append(_outwards(centre - radius, centre + radius, size, 2 * op.terms + 8))
+            terms, error = 2 * op.terms + 8, float_error(op, size, network.unit)
+            found.append(_outwards(centre - radius, centre + radius, size, terms, error))
     return found
 
 
-def _outwards(low: Tensor, high: Tensor, size: Tensor, terms: int) -> Pair:
+def _outwards(low: Tensor, high: Tensor, size: Tensor, terms: int, more: Tensor | None) -> Pair:
     error = rounding(terms, low.dtype) * size + terms * torch.finfo(low.dtype).tiny
+    if more is not None:
+        error = error + more
     return (low - error).nan_to_num(-torch.inf, -torch.inf, -torch.inf), (high + error).nan_to_num(torch.inf, torch.inf, torch.inf)
 
 
@@ -249,6 +253,8 @@ def network_bounds(
     if method not in STEPS:
         raise OptionError(f"method {method!r} is unknown; use one of {', '.join(map(repr, STEPS))}")
     lp_solver(solver)  # refuses unknown names
+    if network.unit and method in (*ENGINE, "exact"):
+        raise OptionError(f"method {method!r} bounds networks in real arithmetic alone; use 'slopes', 'crown' or 'interval'")
     deadline = Deadline.of(time_limit)
     if steps is not None and steps < 1:
         raise OptionError(f"steps is {steps}; it must be positive")

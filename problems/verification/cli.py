@@ -273,7 +273,7 @@ CAPABILITIES = {
 def capability(name: str) -> list[str]:
     """Return the lines of one capability, in the words of the standard."""
     if name == "onnx_operators":
-        from blocklp.problems.verification.onnx_reader import OPERATORS
+        from blocklp.problems.verification.onnx_operators import OPERATORS
 
         # Nodes without arguments are evaluated, not read.
         return sorted(["Constant", *OPERATORS])
@@ -282,8 +282,8 @@ def capability(name: str) -> list[str]:
 
         return [str(OLDEST_OPSET), str(_newest_opset())]
     return {
-        # The standard: a tool that is not sound for a floating-point type reports real alone.
-        "onnx_element_types": ["real"],
+        # The standard: a tool reports the types that it is sound for.
+        "onnx_element_types": ["real", "float32"],
         "vnnlib_versions": ["1.0", "2.0"],
         "hidden_node_theories": ["NH"],
         "multiple_input_output_theories": ["SIO"],
@@ -342,12 +342,13 @@ def supports_command(
     if names:
         typer.echo("\n".join(line for name in names for line in capability(name)))
         return
-    from blocklp.problems.verification.verify import CLAIMS
+    from blocklp.problems.verification.verify import CLAIMS, FLOAT32_CLAIM
 
     lines = [f"{title}: {', '.join(capability(name))}" for name, title in CAPABILITIES.items()]
     lines += ["", "Linear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "]
     lines[-1] += "evaluates, but for control flow."
-    lines += ["", *(f"{status}: {claim}" for status, claim in CLAIMS.items())]
+    claims = CLAIMS | {"unsat in float32": FLOAT32_CLAIM}
+    lines += ["", *(f"{status}: {claim}" for status, claim in claims.items())]
     typer.echo("\n".join(lines))
 
 

@@ -26,7 +26,8 @@ from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError, install
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.general_solvers.solvers import Answer, lp_solver
-from blocklp.problems.verification.network import Add, Affine, Conv, Input, Linear, Network, Relu, Reorder, Scale
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Add, Affine, Conv, Input, Linear, Relu, Reorder, Scale, Sparse
 
 Algorithm = Literal["simplex", "ipm"]
 
@@ -65,8 +66,10 @@ def sparse_matrix(op: Affine) -> sp.csr_array:
     if isinstance(op, Reorder):
         columns = np.arange(source).reshape(op.source).transpose(op.axes).reshape(-1)
         return sp.csr_array((np.ones(size), columns, np.arange(size + 1)), (size, source))
+    if isinstance(op, Sparse):
+        return sp.csr_array((_array(op.weight), (op.rows.cpu().numpy(), op.columns.cpu().numpy())), (size, source))
     if not isinstance(op, Conv):
-        raise ModelError(f"{op.name}: no sparse matrix for {type(op).__name__}; use Linear, Conv, Scale or Reorder")
+        raise ModelError(f"{op.name}: no sparse matrix for {type(op).__name__}; use Linear, Conv, Scale, Reorder or Sparse")
     weight, (_, height, width) = _array(op.weight), op.source
     channels, inner, *kernel = weight.shape
     # One axis each for output channel, channel within the group, kernel row and column, output row and column.

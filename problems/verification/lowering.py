@@ -6,42 +6,24 @@ flattened elements of a value are always those of its operation in the same orde
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
-from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, ShapeError
-from blocklp.problems.verification.network import Add, Affine, Builder, Linear, Network, Relu, Scale, Shape
+from blocklp.errors import ShapeError
+from blocklp.problems.verification.comparison import POINTS
+from blocklp.problems.verification.heads import Softmax
+from blocklp.problems.verification.network import Builder, Network
+from blocklp.problems.verification.operations import Add, Affine, Computed, Folded, Linear, Relu, Scale, Shape, Sparse
 
-#: Rounding units of the sources that networks are compared with.
-UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
-
-NOTHING = torch.zeros((), dtype=torch.float64)
-
-# Products below the smallest normal number are flushed to zero, which no relative bound covers.
-UNDERFLOW = 1e-30
-
-# Sums of float32 numbers may overflow from about here.
-LARGEST = 1e37
-
-# How many times the rounding of its own sum may be what a neuron has inherited from its predecessors.
-KINK = 64
-
-# More outputs than these are compared by sums with random signs.
-MOST_PROBES = 32
-
-# Points at which networks are compared.
-POINTS = 20
-
-# Results to differentiate at a time: some hundredths of a second.
-MOST_NUMBERS = 2**17
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -54,71 +36,18 @@ class Value:
         Position of the operation.
     shape : tuple of int
         Shape in the source, for a batch of one.
+    head : Softmax or None
+        What is still to be applied to its flat elements: only at the end of a network.
     """
 
     at: int
     shape: Shape
-
-
-@dataclass(frozen=True)
-class Folded(Scale):
-    """A factor and shift computed from several constants.
-
-    Attributes
-    ----------
-    parts : Tensor
-        Sum of the magnitudes of what the shift is made of.  The source rounds at that size, however well it cancels.
-    """
-
-    parts: Tensor = NOTHING
-
-
-@dataclass(frozen=True)
-class Window:
-    """Geometry of a convolution or pooling along its one or two spatial axes."""
-
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    dilation: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if min(self.kernel + self.stride + self.dilation, default=0) < 1 or min(self.before + self.after) < 0:
-            raise ModelError(f"{self} needs positive kernels, strides and dilations, and no negative padding")
-        if len({len(self.kernel), len(self.stride), len(self.before), len(self.after), len(self.dilation)}) > 1:
-            raise ModelError(f"{self} has parts of different length")
+    head: Softmax | None = None
 
     @property
-    def padded(self) -> bool:
-        """Whether there is any padding."""
-        return any(self.before + self.after)
-
-    def flat(self) -> Window:
-        """Return the same window with a leading axis of height one if it has one axis only."""
-        if len(self.kernel) != 1:
-            return self
-        one, none = (1,), (0,)
-        return Window(one + self.kernel, one + self.stride, none + self.before, none + self.after, one + self.dilation)
-
-    def padding(self) -> tuple[int, ...]:
-        """Padding as (left, right, top, bottom)."""
-        return (self.before[-1], self.after[-1], self.before[0], self.after[0])
-
-    def refuse_ceil(self, image: Sequence[int]) -> None:
-        """Refuse rounding the size of the result up where that differs from rounding it down."""
-        for n, k, s, a, b, d in zip(image, self.kernel, self.stride, self.before, self.after, self.dilation, strict=True):
-            if (n + a + b - d * (k - 1) - 1) % s:
-                raise ModelError("windows that reach over the border (ceil_mode) are not supported; pad the image instead")
-
-    def same(self, image: Sequence[int], upper: bool) -> Window:
-        """Return the window padded such that the result has ceil(image / stride) elements an axis."""
-        before, after = [], []
-        for n, k, s, d in zip(image, self.kernel, self.stride, self.dilation, strict=True):
-            total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-            before.append(total // 2 if upper else total - total // 2)
-            after.append(total - before[-1])
-        return replace(self, before=tuple(before), after=tuple(after))
+    def numbers(self) -> Array:
+        """The flat positions of its elements, int64, in its shape."""
+        return np.arange(math.prod(self.shape)).reshape(self.shape)
 
 
 class Lowering:
@@ -152,7 +81,7 @@ class Lowering:
         kept = whole.ancestors(output.at)
         position = {old: new for new, old in enumerate(kept)}
         ops = (replace(whole.ops[old], inputs=tuple(position[i] for i in whole.ops[old].inputs)) for old in kept)
-        return Network(tuple(ops), whole.name)
+        return Network(tuple(ops), whole.name, output.head)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Give a value another shape; one size may be -1."""
@@ -162,7 +91,7 @@ class Lowering:
             shape[shape.index(-1)] = size // rest if rest else 0
         if math.prod(shape) != size or min(shape, default=1) < 1:
             raise ShapeError(f"cannot reshape {value.shape} to {tuple(shape)}")
-        return Value(value.at, tuple(shape))
+        return replace(value, shape=tuple(shape))
 
     def flatten(self, value: Value, start: int = 1, end: int = -1) -> Value:
         """Merge the axes ``start .. end``.
@@ -175,7 +104,8 @@ class Lowering:
             First and last of the axes; negative ones count from the end.
         """
         start, end = (axis + len(value.shape) if axis < 0 else axis for axis in (start, end))
-        return Value(value.at, (*value.shape[:start], math.prod(value.shape[start : end + 1]), *value.shape[end + 1 :]))
+        merged = math.prod(value.shape[start : end + 1])
+        return replace(value, shape=(*value.shape[:start], merged, *value.shape[end + 1 :]))
 
     def transpose(self, value: Value, axes: Sequence[int], name: str) -> Value:
         """Permute all axes.
@@ -198,15 +128,35 @@ class Lowering:
         if moving == sorted(moving):
             return Value(value.at, shape)
         long = sorted(moving)
-        at = self._place(value, tuple(value.shape[axis] for axis in long), name)
+        at = self.placed(value, tuple(value.shape[axis] for axis in long), name)
         return Value(self.builder.reorder(at, [long.index(axis) for axis in moving], name=name), shape)
+
+    def softmax(self, value: Value, axes: Sequence[int], logarithm: bool, name: str) -> Value:
+        """Put a softmax, or its logarithm, at the end of the network.
+
+        Parameters
+        ----------
+        value : Value
+            Its argument.
+        axes : sequence of int
+            The axes along which sums are 1, together; negative ones count from the end.
+        logarithm : bool
+            Whether to take the logarithm.
+        name : str
+            For messages.
+        """
+        rank = len(value.shape)
+        gone = {axis % rank for axis in axes}
+        kept = tuple(1 if axis in gone else n for axis, n in enumerate(value.shape))
+        groups = np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), value.shape)
+        return replace(value, head=Softmax(torch.from_numpy(groups.reshape(-1).copy()), logarithm, name))
 
     def relu(self, value: Value, name: str) -> Value:
         """max(z, 0)."""
         return Value(self.builder.relu(value.at, name), value.shape)
 
     def add(self, a: Value, b: Value, name: str) -> Value:
-        """Sum of two values, without broadcasting of more than axes of size one.
+        """Sum of two values, which broadcast.
 
         Parameters
         ----------
@@ -215,10 +165,9 @@ class Lowering:
         name : str
             Of the operation.
         """
-        shape = _broadcast(a.shape, b.shape)
-        if math.prod(shape) != math.prod(a.shape) or math.prod(shape) != math.prod(b.shape):
-            raise ShapeError(f"a sum of {a.shape} and {b.shape} repeats elements; expand the smaller one by a constant matrix")
-        place = self._place(b, self.builder.ops[a.at].shape, name)
+        shape = broadcast(a.shape, b.shape)
+        a, b = self.expand(a, shape, name), self.expand(b, shape, name)
+        place = self.placed(b, self.builder.ops[a.at].shape, name)
         return Value(self.builder.add(a.at, place, name), shape)
 
     def subtract(self, a: Value, b: Value, name: str) -> Value:
@@ -243,12 +192,83 @@ class Lowering:
         name : str
             Of the operation.
         """
-        weight, bias = torch.as_tensor(weight).double(), torch.as_tensor(bias).double()
-        shape = _broadcast(value.shape, weight.shape, bias.shape)
-        if math.prod(shape) != math.prod(value.shape):
-            raise ShapeError(f"a constant {tuple(max(weight, bias, key=torch.numel).shape)} repeats the elements of {value.shape}")
+        weight, bias = (torch.as_tensor(part, dtype=torch.float64) for part in (weight, bias))
+        shape = broadcast(value.shape, weight.shape, bias.shape)
+        value = self.expand(value, shape, name)
         weight, bias = self._constant(value, weight), self._constant(value, bias)
         return Value(self.builder.scale(value.at, weight, bias, name), shape)
+
+    def expand(self, value: Value, shape: Sequence[int], name: str) -> Value:
+        """Repeat elements along axes of size one and along new leading axes.
+
+        Parameters
+        ----------
+        value : Value
+            The result to repeat.
+        shape : sequence of int
+            A shape that it broadcasts to.
+        name : str
+            Of the operation.
+        """
+        if broadcast(value.shape, shape) != tuple(shape):
+            raise ShapeError(f"{value.shape} does not broadcast to {tuple(shape)}")
+        self.builder.take(math.prod(shape), name)
+        return self.pick(value, np.broadcast_to(value.numbers, shape), name)
+
+    def pick(self, value: Value, elements: Array, name: str, constant: Array | None = None) -> Value:
+        """Select, repeat and reorder elements.
+
+        Parameters
+        ----------
+        value : Value
+            The result whose elements they are.
+        elements : ndarray
+            Flat position of every element of the result, in its shape, int64; negative where it is constant.
+        name : str
+            Of the operation.
+        constant : ndarray, optional
+            The constants, of the same shape and zero elsewhere.
+        """
+        flat = elements.reshape(-1)
+        if len(flat) == math.prod(value.shape) and bool((flat == np.arange(len(flat))).all()):
+            return Value(value.at, elements.shape)
+        there = np.flatnonzero(flat >= 0)
+        entries = (there, flat[there], np.ones(len(there)))
+        return self.sparse(value, elements.shape, entries, 0.0 if constant is None else constant, name)
+
+    def sparse(
+        self, value: Value, shape: Sequence[int], entries: tuple[Array, Array, Array], bias: Array | float, name: str
+    ) -> Value:
+        """Apply a sparse matrix to the flat elements of a value.
+
+        Parameters
+        ----------
+        value : Value
+            The argument.
+        shape : sequence of int
+            Shape of the result.
+        entries : tuple of ndarray
+            Rows and columns, int64, and values, ``(entries,)`` each.
+        bias : ndarray or float
+            Added; of the shape of the result, or a number.
+        name : str
+            Of the operation.
+        """
+        if 0 in shape:
+            raise ShapeError(f"the result {tuple(shape)} is empty")
+        sample = _sample(shape)
+        rows, columns, values = (torch.from_numpy(np.ascontiguousarray(part)) for part in entries)
+        added = torch.from_numpy(np.array(bias, dtype=np.float64))
+        at = self.builder.sparse(value.at, sample, (rows, columns, values), added.reshape(sample) if added.dim() else added, name)
+        return Value(at, tuple(shape))
+
+    def computed(self, value: Value) -> Value:
+        """Mark the last sparse matrix as one whose entries an implementation computes in floating point."""
+        op = self.builder.ops[value.at]
+        assert isinstance(op, Sparse)
+        fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+        self.builder.ops[value.at] = Computed(**fields)
+        return value
 
     def shift(self, value: Value, bias: Tensor, alone: bool, name: str) -> Value:
         """Add a constant; into the bias of a matrix if nothing else uses its result.
@@ -265,7 +285,7 @@ class Lowering:
             Of the operation.
         """
         op = self.builder.ops[value.at]
-        grown = _broadcast(value.shape, bias.shape)
+        grown = broadcast(value.shape, bias.shape)
         if alone and isinstance(op, Linear) and not op.bias.any() and math.prod(grown) == math.prod(op.shape):
             self.builder.ops[value.at] = replace(op, bias=bias.double().expand(grown).reshape(-1).clone())
             return Value(value.at, grown)
@@ -299,7 +319,7 @@ class Lowering:
         Parameters
         ----------
         value : Value
-            Of shape ``(..., in, columns)`` or ``(in,)``.
+            Of shape ``(1, ..., 1, in, columns)`` or ``(in,)``.
         weight : Tensor
             ``(out, in)``.
         name : str
@@ -311,96 +331,8 @@ class Lowering:
         if math.prod(value.shape) == weight.shape[1]:
             at = self.builder.linear(value.at, weight, None, name)
             return Value(at, (len(weight),) if rank == 1 else (*value.shape[:-2], len(weight), 1))
-        if math.prod(value.shape[:-2]) != 1:
-            raise ShapeError(f"a matrix times a stack of matrices {value.shape} is not supported; use one matrix")
         result = self._along_first(Value(value.at, value.shape[-2:]), weight, None, name)
         return Value(result.at, (*value.shape[:-2], *result.shape))
-
-    def conv(self, value: Value, weight: Tensor, bias: Tensor | None, window: Window, groups: int, name: str) -> Value:
-        """One- or two-dimensional convolution of ``(1, channels, ...)`` by a kernel ``(out, in / groups, ...)``.
-
-        Parameters
-        ----------
-        value : Value
-            Of shape ``(1, channels, ...)``.
-        weight, bias : Tensor, and Tensor or None
-            ``(out, in / groups, ...)`` and ``(out,)``.
-        window : Window
-            Kernel, strides, padding and dilation.
-        groups : int
-            Groups of channels.
-        name : str
-            Of the operation.
-        """
-        self.image(value)
-        if len(window.kernel) != len(value.shape) - 2 or tuple(weight.shape[2:]) != window.kernel:
-            raise ShapeError(f"a kernel {tuple(weight.shape)} does not fit {value.shape}")
-        if len(weight) % groups:
-            raise ShapeError(f"{groups} groups do not divide {len(weight)} channels")
-        flat = window.flat()
-        channels, *image = value.shape[1:]
-        at = self._place(value, (channels, *([1] * (3 - len(value.shape[1:]))), *image), name)
-        weight = weight.reshape(*weight.shape[:2], *flat.kernel)
-        at = self.builder.conv(at, weight, bias, flat.stride, flat.padding(), flat.dilation, groups, name)
-        made = self.builder.ops[at].shape
-        return Value(at, (1, made[0], *made[-len(image) :]))
-
-    def average_pool(self, value: Value, window: Window, count_padding: bool, name: str) -> Value:
-        """Mean of every window: a convolution of every channel by itself.
-
-        Parameters
-        ----------
-        value : Value
-            Image.
-        window : Window
-            Geometry.
-        count_padding : bool
-            Whether the mean is over padded zeros too.
-        name : str
-            For messages.
-        """
-        size = math.prod(window.kernel)
-        self.builder.take(size, name)
-        pooled = self._depthwise(value, torch.full(window.kernel, 1 / size, dtype=torch.float64), window, name)
-        if count_padding or not window.padded:
-            return pooled
-        count = self._count(value, window).reshape(1, 1, *pooled.shape[2:])
-        return self.scale(pooled, size / count, 0.0, f"{name}/count")
-
-    def max_pool(self, value: Value, window: Window, name: str) -> Value:
-        """Maximum of every window by max(a, b) = a + relu(b - a), as a knock-out tournament.
-
-        Zeros as padding are right only where nothing is negative, so other padding is refused.
-
-        Parameters
-        ----------
-        value : Value
-            Of shape ``(1, channels, ...)``.
-        window : Window
-            Kernel, strides, padding and dilation.
-        name : str
-            Beginning of the operations' names.
-        """
-        self.image(value)
-        if window.padded and not self._nonnegative(value.at):
-            raise ModelError("padding of a maximum over values that may be negative is not supported; put a ReLU before it")
-        if window.padded:
-            self._count(value, window)
-        size = math.prod(window.kernel)
-        self.builder.take(size * size, name)
-        picks = list(torch.eye(size).reshape(size, *window.kernel))
-        # In the first round differences of entries are convolutions themselves and need no operation of their own.
-        round_: list[Value] = []
-        for k in range(0, size - 1, 2):
-            first = self._depthwise(value, picks[k], window, f"{name}/entry{k}")
-            ahead = self._depthwise(value, picks[k + 1] - picks[k], window, f"{name}/ahead{k}")
-            round_.append(self.add(first, self.relu(ahead, f"{name}/max{k}"), f"{name}/max{k}"))
-        if size % 2:
-            round_.append(self._depthwise(value, picks[-1], window, f"{name}/entry{size - 1}"))
-        while len(round_) > 1:
-            winners = [self._maximum(a, b, name) for a, b in zip(round_[::2], round_[1::2], strict=False)]
-            round_ = winners + round_[2 * len(winners) :]
-        return round_[0]
 
     def batch_norm(
         self, value: Value, factor: Tensor | None, shift: Tensor | None, mean: Tensor, variance: Tensor, eps: float, name: str
@@ -435,27 +367,7 @@ class Lowering:
         self.builder.ops[result.at] = Folded(op.inputs, op.shape, op.name, op.source, op.terms, op.weight, op.bias, parts)
         return result
 
-    def image(self, value: Value) -> tuple[int, ...]:
-        """Return the size of an image ``(1, channels, ...)`` of one or two dimensions."""
-        if len(value.shape) not in (3, 4) or value.shape[0] != 1:
-            raise ShapeError(f"{value.shape} is no image (1, channels, width) or (1, channels, height, width)")
-        return value.shape[2:]
-
-    def pad(self, value: Value, window: Window, name: str) -> Value:
-        """Put zeros around an image.
-
-        Parameters
-        ----------
-        value : Value
-            Of shape ``(1, channels, ...)``.
-        window : Window
-            The padding; its kernels have size one.
-        name : str
-            Of the operation.
-        """
-        return self._depthwise(value, torch.ones(window.kernel), window, name) if window.padded else value
-
-    def _place(self, value: Value, shape: Shape, name: str) -> int:
+    def placed(self, value: Value, shape: Shape, name: str) -> int:
         """Position of an operation with these elements in this shape."""
         if self.builder.ops[value.at].shape == shape:
             return value.at
@@ -470,38 +382,15 @@ class Lowering:
             return constant.reshape(())
         if value.shape[max(rank - len(shape), 0) :] == shape and constant.dim() <= len(shape):
             return constant
-        full = _broadcast(value.shape, constant.shape)
+        full = broadcast(value.shape, constant.shape)
         return constant.expand(full).reshape(shape)
 
     def _along_first(self, value: Value, weight: Tensor, bias: Tensor | None, name: str) -> Value:
         rows, columns = value.shape
-        at = self.builder.conv(self._place(value, (rows, columns, 1), name), weight[:, :, None, None], bias, name=name)
+        at = self.builder.conv(self.placed(value, (rows, columns, 1), name), weight[:, :, None, None], bias, name=name)
         return Value(at, (len(weight), columns))
 
-    def _depthwise(self, value: Value, kernel: Tensor, window: Window, name: str) -> Value:
-        self.image(value)
-        channels = value.shape[1]
-        self.builder.take(channels * kernel.numel(), name)
-        weight = kernel.double().expand(channels, 1, *kernel.shape)
-        return self.conv(value, weight, None, window, channels, name)
-
-    def _count(self, value: Value, window: Window) -> Tensor:
-        """How many entries of every window lie within the image; refuses a window that lies in the padding."""
-        flat = window.flat()
-        sides = zip(value.shape[2:], window.before, window.after, strict=True)
-        self.builder.take(math.prod(n + a + b for n, a, b in sides), "the padding of a window")
-        ones = torch.ones(1, 1, *([1] * (4 - len(value.shape))), *value.shape[2:], dtype=torch.float64)
-        kernel = torch.ones(1, 1, *flat.kernel, dtype=torch.float64)
-        count = F.conv2d(F.pad(ones, flat.padding()), kernel, None, flat.stride, 0, flat.dilation)
-        if bool((count < 1).any()):
-            raise ModelError("a window lies in the padding altogether; take less padding")
-        return count
-
-    def _maximum(self, a: Value, b: Value, name: str) -> Value:
-        ahead = self.relu(self.subtract(b, a, name), name)
-        return self.add(a, ahead, name)
-
-    def _nonnegative(self, at: int) -> bool:
+    def nonnegative(self, at: int) -> bool:
         """Whether a result is certainly nowhere negative."""
         pending, seen = [at], set[int]()
         while pending:
@@ -516,124 +405,13 @@ class Lowering:
         return True
 
 
-def random_points(network: Network, count: int = POINTS) -> Tensor:
-    """Return inputs ``(count, *input_shape)`` to compare at, exact in float32: zero, [0, 1], [-1, 1], normal and large ones."""
-    generator = torch.Generator().manual_seed(0)
-    flat = (count, network.inputs)
-    uniform, normal = torch.rand(flat, generator=generator), torch.randn(flat, generator=generator)
-    kinds = (uniform, 2 * uniform - 1, normal, 100 * normal)
-    points = torch.stack([kinds[i % 4][i] for i in range(count)])
-    points[0] = 0.0
-    return points.double().reshape(count, *network.input_shape)
+def _sample(shape: Sequence[int]) -> Shape:
+    """Shape of an operation's result: that of one sample, without the axis of the batch."""
+    return tuple(shape[1:]) if len(shape) > 1 and shape[0] == 1 else tuple(shape) or (1,)
 
 
-def rounding(network: Network, x: Tensor, probes: Tensor, unit: float, deadline: Deadline | None = None) -> tuple[Tensor, Tensor]:
-    """Estimate how far an evaluation in floating point can be from the real numbers.
-
-    A sum of n products in any order is off by at most n u / (1 - n u) times the sum of their magnitudes (Higham, Accuracy
-    and Stability of Numerical Algorithms, section 3.1).  What reaches the output of the error of one operation is, to first
-    order, its product with the derivative of the output.  Products of the magnitudes of all layers would be a bound without
-    "to first order", but one that exceeds the outputs of trained networks a thousand times.
-
-    Parameters
-    ----------
-    network : Network
-        In float64.
-    x : Tensor, shape (batch, *input_shape)
-        Inputs that the precision holds exactly.
-    probes : Tensor, shape (probes, outputs)
-        Combinations of outputs.
-    unit : float
-        u, half the distance of 1 to the next number.
-    deadline : Deadline, optional
-        When to raise a ``TimeLimitError``.
-
-    Returns
-    -------
-    values, errors : Tensor, shape (batch, probes)
-        Combinations in float64 and the estimate; infinite where a sum may exceed ``LARGEST`` and overflow in float32.
-    """
-    deadline, began = Deadline() if deadline is None else deadline, time.perf_counter()
-    results: list[Tensor] = []
-    local: list[Tensor] = []
-    largest = x.flatten(1).abs().amax(1)
-    for op in network.ops:
-        of = [results[i] for i in op.inputs]
-        op.ask(deadline, x)
-        gamma, magnitude = unit, torch.zeros_like(of[0].detach() if of else x)
-        if isinstance(op, Add):
-            result, magnitude = of[0] + of[1], (of[0].abs() + of[1].abs()).detach()
-        elif isinstance(op, Relu):
-            # An error may switch a neuron that is this close to zero, so what comes through it counts.
-            open_ = of[0] >= -KINK * local[op.inputs[0]]
-            result = of[0].detach().clamp(min=0) + (of[0] - of[0].detach()) * open_
-        elif isinstance(op, Affine):
-            result, magnitude = op(of[0]), op.absolute()(of[0].detach().abs())
-            gamma = op.terms * unit / (1 - op.terms * unit)
-            if isinstance(op, Folded):
-                magnitude = magnitude + op.parts
-        else:
-            result = x.clone().requires_grad_()
-        results.append(result)
-        local.append(gamma * magnitude + UNDERFLOW)
-        largest = torch.maximum(largest, magnitude.flatten(1).amax(1))
-    values = results[-1].flatten(1) @ probes.T
-    errors = torch.zeros_like(values)
-    seconds = time.perf_counter() - began  # a derivative takes about as long
-    for probe in range(len(probes)):
-        deadline.check(f"checking {network.name}", seconds)
-        slopes = torch.autograd.grad(values[:, probe].sum(), results, retain_graph=True, allow_unused=True)
-        parts = [(slope.abs() * off).flatten(1).sum(1) for slope, off in zip(slopes, local, strict=True) if slope is not None]
-        errors[:, probe] = torch.stack(parts).sum(0).detach()
-    return values.detach(), torch.where(largest[:, None] > LARGEST, torch.inf, errors)
-
-
-def compare(network: Network, x: Tensor, outputs: Tensor, unit: float, source: str, deadline: Deadline | None = None) -> None:
-    """Refuse a network that differs from its source by more than rounding.
-
-    Parameters
-    ----------
-    network : Network
-        In float64.
-    x : Tensor, shape (batch, *input_shape)
-        Points.
-    outputs : Tensor, shape (batch, outputs)
-        What the source gives there.
-    unit : float
-        Rounding unit of the source.
-    source : str
-        Name of the source for the message.
-    deadline : Deadline, optional
-        When to give up.
-
-    Raises
-    ------
-    ModelError
-        They differ.
-    TimeLimitError
-        The deadline is over, or would be.
-    """
-    if network.outputs != outputs.shape[1]:
-        raise ModelError(f"{network.name} has {network.outputs} outputs where {source} has {outputs.shape[1]}")
-    few = network.outputs <= MOST_PROBES
-    signs = torch.randint(2, (MOST_PROBES, network.outputs), generator=torch.Generator().manual_seed(1))
-    probes = torch.eye(network.outputs, dtype=torch.float64) if few else 2.0 * signs.double() - 1
-    size = sum(math.prod(op.shape) for op in network.ops)
-    step = max(1, MOST_NUMBERS // size)
-    parts = [rounding(network, x[start : start + step], probes, unit, deadline) for start in range(0, len(x), step)]
-    own, errors = (torch.cat(part) for part in zip(*parts, strict=True))
-    # Twice each for the source's rounding of folded constants, and for ReLUs that rounding switches.
-    others, allowed = outputs.double() @ probes.T, 4 * errors
-    far = ~((own - others).abs() <= allowed) & allowed.isfinite()
-    if bool(far.any()):
-        at, probe = (int(i) for i in far.nonzero()[0])
-        raise ModelError(
-            f"{network.name}: {'output' if few else 'sum of outputs'} {probe} is {own[at, probe]:.9g} where {source} gives "
-            f"{others[at, probe]:.9g} at test point {at}; rounding explains {allowed[at, probe]:.2g}; please report the network"
-        )
-
-
-def _broadcast(*shapes: Sequence[int]) -> Shape:
+def broadcast(*shapes: Sequence[int]) -> Shape:
+    """Return the shape that shapes broadcast to."""
     try:
         return np.broadcast_shapes(*(tuple(s) for s in shapes))
     except ValueError:

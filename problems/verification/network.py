@@ -1,8 +1,4 @@
-"""ReLU networks as a list of operations with adjoints.
-
-A network is a directed acyclic graph of affine operations and ReLUs.  Every affine operation knows its linear map, the
-adjoint of that map (a transposed convolution, never a dense matrix of a convolution) and how far rounding can throw it.
-"""
+"""ReLU networks: directed acyclic graphs of affine operations and ReLUs, and what builds them."""
 
 from __future__ import annotations
 
@@ -14,264 +10,31 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, ShapeError
+from blocklp.problems.verification.heads import Softmax
+from blocklp.problems.verification.operations import (
+    Add,
+    Affine,
+    Computed,
+    Conv,
+    Input,
+    Linear,
+    Op,
+    Relu,
+    Reorder,
+    Scale,
+    Shape,
+    Sparse,
+)
 
-Shape = tuple[int, ...]
-
-PRODUCTS, MOVED = 2e9, 5e7
-"""Multiplications a second, in float64 on one thread of a slow CPU, and results that are worked on one by one a second (a few
-passes over memory each): what large operations are estimated by."""
-
-
-@dataclass(frozen=True)
-class Op:
-    """One operation.
-
-    Attributes
-    ----------
-    inputs : tuple of int
-        Positions of its arguments in the network.
-    shape : tuple of int
-        Shape of its result for one sample.
-    name : str
-        What errors call it.
-    """
-
-    inputs: tuple[int, ...]
-    shape: Shape
-    name: str
-
-    def to(self, dtype: torch.dtype, device: torch.device) -> Op:
-        """Return the operation in another precision."""
-        return self
-
-    @property
-    def products(self) -> int:
-        """Multiplications for one sample."""
-        return 0
-
-    def ask(self, deadline: Deadline, x: Tensor) -> None:
-        """Raise a ``TimeLimitError`` unless there is time for the operation or its adjoint on a batch like ``x``."""
-        seconds = self.products / PRODUCTS + math.prod(self.shape) / MOVED
-        deadline.check(f"applying {self.name}", len(x) * seconds * x.element_size() / 8)
-
-
-@dataclass(frozen=True)
-class Input(Op):
-    """The input of the network."""
-
-
-@dataclass(frozen=True)
-class Relu(Op):
-    """max(z, 0), element by element."""
-
-
-@dataclass(frozen=True)
-class Affine(Op):
-    """An affine map of one argument."""
-
-    source: Shape
-
-    #: Most terms in one sum of the map or of its adjoint, with a margin for weights that were folded in float64.
-    terms: int
-
-    def linear(self, x: Tensor) -> Tensor:
-        """Return W x: ``(batch, *source) -> (batch, *shape)``."""
-        raise NotImplementedError
-
-    def shift(self) -> Tensor:
-        """Return b, broadcastable to ``(batch, *shape)``."""
-        raise NotImplementedError
-
-    def adjoint(self, y: Tensor) -> Tensor:
-        """Return W' y: ``(batch, *shape) -> (batch, *source)``."""
-        raise NotImplementedError
-
-    def absolute(self) -> Affine:
-        """Return the map of magnitudes, ``abs(W) x + abs(b)``."""
-        raise NotImplementedError
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return W x + b."""
-        return self.linear(x) + self.shift()
-
-
-@dataclass(frozen=True)
-class Linear(Affine):
-    """A matrix ``(out, in)`` and a bias ``(out,)``; the argument is flattened."""
-
-    weight: Tensor
-    bias: Tensor
-
-    @property
-    def products(self) -> int:
-        """One a weight."""
-        return self.weight.numel()
-
-    def linear(self, x: Tensor) -> Tensor:
-        """W x."""
-        return (x.flatten(1) @ self.weight.T).reshape(-1, *self.shape)
-
-    def shift(self) -> Tensor:
-        """Bias."""
-        return self.bias.reshape(1, *self.shape)
-
-    def adjoint(self, y: Tensor) -> Tensor:
-        """W' y."""
-        return (y.flatten(1) @ self.weight).reshape(-1, *self.source)
-
-    def absolute(self) -> Linear:
-        """Magnitudes."""
-        return replace(self, weight=self.weight.abs(), bias=self.bias.abs())
-
-    def to(self, dtype: torch.dtype, device: torch.device) -> Linear:
-        """Other precision."""
-        return replace(self, weight=self.weight.to(device, dtype), bias=self.bias.to(device, dtype))
-
-
-@dataclass(frozen=True)
-class Conv(Affine):
-    """A two-dimensional convolution of ``(channels, height, width)``; ``padding`` is (left, right, top, bottom), zeros."""
-
-    weight: Tensor
-    bias: Tensor
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
-
-    @property
-    def products(self) -> int:
-        """One a weight and position."""
-        return self.weight.numel() * math.prod(self.shape[1:])
-
-    @property
-    def _symmetric(self) -> bool:
-        left, right, top, bottom = self.padding
-        return left == right and top == bottom
-
-    def linear(self, x: Tensor) -> Tensor:
-        """W x."""
-        if self._symmetric:
-            pad = (self.padding[2], self.padding[0])
-            return F.conv2d(x, self.weight, None, self.stride, pad, self.dilation, self.groups)
-        return F.conv2d(F.pad(x, self.padding), self.weight, None, self.stride, 0, self.dilation, self.groups)
-
-    def shift(self) -> Tensor:
-        """Bias of every channel."""
-        return self.bias.reshape(1, -1, 1, 1)
-
-    def adjoint(self, y: Tensor) -> Tensor:
-        """W' y; padding is cropped away and positions the stride never reached are zero.
-
-        A transposed convolution, as one of stride 1 whose channels are then interleaved: several times as fast on a CPU.
-        """
-        left, _, top, _ = self.padding
-        (s, t), (rows, columns), (high, wide) = self.stride, self.shape[1:], self._phases.shape[2:]
-        channels, height, width = self.source
-        # Whole strides of padding need not be computed.
-        skip = max(0, min(top // s, rows + high - 1 - -(-(top + height) // s), high - 1))
-        over = max(0, min(left // t, columns + wide - 1 - -(-(left + width) // t), wide - 1))
-        found = F.conv2d(y, self._phases, None, 1, (high - 1 - skip, wide - 1 - over), 1, self.groups)
-        if s * t > 1:
-            rows, columns = found.shape[2:]
-            found = found.view(-1, channels, s, t, rows, columns).permute(0, 1, 4, 2, 5, 3)
-            found = found.reshape(-1, channels, rows * s, columns * t)
-        top, left = top - skip * s, left - over * t
-        beyond = max(0, left + width - found.shape[3]), max(0, top + height - found.shape[2])
-        if any(beyond):
-            found = F.pad(found, (0, beyond[0], 0, beyond[1]))
-        return found[:, :, top : top + height, left : left + width]
-
-    @cached_property
-    def _phases(self) -> Tensor:
-        """The kernel of the adjoint: a channel for every input channel and position within a stride."""
-        (s, t), (d, e), g = self.stride, self.dilation, self.groups
-        out, inner, k, m = self.weight.shape
-        k, m = (k - 1) * d + 1, (m - 1) * e + 1
-        high, wide = -(-k // s), -(-m // t)
-        kernel = self.weight.new_zeros(out, inner, high * s, wide * t)
-        kernel[:, :, :k:d, :m:e] = self.weight
-        kernel = kernel.view(g, out // g, inner, high, s, wide, t).flip(3, 5)
-        return kernel.permute(0, 2, 4, 6, 1, 3, 5).reshape(g * inner * s * t, out // g, high, wide)
-
-    def absolute(self) -> Conv:
-        """Magnitudes."""
-        return replace(self, weight=self.weight.abs(), bias=self.bias.abs())
-
-    def to(self, dtype: torch.dtype, device: torch.device) -> Conv:
-        """Other precision."""
-        return replace(self, weight=self.weight.to(device, dtype), bias=self.bias.to(device, dtype))
-
-
-@dataclass(frozen=True)
-class Scale(Affine):
-    """Element-wise factor and shift, tensors that broadcast to ``shape``: normalisation, batch normalisation, constants."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def linear(self, x: Tensor) -> Tensor:
-        """W x."""
-        return x * self.weight
-
-    def shift(self) -> Tensor:
-        """Shift."""
-        return self.bias.expand(self.shape)[None]
-
-    def adjoint(self, y: Tensor) -> Tensor:
-        """W' y."""
-        return y * self.weight
-
-    def absolute(self) -> Scale:
-        """Magnitudes."""
-        return replace(self, weight=self.weight.abs(), bias=self.bias.abs())
-
-    def to(self, dtype: torch.dtype, device: torch.device) -> Scale:
-        """Other precision."""
-        return replace(self, weight=self.weight.to(device, dtype), bias=self.bias.to(device, dtype))
-
-
-@dataclass(frozen=True)
-class Reorder(Affine):
-    """Permute the axes of a sample, then reshape it to ``shape``: Transpose, Flatten, Reshape."""
-
-    axes: tuple[int, ...]
-
-    def linear(self, x: Tensor) -> Tensor:
-        """W x."""
-        return x.permute(0, *(a + 1 for a in self.axes)).reshape(-1, *self.shape)
-
-    def shift(self) -> Tensor:
-        """Nothing."""
-        return torch.zeros(())
-
-    def adjoint(self, y: Tensor) -> Tensor:
-        """W' y."""
-        back = sorted(range(len(self.axes)), key=self.axes.__getitem__)
-        y = y.reshape(-1, *(self.source[a] for a in self.axes))
-        return y.permute(0, *(b + 1 for b in back))
-
-    def absolute(self) -> Reorder:
-        """Itself."""
-        return self
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Only moved."""
-        return self.linear(x)
-
-
-@dataclass(frozen=True)
-class Add(Op):
-    """Sum of two results of the same shape: a residual connection."""
+WEIGHTED = (Linear, Conv, Scale, Sparse)
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network; the last operation is its output.
+    """A network; the last operation is its output, but for a softmax that may follow it.
 
     Attributes
     ----------
@@ -279,10 +42,16 @@ class Network:
         In an order in which arguments come first; ``ops[0]`` is the input.
     name : str
         For messages.
+    head : Softmax or None
+        What is applied to the last result.  Bounds are those of the last result, before it.
+    unit : float
+        Of the arithmetic that bounds speak of: 0 for real numbers, 2^-24 for float32 (:meth:`in_float32`).
     """
 
     ops: tuple[Op, ...]
     name: str = "network"
+    head: Softmax | None = None
+    unit: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.ops or not isinstance(self.ops[0], Input):
@@ -314,12 +83,12 @@ class Network:
     @property
     def dtype(self) -> torch.dtype:
         """Precision of the weights."""
-        return next((op.weight.dtype for op in self.ops if isinstance(op, (Linear, Conv, Scale))), torch.float64)
+        return next((op.weight.dtype for op in self.ops if isinstance(op, WEIGHTED)), torch.float64)
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next((op.weight.device for op in self.ops if isinstance(op, (Linear, Conv, Scale))), torch.device("cpu"))
+        return next((op.weight.device for op in self.ops if isinstance(op, WEIGHTED)), torch.device("cpu"))
 
     def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Network:
         """Return the same network in another precision or place; it is kept for the next time.
@@ -356,14 +125,36 @@ class Network:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs ``(batch, outputs)`` for inputs ``(batch, *input_shape)``."""
-        return self.run(x)[-1].flatten(1)
+        result = self.run(x)[-1].flatten(1)
+        return result if self.head is None else self.head(result)
+
+    def in_float32(self) -> Network:
+        """Return the network whose bounds hold for its evaluation in float32, too.
+
+        Every operation is rounded on its own, in the order of the network, with sums in any order; constants are what they are.
+
+        Raises
+        ------
+        ModelError
+            It ends in a softmax, or holds an operation whose own coefficients are computed in float32.
+        """
+        if self.head is not None:
+            raise ModelError(
+                f"{self.head.name}: the rounding of a softmax in float32 is not bounded here; state the property before it"
+            )
+        for op in self.ops:
+            if isinstance(op, Computed):
+                raise ModelError(
+                    f"{op.name}: the rounding of its coefficients in float32 is not bounded here; read the query as real"
+                )
+        return replace(self, unit=2.0**-24)
 
     def followed_by(self, weight: Tensor, bias: Tensor) -> Network:
-        """Return the network with a last layer ``weight @ outputs + bias``: ``(rows, outputs)``, ``(rows,)``."""
+        """Return the network with a last layer ``weight @ last result + bias``: ``(rows, outputs)``, ``(rows,)``."""
         builder = Builder(self.input_shape, self.name)
         builder.ops[:] = self.ops
         builder.linear(len(self.ops) - 1, weight, bias, "rows")
-        return builder.build()
+        return replace(builder.build(), unit=self.unit)
 
     def ancestors(self, node: int) -> list[int]:
         """Positions of everything ``node`` depends on, itself included, in order."""
@@ -526,6 +317,38 @@ class Builder:
         if sorted(axes) != list(range(len(source))) or math.prod(target) != math.prod(source):
             raise ShapeError(f"{name}: axes {axes} and shape {target} do not fit {source}")
         return self._append(Reorder((of,), target, name, source, 1, axes))
+
+    def sparse(
+        self, of: int, shape: Sequence[int], entries: tuple[Tensor, Tensor, Tensor], bias: Tensor | float = 0.0, name: str = "sparse"
+    ) -> int:
+        """Append a sparse matrix over flat elements.
+
+        Parameters
+        ----------
+        of : int
+            Position of the argument.
+        shape : sequence of int
+            Shape of the result.
+        entries : tuple of Tensor
+            Rows and columns, int64, and values, ``(entries,)`` each; values of one place are added up.
+        bias : Tensor or float
+            Broadcasts to the result.
+        name : str
+            Of the operation.
+        """
+        source, size = self.ops[of].shape, math.prod(shape)
+        rows, columns, values = entries
+        if len(rows) and not (0 <= rows.min() and rows.max() < size and 0 <= columns.min() and columns.max() < math.prod(source)):
+            raise ShapeError(f"{name}: an entry lies outside a matrix of {size} rows and {math.prod(source)} columns")
+        self.take(3 * len(rows), f"the entries of {name}")
+        place, at = torch.unique(rows * math.prod(source) + columns, return_inverse=True)
+        weight = values.new_zeros(len(place), dtype=torch.float64).index_add_(0, at, values.double())
+        rows, columns = place // math.prod(source), place % math.prod(source)
+        most = max((int(part.bincount().max()) for part in (rows, columns) if len(part)), default=0)
+        bias = torch.as_tensor(bias, dtype=torch.float64)
+        if np.broadcast_shapes(bias.shape, tuple(shape)) != tuple(shape):
+            raise ShapeError(f"{name}: a constant {tuple(bias.shape)} does not fit {tuple(shape)}")
+        return self._append(Sparse((of,), tuple(shape), name, source, most + 8, rows, columns, weight, bias))
 
     def relu(self, of: int, name: str = "relu") -> int:
         """Append a ReLU."""

@@ -127,6 +127,8 @@ class Runtime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        # Products with quantised weights as the file states them, not with results that are quantised to be faster.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
         if not self.file.is_file():
             raise FileNotFoundError(f"{self.file}: no such file")
         if source is None:
@@ -145,6 +147,11 @@ class Runtime:
         self._name = inputs[0].name
         self._shape = tuple(n if isinstance(n, int) and n > 0 else 1 for n in inputs[0].shape)
         self._dtype = np.float64 if inputs[0].type == "tensor(double)" else np.float32
+
+    @property
+    def element_type(self) -> str:
+        """The precision of the input, "float32" or "float64"."""
+        return np.dtype(self._dtype).name
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the network.

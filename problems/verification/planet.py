@@ -15,7 +15,8 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.oracles.relu import Kind, ReluAffine, ReluHull
-from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.results.state import State
 

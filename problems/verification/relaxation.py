@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.problems.verification.network import Add, Affine, Input, Network, Relu
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
 from blocklp.rounding import rounding
 
 Pair = tuple[Tensor, Tensor]
@@ -39,6 +40,7 @@ class Trace:
     activation: dict[int, Tensor]  # (batch, *shape): mu
     upper: dict[int, Tensor]  # 1 where mu <= 0 and the upper line is used, 0 elsewhere
     slope: dict[int, Tensor]  # of the line used
+    noise: Tensor  # (batch,): what rounding in the arithmetic of the network may take from the value
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,26 @@ class Relaxation:
                 found.append(op.absolute()(found[op.inputs[0]]))
         return found
 
+    @cached_property
+    def noise(self) -> dict[int, Tensor]:
+        """Flat bound on the rounding error of every operation that has one, in the arithmetic of the network, over the batch."""
+        unit, errors, found = self.network.unit, dict[int, Tensor](), list[Tensor]()
+        for at, op in enumerate(self.network.ops) if unit else ():
+            if isinstance(op, Input):
+                size = torch.maximum(self.lower.abs(), self.upper.abs()).amax(0, keepdim=True)
+            elif isinstance(op, Relu):
+                size = (self.bounds[at][1].amax(0, keepdim=True) if at in self.bounds else found[op.inputs[0]]).clamp(min=0)
+            elif isinstance(op, Add):
+                size = found[op.inputs[0]] + found[op.inputs[1]]
+            else:
+                assert isinstance(op, Affine)
+                size = op.absolute()(found[op.inputs[0]])
+            error = float_error(op, size, unit)
+            if error is not None:
+                errors[at] = error.flatten()
+            found.append(size if error is None else size + error)
+        return errors
+
     def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Relaxation:
         """Return the relaxation in another precision, and on another device if one is given."""
         place = self.lower.device if device is None else device
@@ -145,6 +167,7 @@ class Relaxation:
         chosen.__dict__["widest"] = {relu: pick(t) for relu, t in self.widest.items()}
         chosen.__dict__["shifts"] = self.shifts
         chosen.__dict__["magnitudes"] = self.magnitudes
+        chosen.__dict__["noise"] = self.noise
         return chosen
 
     def start(self, relus: list[int], batch: int) -> dict[int, Tensor]:
@@ -184,12 +207,15 @@ class Relaxation:
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
         activation, upper, slope = {}, {}, {}
+        noise = torch.zeros_like(value)
         for at in range(node, 0, -1):
             y = pending.pop(at, None)
             if y is None:
                 continue
             op = network.ops[at]
             op.ask(self.deadline, y)
+            if at in self.noise:
+                noise = noise + y.abs().flatten(1) @ self.noise[at]
             if isinstance(op, Relu):
                 line, shift = self.lines[at]
                 activation[at] = y
@@ -219,11 +245,12 @@ class Relaxation:
             _send(pending, op.inputs[0], y)
         y = pending[0]
         value = value + torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1) if valued else value.fill_(torch.nan)
+        value = value - noise
         if charge:
-            size = size + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
+            size = size + noise + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
             value = value - rounding(self._terms, cost.dtype) * size - self._underflow
             value = torch.where(value.isfinite(), value, -torch.inf)
-        return Trace(value, y, activation, upper, slope)
+        return Trace(value, y, activation, upper, slope, noise)
 
     @cached_property
     def _terms(self) -> int:

@@ -273,6 +273,7 @@ class ReluSplits:
             split[r] = dense.view(shape)
             start_betas.append(beta.view(shape))
         relaxation = replace(whole, bounds=bounds)
+        relaxation.__dict__["noise"] = whole.noise  # that of the root is larger
         return SlopeDual(relaxation, self.node, self.mixes[specs].to(dtype), self.relus, split), start_slopes + start_betas
 
     def _there(self, numbers: list[int] | list[list[int]]) -> Tensor:

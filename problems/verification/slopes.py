@@ -64,7 +64,7 @@ class SlopeDual:
             self.x = x if self.x is None else self.x + (x - self.x) * (2 / (self.count + 1))
         found = self.relaxation.forward(self.node, trace)
         self.result = found[self.node]
-        value = self.relaxation.attained(self.node, self.cost, found, betas)
+        value = self.relaxation.attained(self.node, self.cost, found, betas) - trace.noise
         free = self.relaxation.free
         gradients = [trace.activation[r].clamp(min=0).mul_(found[r]).mul_(free[r]) for r in self.relus]
         gradients += [-found[r] * scale.abs() for r, scale in self.split.items()]

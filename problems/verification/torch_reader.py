@@ -5,14 +5,20 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
 
 from blocklp.errors import ModelError
-from blocklp.problems.verification.lowering import UNIT, Lowering, Value, Window, compare, random_points
+from blocklp.problems.verification import convolutions
+from blocklp.problems.verification.comparison import UNIT, compare, random_points
+from blocklp.problems.verification.convolutions import Window
+from blocklp.problems.verification.lowering import Lowering, Value
 from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.torch_functions import FUNCTIONS, MOVES, UnsupportedError, constant_of, map_nested, moved
 
 
 def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
@@ -21,9 +27,10 @@ def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
     Parameters
     ----------
     module : Module
-        In evaluation mode.  Its ``forward`` takes one batch ``(1, *input_shape)`` and may use the layers Linear, Conv1d,
-        Conv2d, ReLU, Flatten, Unflatten, BatchNorm1d, BatchNorm2d, AvgPool2d, AdaptiveAvgPool2d(1), MaxPool2d, Dropout and
-        Identity, sums and differences of branches, constants that shift or scale, and reshapes.
+        In evaluation mode.  Its ``forward`` takes one batch ``(1, *input_shape)`` and may use linear layers, convolutions and
+        their transposes, batch normalisation, pools, padding, interpolation, piecewise-linear activations (ReLU, LeakyReLU,
+        PReLU, ReLU6, Hardtanh, Hardsigmoid, clamp, abs, max, min), functions that move elements (cat, slices, split, expand,
+        flip, ...), sums and means, constants that shift or scale, and a softmax as its last layer.
     input_shape : sequence of int
         Shape of one sample.
 
@@ -46,20 +53,33 @@ def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
     except Exception as error:  # Whatever forward raises on a placeholder.
         raise ModelError(f"{name}: its forward cannot be traced ({error}); use fixed layers and shapes") from error
     lowering = Lowering((1, *input_shape), input_shape, name)
-    network = lowering.build(_Interpreter(traced, lowering).output())
-    double = copy.deepcopy(module).cpu().double().eval()
+    interpreter = _Interpreter(traced, lowering)
+    network = lowering.build(interpreter.output())
     points = random_points(network)
     with torch.no_grad():
-        outputs = torch.cat([double(point[None]).flatten()[None] for point in points])
+        if network.head is None:
+            double = copy.deepcopy(module).cpu().double().eval()
+            outputs = torch.cat([double(point[None]).flatten()[None] for point in points])
+        else:
+            outputs = torch.stack([_before(traced, interpreter.logits, point[None]).flatten() for point in points])
     compare(network, points, outputs, UNIT[torch.float64], "the module")
     return network
+
+
+def _before(traced: fx.GraphModule, name: str, x: Tensor) -> Tensor:
+    """Evaluate a node of a traced module in float64."""
+    double = copy.deepcopy(traced).cpu().double().eval()
+    interpreter = fx.Interpreter(double, garbage_collect_values=False)
+    interpreter.run(x)
+    found: Tensor = next(value for node, value in interpreter.env.items() if node.name == name)
+    return found
 
 
 class _Interpreter:
     """Goes through the nodes of a traced module; whatever does not depend on the input is simply computed."""
 
     def __init__(self, traced: fx.GraphModule, lowering: Lowering) -> None:
-        self.traced, self.lowering = traced, lowering
+        self.traced, self.lowering, self.logits = traced, lowering, ""
 
     def output(self) -> Value:
         """Append all nodes and return the result."""
@@ -87,16 +107,26 @@ class _Interpreter:
         if node.op == "call_module":
             target = self.traced.get_submodule(str(target))
         try:
-            if not any(isinstance(value, Value) for value in (*args, *kwargs.values())):
+            values: list[Value] = []
+            map_nested(lambda part: values.append(part) if isinstance(part, Value) else None, (args, kwargs))
+            # An element of a tuple of results is simply taken.
+            if not values or (target is operator.getitem and not isinstance(args[0], Value)):
                 return getattr(args[0], target)(*args[1:], **kwargs) if node.op == "call_method" else target(*args, **kwargs)
+            word = type(target).__name__.lower() if node.op == "call_module" else _word(target)
+            if any(value.head is not None for value in values) and word not in AFTER_SOFTMAX:
+                raise ModelError("a softmax is supported as the last layer alone; leave what follows it out")
             if node.op == "call_module":
-                return self._layer(target, args[0], node.name)
-            return self._function(target, node.name, *args, **kwargs)
-        except _UnsupportedError as error:
-            raise ModelError(f"{where}: {error} is not supported: ReLU networks only") from error
+                found = self._layer(target, args[0], node.name)
+            else:
+                found = self._function(target, word, node.name, *args, **kwargs)
+            if isinstance(found, Value) and found.head is not None and values[0].head is None:
+                self.logits = node.all_input_nodes[0].name
+            return found
+        except UnsupportedError as error:
+            raise ModelError(f"{where}: {error} is not supported; use affine and piecewise-linear layers (see from_torch)") from error
         except ModelError as error:
             raise ModelError(f"{where}: {error}") from error
-        except (TypeError, ValueError, IndexError) as error:
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ModelError(f"{where}: unsupported arguments ({error})") from error
 
     def _placeholder(self, node: fx.Node, taken: bool) -> Any:
@@ -110,42 +140,51 @@ class _Interpreter:
         for kind, handler in LAYERS.items():
             if isinstance(layer, kind):
                 return handler(self, layer, x, name)
-        raise _UnsupportedError(f"layer {type(layer).__name__}")
+        raise UnsupportedError(f"layer {type(layer).__name__}")
 
-    def _function(self, target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _function(self, target: Any, word: str, name: str, *args: Any, **kwargs: Any) -> Any:
         """Functions of torch and methods of tensors; those that have a layer go through it."""
-        word = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         if word in AS_LAYER:
             return self._layer(AS_LAYER[word](*args[1:], **kwargs), args[0], name)
+        if word in MOVES:
+            apply = (lambda x, *rest, **more: getattr(x, word)(*rest, **more)) if isinstance(target, str) else target
+            return moved(self.lowering, name, apply, args, kwargs)
         handler = FUNCTIONS.get(word)
         if handler is None:
-            raise _UnsupportedError(f"function {word}")
+            raise UnsupportedError(f"function {word}")
         return handler(self.lowering, name, *args, **kwargs)
 
     def _linear(self, layer: nn.Linear, x: Value, name: str) -> Value:
-        return self.lowering.linear(x, _weight(layer.weight), _optional(layer.bias), name)
+        return self.lowering.linear(x, constant_of(layer.weight), _optional(layer.bias), name)
 
     def _relu(self, layer: nn.ReLU, x: Value, name: str) -> Value:
         return self.lowering.relu(x, name)
 
-    def _conv(self, layer: nn.Conv1d | nn.Conv2d, x: Value, name: str) -> Value:
-        image = self.lowering.image(x)
+    def _conv(self, layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Value, name: str) -> Value:
+        size = convolutions.image(x)
+        zeros: tuple[int, ...] = (0,) * len(size)
+        pad = zeros if isinstance(layer.padding, str) else tuple(layer.padding)
         if layer.padding_mode != "zeros":
-            raise _UnsupportedError(f"padding_mode {layer.padding_mode!r}")
-        zeros = (0,) * len(image)
-        pad = layer.padding if not isinstance(layer.padding, str) else zeros
+            around = layer._reversed_padding_repeated_twice
+            x = moved(self.lowering, name, F.pad, (x, around), {"mode": layer.padding_mode})
+            pad = zeros
         window = Window(layer.kernel_size, layer.stride, pad, pad, layer.dilation)
-        if layer.padding == "same":
-            window = window.same(image, upper=True)
-        weight = _weight(layer.weight)
-        return self.lowering.conv(x, weight, _optional(layer.bias), window, layer.groups, name)
+        if layer.padding == "same" and layer.padding_mode == "zeros":
+            window = window.same(size, upper=True)
+        return convolutions.conv(self.lowering, x, constant_of(layer.weight), _optional(layer.bias), window, layer.groups, name)
+
+    def _conv_transpose(self, layer: nn.ConvTranspose2d, x: Value, name: str) -> Value:
+        pad = tuple(int(n) for n in layer.padding)
+        window = Window(layer.kernel_size, layer.stride, pad, pad, layer.dilation)
+        weight, bias = constant_of(layer.weight), _optional(layer.bias)
+        return convolutions.conv_transpose(self.lowering, x, weight, bias, window, layer.output_padding, layer.groups, name)
 
     def _batch_norm(self, layer: nn.BatchNorm1d | nn.BatchNorm2d, x: Value, name: str) -> Value:
         mean, variance = layer.running_mean, layer.running_var
         if layer.training or mean is None or variance is None:
             raise ModelError("normalisation by the statistics of a batch is not supported; call module.eval()")
         factor, shift = _optional(layer.weight), _optional(layer.bias)
-        return self.lowering.batch_norm(x, factor, shift, _weight(mean), _weight(variance), layer.eps, name)
+        return self.lowering.batch_norm(x, factor, shift, constant_of(mean), constant_of(variance), layer.eps, name)
 
     def _dropout(self, layer: nn.Dropout, x: Value, name: str) -> Value:
         if layer.training and layer.p > 0:
@@ -163,167 +202,130 @@ class _Interpreter:
         sizes = [int(n) for n in layer.unflattened_size]
         return self.lowering.reshape(x, [*x.shape[:at], *sizes, *x.shape[at + 1 :]])
 
-    def _pool_window(self, layer: nn.MaxPool2d | nn.AvgPool2d, x: Value) -> Window:
-        kernel, pad = _pair(layer.kernel_size), _pair(layer.padding)
-        stride = kernel if layer.stride is None else _pair(layer.stride)
-        window = Window(kernel, stride, pad, pad, _pair(getattr(layer, "dilation", 1)))
-        if layer.ceil_mode:
-            window.refuse_ceil(self.lowering.image(x))
-        return window
+    def _pool_window(self, layer: Any, x: Value) -> Window:
+        size = convolutions.image(x)
+        kernel, stride, pad, dilation = (
+            _each(n, len(size)) for n in (layer.kernel_size, layer.stride, layer.padding, getattr(layer, "dilation", 1))
+        )
+        window = Window(kernel, stride, pad, pad, dilation)
+        return window.ceil(size) if layer.ceil_mode else window
 
     def _average_pool(self, layer: nn.AvgPool2d, x: Value, name: str) -> Value:
-        if layer.divisor_override is not None:
-            raise _UnsupportedError("divisor_override")
-        return self.lowering.average_pool(x, self._pool_window(layer, x), layer.count_include_pad, name)
+        if getattr(layer, "divisor_override", None) is not None:
+            raise UnsupportedError("divisor_override")
+        return convolutions.average_pool(self.lowering, x, self._pool_window(layer, x), layer.count_include_pad, name)
 
-    def _global_pool(self, layer: nn.AdaptiveAvgPool2d, x: Value, name: str) -> Value:
-        if _pair(layer.output_size) != (1, 1):
-            raise _UnsupportedError(f"output_size {layer.output_size} other than 1")
-        size = self.lowering.image(x)
-        return self.lowering.average_pool(x, Window(size, (1, 1), (0, 0), (0, 0), (1, 1)), True, name)
+    def _adaptive_pool(self, layer: nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d, x: Value, name: str) -> Value:
+        size = convolutions.image(x)
+        wanted = [n if m is None else m for n, m in zip(size, _each(layer.output_size, len(size)), strict=True)]
+        if any(n % m for n, m in zip(size, wanted, strict=True)):
+            raise UnsupportedError(f"output_size {layer.output_size}, which does not divide {size},")
+        kernel = tuple(n // m for n, m in zip(size, wanted, strict=True))
+        window = replace(Window.plain(kernel), stride=kernel)
+        if isinstance(layer, nn.modules.pooling._AdaptiveAvgPoolNd):
+            return convolutions.average_pool(self.lowering, x, window, True, name)
+        return convolutions.max_pool(self.lowering, x, window, name)
 
     def _max_pool(self, layer: nn.MaxPool2d, x: Value, name: str) -> Value:
         if layer.return_indices:
-            raise _UnsupportedError("return_indices")
-        return self.lowering.max_pool(x, self._pool_window(layer, x), name)
+            raise UnsupportedError("return_indices")
+        return convolutions.max_pool(self.lowering, x, self._pool_window(layer, x), name)
+
+    def _moved(self, layer: nn.Module, x: Value, name: str) -> Value:
+        found = moved(self.lowering, name, layer, (x,), {})
+        assert isinstance(found, Value)
+        return found
+
+    def _pad(self, layer: nn.ZeroPad2d, x: Value, name: str) -> Value:
+        if layer.value:
+            return self._moved(layer, x, name)
+        sides = len(layer.padding) // 2
+        before, after = ([0] * (len(x.shape) - sides) + list(layer.padding[end::2])[::-1] for end in (0, 1))
+        return convolutions.pad(self.lowering, x, before, after, name)
+
+    def _by_function(self, layer: nn.Module, x: Value, name: str) -> Any:
+        word, attributes = BY_FUNCTION[next(kind for kind in BY_FUNCTION if isinstance(layer, kind))]
+        return FUNCTIONS[word](self.lowering, name, x, *(getattr(layer, attribute) for attribute in attributes))
 
 
-class _UnsupportedError(Exception):
-    """Names what is not supported."""
+def _word(target: Any) -> str:
+    """Name of a function or method."""
+    return target if isinstance(target, str) else str(getattr(target, "__name__", target))
 
+
+# Layers that are functions, and the attributes that these take in order.
+BY_FUNCTION: dict[type[nn.Module], tuple[str, tuple[str, ...]]] = {
+    nn.Hardsigmoid: ("hardsigmoid", ()),
+    nn.Hardtanh: ("hardtanh", ("min_val", "max_val")),  # ReLU6 among them
+    nn.LeakyReLU: ("leaky_relu", ("negative_slope",)),
+    nn.LogSoftmax: ("log_softmax", ("dim",)),
+    nn.PReLU: ("prelu", ("weight",)),
+    nn.Softmax: ("softmax", ("dim",)),
+    nn.Upsample: ("interpolate", ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor")),
+}
+
+MOVED_LAYERS: tuple[type[nn.Module], ...] = (
+    nn.modules.padding._ReflectionPadNd,
+    nn.modules.padding._ReplicationPadNd,
+    nn.modules.padding._CircularPadNd,
+    nn.ChannelShuffle,
+    nn.PixelShuffle,
+    nn.PixelUnshuffle,
+)
 
 LAYERS: dict[type[nn.Module], Callable[[_Interpreter, Any, Value, str], Value]] = {
-    nn.Linear: _Interpreter._linear,
-    nn.Conv1d: _Interpreter._conv,
-    nn.Conv2d: _Interpreter._conv,
-    nn.ReLU: _Interpreter._relu,
-    nn.BatchNorm1d: _Interpreter._batch_norm,
-    nn.BatchNorm2d: _Interpreter._batch_norm,
+    **dict.fromkeys(BY_FUNCTION, _Interpreter._by_function),
+    **dict.fromkeys(MOVED_LAYERS, _Interpreter._moved),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _Interpreter._conv),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _Interpreter._conv_transpose),
+    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), _Interpreter._average_pool),
+    **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), _Interpreter._max_pool),
+    nn.modules.pooling._AdaptiveAvgPoolNd: _Interpreter._adaptive_pool,
+    nn.modules.pooling._AdaptiveMaxPoolNd: _Interpreter._adaptive_pool,
+    nn.modules.padding._ConstantPadNd: _Interpreter._pad,
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), _Interpreter._batch_norm),
+    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), _Interpreter._dropout),
     nn.Flatten: _Interpreter._flatten,
-    nn.Unflatten: _Interpreter._unflatten,
-    nn.AvgPool2d: _Interpreter._average_pool,
-    nn.AdaptiveAvgPool2d: _Interpreter._global_pool,
-    nn.MaxPool2d: _Interpreter._max_pool,
-    nn.Dropout: _Interpreter._dropout,
-    nn.Dropout2d: _Interpreter._dropout,
     nn.Identity: _Interpreter._identity,
+    nn.Linear: _Interpreter._linear,
+    nn.ReLU: _Interpreter._relu,
+    nn.Unflatten: _Interpreter._unflatten,
 }
 
 AS_LAYER: dict[str, Callable[..., nn.Module]] = {
     "relu": nn.ReLU,
     "relu_": nn.ReLU,
+    "max_pool1d": nn.MaxPool1d,
     "max_pool2d": nn.MaxPool2d,
+    "max_pool3d": nn.MaxPool3d,
+    "avg_pool1d": nn.AvgPool1d,
     "avg_pool2d": nn.AvgPool2d,
+    "avg_pool3d": nn.AvgPool3d,
+    "adaptive_avg_pool1d": nn.AdaptiveAvgPool1d,
     "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
+    "adaptive_max_pool1d": nn.AdaptiveMaxPool1d,
+    "adaptive_max_pool2d": nn.AdaptiveMaxPool2d,
 }
 
-
-def _sum(lowering: Lowering, name: str, a: Any, b: Any, *, alpha: float = 1.0) -> Value:
-    if isinstance(a, Value) and isinstance(b, Value):
-        return lowering.add(a, b if alpha == 1 else lowering.scale(b, alpha, 0.0, name), name)
-    if isinstance(a, Value):
-        return lowering.scale(a, 1.0, alpha * torch.as_tensor(b).double(), name)
-    return lowering.scale(b, alpha, a, name)
-
-
-def _difference(lowering: Lowering, name: str, a: Any, b: Any, *, alpha: float = 1.0) -> Value:
-    return _sum(lowering, name, a, b, alpha=-alpha)
-
-
-def _product(lowering: Lowering, name: str, a: Any, b: Any) -> Value:
-    if isinstance(a, Value) and isinstance(b, Value):
-        raise _UnsupportedError("a product of two results")
-    return lowering.scale(a, b, 0.0, name) if isinstance(a, Value) else lowering.scale(b, a, 0.0, name)
+AFTER_SOFTMAX = (
+    "contiguous",
+    "dropout",
+    "flatten",
+    "getattr",
+    "identity",
+    "reshape",
+    "size",
+    "squeeze",
+    "unflatten",
+    "unsqueeze",
+    "view",
+)
+"""Functions and layers that leave the elements of the outputs where they are."""
 
 
-def _quotient(lowering: Lowering, name: str, a: Any, b: Any) -> Value:
-    if isinstance(b, Value):
-        raise _UnsupportedError("division by a result")
-    return lowering.scale(a, 1 / torch.as_tensor(b).double(), 0.0, name)
-
-
-def _negative(lowering: Lowering, name: str, a: Value) -> Value:
-    return lowering.scale(a, -1.0, 0.0, name)
-
-
-def _reshape(lowering: Lowering, name: str, a: Value, *shape: Any) -> Value:
-    return lowering.reshape(a, _sizes(shape))
-
-
-def _flatten(lowering: Lowering, name: str, a: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
-    return lowering.flatten(a, start_dim, end_dim)
-
-
-def _permute(lowering: Lowering, name: str, a: Value, *axes: Any) -> Value:
-    return lowering.transpose(a, _sizes(axes), name)
-
-
-def _transpose(lowering: Lowering, name: str, a: Value, one: int, other: int) -> Value:
-    axes = list(range(len(a.shape)))
-    axes[one], axes[other] = axes[other], axes[one]
-    return lowering.transpose(a, axes, name)
-
-
-def _squeeze(lowering: Lowering, name: str, a: Value, dim: int | None = None) -> Value:
-    gone = range(len(a.shape)) if dim is None else [dim % len(a.shape)]
-    return lowering.reshape(a, [n for axis, n in enumerate(a.shape) if n > 1 or axis not in gone])
-
-
-def _unsqueeze(lowering: Lowering, name: str, a: Value, dim: int) -> Value:
-    at = dim % (len(a.shape) + 1)
-    return lowering.reshape(a, [*a.shape[:at], 1, *a.shape[at:]])
-
-
-def _size(lowering: Lowering, name: str, a: Value, dim: int | None = None) -> Any:
-    return torch.Size(a.shape) if dim is None else a.shape[dim]
-
-
-def _attribute(lowering: Lowering, name: str, a: Value, attribute: str) -> Any:
-    if attribute != "shape":
-        raise _UnsupportedError(f"attribute {attribute}")
-    return torch.Size(a.shape)
-
-
-def _dropout(lowering: Lowering, name: str, a: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
-    if training and p > 0:
-        raise ModelError("random results are not supported; call module.eval() before reading")
-    return a
-
-
-def _same(lowering: Lowering, name: str, a: Value, *rest: Any, **more: Any) -> Value:
-    return a
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("add", "iadd", "add_"), _sum),
-    **dict.fromkeys(("sub", "isub", "sub_"), _difference),
-    **dict.fromkeys(("mul", "imul", "mul_"), _product),
-    **dict.fromkeys(("truediv", "div", "itruediv"), _quotient),
-    "neg": _negative,
-    **dict.fromkeys(("reshape", "view"), _reshape),
-    "flatten": _flatten,
-    "permute": _permute,
-    "transpose": _transpose,
-    "squeeze": _squeeze,
-    "unsqueeze": _unsqueeze,
-    "size": _size,
-    "getattr": _attribute,
-    "contiguous": _same,
-    "dropout": _dropout,
-}
-
-
-def _sizes(given: tuple[Any, ...]) -> list[int]:
-    return [int(n) for n in (given[0] if len(given) == 1 and not isinstance(given[0], int) else given)]
-
-
-def _pair(given: Any) -> tuple[int, int]:
-    return (given, given) if isinstance(given, int) else (given[0], given[1])
-
-
-def _weight(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().double()
+def _each(given: Any, rank: int) -> tuple[int, ...]:
+    return (given,) * rank if isinstance(given, int) else tuple(given)
 
 
 def _optional(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else _weight(tensor)
+    return None if tensor is None else constant_of(tensor)

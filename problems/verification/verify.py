@@ -21,7 +21,8 @@ from blocklp.errors import OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.input_splits import InputSplits
-from blocklp.problems.verification.network import Conv, Network
+from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operations import Conv
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
@@ -53,6 +54,15 @@ CLAIMS = {
     "timed-out": "Nothing is claimed.",
 }
 """What a verdict claims, by its status."""
+
+FLOAT32_CLAIM = (
+    "No counterexample exists in float32: for no float32 point of the box do the outputs satisfy the query's rows, if each "
+    "operation of the file is rounded to nearest on its own and in the order of the file, whatever the order of the sums within "
+    "it, with or without fused products and subnormal numbers, and constants that the file computes have the values that "
+    "onnx.reference gives. Decimals are the nearest float32 numbers. It rests on bounds evaluated in float64 with all rounding "
+    "charged, theirs and that of float32."
+)
+"""The claim of "unsat" for a network in float32."""
 
 Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -86,6 +96,8 @@ class Verdict:
         Seconds by phase.
     reason : str
         One sentence.
+    float32 : bool
+        Whether "unsat" is claimed of an evaluation in float32.
     """
 
     status: str
@@ -96,11 +108,12 @@ class Verdict:
     seconds: float
     phases: dict[str, float]
     reason: str
+    float32: bool = False
 
     @property
     def claim(self) -> str:
         """The claim of the status, a sentence."""
-        return CLAIMS[self.status]
+        return FLOAT32_CLAIM if self.status == "unsat" and self.float32 else CLAIMS[self.status]
 
 
 def verify(
@@ -117,7 +130,7 @@ def verify(
     Parameters
     ----------
     network : Network
-        Float64, from :func:`read_onnx` or :func:`from_torch`.
+        Float64, from :func:`read_onnx` or :func:`from_torch`; or its :meth:`~Network.in_float32`, for a verdict on that.
     prop : Property
         Boxes of inputs and what a counterexample's outputs satisfy.
     timeout : float or Deadline
@@ -136,6 +149,8 @@ def verify(
         If the timeout is not a positive number.
     ShapeError
         If network and property do not fit.
+    ModelError
+        If the network ends in a softmax, and the property states more of its outputs than an order.
     """
     try:
         deadline = Deadline.of(timeout)
@@ -146,6 +161,9 @@ def verify(
             f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, the property {prop.name!r} speaks of "
             f"{prop.inputs} and {prop.outputs}; is it for another network?"
         )
+    if network.head is not None:
+        # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
+        network.head.check(prop)
     return _Run(network, prop, deadline, runtime, attack, callback).verdict()
 
 
@@ -184,7 +202,8 @@ class _Run:
         if status == "unknown" and self.deadline.over():
             status, reason = "timed-out", "Time is up."
         y = None if x is None else np.asarray(self._replay(x))
-        return Verdict(status, x, y, self.bound if status != "sat" else -math.inf, self.nodes, seconds, self.phases, reason)
+        bound, float32 = self.bound if status != "sat" else -math.inf, self.network.unit > 0
+        return Verdict(status, x, y, bound, self.nodes, seconds, self.phases, reason, float32)
 
     def _decide(self) -> tuple[str, str]:
         proven: set[int] = set()

@@ -62,6 +62,8 @@ DEEPEST_NESTING = 200
 LONGEST_NUMBER = 1000
 """Characters of a number, and a third of the bits of a constant product."""
 
+LARGEST_FLOAT32 = Fraction(float(np.finfo(np.float32).max))
+
 PIECE = 4096
 """Tokens between two looks at the clock."""
 
@@ -134,7 +136,9 @@ def read_vnnlib(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline
     return read_text(Path(path), max_bytes=max(max_bytes // GROWTH, 1), deadline=deadline)
 
 
-def parse_property(file: Path, text: str, inputs: int | None, outputs: int | None, max_bytes: int, deadline: Deadline) -> Property:
+def parse_property(
+    file: Path, text: str, inputs: int | None, outputs: int | None, max_bytes: int, deadline: Deadline, float32: bool = False
+) -> Property:
     """Return what a text states; errors are those of ``read_property``.
 
     Parameters
@@ -147,8 +151,10 @@ def parse_property(file: Path, text: str, inputs: int | None, outputs: int | Non
         As in ``read_property``.
     deadline : Deadline
         When to give up.
+    float32 : bool
+        Read decimals as the nearest float32 numbers, and refuse arithmetic, which would be rounded.
     """
-    reader = _Reader(file, text, max_bytes, deadline)
+    reader = _Reader(file, text, max_bytes, deadline, float32)
     reader.read()
     try:
         clauses = reader.clauses(*reader.counts(inputs, outputs))
@@ -159,6 +165,14 @@ def parse_property(file: Path, text: str, inputs: int | None, outputs: int | Non
         raise FormatError(f"{file}: {told}") from None
     element_type = reader.tensors[0].element_type if reader.tensors else "real"
     return Property(clauses, instance_name(file, (".vnnlib",)), element_type, reader.network)
+
+
+def nearest_float32(value: Fraction) -> Fraction:
+    """Return the float32 number nearest to a value within their range; of two, the one whose last bit is zero."""
+    near = np.float32(float(value))  # rounded twice, so that a neighbour may be nearer
+    ends = (near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf)))
+    finite = [end for end in ends if np.isfinite(end)]
+    return Fraction(float(min(finite, key=lambda end: (abs(Fraction(float(end)) - value), int(end.view(np.uint32)) & 1))))
 
 
 @dataclass(slots=True)
@@ -191,6 +205,7 @@ class _Reader:
     text: str
     max_bytes: int
     deadline: Deadline
+    float32: bool = False
     version: int = 1
     network: str = "N"
     # Keys of elements by the text that names them, filled at the declaration in version 1 and at the first use in 2.
@@ -348,6 +363,10 @@ class _Reader:
         if math.isinf(float(text)) or (Decimal(text) and Decimal(text).adjusted() < -400):
             raise self.error(group, f"{text} is beyond the range of float64; leave out the constraint or rescale it")
         self.numbers[text] = Fraction(Decimal(text))
+        if self.float32:
+            if abs(self.numbers[text]) > LARGEST_FLOAT32:
+                raise self.error(group, f"{text} is beyond the range of float32; leave out the constraint or rescale it")
+            self.numbers[text] = nearest_float32(self.numbers[text])
         return self.numbers[text]
 
     def linear(self, item: str | _Group, group: _Group) -> Linear:
@@ -365,6 +384,8 @@ class _Reader:
         if item.head not in ("+", "-", "*") or len(item.items) < 2:
             raise self.error(item, f"unsupported: {item.head or 'this'!r} as arithmetic; use '+', '-' or '*' and what they apply to")
         first, *rest = [self.linear(part, item) for part in item.items[1:]]
+        if self.float32 and (rest or item.head != "-" or first[0]):
+            raise self.error(item, "unsupported: arithmetic in float32, which rounds; compare elements, or give --real-semantics")
         if item.head == "-" and not rest:
             return scaled(first, -ONE)
         total = first

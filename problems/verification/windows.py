@@ -8,11 +8,13 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from blocklp.problems.verification.network import Builder, Conv, Input, Network, Relu, Scale
+from blocklp.problems.verification.network import Builder, Network
+from blocklp.problems.verification.operations import Conv, Input, Relu, Scale
 from blocklp.problems.verification.relaxation import Relaxation
 
 SMALLER = 0.5
@@ -89,7 +91,7 @@ def windowed(
             builder.scale(last, op.weight, op.bias, op.name)
         else:
             builder.relu(last, op.name)
-    small = builder.build().to(network.dtype, network.device)
+    small = replace(builder.build(), unit=network.unit).to(network.dtype, network.device)
     bounds, cut = {}, {}
     lower = upper = relaxation.lower
     for at in range(node, -1, -1):

@@ -25,7 +25,8 @@ from blocklp.problems import cli
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.verification import answers, batch, images
 from blocklp.problems.verification.onnx_files import Runtime
-from blocklp.problems.verification.onnx_reader import OPERATORS, load_onnx, read_onnx
+from blocklp.problems.verification.onnx_operators import OPERATORS
+from blocklp.problems.verification.onnx_reader import load_onnx, read_onnx
 from blocklp.problems.verification.verify import Progress
 from blocklp.problems.verification.vnnlib_reader import read_property
 from blocklp.search.best_first import SearchEvent
@@ -188,12 +189,22 @@ def refused(*arguments):
     return lines[0]
 
 
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("kind", ["float16", "float64"])
 def test_queries_of_floats_need_consent(net, write, kind):
     query = write("a.vnnlib", second(kind))
     assert f"declares {kind}" in (message := refused(query, "--network", net)) and "--real-semantics" in message
     found = assignment(run("verify", query, "--network", net, "--real-semantics").stdout)
     assert [kind for kind, _, _ in found.values()] == [kind, kind]
+
+
+def test_a_query_of_float32_has_a_verdict_on_float32(net, write):
+    found = assignment(run("verify", query := write("a.vnnlib", second("float32")), "--network", net).stdout)
+    assert [kind for kind, _, _ in found.values()] == ["float32", "float32"] and confirmed(found, net, query)
+    holds = write("b.vnnlib", second("float32", row="(> score[0,0] 2.1)"))
+    entry = json.loads(run("verify", holds, "--network", net, "--json").stdout)
+    assert entry["status"] == "unsat" and entry["claim"].startswith("No counterexample exists in float32")
+    rows = write("c.vnnlib", second("float32", row="(> (+ score[0,0] score[0,1]) 2.1)"))
+    assert "arithmetic in float32" in refused(rows, "--network", net)
 
 
 def test_networks_must_be_those_of_the_query(net, write):
@@ -443,7 +454,7 @@ def test_streams_are_apart_and_start_up_counts(net, write):
     ("option", "lines"),
     [
         ("--onnx-operators", sorted([*OPERATORS, "Constant"])),
-        ("--onnx-element-types", ["real"]),
+        ("--onnx-element-types", ["real", "float32"]),
         ("--vnnlib-versions", ["1.0", "2.0"]),
         ("--hidden-node-theories", ["NH"]),
         ("--multiple-input-output-theories", ["SIO"]),

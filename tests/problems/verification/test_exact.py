@@ -9,7 +9,8 @@ from scipy.optimize import linprog
 
 from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.verification.exact import exact_bounds, planet_lp, sparse_matrix
-from blocklp.problems.verification.network import Add, Affine, Builder, Input, Relu
+from blocklp.problems.verification.network import Builder
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 
 TOLERANCE = 1e-7
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from blocklp.problems.verification import Network, network_bounds, relu_splits
 from blocklp.problems.verification.exact import Leaf, Optimum
-from blocklp.problems.verification.network import Add, Affine, Input, Relu
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.problems.verification.relu_splits import ReluSplits, State
 from blocklp.search.best_first import Expansion, Node
 

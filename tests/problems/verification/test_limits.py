@@ -112,8 +112,14 @@ def test_a_chain_that_doubles_is_refused(operator: str, tmp_path: Path) -> None:
         (helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[1, 1], pads=[30_000] * 4), (1, 1, 4, 4)),
         (helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[400, 400]), (1, 1, 400, 400)),
         (helper.make_node("MatMul", ["column", "x"], ["y"]), (1, 40_000)),
+        (helper.make_node("Add", ["column", "x"], ["y"]), (1, 40_000)),
+        (helper.make_node("Expand", ["x", "n2"], ["y"]), (1, 1)),
+        (helper.make_node("Pad", ["x", "pads"], ["y"]), (4,)),
+        (helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear"), (1, 1, 4, 4)),
+        (helper.make_node("ConvTranspose", ["x", "image"], ["y"], strides=[30_000, 40_000]), (1, 1, 4, 4)),
+        (helper.make_node("ConvTranspose", ["x", "image"], ["y"], dilations=[30_000, 40_000]), (1, 1, 4, 4)),
     ],
-    ids=["input", "kernel", "padding", "maximum", "product"],
+    ids=["input", "kernel", "padding", "maximum", "product", "sum", "copies", "row", "image", "spread", "reach"],
 )
 def test_results_that_explode_are_refused(node: Any, shape: tuple[int, ...], tmp_path: Path) -> None:
     in_little_memory(lambda: read_onnx(save(tmp_path / "net.onnx", [node], shape=shape)), r"net\.onnx.*")
@@ -121,7 +127,7 @@ def test_results_that_explode_are_refused(node: Any, shape: tuple[int, ...], tmp
 
 def test_control_flow_and_sparse_constants_are_refused(tmp_path: Path) -> None:
     body = helper.make_graph([], "body", [], [helper.make_tensor_value_info("one", TensorProto.FLOAT, None)])
-    nodes = [helper.make_node("If", ["true"], ["c"], then_branch=body, else_branch=body), helper.make_node("Add", ["x", "c"], ["y"])]
+    nodes = [helper.make_node("Loop", ["n", "true"], ["c"], body=body), helper.make_node("Add", ["x", "c"], ["y"])]
     with pytest.raises(FormatError, match="control flow"):
         read_onnx(save(tmp_path / "net.onnx", nodes))
     values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])

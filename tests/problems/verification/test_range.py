@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from blocklp.problems.verification import Builder, Network, Property, network_bounds, verify
-from blocklp.problems.verification.network import Linear
+from blocklp.problems.verification.operations import Linear
 
 verify_module = importlib.import_module(verify.__module__)
 EXPONENTS = st.lists(st.integers(-30, 30), min_size=3, max_size=3)

@@ -17,7 +17,7 @@ from blocklp.errors import OptionError, ShapeError
 from blocklp.problems.verification import Network, Property, Runtime, read_onnx, read_property, verify
 from blocklp.problems.verification.bounds import network_bounds
 from blocklp.problems.verification.exact import planet_lp, solve_leaf
-from blocklp.problems.verification.network import Relu
+from blocklp.problems.verification.operations import Relu
 from blocklp.search.best_first import Expansion
 
 from ..verification_networks import dense, residual, unit_box
