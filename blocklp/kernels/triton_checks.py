@@ -58,8 +58,8 @@ class CheckTables(InstanceTables):
         functions : BlockFunctions
             Those of its type.
         """
-        order, begins = problem.coupling.by_variable
-        places = problem.coupling.index.to(order.dtype)
+        kind = index_dtype(problem)
+        places, order, begins = (t.to(kind) for t in (problem.coupling.index, *problem.coupling.by_variable))
         own = cls.laid_out(problem, group, functions=functions, places=places, order=order, begins=begins)
         return replace(own, narrow=own.narrow.contiguous(), largest=own.largest.contiguous())
 
@@ -210,3 +210,10 @@ class CheckTables(InstanceTables):
         strides = tuple(t.stride(0) if len(t) > 1 else 0 for t in shared)
         sizes = problem.cost.shape[1], problem.copies, group.start, group.blocks, last
         return (self.active, *layout), strides, sizes
+
+
+def index_dtype(problem: Decomposition) -> torch.dtype:
+    """The smallest integers that number the variables and copies of an instance: passes read most of these."""
+    most = max(problem.coupling.variables, problem.copies)
+    kinds = torch.int16, torch.int32, torch.int64
+    return next(kind for kind in kinds if most < torch.iinfo(kind).max)

@@ -382,13 +382,19 @@ def on_device(given: Any, device: torch.device) -> Plan:
     return plan_of(given, torch.float32, device)
 
 
-@pytest.mark.parametrize(("together", "most"), [(True, 3), (False, 3 * 8)])
-def test_launches_and_waits(together: bool, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine passes and a look at the weight: three launches in one form, three a pass in the other; no waits."""
+@pytest.mark.parametrize(
+    ("case", "together", "most"),
+    [("edges, ragged", True, 3), ("edges, ragged", False, 3 * 8), ("knapsacks and boxes", False, 3 * 8)],
+)
+def test_launches_and_waits(case: str, together: bool, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine passes and a look at the weight: three launches in one form, three a pass in the other; no waits.
+
+    However many types there are: independent blocks of different types are in one launch.
+    """
     if device.type != simulated_device.NAME:
         pytest.skip("counts are those of the simulated device")
     monkeypatch.setattr(triton_admm, "_together", lambda *_: together)
-    plan, method = on_device(CASES["edges, ragged"](), device), Admm()
+    plan, method = on_device(CASES[case](), device), Admm()
     state = method.start(plan, plan.problem.to_dual(plan.problem.cost), None)
     for anchored in (False, True):
         passes = 7 + 100 * anchored
