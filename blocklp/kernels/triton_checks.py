@@ -213,7 +213,7 @@ class CheckTables(InstanceTables):
 
 
 def index_dtype(problem: Decomposition) -> torch.dtype:
-    """The smallest integers that number the variables and copies of an instance: passes read most of these."""
+    """The smallest integers that number variables and copies of an instance: passes read most of these."""
     most = max(problem.coupling.variables, problem.copies)
     kinds = torch.int16, torch.int32, torch.int64
     return next(kind for kind in kinds if most < torch.iinfo(kind).max)
