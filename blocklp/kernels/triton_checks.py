@@ -21,6 +21,9 @@ from blocklp.kernels.triton_source import BlockFunctions, data_arguments
 TILES = LANES * CHUNK.value
 """Blocks or variables of a chunk, whose sums are kept."""
 
+INDICES = torch.int16, torch.int32, torch.int64
+"""Integers of index tables."""
+
 WHOLE = 4 * TILES
 """Blocks up to which one program takes all phases of an instance."""
 
@@ -215,5 +218,4 @@ class CheckTables(InstanceTables):
 def index_dtype(problem: Decomposition) -> torch.dtype:
     """The smallest integers that number variables and copies of an instance: passes read most of these."""
     most = max(problem.coupling.variables, problem.copies)
-    kinds = torch.int16, torch.int32, torch.int64
-    return next(kind for kind in kinds if most < torch.iinfo(kind).max)
+    return next(kind for kind in INDICES if most < torch.iinfo(kind).max)

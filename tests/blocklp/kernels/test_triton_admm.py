@@ -36,7 +36,7 @@ from .test_prox_block import Ball
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from blocklp.kernels import triton_admm
+from blocklp.kernels import triton_admm, triton_checks
 from blocklp.kernels.triton_launch import LANES
 from blocklp.kernels.triton_tables import TritonTables
 
@@ -222,6 +222,16 @@ def test_one_launch_and_many_give_the_same_bits(dtype: torch.dtype, monkeypatch:
             found.append(passed(plan, passes))
         for name in ("iterate", "points", "duals", "reflected", "mean", "eta", "age", "origin", "last", "primal_residual"):
             assert torch.equal(getattr(found[0], name), getattr(found[1], name)), name
+
+
+def test_wider_index_tables_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that only large instances need."""
+    options = {"method": Quick(), "tol": 0, "passes": 7, "project": False}
+    narrow = star(0, 140).compile(backend="triton").solve(**options)
+    monkeypatch.setattr(triton_checks, "INDICES", (torch.int32,))
+    wide = star(0, 140).compile(backend="triton").solve(**options)
+    for name in ("bound", "safe_bound", "primal", "raw_x"):
+        assert torch.equal(getattr(narrow, name), getattr(wide, name)), name
 
 
 def test_more_tiles_than_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
