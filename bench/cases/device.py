@@ -12,21 +12,26 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 import blocklp as bl
+from bench.cases.verification_nodes import INSTANCES, batch_of
 from bench.device_checks import Differs, compare
 from bench.device_places import Place
 from bench.instances import ba
 from bench.registry import Record, case
 from bench.rivals import highs, on_gpu, or_tools_pdlp_on
+from bench.verification_data import FOLDER, data
 from blocklp.errors import BlocklpError
 from blocklp.general_solvers.solvers import reference
-from blocklp.problems.densecrf import image_crf, solve_densecrf
+from blocklp.problems.densecrf import DenseCRF, image_crf, solve_densecrf
+from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.matching import Matching, matching_model
 from blocklp.problems.qpbo import Qubo, QuboBatch, roof_duality_batch, roof_duality_model
-from blocklp.problems.verification import digits, network_bounds
+from blocklp.problems.verification import Network, Property, digits, network_bounds, read_onnx, read_property, relu_splits, verify
+from blocklp.problems.verification.verify import Progress
 
 BYTES_OF_EDGE = 600
 """Memory of the device for an edge, arrays and building included (docs/gpu.md)."""
@@ -41,8 +46,14 @@ COUNTED = (4_000, 6_000, 8_000)
 PASSES = 61
 """Passes that are counted there: those of a graph of 10,000 edges to a gap of 1e-3."""
 
+CORNERS = (20, 30)
+"""Pixels a side of the corners of a picture that are counted there."""
+
+FEW = (16, 32)
+"""Nodes of the batches that are counted there."""
+
 LINEAR = 1.05
-"""Most that bytes an edge may differ between these graphs."""
+"""Most that bytes an edge, pixel or node may differ between sizes."""
 
 SMALL = 200_000
 """Edges up to which HiGHS and OR-tools PDLP are asked."""
@@ -173,18 +184,37 @@ def scaling(table: Table, quick: bool) -> Iterator[Record]:
 
 @contextmanager
 def as_large() -> Iterator[None]:
-    """Let small instances take the kernels of large ones, whose launches do not depend on the size."""
+    """Let small instances take the kernels and index tables of large ones, whose launches do not depend on the size."""
     if importlib.util.find_spec("triton") is None:
         yield
         return
     from blocklp.kernels import triton_admm, triton_checks
 
-    before = triton_admm.CACHED, triton_admm.SMALL, triton_checks.WHOLE
-    triton_admm.CACHED, triton_admm.SMALL, triton_checks.WHOLE = 0, 0, 0
-    try:
+    small = {"CACHED": 0, "SMALL": 0}
+    large = {"WHOLE": 0, "INDICES": (torch.int32, torch.int64)}
+    with mock.patch.multiple(triton_admm, **small), mock.patch.multiple(triton_checks, **large):
         yield
-    finally:
-        triton_admm.CACHED, triton_admm.SMALL, triton_checks.WHOLE = before
+
+
+def same_but_for_bytes(traces: list[tuple[int, Any]], most: float = 1.0) -> None:
+    """Check that what was counted for several sizes may be extrapolated.
+
+    Parameters
+    ----------
+    traces : list
+        Sizes, and what was counted.
+    most : float
+        Factor by which launches and waits may differ.
+
+    Raises
+    ------
+    RuntimeError
+        If these differ by more, or bytes do not grow with the size.
+    """
+    counts = [trace.launches + trace.syncs for _, trace in traces]
+    rates = [trace.bytes / size for size, trace in traces]
+    if max(counts) > most * min(counts) or max(rates) > LINEAR * min(rates):
+        raise RuntimeError(f"launches and waits {counts}, bytes by size {rates}: they depend on the size")
 
 
 def extrapolated(table: Table, sizes: tuple[int, ...], small: tuple[int, ...]) -> Iterator[Record]:
@@ -193,7 +223,7 @@ def extrapolated(table: Table, sizes: tuple[int, ...], small: tuple[int, ...]) -
     Raises
     ------
     RuntimeError
-        If launches or waits of small graphs differ, or their bytes do not grow by the edge.
+        If that is not so.
     """
     place, kept, traces = table.place, {}, []
     for edges in small:
@@ -206,10 +236,7 @@ def extrapolated(table: Table, sizes: tuple[int, ...], small: tuple[int, ...]) -
         traces.append((exact, building, solve))
         kept[edges] = f"gap {float(found.gap):.1e} of {exact} edges, {solver.backend}, {int(found.passes)} passes"
         print(exact, solve.launches, solve.syncs, solve.bytes / exact, file=sys.stderr, flush=True)
-    counts = {(solve.launches, solve.syncs) for _, _, solve in traces}
-    rates = [solve.bytes / exact for exact, _, solve in traces]
-    if len(counts) > 1 or max(rates) > LINEAR * min(rates):
-        raise RuntimeError(f"launches and waits {sorted(counts)}, bytes an edge {rates} depend on the size")
+    same_but_for_bytes([(exact, solve) for exact, _, solve in traces])
     exact, building, solve = traces[-1]
     for edges in sizes:
         build = place.predicted(building, edges / exact)
@@ -227,9 +254,10 @@ def matching(table: Table, quick: bool) -> Iterator[Record]:
             return
         data = Matching.random(*size)
         model = matching_model(data)
-        solver = model.compile(device=place.device)
         tol, passes = (1e-4, 100_000) if place.real else (1e-2, 400)
-        found, measured = place.measured(lambda solver=solver, o={"tol": tol, "passes": passes}: solver.solve(method="pdhg", **o))
+        with place.with_triton():
+            solver = model.compile(device=place.device)
+            found, measured = place.measured(partial(solver.solve, method="pdhg", tol=tol, passes=passes))
         rivals = table.rivals(model, data.edges, tol)
         result = f"gap {float(found.gap):.1e}, {solver.backend}"
         yield table.row(f"matching to {tol:g}", f"{data.edges} edges", measured, int(found.passes), result, **rivals)
@@ -247,21 +275,84 @@ def verification(table: Table, quick: bool) -> Iterator[Record]:
         yield table.row(f"network_bounds, {method}", "digits, 1 image", measured, None, f"mean width of outputs {width:.4g}")
 
 
+def nodes(table: Table, quick: bool) -> Iterator[Record]:
+    """Branch and bound over signs; simulated: a batch of as many nodes as a device takes, from batches of few."""
+    place, (name, image) = table.place, INSTANCES[0]
+    if not FOLDER.is_dir():
+        nothing = dict.fromkeys(("seconds", "predicted", "launches", "waits", "GB"))
+        yield table.row("nodes of oval21", name, nothing, None, f"not measured: {FOLDER} is absent")
+        return
+    network = read_onnx(data(f"oval21/nets/{name}.onnx"))
+    prop = read_property(data(f"oval21/specs/{name}-{image}.vnnlib"), network.inputs, network.outputs)
+    network = network.to(torch.float64, place.device)
+    most = batch_of(network, prop)
+    if place.real:
+        found, measured = place.measured(partial(verify, network, prop, timeout=5.0 if quick else LIMIT, attack=False))
+        speed = found.nodes / found.phases["search"]
+    else:
+        traces = [(few, full_batch(network, prop, few)) for few in FEW]
+        same_but_for_bytes(traces, LINEAR)  # leaves take some launches more
+        measured = place.predicted(traces[-1][1], most / FEW[-1])
+        speed = most / measured["predicted"]
+    yield table.row("nodes of oval21", f"{name}, {most} a batch", measured, None, f"{speed:.3g} nodes a second")
+
+
+def full_batch(network: Network, prop: Property, most: int) -> Any:
+    """Count the first batch of as many nodes as there may be on the simulated device."""
+    from tests import simulated_device
+
+    found: list[Any] = []
+    with simulated_device.watch("blocklp") as trace:
+        before = 0, 0
+
+        def tell(progress: Progress) -> None:
+            nonlocal before
+            count = 0 if progress.search is None else progress.search.nodes
+            if count - before[1] == most:
+                found.append(trace.events[before[0] :])
+                raise KeyboardInterrupt
+            before = len(trace.events), count
+
+        with mock.patch.object(relu_splits, "MOST_NODES", most):
+            verify(network, prop, attack=False, callback=tell)
+    return simulated_device.Trace(trace.prefix, events=found[0])
+
+
+def picture(side: int, labels: int, device: torch.device) -> DenseCRF:
+    """The energy of a corner of a picture of shades with noise, with random costs in single precision."""
+    draw = torch.Generator().manual_seed(0)
+    shades = 255 * torch.rand(1, 3, 21, 21, generator=draw)
+    image = torch.nn.functional.interpolate(shades, (500, 500), mode="bilinear")[0].movedim(0, 2)
+    image = (image + 4 * torch.randn(image.shape, generator=draw)).clamp(0, 255)[:side, :side]
+    return image_crf(image.to(device), 3 * torch.rand(side, side, labels, generator=draw).to(device))
+
+
 def lattice(table: Table, quick: bool) -> Iterator[Record]:
-    """Mean field of a dense CRF on lattices."""
-    place, steps = table.place, 3 if quick else 10
-    height, width, labels = (20, 24, 3) if quick or not place.real else (213, 320, 21)
-    seeded = torch.Generator().manual_seed(0)
-    image = (255 * torch.rand(height, width, 3, generator=seeded)).to(place.device)
-    unary = (3 * torch.rand(height, width, labels, generator=seeded)).to(place.device)
-    crf, building = place.measured(lambda: image_crf(image, unary))
-    found, measured = place.measured(partial(solve_densecrf, crf, "mean-field", steps=steps))
-    size = f"{height} x {width}, {labels} labels"
-    result = f"energy {float(found.energy):.6g}"
-    yield table.row("dense CRF, mean field", size, measured, steps, result, build=building["seconds"])
+    """Mean field of a dense CRF on lattices: a solve, and one iteration; simulated: counted in corners of the picture."""
+    place, steps, labels = table.place, 3 if quick else 10, 3 if quick else 21
+    sides, some = ((500,), labels) if place.real else (CORNERS, 3)
+    with place.with_triton():
+        crf, building = place.measured(partial(picture, sides[0], some, place.device))
+        found, measured = place.measured(partial(solve_densecrf, crf, "mean-field", steps=steps))
+        size = f"{sides[0]} x {sides[0]}, {some} labels"
+        result = f"energy {float(found.energy):.6g}"
+        yield table.row("dense CRF, mean field", size, measured, steps, result, build=building["seconds"])
+        iterations = []
+        for side in sides:
+            crf = picture(side, labels, place.device)
+            q = mean_field_update(crf, crf.unary.softmax(1))  # the first one finds what kernels are normalised by
+            iterations.append(partial(mean_field_update, crf, q))
+        if place.real:
+            measured, result = place.measured(iterations[0])[1], "two kernels"
+        else:
+            traces = [(side**2, place.counted(work)[1]) for side, work in zip(sides, iterations, strict=True)]
+            same_but_for_bytes(traces)
+            pixels, trace = traces[-1]
+            measured, result = place.predicted(trace, 500**2 / pixels), f"counted in a corner of {pixels} pixels"
+    yield table.row("one iteration of mean field", f"500 x 500, {labels} labels", measured, 1, result)
 
 
-STAGES: tuple[Callable[[Table, bool], Iterator[Record]], ...] = (batch, scaling, matching, verification, lattice)
+STAGES: tuple[Callable[[Table, bool], Iterator[Record]], ...] = (batch, scaling, matching, verification, nodes, lattice)
 
 
 @case(

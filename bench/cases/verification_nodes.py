@@ -50,7 +50,7 @@ def run(quick: bool) -> list[Record]:
                     {
                         "instance": f"{net} {image.partition('-')[0]}",
                         "threads": number,
-                        "batch": _batch(network, prop),
+                        "batch": batch_of(network, prop),
                         "verdict": found.status,
                         "nodes": found.nodes,
                         "seconds": found.seconds,
@@ -66,11 +66,11 @@ def run(quick: bool) -> list[Record]:
     return records
 
 
-def _batch(network: Network, prop: Property) -> int:
-    """How many nodes of an instance are expanded at once."""
-    clause = prop.clauses[0]
-    lower, upper = (torch.tensor(b.copy()).view(network.input_shape) for b in (clause.lower, clause.upper))
+def batch_of(network: Network, prop: Property) -> int:
+    """How many nodes of an instance are expanded at once, where the network is."""
+    clause, there = prop.clauses[0], network.device
+    lower, upper = (torch.tensor(b.copy(), device=there).view(network.input_shape) for b in (clause.lower, clause.upper))
     layers = Tightener(network, lower, upper, 1, output=False, method="interval")
     layers.run()
-    rows, right = torch.tensor(clause.matrix.copy()), torch.tensor(clause.right.copy())
+    rows, right = (torch.tensor(own.copy(), device=there) for own in (clause.matrix, clause.right))
     return ReluSplits(layers.relaxation(), rows, right, NODE_STEPS, lambda x: None).batch

@@ -22,8 +22,10 @@ import importlib.util
 import logging
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -100,6 +102,11 @@ def accelerators() -> dict[str, str]:
         module = getattr(torch, str(kind))
         found |= {f"{kind}:{i}": module.get_device_name(i) for i in range(module.device_count())}
     return found
+
+
+def current(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a device the one on which kernels start that are not told where."""
+    return getattr(torch, device.type).device(device) if device.type in ACCELERATORS else nullcontext()
 
 
 def add_backend(name: str, builds_on: str = "torch", device: str | None = None) -> None:

@@ -11,6 +11,7 @@ Products are operations (:mod:`blocklp.kernels.operations`); compiled loops for 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -263,13 +264,18 @@ class Program:
             tables={name: own.select(rows) for name, own in self.tables.items()},
         )
 
+    @cached_property
+    def _last(self) -> list[int]:
+        """One past the last kept row of each group; the host waits once for all."""
+        return torch.stack([torch.nn.functional.pad(kept + 1, (0, 1)).amax() for kept in self.kept]).tolist()
+
     def whole(self, problem: Decomposition, y: Tensor) -> Tensor:
         """Duals ``(batch, rows)`` of all stated rows from those of the kept ones, zero for the others."""
         parts = []
         y = y * self.unit
-        for (group, own), kept in zip(self.by_groups(problem, y), self.kept, strict=True):
+        for (group, own), kept, last in zip(self.by_groups(problem, y), self.kept, self._last, strict=True):
             count = stated_rows(group)
-            full = y.new_zeros(len(y), max([count, *(kept + 1).tolist()]), group.blocks)
+            full = y.new_zeros(len(y), max(count, last), group.blocks)
             full.index_copy_(1, kept, own)
             parts.append(full[:, :count].flatten(1))
         beside = 0 if self.coupling is None else self.coupling.count
@@ -284,8 +290,8 @@ class Program:
         beside = 0 if self.coupling is None else self.coupling.count
         first = whole.shape[1] - beside
         stated = by_groups(problem, whole[:, :first], list(map(stated_rows, problem.groups)))
-        for (_, own), kept in zip(stated, self.kept, strict=True):
-            full = torch.nn.functional.pad(own, (0, 0, 0, max([0, *(kept + 1 - own.shape[1]).tolist()])))
+        for (_, own), kept, last in zip(stated, self.kept, self._last, strict=True):
+            full = torch.nn.functional.pad(own, (0, 0, 0, max(0, last - own.shape[1])))
             parts.append(full.index_select(1, kept).flatten(1))
         y = torch.cat([*parts, whole[:, first:]], 1).to(self.unit) / self.unit
         return y.masked_fill(torch.where(y > 0, self.lower, self.upper).isinf() | ~torch.isfinite(y), 0.0)

@@ -147,8 +147,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     else:
         for n in range(most):
             last = int(n == most - 1)
-            for own, group in zip(blocks, groups, strict=True):
-                _block_pass(active, group, own, given, weights, n, last, common)
+            _block_pass(active, groups, blocks, given, weights, n, last, common)
             grid = (_units(tables.sums) * len(active),)
             launch(kernels.variable_pass, grid, active, sums, given, cost, eta, last, LANES=LANES)
         coupled, measured = tuple(block[2] for block in blocks), (groups, sums, given, eta, parts, slots)
@@ -168,18 +167,18 @@ def _block(own: GroupTable) -> Arguments:
 
 def _block_pass(
     active: Tensor,
-    group: Arguments,
-    block: Arguments,
+    groups: Arguments,
+    blocks: Arguments,
     state: Arguments,
     weights: Arguments,
     n: int,
     last: int,
     common: dict[str, Any],
 ) -> None:
-    """A pass over the blocks of one group."""
-    constants = dict(zip(("FUNCTION", "DIM", "COUPLED", "UNROLLED"), block, strict=True))
-    grid = (programs(group[1]) * len(active),)
-    launch(kernels.block_pass, grid, active, group, state, weights, n, last, **constants, **common)
+    """A pass over the blocks of some groups."""
+    units = sum(programs(group[1]) for group in groups)
+    order = active, groups, units, state, weights, n, last
+    launch(kernels.block_pass, (units * len(active),), *order, BLOCKS=blocks, **common)
 
 
 def _serves_group(plan: Plan, state: Any, number: int, *_: Any) -> bool:
@@ -197,8 +196,8 @@ def _admm_block_points(
     assert own is not None and tables.active is not None
     weights, anchored = (state.eta, state.age, state.ready), state.anchor.shape[1] > 0
     common = {"ANCHORED": anchored, "RELAXATION": relaxation, "LANES": LANES}
-    group = _group(plan.problem, own)
-    _block_pass(tables.active, group, _block(own), _of(plan, state), weights, 0, 1, common)
+    groups, blocks = (_group(plan.problem, own),), (_block(own),)
+    _block_pass(tables.active, groups, blocks, _of(plan, state), weights, 0, 1, common)
     return state.atoms[number], state.weights[number]
 
 

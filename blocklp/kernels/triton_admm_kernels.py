@@ -18,32 +18,36 @@ from blocklp.kernels.triton_launch import kernel
 @kernel
 def block_pass(
     active: tl.tensor,
-    group: tl.tuple,
+    groups: tl.tuple,
+    units: tl.tensor,
     state: tl.tuple,
     weights: tl.tuple,
     n: tl.tensor,
     last: tl.tensor,
-    FUNCTION: tl.constexpr,
-    DIM: tl.constexpr,
-    COUPLED: tl.constexpr,
-    UNROLLED: tl.constexpr,
+    BLOCKS: tl.constexpr,
     ANCHORED: tl.constexpr,
     RELAXATION: tl.constexpr,
     LANES: tl.constexpr,
 ) -> None:
-    """A pass over the blocks of one group.
+    """A pass over the blocks of all groups, which do not depend on each other: tiles of one follow another's.
 
     Parameters
     ----------
-    active, group, state, weights, n, last
+    active, groups, state, weights, n, last
         As in :func:`leap` and :func:`blocklp.kernels.triton_admm_phases.block_tile`.
+    units : int
+        Tiles of an instance.
     """
-    tiles = tl.cdiv(group[1], LANES)
-    row, tile = tl.load(active + tl.program_id(0) // tiles), tl.program_id(0) % tiles
-    block_tile(
-        group, state, weights, (n, last), row, tile,
-        FUNCTION, DIM, COUPLED, UNROLLED, ANCHORED, RELAXATION, LANES,
-    )  # fmt: skip
+    row, tile = tl.load(active + tl.program_id(0) // units), tl.program_id(0) % units
+    first = 0
+    for g in tl.static_range(len(BLOCKS)):
+        tiles = tl.cdiv(groups[g][1], LANES)
+        if (tile >= first) & (tile < first + tiles):
+            block_tile(
+                groups[g], state, weights, (n, last), row, tile - first,
+                BLOCKS[g][0], BLOCKS[g][1], BLOCKS[g][2], BLOCKS[g][3], ANCHORED, RELAXATION, LANES,
+            )  # fmt: skip
+        first += tiles
 
 
 @kernel

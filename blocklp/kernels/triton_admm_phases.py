@@ -200,8 +200,10 @@ def summed(
     end: tl.tensor,
     mine: tl.tensor,
     REFLECT: tl.constexpr,
-) -> tl.tensor:
-    """Sums of copies of some variables, in order; with ``REFLECT`` of twice the values less the others.
+) -> tl.tuple:
+    """Sums of copies of some variables, in order: of the values, and of twice these less the others.
+
+    Without ``REFLECT`` the second sum is the first one.
 
     Parameters
     ----------
@@ -211,21 +213,26 @@ def summed(
         Where copies begin and end in ``order``, int; and which lanes have a variable.
     """
     total = tl.full(mine.shape, 0.0, values.dtype.element_ty)
+    reflected = total
     for k in range(0, tl.max(tl.where(mine, end - begin, 0), 0), AHEAD):
         copies = ()
         found = ()
+        others = ()
         for j in tl.static_range(AHEAD):
             own = tl.load(order + begin + (k + j), mask=mine & (begin + (k + j) < end), other=0)
             copies = copies + (own,)  # noqa: RUF005
         for j in tl.static_range(AHEAD):
             here = mine & (begin + (k + j) < end)
-            x = tl.load(values + copies[j], mask=here, other=0.0)
+            found = found + (tl.load(values + copies[j], mask=here, other=0.0),)  # noqa: RUF005
             if REFLECT:
-                x = (x + x) - tl.load(other + copies[j], mask=here, other=0.0)
-            found = found + (x,)  # noqa: RUF005
+                others = others + (tl.load(other + copies[j], mask=here, other=0.0),)  # noqa: RUF005
         for j in tl.static_range(AHEAD):
             total += found[j]
-    return total
+            if REFLECT:
+                reflected += (found[j] + found[j]) - others[j]
+    if not REFLECT:
+        reflected = total
+    return total, reflected
 
 
 @triton.jit
@@ -237,8 +244,8 @@ def summed_together(
     end: tl.tensor,
     REFLECT: tl.constexpr,
     LANES: tl.constexpr,
-) -> tl.tensor:
-    """The sum of the copies of one variable, as :func:`summed`: every lane adds up some.
+) -> tl.tuple:
+    """The sums of the copies of one variable, as :func:`summed`: every lane adds up some.
 
     Parameters
     ----------
@@ -248,15 +255,18 @@ def summed_together(
         Where its copies begin and end in ``order``.
     """
     total = tl.full([LANES], 0.0, values.dtype.element_ty)
+    reflected = total
     for k in range(begin, end, LANES):
         own = k + tl.arange(0, LANES)
         here = own < end
         copy = tl.load(order + own, mask=here, other=0)
         x = tl.load(values + copy, mask=here, other=0.0)
-        if REFLECT:
-            x = (x + x) - tl.load(other + copy, mask=here, other=0.0)
         total += x
-    return tl.sum(total, 0)
+        if REFLECT:
+            reflected += (x + x) - tl.load(other + copy, mask=here, other=0.0)
+    if not REFLECT:
+        reflected = total
+    return tl.sum(total, 0), tl.sum(reflected, 0)
 
 
 @triton.jit
@@ -315,11 +325,10 @@ def variable_lanes(
     at, count = row * state[7] + variable, tl.where(mine, end - begin, 1).to(KIND)
     price = tl.load(eta + row) * tl.load(cost + at, mask=mine, other=0.0)
     if last != 0:
-        total = summed(point, t, order, begin, end, mine, True)
-        middle = divided(summed(point, t, order, begin, end, mine, False), count)
-        tl.store(state[5] + at, middle, mask=mine)
+        points, total = summed(point, t, order, begin, end, mine, True)
+        tl.store(state[5] + at, divided(points, count), mask=mine)
     else:
-        total = summed(point, t, order, begin, end, mine, False)
+        total, _ = summed(point, t, order, begin, end, mine, False)
     tl.store(state[4] + at, divided(total - price, count), mask=mine)
 
 
@@ -348,11 +357,10 @@ def variable_hub(
         at, count = row * state[7] + variable, (end - begin).to(KIND)
         price = tl.load(eta + row) * tl.load(cost + at)
         if last != 0:
-            total = summed_together(point, t, order, begin, end, True, LANES)
-            middle = divided(summed_together(point, t, order, begin, end, False, LANES), count)
-            tl.store(state[5] + at, middle)
+            points, total = summed_together(point, t, order, begin, end, True, LANES)
+            tl.store(state[5] + at, divided(points, count))
         else:
-            total = summed_together(point, t, order, begin, end, False, LANES)
+            total, _ = summed_together(point, t, order, begin, end, False, LANES)
         tl.store(state[4] + at, divided(total - price, count))
 
 

@@ -27,7 +27,7 @@ def mean_lanes(sums: tl.tuple, state: tl.tuple, row: tl.tensor, tile: tl.tensor,
     order, point = sums[0] + row * sums[1], state[1] + row * state[6]
     variable, begin, end = listed_tile(sums, row, tile, LANES)
     mine = (end > begin) & (end - begin <= LONG)
-    total = summed(point, point, order, begin, end, mine, False)
+    total, _ = summed(point, point, order, begin, end, mine, False)
     count = tl.where(mine, end - begin, 1).to(total.dtype)
     tl.store(state[5] + row * state[7] + variable, divided(total, count), mask=mine)
 
@@ -45,7 +45,7 @@ def mean_hub(sums: tl.tuple, state: tl.tuple, row: tl.tensor, number: tl.tensor,
     order, point = sums[0] + row * sums[1], state[1] + row * state[6]
     variable, begin, end = hub(sums, row, number)
     if end > begin:
-        total = summed_together(point, point, order, begin, end, False, LANES)
+        total, _ = summed_together(point, point, order, begin, end, False, LANES)
         tl.store(state[5] + row * state[7] + variable, divided(total, (end - begin).to(total.dtype)))
 
 

@@ -21,6 +21,9 @@ from blocklp.kernels.triton_source import BlockFunctions, data_arguments
 TILES = LANES * CHUNK.value
 """Blocks or variables of a chunk, whose sums are kept."""
 
+INDICES = torch.int16, torch.int32, torch.int64
+"""Integers of index tables."""
+
 WHOLE = 4 * TILES
 """Blocks up to which one program takes all phases of an instance."""
 
@@ -58,8 +61,8 @@ class CheckTables(InstanceTables):
         functions : BlockFunctions
             Those of its type.
         """
-        order, begins = problem.coupling.by_variable
-        places = problem.coupling.index.to(order.dtype)
+        kind = index_dtype(problem)
+        places, order, begins = (t.to(kind) for t in (problem.coupling.index, *problem.coupling.by_variable))
         own = cls.laid_out(problem, group, functions=functions, places=places, order=order, begins=begins)
         return replace(own, narrow=own.narrow.contiguous(), largest=own.largest.contiguous())
 
@@ -210,3 +213,9 @@ class CheckTables(InstanceTables):
         strides = tuple(t.stride(0) if len(t) > 1 else 0 for t in shared)
         sizes = problem.cost.shape[1], problem.copies, group.start, group.blocks, last
         return (self.active, *layout), strides, sizes
+
+
+def index_dtype(problem: Decomposition) -> torch.dtype:
+    """The smallest integers that number variables and copies of an instance: passes read most of these."""
+    most = max(problem.coupling.variables, problem.copies)
+    return next(kind for kind in INDICES if most < torch.iinfo(kind).max)

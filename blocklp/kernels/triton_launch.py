@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 import triton
+
+from blocklp.kernels.backend import current
+
+Given, Result = ParamSpec("Given"), TypeVar("Result")
 
 WARPS = 8
 LANES = 32 * WARPS
@@ -39,10 +43,20 @@ def launch(started: Any, grid: tuple[int, ...], *args: Any, **constants: Any) ->
     """
     if not all(grid):
         return
-    tensor = next(_tensors(args))
-    there = torch.cuda.device(tensor.device) if tensor.device.type == "cuda" else nullcontext()
-    with there, np.errstate(all="ignore"):  # the interpreter is numpy, which warns of lanes that are masked
+    with current(next(_tensors(args)).device), np.errstate(all="ignore"):
+        # The interpreter is numpy, which warns of lanes that are masked.
         started[grid](*args, **constants, num_warps=WARPS, enable_fp_fusion=False)
+
+
+def on_its_device(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Have kernels that a function starts run on the device of the first tensor that it is given."""
+
+    @functools.wraps(function)
+    def placed(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with current(next(_tensors((*args, *kwargs.values()))).device):
+            return function(*args, **kwargs)
+
+    return placed
 
 
 def _tensors(args: tuple[Any, ...]) -> Iterator[torch.Tensor]:

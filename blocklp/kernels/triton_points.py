@@ -61,6 +61,53 @@ def worst_of(totals: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> tl.ten
     return tl.max(most, 0)
 
 
+@triton.jit
+def in_blocks(
+    found: tl.tensor,
+    places: tl.tuple,
+    costs: tl.tuple,
+    box: tl.tuple,
+    own: tl.tuple,
+    FUNCTION: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> tl.tuple:
+    """Complete a point in some blocks: what coordinates that no other block shares cost, and violations.
+
+    Parameters
+    ----------
+    found : pointer
+        ``(ends,)`` float64: the point.
+    places, costs : tuple of (BLOCK,)
+        The variable of each coordinate, int, and its cost, float64.
+    box : tuple
+        Pointers to bounds below and above, and whether these may be tighter than the blocks.
+    own : tuple
+        Block data and their strides, the instance, its blocks, and which lanes have one.
+    FUNCTION : tuple
+        As in :func:`completed`.
+    """
+    DIM: tl.constexpr = FUNCTION[1]
+    COUPLED: tl.constexpr = FUNCTION[2]
+    value, worst, points = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64), ()
+    lower, upper, narrow = box
+    mine = own[4]
+    for i in tl.static_range(COUPLED):
+        points = points + (tl.load(found + places[i], mask=mine, other=0.0),)  # noqa: RUF005
+    made = FUNCTION[0](costs, points, own[0], own[1], own[2], own[3], mine, tl.float64)
+    if DIM == COUPLED:
+        worst = tl.maximum(worst, tl.where(mine, made, 0.0))
+    else:
+        worst = tl.maximum(worst, tl.where(mine, made[DIM - COUPLED], 0.0))
+        for i in tl.static_range(COUPLED, DIM):
+            value += tl.where(mine, made[i - COUPLED] * costs[i], 0.0)
+            if narrow:
+                low = tl.load(lower + places[i], mask=mine, other=0.0)
+                high = tl.load(upper + places[i], mask=mine, other=0.0)
+                outside = tl.maximum(low - made[i - COUPLED], made[i - COUPLED] - high)
+                worst = tl.maximum(worst, tl.where(mine, outside, 0.0))
+    return value, worst
+
+
 @kernel
 def completed(
     layout: tl.tuple,
@@ -143,35 +190,29 @@ def completed(
         filled = tl.load(layout[4] + row * strides[3])
         narrow = tl.load(instances[2] + row) != 0
         for chunk in range(part, chunks_b, parts):
-            for k in tl.static_range(POINTS):
-                value, worst = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
-                for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tl.cdiv(filled, BLOCK))):
-                    b = tile * BLOCK + lane
-                    mine, costs, points = b < filled, (), ()
-                    for i in tl.static_range(DIM):
-                        place = layout[1] + row * strides[0] + start + i * blocks + b
-                        place = tl.load(place, mask=mine, other=0)
-                        if i < COUPLED:
-                            costs = costs + (tl.zeros([BLOCK], tl.float64),)  # noqa: RUF005
-                            points = points + (tl.load(found + k * ends + place, mask=mine, other=0.0),)  # noqa: RUF005
-                        else:
-                            costs = costs + (tl.load(cost + place, mask=mine, other=0.0),)  # noqa: RUF005
-                    own = FUNCTION[0](costs, points, data, data_strides, row, b, mine, tl.float64)
-                    if DIM == COUPLED:
-                        worst = tl.maximum(worst, tl.where(mine, own, 0.0))
+            value, worst = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
+            other, its = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
+            for tile in range(chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, tl.cdiv(filled, BLOCK))):
+                b = tile * BLOCK + lane
+                mine, places, costs = b < filled, (), ()
+                for i in tl.static_range(DIM):
+                    place = layout[1] + row * strides[0] + start + i * blocks + b
+                    places = places + (tl.load(place, mask=mine, other=0),)  # noqa: RUF005
+                    if i < COUPLED:
+                        costs = costs + (tl.zeros([BLOCK], tl.float64),)  # noqa: RUF005
                     else:
-                        worst = tl.maximum(worst, tl.where(mine, own[DIM - COUPLED], 0.0))
-                        for i in tl.static_range(COUPLED, DIM):
-                            value += tl.where(mine, own[i - COUPLED] * costs[i], 0.0)
-                            if narrow:
-                                place = layout[1] + row * strides[0] + start + i * blocks + b
-                                place = tl.load(place, mask=mine, other=0)
-                                low = tl.load(lower + place, mask=mine, other=0.0)
-                                high = tl.load(upper + place, mask=mine, other=0.0)
-                                outside = tl.maximum(low - own[i - COUPLED], own[i - COUPLED] - high)
-                                worst = tl.maximum(worst, tl.where(mine, outside, 0.0))
-                tl.store(totals + (IN_BLOCKS + k) * most + chunk, tl.sum(value, 0))
-                tl.store(totals + (ITS_WORST + k) * most + chunk, tl.max(worst, 0))
+                        costs = costs + (tl.load(cost + places[i], mask=mine, other=0.0),)  # noqa: RUF005
+                box, own = (lower, upper, narrow), (data, data_strides, row, b, mine)
+                more, outside = in_blocks(found, places, costs, box, own, FUNCTION, BLOCK)
+                value, worst = value + more, tl.maximum(worst, outside)
+                if POINTS == 2:
+                    more, outside = in_blocks(found + ends, places, costs, box, own, FUNCTION, BLOCK)
+                    other, its = other + more, tl.maximum(its, outside)
+            tl.store(totals + IN_BLOCKS * most + chunk, tl.sum(value, 0))
+            tl.store(totals + ITS_WORST * most + chunk, tl.max(worst, 0))
+            if POINTS == 2:
+                tl.store(totals + ROUNDED_IN_BLOCKS * most + chunk, tl.sum(other, 0))
+                tl.store(totals + OTHER_WORST * most + chunk, tl.max(its, 0))
     if PHASE == -1:
         tl.debug_barrier()
     if (PHASE == 2) | (PHASE == -1):

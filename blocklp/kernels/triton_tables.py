@@ -18,7 +18,7 @@ from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.kernels.instances import only_one
 from blocklp.kernels.operations import lays_out
 from blocklp.kernels.plan import Plan
-from blocklp.kernels.triton_checks import CheckTables
+from blocklp.kernels.triton_checks import CheckTables, index_dtype
 from blocklp.kernels.triton_source import BlockFunctions, functions_of
 
 LONGEST = 128
@@ -55,7 +55,7 @@ class GroupTable:
         problem, number, functions : Decomposition, int, BlockFunctions
             The problem, the number of the group, and the functions of its type.
         """
-        group, dtype = problem.groups[number], _whole_numbers(problem)
+        group, dtype = problem.groups[number], index_dtype(problem)
         stop = group.start + functions.coupled * group.blocks
         places = problem.coupling.index[:, group.start : stop].to(dtype).contiguous()
         if group.valid is None:
@@ -129,7 +129,7 @@ class CopyTables:
         each = torch.arange(shown, device=device).expand(rows, -1)
         hubs = torch.full((rows, most + 1), shown, device=device).scatter_(1, place, each)
         hubs[:, -1] = shown
-        dtype = _whole_numbers(problem)
+        dtype = index_dtype(problem)
         return cls(*(t.to(dtype).contiguous() for t in (order, ends, listed[:, :-1], hubs)))
 
     def select(self, rows: Rows) -> CopyTables:
@@ -252,11 +252,6 @@ def _checked(problem: Decomposition, functions: tuple[BlockFunctions | None, ...
     if own is None or not own.unrolled or own.min_block is None or own.complete_block is None:
         return None
     return number
-
-
-def _whole_numbers(problem: Decomposition) -> torch.dtype:
-    """Of half the size where they suffice."""
-    return torch.int32 if max(problem.coupling.variables, problem.copies) < 2**31 else torch.int64
 
 
 def _own(values: Tensor, rows: Rows) -> Tensor:

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from blocklp.kernels.triton_launch import on_its_device
 from blocklp.oracles.filters.lattice_geometry import FINEST, KEY_BITS
 
 BLOCK = 64
@@ -225,6 +226,7 @@ def diagonal_entries(
     tl.store(out + point, SCALE * total, mask=inside)
 
 
+@on_its_device
 def vertex_keys(features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Integer keys of vertices, as ``lattice_geometry.vertex_keys``, without waiting for the device.
 
@@ -258,6 +260,7 @@ def vertex_keys(features: Tensor, image: Tensor | None) -> tuple[Tensor, Tensor,
     return numbers[: d + 1], numbers[d + 1], offsets, sound
 
 
+@on_its_device
 def embed(features: Tensor, steps: Tensor, start: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
     """Weights and keys ``(points, d + 1)`` of points ``(points, d)``; see :func:`vertex_keys`.
 
@@ -315,6 +318,7 @@ def number(keys: Tensor, sound: Tensor) -> tuple[Tensor, Tensor] | None:
     return vertices, ascending.new_empty(last + 1).scatter_(0, numbers, ascending)
 
 
+@on_its_device
 def diagonal(weights: Tensor, vertices: Tensor, neighbours: Tensor, scale: float) -> Tensor:
     """Diagonal of a symmetric kernel matrix, ``(points,)`` float64.
 

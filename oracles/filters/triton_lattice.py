@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from blocklp.kernels.triton_launch import on_its_device
 from blocklp.oracles.filters import lattice_operations
 from blocklp.oracles.filters.gaussian import check_features
 from blocklp.oracles.filters.lattice_geometry import neighbours_by_keys
@@ -327,6 +328,7 @@ def entries_of(vertices: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     return order, (starts[home] + (run - groups[home]) * RUN).clamp_(max=len(flat)), groups
 
 
+@on_its_device
 def splat(
     values: Tensor,
     weights: Tensor,
@@ -367,6 +369,7 @@ def splat(
     return out
 
 
+@on_its_device
 def slice_(values: Tensor, weights: Tensor, vertices: Tensor) -> Tensor:
     """Interpolate the values of points ``(points, channels)`` from those of vertices ``(size, channels)``.
 
@@ -383,6 +386,7 @@ def slice_(values: Tensor, weights: Tensor, vertices: Tensor) -> Tensor:
     return out
 
 
+@on_its_device
 def products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
     """Inner products of the points' values ``others`` with those of their vertices: ``(points, d + 1)``.
 
@@ -398,6 +402,7 @@ def products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
     return out
 
 
+@on_its_device
 def blur(values: Tensor, neighbours: Tensor, way: int, scale: float = 1.0) -> Tensor:
     """Blur the values of vertices along all axes, in one launch an axis.
 

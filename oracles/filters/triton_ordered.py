@@ -20,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.kernels.triton_launch import on_its_device
 from blocklp.oracles.filters import ordered
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.oracles.filters.triton_lattice import RUN, blocks, blur, sum_runs
@@ -280,6 +281,7 @@ def sweep_parts(
         first = last
 
 
+@on_its_device
 def ordered_filter(
     lattice: Lattice,
     scores: Tensor,

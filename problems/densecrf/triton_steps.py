@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from blocklp.kernels.operations import implements
+from blocklp.kernels.triton_launch import on_its_device
 from blocklp.oracles.filters.lattice_operations import BOTH, FORWARD
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.oracles.filters.triton_lattice import RUN, WIDE, blocks, blur, sliced, splat, sum_runs
@@ -168,6 +169,7 @@ def _updates(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> bool:
 
 
 @implements("mean_field_update", "triton", _updates)
+@on_its_device
 def mean_field_update(crf: DenseCRF, q: Tensor, unit: Tensor | float = 1.0) -> Tensor:
     """Splat, blur and slice for every kernel; the last slice ends in the softmax.
 
@@ -204,6 +206,7 @@ def _blurred(lattice: Lattice, summed: Tensor) -> Tensor:
 
 
 @implements("labelling_energy", "triton", lambda crf, labelling: _on_lattices(crf) and labelling.dtype == torch.int64)
+@on_its_device
 def labelling_energy(crf: DenseCRF, labelling: Tensor) -> Tensor:
     """Splat rows of costs by label, and slice own labels alone."""
     labelling = labelling.contiguous()
