@@ -13,7 +13,8 @@ import triton
 
 from blocklp.kernels.backend import current
 
-Given, Result = ParamSpec("Given"), TypeVar("Result")
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 WARPS = 8
 LANES = 32 * WARPS
