@@ -50,7 +50,7 @@ METHODS = (
 )
 """Names of :data:`blocklp.methods.METHODS`, for a help that does not wait for torch."""
 
-OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image", "mtkahypar")
+OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image", "mtkahypar", "ray")
 COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
 
 

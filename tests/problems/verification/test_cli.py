@@ -352,12 +352,11 @@ def test_a_verdict_is_printed_before_it_is_written(net, write, tmp_path, monkeyp
     result = run("verify", "--instances", listed, "--results", tmp_path / "out.csv", code=2)
     assert result.stderr == "error: No space left on device\n" and result.stdout == ""  # before the first instance
 
-    class Filling(io.StringIO):
-        def flush(self):
-            if "sat" in self.getvalue():
-                raise OSError(28, "No space left on device")
+    def filling(self, line):
+        if "sat" in line:
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(batch, "_appending", lambda path: Filling())
+    monkeypatch.setattr(batch.Records, "append", filling)
     result = run("verify", "--instances", listed, "--results", tmp_path / "other.csv", "--json", code=2)
     assert "a.vnnlib: sat" in result.stderr and "other.csv: No space left" in result.stderr and "Traceback" not in result.stderr
     assert [entry["status"] for entry in json.loads(result.stdout)] == ["sat"]
@@ -367,7 +366,7 @@ def test_a_verdict_outlives_its_witness(net, write, tmp_path, monkeypatch):
     def full(*given):
         raise OSError(28, "No space left on device", "witness.txt")
 
-    monkeypatch.setattr(batch, "_witness", full)
+    monkeypatch.setattr(batch, "_write_witness", full)
     write("a.vnnlib", BROKEN)
     write("b.vnnlib", HOLDS)
     listed = write("i.csv", "net.onnx,a.vnnlib,60\nnet.onnx,b.vnnlib,60\n")
