@@ -18,10 +18,30 @@ Ray = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="Work on the nodes of a Ray cluster; auto finds this machine's."),
 ]
-Records = Annotated[
+Results = Annotated[
     Path | None,
     typer.Option("--results", metavar="OUT.jsonl", help="Solve file by file, and append a line for each; those there are kept."),
 ]
+
+
+def one_by_one(results: Path | None, workers: int | None, ray: str | None) -> bool:
+    """Whether the files of a command are solved one by one and recorded.
+
+    Parameters
+    ----------
+    results : Path, optional
+        Where they are recorded.
+    workers, ray : int and str, optional
+        As in :func:`executor`.
+
+    Raises
+    ------
+    OptionError
+        There are workers, and no place for what they find.
+    """
+    if results is None and (workers is not None or ray is not None):
+        raise OptionError("--workers and --ray solve file by file; say by --results where their lines go")
+    return results is not None
 
 
 def executor(workers: int | None, ray: str | None, threads: int | None = None) -> Executor:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import faulthandler
 import math
-import os
+import signal
 import time
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -14,13 +13,18 @@ from typing import Any
 
 from blocklp.campaigns.executors import Executor
 from blocklp.deadline import Deadline
-from blocklp.errors import ProcessError, TimeLimitError
+from blocklp.errors import ProcessError
 
 WATCHED = 1.0
 """Seconds between two looks at the number of workers, and at the clock of whoever draws progress."""
 
 _THIS = uuid.uuid4().hex
 """Tells this process apart from those of all machines."""
+
+
+def latest(seconds: float) -> float:
+    """Return the limit of a task whose function looks at the clock and should end after some seconds."""
+    return 1.5 * seconds + 30.0
 
 
 @dataclass(frozen=True)
@@ -166,9 +170,7 @@ def completed(
             task, start = running.pop(future)
             error, seconds = future.exception(), time.perf_counter() - start
             if isinstance(error, ProcessError) and seconds >= task.limit:
-                error = TimeLimitError(
-                    f"the task took longer than {task.limit:.3g} s, and its process was ended"
-                )
+                error = ProcessError(f"{error}; it ran for {seconds:.3g} s of {task.limit:.3g} s at most")
             if not isinstance(error, Exception | None):
                 raise error
             done, failed = done + 1, failed + (error is not None)
@@ -179,12 +181,12 @@ def completed(
 
 def _limited(caller: str, seconds: float, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Call a function; a process other than that of the campaign ends where this takes too long."""
-    if caller == _THIS or math.isinf(seconds):
+    if caller == _THIS or math.isinf(seconds) or not hasattr(signal, "setitimer"):  # as on Windows
         return function(*arguments)
-    with open(os.devnull, "w") as nowhere:
-        # A thread without Python's lock: it ends loops of compiled code too.
-        faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
-        try:
-            return function(*arguments)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+    # The system ends the process, so that loops of compiled code end too.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return function(*arguments)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)

@@ -6,35 +6,28 @@ here.
 
 from __future__ import annotations
 
-import multiprocessing
+import io
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Self, TypeVar
 
-import torch
-
 from blocklp.campaigns.executors import Held, Shared, numbers
-from blocklp.errors import ProcessError
-from blocklp.options import whole
+from blocklp.errors import OptionError, ProcessError
 
 T = TypeVar("T")
 
-CONTEXT = multiprocessing.get_context("spawn")  # threads of torch and numba do not survive a fork
-
 LEAVING = 5.0
 """Seconds that a process has to end once its connection has."""
-
-MORE_LIKELY = 500
-"""Raises a worker's score, by which Linux chooses whom to end where memory runs out: not the campaign."""
 
 
 class LocalExecutor:
@@ -51,6 +44,11 @@ class LocalExecutor:
     threads : int, optional
         Threads of torch and numba in each; by default the cores of the machine are shared equally.
 
+    Raises
+    ------
+    OptionError
+        If a number is not positive.
+
     Examples
     --------
     >>> from blocklp.campaigns import LocalExecutor
@@ -60,9 +58,11 @@ class LocalExecutor:
     """
 
     def __init__(self, workers: int, threads: int | None = None) -> None:
-        self.workers = whole(workers, "workers")
+        if workers < 1 or (threads is not None and threads < 1):
+            raise OptionError(f"{workers=}, {threads=}; both must be positive")
+        self.workers = workers
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._threads = max(1, cores // workers) if threads is None else whole(threads, "threads")
+        self._threads = max(1, cores // workers) if threads is None else threads
         self._pool = ThreadPoolExecutor(workers, "blocklp-worker")
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
@@ -72,12 +72,12 @@ class LocalExecutor:
 
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:
         """Run a function that can be imported as soon as a process is free."""
-        return self._pool.submit(self._run, pickle.dumps((function, arguments)))
+        return self._pool.submit(self._run, _pickled((function, arguments)))
 
     def share(self, value: Any) -> Shared:
         """Write data to a file, which every process reads once, and return the reference to it."""
         file = Path(self._folder.name) / f"{next(numbers)}.pickle"
-        file.write_bytes(pickle.dumps(value))
+        file.write_bytes(_pickled(value))
         return _Pickled(str(file))
 
     def share_file(self, path: Path) -> Shared:
@@ -105,7 +105,7 @@ class LocalExecutor:
         worker = self._free()
         try:
             answer = worker.ask(task)
-        except (EOFError, OSError):
+        except (EOFError, OSError, pickle.UnpicklingError):
             with self._lock:
                 self._all.discard(worker)
             raise ProcessError(f"the process of the task {ended(worker.end(LEAVING))}") from None
@@ -126,17 +126,36 @@ class LocalExecutor:
                 if worker.alive():
                     return worker
                 self._all.discard(worker)
+                worker.end()
             worker = _Worker(self._threads)
             self._all.add(worker)
             return worker
 
 
-def ended(code: int | None) -> str:
+def ended(code: int) -> str:
     """Say how a process ended, by its exit code."""
-    if code is not None and code < 0:
+    if code < 0:
         named = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return f"was ended by {named}" + (", as where memory runs out" if named == "SIGKILL" else "")
+        why = {"SIGKILL": ", as where memory runs out", "SIGALRM": " at its limit"}.get(named, "")
+        return f"was ended by {named}{why}"
     return f"exited with code {code}"
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what no other process can import."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Leave everything else to pickle."""
+        if isinstance(value, FunctionType | type) and value.__module__ == "__main__":
+            need = "move it to a module, which worker processes can import"
+            raise OptionError(f"{value.__qualname__} is defined in the script that is run; {need}")
+        return NotImplemented
+
+
+def _pickled(value: Any) -> bytes:
+    stream = io.BytesIO()
+    _Pickler(stream, pickle.HIGHEST_PROTOCOL).dump(value)
+    return stream.getvalue()
 
 
 class _Pickled(Shared):
@@ -147,52 +166,39 @@ class _Pickled(Shared):
 
 
 class _Worker:
-    """A process that answers one task after the other."""
+    """A process that answers one task after the other (:mod:`blocklp.campaigns.worker`)."""
 
     def __init__(self, threads: int) -> None:
-        self._here, there = CONTEXT.Pipe()
-        self._process = CONTEXT.Process(target=_serve, args=(there, threads), daemon=True)
-        self._process.start()
-        there.close()  # so that the end of the process ends the connection
+        command = [sys.executable, "-m", "blocklp.campaigns.worker", str(threads)]
+        # An interrupt from the terminal is for this process alone.
+        group = 0 if os.name == "posix" else None
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, process_group=group)
+        self._send(pickle.dumps(sys.path))
 
     def alive(self) -> bool:
         """Whether the process has not ended."""
-        return self._process.is_alive()
+        return self._process.poll() is None
 
-    def ask(self, task: bytes) -> bytes:
-        """Send a task, and return what :func:`_answer` makes of it."""
-        self._here.send_bytes(task)
-        return self._here.recv_bytes()
+    def ask(self, task: bytes) -> Any:
+        """Send a task; return whether it succeeded, and its value or exception, pickled."""
+        assert self._process.stdout is not None
+        self._send(task)
+        return pickle.load(self._process.stdout)
 
-    def end(self, seconds: float = 0.0) -> int | None:
+    def end(self, seconds: float = 0.0) -> int:
         """End the process unless it ends within some seconds; return its exit code."""
-        self._process.join(seconds)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
         self._process.kill()
-        self._process.join()
-        return self._process.exitcode
+        code = self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):  # what could not be sent
+                assert stream is not None
+                stream.close()
+        return code
 
-
-def _serve(connection: Connection, threads: int) -> None:
-    """Answer tasks until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes at once
-    torch.set_num_threads(threads)
-    os.environ["NUMBA_NUM_THREADS"] = str(threads)
-    with suppress(OSError):  # there is no such file but on Linux
-        Path("/proc/self/oom_score_adj").write_text(str(MORE_LIKELY))
-    with suppress(EOFError, OSError):  # whoever asks has gone
-        while True:
-            connection.send_bytes(_answer(connection.recv_bytes()))
-
-
-def _answer(task: bytes) -> bytes:
-    try:
-        function, arguments = pickle.loads(task)
-        return pickle.dumps((True, function(*arguments)))
-    except Exception as error:
-        error.add_note("".join(traceback.format_exception(error)))
-        try:
-            written = pickle.dumps((False, error))
-            pickle.loads(written)
-        except Exception:  # such as one whose class takes other arguments
-            return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
-        return written
+    def _send(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        pickle.dump(data, self._process.stdin)
+        self._process.stdin.flush()

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from blocklp.campaigns import CampaignEvent, Executor, Records, Shared, Task, completed
+from blocklp.campaigns import CampaignEvent, Executor, Records, Shared, Task, completed, latest
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError
 from blocklp.problems.files import MAX_BYTES, read_text
@@ -28,9 +28,6 @@ from blocklp.problems.verification.answers import How, Networks, Watch, answer, 
 
 COLUMNS = ("onnx", "vnnlib", "status", "seconds", "nodes", "bound", "load_seconds", "witness")
 DECIDED = ("sat", "unsat")
-
-SLOW, STARTING = 1.5, 30.0
-"""The process of an instance that takes so many times its timeout, and so many seconds more, is ended."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +237,7 @@ def _tasks(
                 files[file] = executor.share_file(file)
         title = f"{number}/{len(wanted)} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}"
         arguments = instance.key, tuple(files[file] for file in own), given, networks, watch, title
-        tasks[instance.key] = Task(instance.key, answered, arguments, title, limit=SLOW * given.timeout + STARTING)
+        tasks[instance.key] = Task(instance.key, answered, arguments, title, limit=latest(given.timeout))
     return list(tasks.values())
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import Future
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -21,9 +22,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import blocklp as bl
+from blocklp.campaigns import InProcess
+from blocklp.errors import ProcessError
 from blocklp.problems import cli
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.verification import answers, batch, images
+from blocklp.problems.verification import cli as verification_cli
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_reader import OPERATORS, load_onnx, read_onnx
 from blocklp.problems.verification.verify import Progress
@@ -250,6 +254,8 @@ def test_a_bug_says_unknown_and_shows_its_trace(net, write, monkeypatch):
         ("a.vnnlib", "--timeout", "nan"),
         ("a.vnnlib", "--instances", "i.csv", "--results", "o.csv"),
         ("--instances", "i.csv"),
+        ("a.vnnlib", "--workers", "2"),
+        ("a.vnnlib", "--ray", "auto"),
         ("a.vnnlib", "--results", "o.csv"),
         ("a.vnnlib", "--expected", "e.csv"),
         ("--instances", "i.csv", "--results", "o.csv", "--network", "n.onnx"),
@@ -547,6 +553,30 @@ def test_a_run_is_taken_up_again(instances, tmp_path, monkeypatch):
     run("verify", "--instances", instances, "--results", out, "--quiet", code=2)
     assert done == ["broken.vnnlib", "holds.vnnlib", "broken.vnnlib"]
     assert [row["status"][:5] for row in table(out)] == ["unsat", "sat", "error", "timed"]
+
+
+def test_workers_say_the_same(instances, tmp_path):
+    out, other = tmp_path / "out.csv", tmp_path / "other.csv"
+    run("verify", "--instances", instances, "--results", out, "--quiet", code=2)
+    shown = run("verify", "--instances", instances, "--results", other, "--workers", "1", "--threads", "1", code=2)
+    alone, together = (
+        {(row["onnx"], row["vnnlib"]): (row["status"], row["bound"], row["witness"].rpartition("/")[2]) for row in table(file)}
+        for file in (out, other)
+    )
+    assert together == alone and len(shown.stderr.splitlines()) == len(table(other)) == 4
+    assert (tmp_path / "other-witnesses" / "net-broken.txt").read_text().startswith("sat")
+
+
+def test_a_process_that_ends_is_an_error_of_its_instance(instances, tmp_path, monkeypatch):
+    class Ended(InProcess):
+        def submit(self, function, /, *arguments):
+            answer = Future()
+            answer.set_exception(ProcessError("the process of the task was ended by SIGSEGV"))
+            return answer
+
+    monkeypatch.setattr(verification_cli, "executor", lambda *given: Ended())
+    run("verify", "--instances", instances, "--results", tmp_path / "out.csv", "--quiet", code=2)
+    assert {row["status"] for row in table(tmp_path / "out.csv")} == {"error: the process of the task was ended by SIGSEGV"}
 
 
 def test_an_interrupt_keeps_finished_rows(instances, tmp_path, monkeypatch):
