@@ -35,7 +35,7 @@ class RayExecutor:
         already is used.
     options : mapping, optional
         Options of Ray's tasks: resources such as ``{"num_cpus": 2, "num_gpus": 1}``, or ``runtime_env``.
-        By default a task has one CPU, and Ray gives torch and numba as many threads.
+        By default a task has one CPU, and Ray gives torch and numba as many threads; tasks are spread.
 
     Raises
     ------
@@ -60,7 +60,8 @@ class RayExecutor:
                 raise ProcessError(
                     f"no Ray cluster answers at {address!r} ({error}); start one by `ray start --head`"
                 ) from error
-        self._options = {"num_cpus": 1, **(options or {})}
+        # Ray would rather fill one node than look for a free one at once: a tenth of a second a task.
+        self._options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **(options or {})}
         # Retries are counted here: Ray's would begin a task that crashes as often as one whose node has gone.
         self._remote = ray.remote(_called).options(max_retries=0, **self._options)
         self._pool = ThreadPoolExecutor(WAITING, "blocklp-ray")
@@ -87,7 +88,7 @@ class RayExecutor:
     def share_file(self, path: Path) -> Shared:
         """Put a file into the object store; processes that use it write it to a folder of their own.
 
-        Files beside it do not go with it.  One that is not there is missed by the task, which says so.
+        A process keeps the last few.  Files beside it do not go with it.  One that is not there is missed by the task, which says so.
         """
         if not path.is_file():
             return Held(path)
@@ -158,7 +159,13 @@ class _Stored(Shared):
         return ray.get(self._reference)
 
 
-_files: dict[str, tuple[tempfile.TemporaryDirectory[str], Path]] = {}
+class _Placed:
+    """A file in a folder that goes with this object."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="blocklp-")
+        self.path = Path(self._folder.name) / name
+        self.path.write_bytes(data)
 
 
 class _StoredFile(_Stored):
@@ -168,11 +175,11 @@ class _StoredFile(_Stored):
         super().__init__(reference)
         self._name = name
 
+    def load(self) -> _Placed:
+        """Write the file to a folder of this process."""
+        return _Placed(self._name, super().load())
+
     def get(self) -> Path:
-        """Return the place of the file in a folder of this process, which goes when the process ends."""
-        if self.key not in _files:
-            folder = tempfile.TemporaryDirectory(prefix="blocklp-")
-            place = Path(folder.name) / self._name
-            place.write_bytes(self.load())
-            _files[self.key] = folder, place
-        return _files[self.key][1]
+        """Return the place of the file, which is there until the process has used some others."""
+        placed: _Placed = super().get()
+        return placed.path
