@@ -11,7 +11,7 @@ from torch import nn
 
 from blocklp.problems.verification.digits import load, module
 
-LARGEST, SECONDS = 0.06, 60
+LARGEST, SECONDS = 0.06, 600
 """The largest radius of a query, pixels being from 0 to 1, and the seconds that each has."""
 
 

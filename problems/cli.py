@@ -20,7 +20,7 @@ from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.learnt.cli import register as register_learnt
 from blocklp.problems.lp.cli import register as register_lp
 from blocklp.problems.matching.cli import register as register_matching
-from blocklp.problems.options import Device, Ray, Results, Workers, one_by_one
+from blocklp.problems.options import Device, Ray, Results, Workers, executor, one_by_one
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main, until
 from blocklp.problems.verification.cli import register
 
@@ -239,7 +239,7 @@ def qpbo(
         raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     if tighten and exact:
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
-    if one_by_one(results, workers, ray):
+    if results is not None or (not exact and one_by_one(results, workers, ray)):
         from blocklp.problems.file_campaigns import run_files
 
         return run_files(ctx, qpbo, files)
@@ -262,6 +262,9 @@ def qpbo(
         run_distributed(lambda: roof_duality_model(qubos[0]), options, output)
         return
     if exact:
+        from functools import partial
+
+        from blocklp.campaigns import InProcess
         from blocklp.problems.qpbo import solve_qpbo_exactly
 
         rule: Rule | None = None
@@ -270,7 +273,10 @@ def qpbo(
             from blocklp.problems.qpbo import StrongBranching
 
             rule = StrongBranching() if branching == "strong" else LearntBranching.load(branching)
-        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, **given), options, output)
+        with executor(workers, ray) as where:
+            # Without workers there are no rounds.
+            search = partial(solve_qpbo_exactly, branching=rule, executor=None if isinstance(where, InProcess) else where)
+            run_exact(names, "energy", lambda i, **given: search(qubos[i], **given), options, output)
         return
     told = None if quiet else tell_round
     run(names, lambda **given: solve_qpbo(qubos, tighten, told, **given), lambda i: roof_duality_model(qubos[i]), options, output)

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from blocklp.campaigns import Executor
 
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, or one of the devices that `blocklp info` lists.")]
-Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Work on N instances at the same time, each in a process.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Work in N processes: on files, or with qpbo --exact on one search tree.")
+]
 Ray = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="Work on the nodes of a Ray cluster; auto finds this machine's."),

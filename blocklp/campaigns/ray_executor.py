@@ -88,7 +88,8 @@ class RayExecutor:
     def share_file(self, path: Path) -> Shared:
         """Put a file into the object store; processes that use it write it to a folder of their own.
 
-        A process keeps the last few.  Files beside it do not go with it.  One that is not there is missed by the task, which says so.
+        A process keeps the last few.  Files beside it do not go with it.  One that is not there is missed by
+        the task, which says so.
         """
         if not path.is_file():
             return Held(path)

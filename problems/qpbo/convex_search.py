@@ -77,7 +77,7 @@ class ConvexSearch:
     """
 
     def __init__(self, spins: Spins, step: float, start: SpinArray) -> None:
-        self.spins, self.step, self.start = spins, step, start
+        self.spins, self.step, self.start, self.budget = spins, step, start, BUDGET
 
     def root(self) -> Node:
         """Return the node of all labellings."""
@@ -103,7 +103,8 @@ class _Call:
     """Expands some nodes, with the best labelling that is known meanwhile: nothing is left of it for other nodes."""
 
     def __init__(self, search: ConvexSearch, incumbent: float, deadline: Deadline) -> None:
-        self.spins, self.step, self.deadline, self.bounded = search.spins, search.step, deadline, 0
+        self.spins, self.step, self.budget = search.spins, search.step, search.budget
+        self.deadline, self.bounded = deadline, 0
         self.best: SpinArray | None = None
         self.value = incumbent
         self._offer(search.start)
@@ -155,7 +156,7 @@ class _Call:
             points[k, 0, :size] = 0.9 * np.clip(np.nan_to_num(under.correlations[0, 1:]), -1, 1)
         kernels = compiled.wanted(KERNELS)
         assert kernels is not None
-        budget = int(min(BUDGET, WORK / max(n, 1) ** 2))
+        budget = int(min(self.budget, WORK / max(n, 1) ** 2))
         best, value = np.zeros((count, n), dtype=np.int8), np.full(count, np.inf)
         opened, bounded = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         piece = budget if math.isinf(self.deadline.left()) else max(1, int(PIECE / SWEEPS / max(n, 1) ** 2))
