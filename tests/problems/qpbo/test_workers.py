@@ -29,26 +29,24 @@ def least(qubo):
 
 
 def test_processes_search_the_same_nodes(monkeypatch):
-    qubo = frustrated(1, 16)
-    best = least(qubo)
     # So that there is something to search, in small pieces.
     monkeypatch.setattr(convex_search, "BUDGET", 3)
     monkeypatch.setattr(exact_module, "EASY", 0)
     monkeypatch.setattr(exact_module, "AFFORDABLE", 0)
     monkeypatch.setattr(exact_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
-    lines = {}
+    small, lines, proofs = frustrated(3, 9), {}, []
     with LocalExecutor(1, threads=1) as there:
-        for rule in (None, StrongBranching()):
+        for qubo, rule in ((frustrated(1, 16), None), (small, StrongBranching())):
+            best = least(qubo)
             found = [solve_qpbo_exactly(qubo, branching=rule, executor=where) for where in (InProcess(), there)]
             assert [(f.energy, f.bound, f.proven) for f in found] == [(best, best, True)] * 2
             assert found[0].nodes == found[1].nodes > 1 and found[0].labels.equal(found[1].labels)
-        proofs = []
         for name, where in (("here", InProcess()), ("there", there)):
             lines[name] = []
-            proofs.append(prove_minimum(qubo, found[0].labels, executor=where, log=lines[name].append))
+            proofs.append(prove_minimum(small, found[0].labels, executor=where, log=lines[name].append))
     assert proofs[0] == proofs[1] and lines["here"] == lines["there"] and len(lines["here"]) > 1
-    verdict = check_proof(qubo, found[0].labels, proof_from_log(reversed(lines["there"])))
-    assert verdict.optimal and float(verdict.energy) == best
+    verdict = check_proof(small, found[0].labels, proof_from_log(reversed(lines["there"])))
+    assert verdict.optimal and float(verdict.energy) == least(small)
     assert verdict.leaves == (len(lines["there"]) + 1) / 2
 
 
