@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from blocklp.campaigns import Executor, InProcess, Records, Shared, Task, completed, latest
+from blocklp.campaigns import Executor, InProcess, Records, Shared, Task, completed, hard_limit
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, OptionError
 from blocklp.problems.options import executor
@@ -108,7 +108,7 @@ class _Calls:
             left = len(files) - number
             seconds = share(self.deadline, min(self.executor.workers, left), left).left()
             arguments = self.command, self.given, file, self.executor.share_file(Path(file)), max(seconds, 1e-9)
-            yield Task(file, solved, arguments, Path(file).name, latest(seconds))
+            yield Task(file, solved, arguments, Path(file).name, hard_limit(seconds))
 
 
 def solved(command: Callable[..., None], given: dict[str, Any], file: str, place: Shared, seconds: float) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def executor(workers: int | None, ray: str | None, threads: int | None = None) -
     Raises
     ------
     OptionError
-        Both are given.
+        Both are given, or threads for a cluster.
     MissingDependencyError, ProcessError
         There is no cluster to be had.
     """
@@ -70,5 +70,7 @@ def executor(workers: int | None, ray: str | None, threads: int | None = None) -
     if workers is not None and ray is not None:
         raise OptionError("--workers are processes here, --ray those of a cluster; give one of them")
     if ray is not None:
+        if threads is not None:
+            raise OptionError("--threads is for processes here; tasks of a cluster have one for each CPU of theirs")
         return RayExecutor(ray)
     return InProcess() if workers is None else LocalExecutor(workers, threads)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from blocklp.campaigns.campaign import Outcome as Outcome
     from blocklp.campaigns.campaign import Task as Task
     from blocklp.campaigns.campaign import completed as completed
-    from blocklp.campaigns.campaign import latest as latest
+    from blocklp.campaigns.campaign import hard_limit as hard_limit
     from blocklp.campaigns.executors import Executor as Executor
     from blocklp.campaigns.executors import InProcess as InProcess
     from blocklp.campaigns.executors import Shared as Shared
@@ -20,7 +20,7 @@ else:
     publish(
         __name__,
         {
-            "blocklp.campaigns.campaign": ["CampaignEvent", "Outcome", "Task", "completed", "latest"],
+            "blocklp.campaigns.campaign": ["CampaignEvent", "Outcome", "Task", "completed", "hard_limit"],
             "blocklp.campaigns.executors": ["Executor", "InProcess", "Shared"],
             "blocklp.campaigns.local_executor": ["LocalExecutor"],
             "blocklp.campaigns.ray_executor": ["RayExecutor"],

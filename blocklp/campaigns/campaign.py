@@ -22,7 +22,7 @@ _THIS = uuid.uuid4().hex
 """Tells this process apart from those of all machines."""
 
 
-def latest(seconds: float) -> float:
+def hard_limit(seconds: float) -> float:
     """Return the limit of a task whose function looks at the clock and should end after some seconds."""
     return 1.5 * seconds + 30.0
 
@@ -90,12 +90,12 @@ class CampaignEvent:
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total}"
-        parts = [
-            f"{self.done}{of} done",
-            *([f"{self.failed} failed"] if self.failed else []),
-            f"{self.workers} workers",
-        ]
-        parts += [f"{self.seconds:.1f} s", *(["running: " + ", ".join(self.running)] if self.running else [])]
+        parts = [f"{self.done}{of} done"]
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        parts += [f"{self.workers} workers", f"{self.seconds:.1f} s"]
+        if self.running:
+            parts.append("running: " + ", ".join(self.running))
         return " | ".join(parts)
 
 
@@ -158,10 +158,8 @@ def completed(
             elif task.key not in seen:
                 seen.add(task.key)
                 start = time.perf_counter()
-                running[executor.submit(_limited, _THIS, task.limit, task.function, task.arguments)] = (
-                    task,
-                    start,
-                )
+                call = _THIS, task.limit, task.function, task.arguments
+                running[executor.submit(_limited, *call)] = task, start
                 tell(workers)
         if not running or deadline.over():
             return
@@ -170,7 +168,8 @@ def completed(
             task, start = running.pop(future)
             error, seconds = future.exception(), time.perf_counter() - start
             if isinstance(error, ProcessError) and seconds >= task.limit:
-                error = ProcessError(f"{error}; it ran for {seconds:.3g} s of {task.limit:.3g} s at most")
+                said = f"{error}, {seconds:.3g} s after it was handed out"
+                error = ProcessError(f"{said}; its limit is {task.limit:.3g} s")
             if not isinstance(error, Exception | None):
                 raise error
             done, failed = done + 1, failed + (error is not None)

@@ -49,17 +49,15 @@ class RayExecutor:
         try:
             import ray
         except ImportError as error:
-            raise MissingDependencyError(
-                f"a cluster is reached by ray, which is not installed: {install('ray')}"
-            ) from error
+            said = "a cluster is reached by ray, which is not installed"
+            raise MissingDependencyError(f"{said}: {install('ray')}") from error
         self._ray, self._ours = ray, not ray.is_initialized()
         if self._ours:
             try:
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="blocklp")
             except (ConnectionError, RuntimeError, ValueError) as error:
-                raise ProcessError(
-                    f"no Ray cluster answers at {address!r} ({error}); start one by `ray start --head`"
-                ) from error
+                said = f"no Ray cluster answers at {address!r} ({error})"
+                raise ProcessError(f"{said}; start one by `ray start --head`") from error
         # Ray would rather fill one node than look for a free one at once: a tenth of a second a task.
         self._options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **(options or {})}
         # Retries are counted here: Ray's would begin a task that crashes as often as one whose node has gone.
@@ -126,9 +124,8 @@ class RayExecutor:
             except lost.RayTaskError as error:  # the function's own
                 raise error.cause from None
             except lost.OutOfMemoryError as error:
-                raise ProcessError(
-                    "Ray ended the process of the task, because memory ran out on its node"
-                ) from error
+                said = "the process of the task was ended, because memory ran out on its node"
+                raise ProcessError(said) from error
             except (lost.WorkerCrashedError, lost.NodeDiedError, lost.ObjectLostError) as error:
                 crashed = isinstance(error, lost.WorkerCrashedError)
                 nodes, crashes = nodes + (not crashed), crashes + crashed

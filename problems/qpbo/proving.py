@@ -110,14 +110,13 @@ class _Prover:
             for variable, value in node.state:
                 fixed[variable] = value
             leaf, y = _bounded(qubo, fixed)
-            exact = rational.leaf(fixed.tolist(), leaf)
-            if (fixed >= 0).all() or exact > self.goal:
+            if (fixed >= 0).all() or rational.leaf(fixed.tolist(), leaf) > self.goal:
                 lines.append(log_line(node.state, leaf))
                 continue
             # The strongest of the undecided variables.
             variable = int(np.where(fixed < 0, size * (1 + 4 * y * (1 - y)), -1).argmax())
             lines.append(log_line(node.state, variable))
-            children += [Node(float(exact), node.depth + 1, (*node.state, (variable, value))) for value in (0, 1)]
+            children += [Node(-math.inf, node.depth + 1, (*node.state, (variable, value))) for value in (0, 1)]
         return Expansion(children, log=lines)
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from blocklp.campaigns import CampaignEvent, Executor, Records, Shared, Task, completed, latest
+from blocklp.campaigns import CampaignEvent, Executor, Records, Shared, Task, completed, hard_limit
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError
 from blocklp.problems.files import MAX_BYTES, read_text
@@ -237,7 +237,7 @@ def _tasks(
                 files[file] = executor.share_file(file)
         title = f"{number}/{len(wanted)} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}"
         arguments = instance.key, tuple(files[file] for file in own), given, networks, watch, title
-        tasks[instance.key] = Task(instance.key, answered, arguments, title, limit=latest(given.timeout))
+        tasks[instance.key] = Task(instance.key, answered, arguments, title, limit=hard_limit(given.timeout))
     return list(tasks.values())
 
 
