@@ -91,7 +91,7 @@ def branch_and_bound_over(
     Parameters
     ----------
     executor : Executor
-        Where nodes are expanded.
+        Where nodes are expanded.  Workers that are busy when the search ends still finish their nodes.
     roots : iterable of Node
         Nodes that cover the problem.
     expand : callable
@@ -145,6 +145,9 @@ def branch_and_bound_over(
             status = Status.STALLED  # unless the bound is a proof
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
+    finally:
+        for part in search.away:  # those that no worker has begun
+            part.future.cancel()
     return nodes.result(event, status, time.perf_counter() - began, search.held())
 
 
@@ -189,17 +192,13 @@ class _Search:
         left = self.deadline.left()
         wait([part.future for part in self.away], None if math.isinf(left) else left, when)
         for part in self.away:
-            if (
-                part.future.done()
-                and isinstance(part.future.exception(), ProcessError)
-                and part.tries < RETRIES
-            ):
+            if _lost(part.future) and part.tries < RETRIES:
                 part.future, part.tries = self._submit(part.nodes, part.most), part.tries + 1
         if self.plan.deterministic and not all(part.future.done() for part in self.away):
             return 0, []
         expanded, entries = 0, list[Any]()
         for part in [part for part in self.away if part.future.done()]:
-            if isinstance(part.future.exception(), ProcessError):
+            if _lost(part.future):
                 found, count = Expansion(unresolved=part.nodes), 0
             else:
                 found, count = part.future.result()
@@ -210,16 +209,14 @@ class _Search:
         return expanded, entries
 
     def _submit(self, own: list[Node], most: int) -> Future[tuple[Expansion, int]]:
-        nodes = self.nodes
-        limits = (
-            nodes.best[0],
-            nodes.cutoff,
-            nodes.tol,
-            self.plan.batch,
-            most,
-            max(self.deadline.left(), 1e-9),
-        )
-        return self.executor.submit(search_below, self.shared, own, *limits)
+        nodes, seconds = self.nodes, max(self.deadline.left(), 1e-9)
+        given = nodes.best[0], nodes.cutoff, nodes.tol, self.plan.batch, most, seconds
+        return self.executor.submit(search_below, self.shared, own, *given)
+
+
+def _lost(future: Future[Any]) -> bool:
+    """Whether the process of a task has ended."""
+    return future.done() and isinstance(future.exception(), ProcessError)
 
 
 def search_below(
