@@ -244,8 +244,11 @@ class Race(Method):
         message = "pass %d: the simplex method solved %d of %d instances, up to %d iterations each"
         counts = passes, int(solved.sum()), int(given.sum()), max(own)
         logging.getLogger("blocklp").info(message, *counts)
-        ended, answer, fresh = state.ended | solved, (duals, points), bool(solved.any())
-        return replace(state, masters=masters, solved=solved, ended=ended, answer=answer, fresh=fresh)
+        x, *rest = state.inner.bar
+        inner = replace(state.inner, bar=(where(solved, problem.mean(points), x), *rest))  # to be remembered
+        ended, fresh = state.ended | solved, bool(solved.any())
+        state = replace(state, inner=inner, masters=masters, solved=solved, ended=ended, fresh=fresh)
+        return replace(state, answer=(duals, points))
 
     def _by_blocks(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
         """A proximal step of every instance for which that promises to be quick."""
