@@ -181,7 +181,7 @@ class IntegerKnapsack(BlockType):
         return gain.contiguous(), *flat
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """What the value may be below the minimum: twice the rounding that it is charged, and its own."""
+        """How far the value may be below the minimum: twice the rounding that it is charged, and its own."""
         error = 2 * self._rounding(cost)
         if cost.dtype != torch.float64:
             reach = torch.maximum(self.lower.abs(), self.upper.abs()).double()

@@ -12,9 +12,19 @@ from blocklp.errors import ModelError
 
 
 def given_sides(capacity: object, least: object, *, gradients: bool) -> tuple[Tensor | None, Tensor | None]:
-    """Sides of the load ``(batch or 1, blocks or 1)`` float64, None for one that is not given.
+    """Sides of the load of knapsacks as block data.
 
-    ``gradients`` says whether they may require these.
+    Parameters
+    ----------
+    capacity, least : array_like or None
+        Largest and least load of each block: a number, ``(blocks,)`` or ``(batch, blocks)``.
+    gradients : bool
+        Whether they may require gradients.
+
+    Returns
+    -------
+    most, need : Tensor or None
+        ``(batch or 1, blocks or 1)`` float64, None for a side that is not given.
 
     Raises
     ------

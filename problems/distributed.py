@@ -66,7 +66,7 @@ def run_distributed(model: Callable[[], bl.Model], options: Options, output: Out
 
 
 def summary(found: bl.Solution, world: int) -> dict[str, Any]:
-    """What is printed of a solution: strict JSON, where infinities and NaN are null."""
+    """The fields of a solution that are printed: strict JSON, where infinities and NaN are null."""
     numbers = {name: float(getattr(found, name)[0]) for name in ("bound", "primal", "gap", "seconds")}
     return {name: value if math.isfinite(value) else None for name, value in numbers.items()} | {
         "status": found.status[0].name.lower(),

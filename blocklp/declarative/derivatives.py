@@ -101,6 +101,20 @@ def jacobian(outputs: Tensor, inputs: Sequence[Tensor], create_graph: bool = Fal
 def checked(value: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
     """Return what a user's function gave, if it has the right shape.
 
+    Parameters
+    ----------
+    value : Tensor
+        The answer of the function.
+    shape : tuple of int
+        The shape that it must have, the batch first.
+    name : str
+        Name of the function, for the message.
+
+    Returns
+    -------
+    Tensor
+        ``value``.
+
     Raises
     ------
     ShapeError

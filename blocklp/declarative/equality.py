@@ -114,7 +114,20 @@ def null_space(matrix: Tensor) -> Tensor:
 
 
 def affine_point(matrix: Tensor, right: Tensor, y: Tensor) -> Tensor:
-    """Return the point of ``A y = b`` next to y, ``(batch, n)``."""
+    """Return the point of ``A y = b`` next to y.
+
+    Parameters
+    ----------
+    matrix, right : Tensor
+        A ``(batch, k, n)`` of rank k, and b ``(batch, k)``.
+    y : Tensor
+        ``(batch, n)``.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, n)``.
+    """
     gap = right - (matrix @ y[:, :, None])[:, :, 0]
     moved: Tensor = y + (matrix.mT @ solve(matrix @ matrix.mT, gap)[:, :, None])[:, :, 0]
     return moved

@@ -200,7 +200,24 @@ def search(
 
 
 def linearised(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: int) -> tuple[Tensor, Tensor]:
-    """Return F and its derivative by z as plain numbers."""
+    """Return F and its derivative by z as plain numbers.
+
+    Parameters
+    ----------
+    conditions : Conditions
+        F of the problem.
+    z : Tensor
+        ``(batch, n + m + k)`` float64: y and the multipliers of inequalities and equations.
+    tensors : sequence of Tensor
+        Parameters, and with equations A ``(batch, k, n)`` and b ``(batch, k)``.
+    n : int
+        Number of variables.
+
+    Returns
+    -------
+    residual, matrix : Tensor
+        ``(batch, n + m + k)`` and ``(batch, n + m + k, n + m + k)``, without gradients.
+    """
     with torch.enable_grad():
         residual, matrix = conditions.linearise(z.detach().requires_grad_(), tensors, n)
     return residual.detach(), matrix
@@ -259,7 +276,24 @@ def shortened(multipliers: Tensor, step: Tensor) -> Tensor:
 
 
 def wrong_side(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: int) -> Tensor:
-    """Return by how much an inequality or the sign of a multiplier is violated, ``(batch,)``; 0 if none."""
+    """Return by how much an inequality or the sign of a multiplier is violated, 0 if by nothing.
+
+    Parameters
+    ----------
+    conditions : Conditions
+        F of the problem.
+    z : Tensor
+        ``(batch, n + m + k)`` float64: y and the multipliers of inequalities and equations.
+    tensors : sequence of Tensor
+        Parameters, and with equations A ``(batch, k, n)`` and b ``(batch, k)``.
+    n : int
+        Number of variables.
+
+    Returns
+    -------
+    Tensor
+        ``(batch,)``, not negative.
+    """
     _, c, duals, _, _ = conditions.parts(z, tensors, n)
     return torch.cat([c, -duals[:, : c.shape[1]], z.new_zeros(len(z), 1)], 1).amax(1)
 

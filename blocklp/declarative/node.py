@@ -43,7 +43,26 @@ class Root(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, conditions: Conditions, n: int, z: Tensor, *tensors: Tensor) -> Tensor:
-        """Return z, which was found outside."""
+        """Return z, which was found outside.
+
+        Parameters
+        ----------
+        ctx : context
+            Of torch; keeps what :meth:`backward` needs.
+        conditions : Conditions
+            F of the problem.
+        n : int
+            Number of variables.
+        z : Tensor
+            ``(batch, n + m + k)``: the root.
+        *tensors : Tensor
+            The tensors that F depends on, which get gradients.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, n + m + k)``: a copy of the root.
+        """
         ctx.conditions, ctx.n = conditions, n
         z = z.clone()
         ctx.save_for_backward(z, *tensors)
@@ -314,7 +333,41 @@ def stated(
     inequality: Function | None,
     t: float,
 ) -> tuple[Conditions, list[Tensor], Tensor]:
-    """Check a problem once; return its conditions, all tensors they depend on, and y, both in float64."""
+    """Check a problem once.
+
+    Parameters
+    ----------
+    f : callable or Module
+        The objective: parameters and y to ``(batch,)``.
+    parameters : sequence of Tensor
+        Its parameters, the batch first.
+    y : Tensor
+        ``(batch, n)``: a start or a solution.
+    equality : tuple of Tensor or None
+        A ``(k, n)`` and b ``(k,)``, or one for each instance.
+    inequality : callable or None
+        Parameters and y to ``(batch, m)``, at most 0 where y is allowed.
+    t : float
+        Weight of the objective beside the barrier, infinite for none.
+
+    Returns
+    -------
+    conditions : Conditions
+        F of the problem.
+    tensors : list of Tensor
+        Parameters in float64, weights of a module, then A and b if there are any.
+    y : Tensor
+        ``(batch, n)`` float64, without gradients.
+
+    Raises
+    ------
+    ShapeError
+        If y, A, b or an answer of a function has the wrong shape.
+    ModelError
+        If a function uses a tensor that requires gradients and is no parameter.
+    NonFiniteError
+        If a function is not finite at y.
+    """
     if y.dim() != 2 or not len(y):
         raise ShapeError(
             f"a start or solution of shape {tuple(y.shape)} was given; it has to be (batch, n), not empty"
@@ -363,6 +416,25 @@ def stated(
 
 
 def rooted(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: int, m: int) -> Minimum:
-    """Return the parts of z with their gradients by the tensors."""
+    """Return the parts of z with their gradients by the tensors.
+
+    Parameters
+    ----------
+    conditions : Conditions
+        F of the problem.
+    z : Tensor
+        ``(batch, n + m + k)`` float64: y and the multipliers of inequalities and equations.
+    tensors : sequence of Tensor
+        Parameters, and with equations A ``(batch, k, n)`` and b ``(batch, k)``.
+    n : int
+        Number of variables.
+    m : int
+        Number of inequalities.
+
+    Returns
+    -------
+    Minimum
+        y ``(batch, n)`` and the multipliers, with gradients.
+    """
     z = Root.apply(conditions, n, z, *tensors)  # type: ignore[no-untyped-call]
     return Minimum(z[:, :n], z[:, n : n + m], z[:, n + m :])

@@ -91,7 +91,29 @@ class Conditions:
     def parts(
         self, z: Tensor, tensors: Sequence[Tensor], n: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return y, c, all multipliers, A and A y - b; what belongs to absent constraints is empty."""
+        """Return the parts that F is made of; what belongs to absent constraints is empty.
+
+        Parameters
+        ----------
+        z : Tensor
+            ``(batch, n + m + k)`` float64: y and the multipliers of inequalities and equations.
+        tensors : sequence of Tensor
+            Parameters, and with equations A ``(batch, k, n)`` and b ``(batch, k)``.
+        n : int
+            Number of variables.
+
+        Returns
+        -------
+        y, c, duals : Tensor
+            ``(batch, n)``, the inequalities ``(batch, m)``, and all multipliers ``(batch, m + k)``.
+        a, equations : Tensor
+            A ``(batch, k, n)`` and A y - b ``(batch, k)``.
+
+        Raises
+        ------
+        ShapeError
+            If the function of the inequalities returns another shape.
+        """
         y, duals = z[:, :n], z[:, n:]
         none = y.new_zeros(len(y), 0)
         a, b = tensors[-2:] if self.has_equality else (y.new_zeros(len(y), 0, n), none)

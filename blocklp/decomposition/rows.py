@@ -38,6 +38,8 @@ class CouplingRows:
         of the variables, rounded outwards.
     sorted : dict
         Entries sorted by variable, and where those of each begin, once a device has asked for it.
+    required : dict
+        The answers of :meth:`asked`, which depend on the sides too: rows with others begin without any.
     """
 
     row: Tensor
@@ -48,6 +50,7 @@ class CouplingRows:
     least: Tensor
     most: Tensor
     sorted: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, kw_only=True, repr=False)
+    required: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def build(
@@ -102,15 +105,19 @@ class CouplingRows:
         """Magnitudes that rows require of each variable, the largest of all rows, for the steps of PDHG.
 
         The variable with the largest entry of a row meets its side alone; others take part in proportion to
-        their entries.  The result is ``(batch, variables)``, 0 where no row requires any.
+        their entries.  The result is ``(batch, variables)``, 0 where no row requires any; it is kept.
         """
+        if variables in self.required:
+            return self.required[variables]
         size = self.entry.abs()
         largest = size.new_zeros(self.count).scatter_reduce(0, self.row, size, "amax")
         finite = (torch.where(torch.isfinite(s), s.abs(), 0.0) for s in (self.lower, self.upper))
         sides = torch.maximum(*finite)
         own = sides[:, self.row] * size / torch.where(largest > 0, largest, 1.0)[self.row] ** 2
         none = own.new_zeros(len(own), variables)
-        return none.scatter_reduce(1, self.column.expand(len(own), -1), own, "amax")
+        found = none.scatter_reduce(1, self.column.expand(len(own), -1), own, "amax")
+        self.required[variables] = found
+        return found
 
     @property
     def adds_in_order(self) -> bool:

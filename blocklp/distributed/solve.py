@@ -98,7 +98,7 @@ class SharedSolve:
         _refuse(problem, method, processes.world)
         deadline = AgreedDeadline(limits.deadline, processes)
         limits = replace(limits, deadline=deadline, project=False)
-        backend = _common(plan.settled(dtype, method.usual).backend, processes)
+        backend = _common(plan.settled(dtype, method.usual, method.knows_rows).backend, processes)
         if "numba" in backend.builds_on:
             importlib.import_module("blocklp.distributed.numba_sums")
         part = sharded(problem, processes, self.fixed, backend)

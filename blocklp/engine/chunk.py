@@ -166,6 +166,8 @@ class Chunk:
         self.state = self.method.start(self.iterated, first, start.eta)
         if start.warm is not None:
             self.state = self.method.resume(self.iterated, self.state, start.warm)
+        if start.duals is None:
+            self.state = self.method.opened(self.iterated, self.state)
         self.schedule.passes = 1
 
     def give_up(self) -> None:

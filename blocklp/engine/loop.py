@@ -64,7 +64,7 @@ def run(
         start = replace(start, eta=given.to(problem.cost.device, dtype))
     try:
         with until(limits.deadline), within_memory(problem.cost.device):
-            plan = replace(plan, deadline=limits.deadline).settled(dtype, method.usual)
+            plan = replace(plan, deadline=limits.deadline).settled(dtype, method.usual, method.knows_rows)
             return run_settled(plan, method, dtype, limits, start, hooks)
     except KeyboardInterrupt:  # before the first pass
         least = box_minimum(problem)

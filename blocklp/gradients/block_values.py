@@ -105,7 +105,17 @@ def value_of_rows(rows: Constraints, duals: Tensor, cost: Tensor, point: Tensor)
 def chosen_sides(prices: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Sum of prices times lower sides where they are positive, and upper sides where they are negative.
 
-    Sides without a price may be infinite. ``(..., sides) -> (...)``.
+    Parameters
+    ----------
+    prices : Tensor
+        ``(..., sides)``.
+    lower, upper : Tensor
+        ``(..., sides)``; infinite only where there is no price.
+
+    Returns
+    -------
+    Tensor
+        ``(...)``.
     """
     side = torch.where(prices > 0, lower, torch.where(prices < 0, upper, 0.0))
     return (prices * side).sum(-1)

@@ -103,13 +103,39 @@ class _Slopes(torch.autograd.Function):
 
 
 def of_objective(cost: Tensor, offset: Tensor, x: Tensor) -> Iterator[Part]:
-    """Costs ``(batch, variables)`` and constants ``(batch,)`` at points ``(batch, variables)``."""
+    """The part of costs and constants in the optimal value.
+
+    Parameters
+    ----------
+    cost, offset : Tensor
+        ``(batch, variables)`` and ``(batch,)`` float64.
+    x : Tensor
+        ``(batch, variables)`` float64: optimal points.
+
+    Returns
+    -------
+    iterator of Part
+        One part if something requires gradients, or none.
+    """
     if cost.requires_grad or offset.requires_grad:
         yield Part([cost, offset], lambda cost, offset: (cost * x).sum(1) + offset)
 
 
 def of_bounds(lower: Tensor, upper: Tensor, state: State) -> Iterator[Part]:
-    """Bounds of variables ``(batch or 1, variables)``, by the multipliers of their boxes."""
+    """The part of bounds of variables, by the multipliers of their boxes.
+
+    Parameters
+    ----------
+    lower, upper : Tensor
+        ``(batch or 1, variables)`` float64.
+    state : State
+        Optimal multipliers.
+
+    Returns
+    -------
+    iterator of Part
+        One part if there are boxes, or none.
+    """
     if BOX in state.duals:
         prices = state.duals[BOX][..., 0]
         yield Part([lower, upper], partial(chosen_sides, prices))

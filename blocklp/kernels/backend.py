@@ -34,16 +34,22 @@ from blocklp.errors import OptionError
 from blocklp.kernels import compiled
 from blocklp.kernels.compiled import BUSY, COMPILING, LOADING, VARIABLE
 
-ENGINE = (
+BY_BLOCKS = (
     "blocklp.kernels.fused_kernels",
     "blocklp.kernels.row_kernels",
+    "blocklp.kernels.projection_kernels",
+)
+"""Modules of loops for all methods that belong to no block type, those of checks and projections included."""
+
+ENGINE = (
+    *BY_BLOCKS,
     "blocklp.kernels.program_kernels",
     "blocklp.kernels.batch_kernels",
-    "blocklp.kernels.projection_kernels",
     "blocklp.kernels.tableau_kernels",
     "blocklp.kernels.newton_kernels",
 )
-"""Modules of loops that belong to no block type, and serve without others."""
+"""Those, and the modules for methods that take rows beside the blocks; to load them takes a first solve some
+hundredths of a second."""
 
 PER_PASS, PER_COPY = 3.5e-4, 3.3e-8
 """Seconds that a pass by tensor operations takes, and what it takes more for a copy of a variable, about."""
@@ -199,6 +205,7 @@ def choose(
     kernels: frozenset[str],
     dtype: torch.dtype,
     deadline: Deadline,
+    engine: tuple[str, ...] = ENGINE,
 ) -> Backend:
     """Choose the backend of a solve.
 
@@ -218,6 +225,8 @@ def choose(
         Precision of the iterates.
     deadline : Deadline
         Loops that would not be ready in time do not serve.
+    engine : tuple of str
+        The modules of the engine that the method may take.
 
     Raises
     ------
@@ -236,7 +245,7 @@ def choose(
             importlib.import_module(module)
         return Backend(name)
     precisions = {torch.float64, dtype}
-    ready = frozenset(m for m in kernels.union(ENGINE) if _ready(m, precisions, seconds, deadline))
+    ready = frozenset(m for m in kernels.union(engine) if _ready(m, precisions, seconds, deadline))
     found = Backend("torch") if name == "numba" and not ready else Backend(name, ready)
     for module in kind.modules if ready else ():
         importlib.import_module(module)

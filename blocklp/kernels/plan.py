@@ -23,7 +23,7 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition.incidence import CopySums
 from blocklp.decomposition.problem import Decomposition
 from blocklp.errors import OptionError
-from blocklp.kernels.backend import AUTO, Backend, choose
+from blocklp.kernels.backend import AUTO, BY_BLOCKS, ENGINE, Backend, choose
 from blocklp.kernels.instances import loops_of
 from blocklp.kernels.operations import LAYOUTS, OPERATIONS, operation, unknown_names
 from blocklp.kernels.program import Program
@@ -153,8 +153,22 @@ class Plan:
         found: Laid = self.kept[key]
         return found
 
-    def settled(self, dtype: torch.dtype, passes: int) -> Plan:
-        """Return the plan with a backend chosen for iterates in a precision and so many passes, as a rule.
+    def settled(self, dtype: torch.dtype, passes: int, by_rows: bool = True) -> Plan:
+        """Return the plan with a backend chosen.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Precision of the iterates.
+        passes : int
+            Passes that the method takes, as a rule.
+        by_rows : bool
+            Whether the method takes rows beside the blocks; else the loops for these are not loaded.
+
+        Returns
+        -------
+        Plan
+            The plan, whose problem sums copies by the tables of that backend.
 
         Raises
         ------
@@ -164,7 +178,8 @@ class Plan:
         problem = self.problem
         kernels = frozenset(name for group in problem.groups if (name := loops_of(group)) is not None)
         size = problem.batch * problem.copies
-        backend = choose(self.backend.name, problem.cost.device, size, passes, kernels, dtype, self.deadline)
+        own, engine = (self.backend.name, problem.cost.device, size, passes), ENGINE if by_rows else BY_BLOCKS
+        backend = choose(*own, kernels, dtype, self.deadline, engine)
         if unknown := unknown_names(backend.builds_on):
             there = ", ".join(sorted(OPERATIONS))
             raise OptionError(f"backend {backend.name!r} implements {', '.join(unknown)}; there are {there}")

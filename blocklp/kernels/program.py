@@ -125,7 +125,7 @@ class Program:
             units.append(unit.expand_as(coupling.lower))
             rows.append(sums.activity(torch.ones_like(problem.cost)))
             uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
-            need = torch.maximum(need, coupling.asked(need.shape[1]).nan_to_num(0.0, 0.0))
+            need = torch.maximum(need, problem.rows.asked(need.shape[1]).nan_to_num(0.0, 0.0))
         row_sums = torch.cat(rows, 1)
         need = torch.where(need > 0, need, need.amax(1, keepdim=True))
         reach = torch.where(need > 0, torch.minimum(reach, need), reach)
@@ -198,16 +198,13 @@ class Program:
 
     def sizes(self, problem: Decomposition, x: Tensor) -> Tensor:
         """Scales of the rows at points ``(batch, variables)``, for relative violations: ``(batch, rows)``."""
-        terms, reach = (self._magnitudes(problem, values) for values in (x.abs(), problem.sizes(x)))
+        coupling = None if self.coupling is None else self.coupling.absolute()
+        rows, values = (self.entries.abs(), coupling), (x.abs(), problem.sizes(x).contiguous())
+        terms, reach = (row_products(self, problem, rows, own) for own in values)
         magnitudes = (side.abs() for side in (self.lower, self.upper))
         sides = [torch.where(size > 0, torch.maximum(size, terms), reach) for size in magnitudes]
         # A row has one tolerance: the tighter one.
         return torch.minimum(*sides)
-
-    def _magnitudes(self, problem: Decomposition, values: Tensor) -> Tensor:
-        """Absolute values of the rows times values of the variables: ``(batch, rows)``."""
-        coupling = None if self.coupling is None else self.coupling.absolute()
-        return row_products(self, problem, (self.entries.abs(), coupling), values.contiguous())
 
     def violation(self, problem: Decomposition, x: Tensor) -> Tensor:
         """Largest relative violation ``(batch,)`` of a row at points ``(batch, variables)``."""

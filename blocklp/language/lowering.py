@@ -83,21 +83,20 @@ def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Deco
 
 def _rows(rows: Sequence[Rows], problem: Decomposition) -> CouplingRows:
     """All rows of a model, which compiles alone, within the bounds of its variables."""
-    from scipy.sparse import coo_array, vstack  # importing it takes as long as solving a small model
+    from scipy.sparse import csr_array  # importing it takes as long as solving a small model
 
     stated, batch = [r.constraint for r in rows], problem.batch
-    matrices = [r.matrix for r in stated]
-    parts = [coo_array((m.data, m.coords), shape=(m.shape[0], problem.cost.shape[1])) for m in matrices]
-    matrix = vstack(parts, format="csr")
-    matrix.sum_duplicates()
+    first = np.cumsum([0, *(r.matrix.shape[0] for r in stated)])
+    row = np.concatenate([r.matrix.coords[0] + at for r, at in zip(stated, first[:-1], strict=True)])
+    column = np.concatenate([r.matrix.coords[1] for r in stated])
+    data = np.concatenate([r.matrix.data for r in stated])
+    matrix = csr_array((data, (row, column)), shape=(first[-1], problem.cost.shape[1]))  # adds duplicates up
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     lower = torch.cat([r.lower.expand(batch, -1) for r in stated], 1)
     upper = torch.cat([r.upper.expand(batch, -1) for r in stated], 1)
-    columns = matrix.indices.astype(np.int64)
-    entries = (torch.from_numpy(np.array(part)) for part in (row, columns, matrix.data))
-    device = problem.cost.device
-    row_, column, entry, lower, upper = (t.to(device) for t in (*entries, lower, upper))
-    return CouplingRows.build(row_, column, entry, lower, upper, problem.lower, problem.upper)
+    parts = (torch.from_numpy(part) for part in (row, matrix.indices.astype(np.int64), matrix.data))
+    rows_, columns, entries, lower, upper = (t.to(problem.cost.device) for t in (*parts, lower, upper))
+    return CouplingRows.build(rows_, columns, entries, lower, upper, problem.lower, problem.upper)
 
 
 def unblocked(instances: Instances, bounds: Bounds, device: torch.device) -> Decomposition:

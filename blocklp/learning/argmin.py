@@ -158,7 +158,24 @@ class SimplexNodes:
     def of(
         cls, solver: Solver, problem: Decomposition, values: Values, rest: EnginePasses
     ) -> SimplexNodes | None:
-        """Choose vertices where all blocks state their constraints, and the LP is not too large."""
+        """Choose vertices where all blocks state their constraints, and the LP is not too large.
+
+        Parameters
+        ----------
+        solver : Solver
+            The compiled model.
+        problem : Decomposition
+            Its problem at ``values``, in the sense of minimisation.
+        values : mapping
+            Values of parameters in the objective.
+        rest : EnginePasses
+            Takes instances that the simplex method leaves open.
+
+        Returns
+        -------
+        SimplexNodes or None
+            None for devices, batches of models, large LPs, and blocks that state no constraints.
+        """
         model: Statement = solver.models[0]
         if solver.device.type != "cpu" or not isinstance(model, Model) or problem.coupling.maps:
             return None

@@ -53,6 +53,20 @@ class CostMap:
     def of(cls, solver: Solver, parameter: Parameter, variables: View | None) -> CostMap:
         """Look a parameter and variables up in the model of a solver.
 
+        Parameters
+        ----------
+        solver : Solver
+            Of the model.
+        parameter : Parameter
+            The parameter in the objective whose values are predicted.
+        variables : View or None
+            The variables that a layer returns; None for those that the parameter is multiplied by.
+
+        Returns
+        -------
+        CostMap
+            From values of the parameter to costs, and back.
+
         Raises
         ------
         OptionError

@@ -117,7 +117,24 @@ class LinearProgramLayers(SolverInterface):  # type: ignore[misc]
     def derivative_torch_batch(
         self, dprimal: Tensor, ddual: Tensor, saved_state: Any
     ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Gradients in costs; those of what does not change are zero."""
+        """Gradients in costs; those of what does not change are zero.
+
+        Parameters
+        ----------
+        dprimal : Tensor
+            ``(batch, variables)``: gradients in the points.
+        ddual : Tensor
+            Gradients in the duals, which are not given: not read.
+        saved_state : tuple
+            The state of the solve, costs and points with their graph.
+
+        Returns
+        -------
+        quadratic : Tensor or None
+            ``(batch, entries of P)``, zero; None without P.
+        linear, matrix : Tensor
+            ``(batch, variables + 1)`` and ``(batch, entries of A)``, the latter zero.
+        """
         costs, x = saved_state
         (slope,) = torch.autograd.grad(x, costs, dprimal, retain_graph=True)
         entries, curved = self.sizes

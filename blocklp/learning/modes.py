@@ -30,10 +30,40 @@ class Solves(Protocol):
         """From gradients in these costs to gradients in the values."""
 
     def minimise(self, cost: Tensor, rows: Tensor | None, use: str) -> Tensor:
-        """Minimisers; ``rows`` of the data set and ``use`` name the warm start."""
+        """Minimisers of costs.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, variables)`` float64.
+        rows : Tensor or None
+            ``(batch,)`` int64: places in the data set, by which warm starts are kept; None for no warm start.
+        use : str
+            Name of the warm start, since the answers to different questions differ.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, variables)`` float64.
+        """
 
     def nearest(self, target: Tensor, rows: Tensor | None, use: str) -> Any:
-        """Nearest points and faces (:class:`blocklp.learning.proximal_points.ProximalAnswer`)."""
+        """Nearest points to targets, with their faces.
+
+        Parameters
+        ----------
+        target : Tensor
+            ``(batch, variables)`` float64.
+        rows : Tensor or None
+            ``(batch,)`` int64: places in the data set, by which warm starts are kept; None for no warm start.
+        use : str
+            Name of the warm start, since the answers to different questions differ.
+
+        Returns
+        -------
+        ProximalAnswer
+            Points and faces (:class:`blocklp.learning.proximal_points.ProximalAnswer`).
+        """
 
 
 class Mode(Protocol):
@@ -42,10 +72,45 @@ class Mode(Protocol):
     def forward(
         self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
-        """Points, and the record for :meth:`backward`."""
+        """Points, and the record for :meth:`backward`.
+
+        Parameters
+        ----------
+        model : Solves
+            The model.
+        values, centre : Tensor
+            Values of the parameter ``(batch, entries)``, and the centre of a proximal term
+            ``(batch, variables)``, both float64.
+        rows : Tensor or None
+            ``(batch,)`` int64: places in the data set, by which warm starts are kept; None for no warm start.
+
+        Returns
+        -------
+        x : Tensor
+            ``(batch, variables)`` float64.
+        record : object
+            For :meth:`backward`.
+        """
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Gradients in the values and in the centre, from that in the points."""
+        """Gradients in the values and in the centre, from that in the points.
+
+        Parameters
+        ----------
+        model : Solves
+            The model.
+        record : object
+            Of :meth:`forward`.
+        gradient : Tensor
+            ``(batch, variables)`` float64: in the points.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, entries)``: in the values.
+        Tensor or None
+            ``(batch, variables)``: in the centre; None where it has none.
+        """
 
 
 @dataclass(frozen=True)
@@ -73,12 +138,24 @@ class Prox:
     def forward(
         self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
-        """The nearest point to the centre less the costs over the weight."""
+        """The nearest point to the centre less the costs over the weight.
+
+        Parameters
+        ----------
+        model, values, centre, rows
+            As in :meth:`Mode.forward`.
+        """
         found = model.nearest(centre - model.costs(values) / self.rho, rows, self.name)
         return found.x, found.faces
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The gradient along the face."""
+        """The gradient along the face.
+
+        Parameters
+        ----------
+        model, record, gradient
+            As in :meth:`Mode.backward`.
+        """
         along = record.along(gradient)
         return model.adjoint(-along / self.rho), along
 
@@ -124,13 +201,25 @@ class Lpgd:
     def forward(
         self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
-        """The minimiser."""
+        """The minimiser.
+
+        Parameters
+        ----------
+        model, values, centre, rows
+            As in :meth:`Mode.forward`.
+        """
         cost = model.costs(values)
         x = model.minimise(cost, rows, self.name)
         return x, (cost, x, rows)
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Differences to minimisers of perturbed costs, which start from those of the last epoch."""
+        """Differences to minimisers of perturbed costs, which start from those of the last epoch.
+
+        Parameters
+        ----------
+        model, record, gradient
+            As in :meth:`Mode.backward`.
+        """
         cost, x, rows = record
         total = torch.zeros_like(cost)
         sides = {"lower": (1.0,), "upper": (-1.0,), "average": (1.0, -1.0)}[self.envelope]
@@ -192,7 +281,13 @@ class Perturbed:
     def forward(
         self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
-        """The mean of the samples' minimisers, all of them found in one call."""
+        """The mean of the samples' minimisers, all of them found in one call.
+
+        Parameters
+        ----------
+        model, values, centre, rows
+            As in :meth:`Mode.forward`.
+        """
         noise = self.noise(values)
         moved = model.costs((values + self.sigma * noise).flatten(0, 1))
         each = None
@@ -202,7 +297,13 @@ class Perturbed:
         return x.mean(0), (noise, x)
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The estimate of the Jacobian, transposed, times the gradient."""
+        """The estimate of the Jacobian, transposed, times the gradient.
+
+        Parameters
+        ----------
+        model, record, gradient
+            As in :meth:`Mode.backward`.
+        """
         noise, x = record
         weight = (x * gradient).sum(-1, keepdim=True)
         return (weight * noise).mean(0) / self.sigma, None
@@ -234,11 +335,23 @@ class Identity:
     def forward(
         self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
-        """The minimiser."""
+        """The minimiser.
+
+        Parameters
+        ----------
+        model, values, centre, rows
+            As in :meth:`Mode.forward`.
+        """
         return model.minimise(model.costs(values), rows, self.name), values
 
     def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Pass the gradient on with the other sign, through the projection of the costs."""
+        """Pass the gradient on with the other sign, through the projection of the costs.
+
+        Parameters
+        ----------
+        model, record, gradient
+            As in :meth:`Mode.backward`.
+        """
         along, values = model.adjoint(-gradient), record
         if self.projection == "none":
             return along, None

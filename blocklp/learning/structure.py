@@ -112,7 +112,22 @@ class Structure:
         return self.map.adjoint(gradient)
 
     def minimise(self, cost: Tensor, rows: Tensor | None, use: str) -> Tensor:
-        """Minimisers of costs ``(batch, variables)``, as :meth:`minimisers`."""
+        """Minimisers of costs, as :meth:`minimisers`.
+
+        Parameters
+        ----------
+        cost : Tensor
+            ``(batch, variables)`` float64.
+        rows : Tensor or None
+            ``(batch,)`` int64: places in the data set, by which warm starts are kept; None for no warm start.
+        use : str
+            Name of the warm start, since the answers to different questions differ.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, variables)`` float64.
+        """
         return self.minimisers(cost, rows, use).x
 
     @torch.inference_mode(mode=False)

@@ -161,6 +161,10 @@ class Method:
         """
         return state
 
+    def opened(self, plan: Plan, state: Any) -> Any:
+        """State before the first check of a solve without a warm start; by default that of :meth:`start`."""
+        return state
+
     def checked(self, plan: Plan, state: Any, gap: Tensor) -> Any:
         """State after a check, of methods that are :attr:`advised`.
 

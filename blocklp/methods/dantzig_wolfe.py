@@ -30,7 +30,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import charges
 from blocklp.errors import MissingDependencyError, install
 from blocklp.general_solvers.small_lp import available
@@ -138,19 +137,19 @@ class DantzigWolfe(Method):
         masters = (RestrictedMaster(problem, i, by_points=True) for i in range(problem.batch))
         columns = Columns(tuple(Column(master, radius) for master in masters))
         one = torch.ones_like(value)
-        return DantzigWolfeState(duals, value, answers, one, answers, _paid(problem, duals), columns)
+        paid = charges(problem.cost - problem.collect(duals), problem.lower, problem.upper).sum(1)
+        return DantzigWolfeState(duals, value, answers, one, answers, paid, columns)
 
     def step(self, plan: Plan, state: DantzigWolfeState) -> DantzigWolfeState:
         """Add points to the masters, solve these, and ask the oracles at their duals."""
         problem = plan.problem
-        points, duals = state.points.clone(), state.duals.clone()
+        points, duals, paid = state.points.clone(), state.duals.clone(), state.paid.clone()
         for i, own in enumerate(state.columns.own):
             found = self._advanced(plan, own, state, i)
             if found is not None:
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
-                duals[i] = torch.from_numpy(found.duals).to(duals)
+                duals[i], paid[i] = torch.from_numpy(found.duals).to(duals), found.paid
         answers, value = problem.min_oracle(duals)
-        paid = _paid(problem, duals)
         return replace(state, duals=duals, value=value, points=points, answers=answers, paid=paid)
 
     def due(self, state: DantzigWolfeState) -> bool:
@@ -212,8 +211,3 @@ class DantzigWolfe(Method):
     def improving(dtype: torch.dtype) -> float:
         """Part of a block's value by which a point must improve the master: above all rounding."""
         return max(1e-9, 16 * torch.finfo(dtype).eps)
-
-
-def _paid(problem: Decomposition, duals: Tensor) -> Tensor:
-    """What blocks leave of the cost, at the bounds of variables: ``(batch,)``, a part of the dual value."""
-    return charges(problem.cost - problem.collect(duals), problem.lower, problem.upper).sum(1)

@@ -60,7 +60,22 @@ class MasterLayout:
 
     @classmethod
     def of(cls, problem: Decomposition, instance: int, *, by_points: bool) -> MasterLayout:
-        """The layout of one instance; ``by_points`` counts as in :class:`RestrictedMaster`."""
+        """The layout of one instance.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The batch that the instance is in.
+        instance : int
+            Its number there.
+        by_points : bool
+            As in :class:`RestrictedMaster`.
+
+        Returns
+        -------
+        MasterLayout
+            The places of the instance's copies, and the rows of its blocks.
+        """
         index, width = problem.coupling.index, problem.cost.shape[1]
         variable = index[instance if len(index) > 1 else 0].cpu().numpy()
         bounds = of_instance(problem.lower, instance), of_instance(problem.upper, instance)

@@ -7,10 +7,11 @@ First-order methods take few cheap passes on most LPs that are large, and many o
 plans with fixed costs, long chains of rows), which the simplex method solves at once. After 100 passes, 200,
 400 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
 where LPs are small and ever less where they are large: those whose gap is above :math:`10^{-passes / 200}`,
-and those for which that is enough as a rule; where the work of 100 passes is enough, HiGHS begins. Instances
-of which no primal point is known yet get several times as much, where that may be enough. It is counted in
-iterations, not in seconds: what is chosen does not depend on the machine, nor on what is beside an instance
-in its batch.
+and those for which that is enough as a rule; where the work of 100 passes is enough, HiGHS begins, before the
+first check unless there is a warm start. Instances of which no primal point is known yet get several times as
+much, where that may be enough, at the first check already: a point that no oracle and no scaling gives is far
+from PDHG too. It is counted in iterations, not in seconds: what is chosen does not depend on the machine, nor
+on what is beside an instance in its batch.
 
 The LP is the restricted master of blocks that all state their constraints
 (:mod:`blocklp.methods.restricted_master`). Its duals are multipliers like any others: the engine evaluates
@@ -64,7 +65,7 @@ class Race(Method):
     knows_rows = True
     advised = True
     cadence, usual = Pdhg.cadence, Pdhg.usual
-    first, growth = 100, 2
+    first, growth = 2 * Pdhg.cadence, 2
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     # Times the work for instances without a primal point, where it is for this part of typical iterations.
@@ -108,6 +109,17 @@ class Race(Method):
         inner = replace(inner, bar=_kept(solved, (x, y, inner.bar[2]), inner.bar))  # to be remembered
         state = replace(self._around(plan, inner), solved=solved, answer=(duals, points))
         return replace(state, duals=duals, value=value, points=points)
+
+    def opened(self, plan: Plan, state: RaceState) -> RaceState:
+        """The answers of the simplex method where that begins: a check of PDHG's start would be in vain."""
+        if state.turn:
+            return state
+        unknown = torch.full_like(state.value, torch.inf, dtype=torch.float64)
+        if not (state := self._by_simplex(plan, state, unknown)).fresh:
+            return state
+        solved, (duals, points) = state.solved, state.answer
+        duals, points = where(solved, duals, state.duals), where(solved, points, state.points)
+        return replace(state, duals=duals, points=points, value=plan.problem.value(duals))
 
     def resume(self, plan: Plan, state: RaceState, memory: Memory) -> RaceState:
         """Begin PDHG at the point, duals and weight of an earlier solve.
@@ -191,26 +203,33 @@ class Race(Method):
         RaceState
             The state, with the solutions that the simplex method found.
         """
-        problem = plan.problem
-        passes = state.inner.passes
         if not known_empty(state.solved):  # an answer that was not good enough: PDHG goes on
             state = replace(state, solved=torch.zeros_like(state.solved))
         if state.opening and (state := self._by_blocks(plan, state, gap)).fresh:
             return state
-        if passes < state.turn or plan.program.work > self.largest:
+        return self._by_simplex(plan, state, gap)
+
+    def _by_simplex(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
+        """A turn of the simplex method on the instances that are slow, if it is due."""
+        problem, passes, pointless = plan.problem, state.inner.passes, torch.isinf(gap)
+        early = passes < state.turn
+        if plan.program.work > self.largest or (early and not state.opening):
             return state
         counted = max(passes, self.first)
         iterations, enough = self._affordable(plan.program, counted)
         typical = self.typical * plan.program.lower.shape[1]
-        if iterations < self.hopeless * typical:
-            return replace(state, turn=self.growth * counted)
-        given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
-        state = replace(state, turn=self.growth * counted)
-        if not bool(given.any()) or plan.deadline.over():
-            return state
         more = self.pointless * iterations
         more = more if more >= self.promising * typical else iterations
-        own = [more if unknown else iterations for unknown in torch.isinf(gap).tolist()]
+        if early:
+            given = pointless & (more > iterations)
+        elif iterations < self.hopeless * typical:
+            return replace(state, turn=self.growth * counted)
+        else:
+            given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
+            state = replace(state, turn=self.growth * counted)
+        if not bool(given.any()) or plan.deadline.over():
+            return state
+        own = [more if unknown else iterations for unknown in pointless.tolist()]
         numbers = range(problem.batch)
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i)) for i in numbers))
         solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
@@ -225,16 +244,18 @@ class Race(Method):
         message = "pass %d: the simplex method solved %d of %d instances, up to %d iterations each"
         counts = passes, int(solved.sum()), int(given.sum()), max(own)
         logging.getLogger("blocklp").info(message, *counts)
-        ended, answer, fresh = state.ended | solved, (duals, points), bool(solved.any())
-        return replace(state, masters=masters, solved=solved, ended=ended, answer=answer, fresh=fresh)
+        x, *rest = state.inner.bar
+        inner = replace(state.inner, bar=(where(solved, problem.mean(points), x), *rest))  # to be remembered
+        ended, fresh = state.ended | solved, bool(solved.any())
+        state = replace(state, inner=inner, masters=masters, solved=solved, ended=ended, fresh=fresh)
+        return replace(state, answer=(duals, points))
 
     def _by_blocks(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
         """A proximal step of every instance for which that promises to be quick."""
         problem = plan.problem
         if (blocks := state.blocks) is None:
-            if (
-                state.turn == 0 or plan.program.layout is None
-            ):  # by map, or on a device, where passes are quick
+            begun = state.turn == 0 or state.masters is not None
+            if begun or plan.program.layout is None:  # by map, or on a device, where passes are quick
                 return state
             blocks = Solves(tuple(Solve(plan, i) for i in range(problem.batch)))
             for one, x, y in zip(blocks.own, *state.inner.bar[:2], strict=True):

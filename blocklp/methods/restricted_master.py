@@ -34,6 +34,9 @@ from blocklp.general_solvers.small_lp import EQUILIBRATED, PRIMAL_SIMPLEX, TOLER
 from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection, stacked
 from blocklp.methods.shrinking import shrinking
 
+Entries = tuple[Numbers, Numbers, Array]
+"""Entries of columns: where those of each begin, their rows, and their values."""
+
 HELD, ELASTIC = -2, -1
 """Marks of columns that are no points: variables, and violations of rows."""
 
@@ -56,6 +59,8 @@ class MasterSolution:
         Largest violation of a row that is paid for, in its unit; zero where no side of the box binds.
     prices : ndarray
         ``(rows,)``: duals of the rows that may be violated, in units of the master.
+    paid : float
+        The part of the dual value that the bounds of variables have which are in no box.
     """
 
     value: float
@@ -64,6 +69,7 @@ class MasterSolution:
     convexity: Array
     violation: float
     prices: Array
+    paid: float
 
 
 class RestrictedMaster:
@@ -85,12 +91,13 @@ class RestrictedMaster:
         self.cost = of_instance(problem.cost, instance)
         self.lower, self.upper = of_instance(problem.lower, instance), of_instance(problem.upper, instance)
         self.in_blocks, self.copies, width = problem.in_blocks, problem.copies, len(self.cost)
-        rows, sides = csr_array((0, width)), (np.zeros(0), np.zeros(0))
+        rows, sides, self.required = csr_array((0, width)), (np.zeros(0), np.zeros(0)), np.zeros(width)
         if problem.rows is not None:
             coords = tuple(t.cpu().numpy() for t in (problem.rows.row, problem.rows.column))
             entries = problem.rows.entry.double().cpu().numpy()
             rows = csr_array((entries, coords), shape=(problem.rows.count, width))
             sides = of_instance(problem.rows.lower, instance), of_instance(problem.rows.upper, instance)
+            self.required = of_instance(problem.rows.asked(width), instance)
         linked, self.priced = layout.linked, rows.shape[0]
         self.elastic = self.priced + len(linked)  # rows of blocks are kept
         # Coupling rows, then a row for each linked copy, the variable less the copy, then rows of blocks.
@@ -125,17 +132,19 @@ class RestrictedMaster:
         copies = np.flatnonzero((column >= 0) & (points != 0))
         entry, column = points[copies], column[copies]
         self._bound(copies, entry)
-        columns = csc_array((entry, (copies, column)), shape=(self.in_blocks, len(blocks)))
-        rows = self.table @ columns
-        # The row of convexity comes before the others of each column.
-        starts = rows.indptr + np.arange(len(blocks) + 1)
-        first, others = starts[:-1], np.ones(starts[-1], dtype=bool)
-        others[first] = False
-        index, data = np.empty(starts[-1], dtype=np.int32), np.ones(starts[-1])
-        index[first], index[others], data[others] = blocks, rows.indices + self.layout.blocks, rows.data
+        # The row of convexity comes before the others of each column, which add up what copies contribute.
+        counts = np.diff(self.table.indptr)[copies]
+        at = np.arange(counts.sum()) + np.repeat(
+            self.table.indptr[copies] - np.cumsum(counts) + counts, counts
+        )
+        height = self.highs.getNumRow()
+        place = np.repeat(column, counts) * height + self.table.indices[at] + self.layout.blocks
+        first = np.arange(len(blocks)) * height + blocks
+        place, own = np.unique(np.append(first, place), return_inverse=True)
+        data = np.append(np.ones(len(blocks)), self.table.data[at] * np.repeat(entry, counts))
+        starts, index = np.searchsorted(place, np.arange(len(blocks)) * height), place % height
         cost = np.bincount(column, self.copy_cost[copies] * entry, len(blocks)) / self.scale
-        columns = csc_array((data, index, starts), shape=(self.highs.getNumRow(), len(blocks)))
-        self._columns(columns, cost, 0.0, np.inf, owner=blocks)
+        self._columns((starts, index, np.bincount(own, data)), cost, 0.0, np.inf, owner=blocks)
         self.copy, self.entry = np.append(self.copy, copies), np.append(self.entry, entry)
         self.point = np.append(self.point, column + self.count)
         self.count += len(blocks)
@@ -164,8 +173,8 @@ class RestrictedMaster:
         violation = float(x[self.owner == ELASTIC].max(initial=0.0))
         first = self.layout.blocks
         priced = dual[first : first + self.elastic], dual[first + len(self.row_unit) :]
-        multipliers = self._multipliers(dual * self.scale)
-        return MasterSolution(value, points, *multipliers, violation, np.concatenate(priced))
+        duals, convexity, paid = self._multipliers(dual * self.scale)
+        return MasterSolution(value, points, duals, convexity, violation, np.concatenate(priced), paid)
 
     def prices(self, duals: Array) -> Array:
         """The prices ``(rows,)`` of the rows that may be violated, at multipliers ``(copies and prices,)``.
@@ -225,9 +234,7 @@ class RestrictedMaster:
         seen = np.zeros(width)
         if points is not None:
             np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
-        reach = np.maximum(np.abs(self.lower), np.abs(self.upper))
-        reach = np.minimum(reach, self._required(seen.max(initial=0.0)))
-        self.unit = _power_of_two(np.where(seen > 0, seen, reach))
+        self.unit = _power_of_two(np.where(seen > 0, seen, self._reach(seen.max(initial=0.0))))
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
         sizes = _with_data(self.by_variable, abs(self.by_variable.data) * self.unit[self.by_variable.indices])
         self.row_unit = _power_of_two(sizes.max(axis=1).toarray().reshape(-1))
@@ -241,7 +248,7 @@ class RestrictedMaster:
         held = self.layout.held
         own = self.by_variable if len(held) == width else self.by_variable[:, held]
         own = _scaled(_with_data(own, own.data * self.unit[held][own.indices]), self.row_unit)
-        columns = csc_array(stacked([csr_array((first, len(held))), own]))
+        columns = _parts(stacked([csr_array((first, len(held))), own]))
         unit, mark = self.unit[held], np.full(len(held), HELD)
         cost = self.cost[held] * unit / self.scale
         self._columns(columns, cost, self.lower[held] / unit, self.upper[held] / unit, owner=mark)
@@ -258,17 +265,20 @@ class RestrictedMaster:
         self.table = csc_array(_scaled(self.by_variable @ values + copies, self.row_unit))
         self.copy_cost = values.T @ self.cost
 
-    def _required(self, most: float) -> Array:
-        """Magnitudes that rows require of each variable (:meth:`CouplingRows.asked`).
+    def _reach(self, most: float) -> Array:
+        """Magnitudes that bounds of variables allow and rows require (:meth:`CouplingRows.asked`).
 
         ``most`` where no row requires any; where that is zero, the largest of the others.
         """
-        entries = self.by_variable.tocoo()
-        row, column = (torch.from_numpy(t.astype(np.int64)) for t in (entries.row, entries.col))
-        sides = (torch.from_numpy(side)[None] for side in (self.row_lower, self.row_upper) * 2)
-        rows = CouplingRows(row, column, torch.from_numpy(entries.data), *sides)
-        required = rows.asked(len(self.cost))[0].numpy()
-        return np.where(required > 0, required, most or required.max(initial=0.0) or np.inf)
+        required = self.required
+        if count := len(self.layout.stated[1]):
+            own = self.by_variable[-count:].tocoo()
+            row, column = (torch.from_numpy(t.astype(np.int64)) for t in own.coords)
+            sides = (torch.from_numpy(side[-count:])[None] for side in (self.row_lower, self.row_upper) * 2)
+            rows = CouplingRows(row, column, torch.from_numpy(own.data), *sides)
+            required = np.maximum(required, rows.asked(len(self.cost))[0].numpy())
+        required = np.where(required > 0, required, most or required.max(initial=0.0) or np.inf)
+        return np.minimum(np.maximum(np.abs(self.lower), np.abs(self.upper)), required)
 
     def _bound(self, copies: Numbers, entry: Array) -> None:
         """State the bounds of variables that new points leave, of those that zero is outside of too."""
@@ -296,8 +306,7 @@ class RestrictedMaster:
         """Let the rows from ``first`` on be violated in both ways, for what :meth:`stabilise` says."""
         count = len(lower)
         row, entry = np.tile(np.arange(count) + first, 2), np.repeat([1.0, -1.0], count)
-        columns = csc_array((entry, (row, np.arange(2 * count))), shape=(self.highs.getNumRow(), 2 * count))
-        self._columns(columns, 0.0, 0.0, np.inf, owner=np.full(2 * count, ELASTIC))
+        self._columns((np.arange(2 * count), row, entry), 0.0, 0.0, np.inf, owner=np.full(2 * count, ELASTIC))
         missing = ~np.isfinite(lower), ~np.isfinite(upper)
         self.one_sided, self.parts = np.concatenate([self.one_sided, *missing]), [*self.parts, count]
 
@@ -317,21 +326,20 @@ class RestrictedMaster:
 
     def _columns(
         self,
-        entries: csc_array,
+        entries: Entries,
         cost: Array | float,
         lower: Array | float,
         upper: Array | float,
         owner: Numbers,
     ) -> None:
         """Add columns, ``owner`` being the block of each, or a mark."""
-        count = len(owner)
+        count, (starts, index, data) = len(owner), entries
         sides = (np.broadcast_to(np.asarray(t, dtype=np.float64), count).copy() for t in (cost, lower, upper))
-        starts, index = entries.indptr[:-1].astype(np.int32), entries.indices.astype(np.int32)
-        self.highs.addCols(count, *sides, entries.nnz, starts, index, entries.data)
+        self.highs.addCols(count, *sides, len(data), starts.astype(np.int32), index.astype(np.int32), data)
         self.owner = np.append(self.owner, owner)
 
-    def _multipliers(self, dual: Array) -> tuple[Array, Array]:
-        """Multipliers with prices of rows, and values of blocks, from the duals of the master's rows."""
+    def _multipliers(self, dual: Array) -> tuple[Array, Array, float]:
+        """Multipliers with prices of rows, values of blocks, and :attr:`MasterSolution.paid`."""
         layout, first = self.layout, self.layout.blocks
         price = dual[first : first + len(self.row_unit)] / self.row_unit
         bound = np.zeros(len(self.cost))
@@ -349,7 +357,8 @@ class RestrictedMaster:
         duals[stands] = bound[layout.variable[stands]]
         duals[layout.payer] += left[layout.held]
         duals[self.in_blocks :] = price[: self.priced]
-        return duals, dual[:first]
+        bound[layout.variable[stands]] = 0.0
+        return duals, dual[:first], float(np.minimum(bound * self.lower, bound * self.upper).sum())
 
     def _shrinking(self, price: Array) -> float:
         """The best factor of the prices of rows (:func:`shrinking`) in a master without points."""
@@ -364,6 +373,12 @@ def _scaled(matrix: Any, unit: Array) -> csr_array:
     """Rows divided by their units."""
     rows = csr_array(matrix)
     return _with_data(rows, rows.data * np.repeat(1 / unit, np.diff(rows.indptr)))
+
+
+def _parts(matrix: csr_array) -> Entries:
+    """The entries of a matrix by columns."""
+    columns = csc_array(matrix)
+    return columns.indptr[:-1], columns.indices, columns.data
 
 
 def _with_data(matrix: csr_array, data: Array) -> csr_array:

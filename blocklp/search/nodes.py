@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -289,14 +290,17 @@ class Nodes:
         """Fixings as ``(nodes, k)`` int8."""
         width = len(self.columns)
         if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
-            fixed = torch.full((len(given), width), -1, dtype=torch.int8)
-            for row, values in zip(fixed, given, strict=True):
-                for position, value in values.items():
+            fixed, entries = torch.full((len(given), width), -1, dtype=torch.int8), []
+            for row, own in enumerate(given):
+                for position, value in own.items():
                     within = isinstance(position, Integral) and 0 <= int(position) < width
                     if not within or not isinstance(value, Real) or value not in (0, 1):
                         need = f"positions are 0 to {width - 1}, values 0 and 1"
                         raise ShapeError(f"fixing {{{position}: {value}}}: {need}")
-                    row[position] = value
+                    entries.append((row, int(position), int(value)))
+            if entries:  # written at once: one by one they take as long as the sweeps
+                rows, positions, values = np.array(entries).T
+                fixed.numpy()[rows, positions] = values
             return fixed
         table = numbers(given, "fixings")
         if table.dim() != 2 or table.shape[1] != width:

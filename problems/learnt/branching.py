@@ -107,7 +107,7 @@ def fresh() -> nn.Sequential:
 
 
 def features(qubo: Qubo, found: NodeBounds, goal: float) -> Tensor:
-    """What the network sees of each variable of each node, at 0 and at 1.
+    """The features of each variable of each node that the network sees, at 0 and at 1.
 
     Coefficients and gains are in parts of the distance to the incumbent.  Of the variable: the gains by the last sweeps, at this
     value and at the other one; how far its value in the point is from this one and from one half; its linear coefficient.  Of its

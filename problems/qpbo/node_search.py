@@ -86,7 +86,7 @@ class StrongBranching:
         return product(self.gains(nodes, found, goal))
 
     def gains(self, nodes: bl.Nodes, found: NodeBounds, goal: float) -> Tensor:
-        """What the bound of each node gains by one fixing more, in parts of what closes the node.
+        """Gains of the bound of each node by one fixing more, in parts of what closes the node.
 
         Returns
         -------

@@ -141,7 +141,22 @@ def described(
 
 
 def row_names(pattern: Pattern, facts: RowFacts, bounds: tuple[Array, Array] | None) -> Numbers:
-    """Number in ``NAMES`` of the kind that each row alone makes of a block, ``(rows,)`` int64."""
+    """Number in ``NAMES`` of the kind that each row alone makes of a block.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        The nonzeros of the matrix.
+    facts : RowFacts
+        Of its rows.
+    bounds : tuple of ndarray or None
+        ``(columns,)`` float64: lower and upper bounds; None where they are not known.
+
+    Returns
+    -------
+    ndarray
+        ``(rows,)`` int64.
+    """
     m, rows, columns = pattern.shape[0], pattern.rows, pattern.columns
     name = np.full(m, NAMES.index("one row"))
     if bounds is not None:

@@ -152,6 +152,20 @@ def white_area(pattern: Pattern, row_block: Numbers, column_block: Numbers, bloc
     with :math:`r_k` rows and :math:`c_k` columns of block k, L columns that rows of blocks share, and M rows
     of the master.  This is the score "max white" of GCG (``score_maxwhite.cpp``: block area and border area);
     the columns that only rows of the master have are no border there either.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        The nonzeros of the matrix.
+    row_block, column_block : ndarray
+        ``(rows,)`` and ``(columns,)`` int64: block of each, -1 for the master and for shared columns.
+    blocks : int
+        Number of blocks.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
     """
     m, n = pattern.shape
     if not m or not n:

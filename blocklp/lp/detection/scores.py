@@ -16,7 +16,22 @@ Score = Callable[[Pattern, RowFacts, Split], float]
 
 
 def white(pattern: Pattern, facts: RowFacts, found: Split) -> float:
-    """White area, less where one block has most of the entries."""
+    """White area, less where one block has most of the entries.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        The nonzeros of the matrix.
+    facts : RowFacts
+        Of its rows.
+    found : Split
+        The structure.
+
+    Returns
+    -------
+    float
+        The larger, the better.
+    """
     return found.score
 
 
@@ -25,6 +40,20 @@ def set_partitioning(pattern: Pattern, facts: RowFacts, found: Split) -> float:
 
     Half of the white area once linking columns are copied into the blocks (:func:`foreseen_white_area`), and
     one half more where there are rows of the master, all with equal coefficients, and several blocks.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        The nonzeros of the matrix.
+    facts : RowFacts
+        Of its rows.
+    found : Split
+        The structure.
+
+    Returns
+    -------
+    float
+        The larger, the better.
     """
     forms = facts.form[(found.row_block < 0) & (facts.form != Form.EMPTY)]
     reward = found.blocks > 1 and len(forms) > 0 and bool(np.isin(forms, EQUAL_COEFFICIENTS).all())
