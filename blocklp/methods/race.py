@@ -220,7 +220,7 @@ class Race(Method):
         typical = self.typical * plan.program.lower.shape[1]
         more = self.pointless * iterations
         more = more if more >= self.promising * typical else iterations
-        if early:
+        if early:  # before the first pass, for instances without a point alone
             given = pointless & (more > iterations)
         elif iterations < self.hopeless * typical:
             return replace(state, turn=self.growth * counted)
