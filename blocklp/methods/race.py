@@ -4,10 +4,10 @@ Instances whose dense tableau takes fewer numbers than 1500 passes read are give
 compiled loops first (:mod:`blocklp.kernels.vertices`), whose vertices end most of them at the first check.
 
 First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production
-plans with fixed costs, long chains of rows), which the simplex method solves at once. After 100 passes, 200,
-400 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
+plans with fixed costs, long chains of rows), which the simplex method solves at once. After 98 passes, 196,
+392 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
 where LPs are small and ever less where they are large: those whose gap is above :math:`10^{-passes / 200}`,
-and those for which that is enough as a rule; where the work of 100 passes is enough, HiGHS begins, before the
+and those for which that is enough as a rule; where the work of 98 passes is enough, HiGHS begins, before the
 first check unless there is a warm start. Instances of which no primal point is known yet get several times as
 much, where that may be enough, at the first check already: a point that no oracle and no scaling gives is far
 from PDHG too. It is counted in iterations, not in seconds: what is chosen does not depend on the machine, nor
@@ -65,7 +65,7 @@ class Race(Method):
     knows_rows = True
     advised = True
     cadence, usual = Pdhg.cadence, Pdhg.usual
-    first, growth = 2 * Pdhg.cadence, 2
+    first, growth = 2 * Pdhg.cadence, 2  # turns fall on checks
     decade = 200  # passes in which PDHG should gain a digit
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     # Times the work for instances without a primal point, where it is for this part of typical iterations.
@@ -220,7 +220,7 @@ class Race(Method):
         typical = self.typical * plan.program.lower.shape[1]
         more = self.pointless * iterations
         more = more if more >= self.promising * typical else iterations
-        if early:
+        if early:  # before the first pass, for instances without a point alone
             given = pointless & (more > iterations)
         elif iterations < self.hopeless * typical:
             return replace(state, turn=self.growth * counted)

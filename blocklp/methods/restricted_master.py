@@ -144,7 +144,9 @@ class RestrictedMaster:
         data = np.append(np.ones(len(blocks)), self.table.data[at] * np.repeat(entry, counts))
         starts, index = np.searchsorted(place, np.arange(len(blocks)) * height), place % height
         cost = np.bincount(column, self.copy_cost[copies] * entry, len(blocks)) / self.scale
-        self._columns((starts, index, np.bincount(own, data)), cost, 0.0, np.inf, owner=blocks)
+        self._columns(
+            (starts, index, np.bincount(own, data).astype(np.float64)), cost, 0.0, np.inf, owner=blocks
+        )
         self.copy, self.entry = np.append(self.copy, copies), np.append(self.entry, entry)
         self.point = np.append(self.point, column + self.count)
         self.count += len(blocks)

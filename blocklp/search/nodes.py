@@ -297,7 +297,7 @@ class Nodes:
                     if not within or not isinstance(value, Real) or value not in (0, 1):
                         need = f"positions are 0 to {width - 1}, values 0 and 1"
                         raise ShapeError(f"fixing {{{position}: {value}}}: {need}")
-                    entries.append((row, int(position), int(value)))
+                    entries.append((row, int(position), int(value == 1)))
             if entries:  # written at once: one by one they take as long as the sweeps
                 rows, positions, values = np.array(entries).T
                 fixed.numpy()[rows, positions] = values

@@ -16,8 +16,9 @@ import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, OptionError
 from blocklp.kernels import compiled
-from blocklp.kernels.backend import ENGINE, PER_COPY, PER_PASS, Backend, choose
+from blocklp.kernels.backend import BY_BLOCKS, ENGINE, PER_COPY, PER_PASS, Backend, choose
 from blocklp.kernels.compiled import COMPILING, LOADING
+from blocklp.kernels.plan import Plan
 from blocklp.options import known_backend
 from blocklp.oracles import Simplex
 from blocklp.oracles.filters.lattice_operations import LOOPS
@@ -35,6 +36,13 @@ def model(blocks: int = 10) -> bl.Model:
 
 def chosen(copies: int, asked: str = "auto", limit: float = np.inf) -> Backend:
     return choose(asked, CPU, copies, 100, frozenset(), DOUBLE, Deadline(limit))
+
+
+def test_methods_on_blocks_load_no_loops_for_rows() -> None:
+    pytest.importorskip("numba")
+    plan = Plan(model().compile().decomposition(), backend=Backend("numba"))
+    assert plan.settled(DOUBLE, 1).backend.modules >= set(ENGINE)
+    assert not plan.settled(DOUBLE, 1, by_rows=False).backend.modules & (set(ENGINE) - set(BY_BLOCKS))
 
 
 @pytest.mark.parametrize("cached", [True, False])

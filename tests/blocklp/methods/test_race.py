@@ -125,6 +125,15 @@ def test_what_the_simplex_method_ends_needs_no_step_sizes(estimated: list[int]) 
     assert again.state.saddle is not None and bool((again.state.saddle.weight > 0).all())
 
 
+def test_small_lps_begin_with_the_simplex_method_and_warm_starts_with_its_point() -> None:
+    m, seen = unit_commitment(20, 12, 0), list[float]()
+    found = m.solve(tol=1e-4, callback=lambda event: seen.append(float(event.gap[0])))
+    assert len(seen) == 1 and seen[0] <= 1e-4  # nothing was checked before its answer
+    assert float(found.primal[0]) == pytest.approx(float(reference(m).objective[0]), rel=1e-6)
+    again = m.solve(tol=1e-4, warm_start=found)
+    assert again.status[0] is bl.Status.OPTIMAL and int(again.passes[0]) <= 2
+
+
 def test_a_warm_start_without_a_weight_is_as_one_with_that_of_the_data(estimated: list[int]) -> None:
     m = unit_commitment(4, 6, 0)
     plain, found = (m.solve(method="pdhg", tol=0, passes=passes) for passes in (1, 60))
