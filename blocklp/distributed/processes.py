@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +26,9 @@ from blocklp.options import shown
 
 NAMING = 5.0
 """Seconds that processes wait for each other to find out which of them failed or stalled."""
+
+PIECE = 2**22
+"""Numbers that processes send each other at a time, where nobody needs all of them."""
 
 SUMS = ("fixed", "float")
 """How copies of variables are added up."""
@@ -179,6 +184,17 @@ class Processes:
         found: Found = pickle.loads(bytes(packed.numpy()))
         return found
 
+    def pieces(self, own: Tensor) -> Iterator[Tensor]:
+        """Yield the numbers ``(k,)`` float64 that each process gives, in their order, some at a time."""
+        counts = self.gather(len(own))
+        for rank, count in enumerate(counts):
+            for first in range(0, count, PIECE):
+                size = min(PIECE, count - first)
+                piece = own[first : first + size] if rank == self.rank else torch.empty(size, dtype=own.dtype)
+                if self.world > 1:
+                    self._made(partial(_broadcast, piece, rank))
+                yield piece
+
     def agree(self, own: object, what: str) -> None:
         """Refuse to go on where processes state different things.
 
@@ -228,6 +244,24 @@ class Processes:
             return [group.send([alive], rank, 0), group.recv([answer], rank, 0)]
         except RuntimeError:
             return []
+
+
+def _broadcast(values: Tensor, rank: int, group: Any) -> Any:
+    """Send values to all, from the process of a number."""
+    options = dist.BroadcastOptions()
+    options.rootRank = rank
+    return group.broadcast([values], options)
+
+
+@contextmanager
+def taking_part(mesh: Any) -> Iterator[Processes]:
+    """The processes of a mesh, until whatever ends this process's part ends that of the others."""
+    given = Mesh.of(mesh)
+    processes = Processes(given.process_group(), given.timeout)
+    try:
+        yield processes
+    finally:
+        processes.close()
 
 
 def _answered(works: list[Any], until: float) -> bool:
