@@ -7,6 +7,7 @@ that fails can close them: the others then learn of it at once.
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from blocklp.errors import OptionError, ProcessError
-from blocklp.options import shown
+from blocklp.options import of_type, shown, whole
 
 NAMING = 5.0
 """Seconds that processes wait for each other to find out which of them failed or stalled."""
@@ -49,16 +50,23 @@ class Mesh:
         point numbers, in an order that depends on this number.
     timeout : float
         Seconds after which a process that others wait for counts as stalled.
+    save : str or path, optional
+        A folder for what the solve has come to, on a file system of all processes.  A solve of the same model
+        that finds it there goes on from it, on any number of processes.
+    save_every : int
+        Passes after which it is written again.
 
     Raises
     ------
     OptionError
-        If ``sums`` is another word, ``timeout`` is not positive, or the group is none.
+        If ``sums`` is another word, ``timeout`` or ``save_every`` is not positive, or ``save`` is no path.
     """
 
     group: Any = True
     sums: str = "fixed"
     timeout: float = 300.0
+    save: str | os.PathLike[str] | None = None
+    save_every: int = 500
 
     def __post_init__(self) -> None:
         if self.sums not in SUMS:
@@ -66,6 +74,8 @@ class Mesh:
         seconds = self.timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise OptionError(f"timeout is {shown(seconds)}; give a positive number of seconds")
+        of_type(self.save, str | os.PathLike | None, "save of a mesh", "the path of a folder, or None")
+        whole(self.save_every, "save_every of a mesh")
 
     @classmethod
     def of(cls, given: Any) -> Mesh:

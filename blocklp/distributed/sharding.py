@@ -47,6 +47,13 @@ class Part:
     variables: Tensor
     owned: Tensor
 
+    @property
+    def coupling(self) -> SharedCoupling:
+        """The maps of its copies."""
+        found = self.problem.coupling
+        assert isinstance(found, SharedCoupling)
+        return found
+
     def cut(self, copies: Tensor) -> Tensor:
         """The copies of the part, of those that are stated here: ``(batch, copies) -> (batch, own)``."""
         return _cut(self.ranges, copies)

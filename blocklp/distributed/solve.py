@@ -18,6 +18,7 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.distributed.agreed_deadline import AgreedDeadline
+from blocklp.distributed.checkpoints import Checkpoints
 from blocklp.distributed.hashing import problem_hash
 from blocklp.distributed.processes import Mesh, Processes, taking_part
 from blocklp.distributed.sharding import Part, sharded
@@ -44,15 +45,20 @@ class SharedSolve:
     ----------
     processes : Processes
         Who takes part.
-    fixed : bool
-        Whether copies are added as integers.
+    mesh : Mesh
+        How they add up, and what they save.
     stated : StatedPart or None
         The part of the model that this process states; None where every process states the whole model.
     """
 
     processes: Processes
-    fixed: bool
+    mesh: Mesh
     stated: StatedPart | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether copies are added as integers."""
+        return self.mesh.sums == "fixed"
 
     def all(self, met: bool) -> bool:
         """Whether a condition is met in all processes."""
@@ -124,8 +130,13 @@ class SharedSolve:
         weights = method.weights(1)
         eta = start.eta if weights is None else weights.to(dtype)
         repair = None if hooks.repair is None else _repaired(hooks.repair, part, processes)
-        hooks = Hooks(repair, _agreed(hooks, processes), hooks.record)
-        results = run_settled(own, method, dtype, limits, Start(duals, eta), hooks)
+        begin, hooks = Start(duals, eta), Hooks(repair, _agreed(hooks, processes), hooks.record)
+        if self.mesh.save is not None:
+            kept = Checkpoints.of(
+                self.mesh, processes, part, self.stated, (problem, (method, dtype, self.fixed))
+            )
+            begin, hooks = replace(begin, snapshot=kept.find()), replace(hooks, save=kept.save)
+        results = run_settled(own, method, dtype, limits, begin, hooks)
         x, seconds = _points(results.x, part, processes), processes.from_first(results.seconds)
         duals = part.placed(results.duals)
         if self.stated is None:
@@ -146,7 +157,7 @@ def sharing(mesh: Any, shard: Statement | None) -> Iterator[SharedSolve]:
     """
     with taking_part(mesh) as processes:
         stated = None if shard is None else StatedPart.of(shard, processes)
-        yield SharedSolve(processes, Mesh.of(mesh).sums == "fixed", stated)
+        yield SharedSolve(processes, Mesh.of(mesh), stated)
 
 
 ONLY = "mesh shares the blocks of one instance among processes"

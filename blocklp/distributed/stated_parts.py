@@ -109,6 +109,20 @@ class StatedPart:
         coupling = Coupling.build(len(self.common), index[None])
         return replace(problem, groups=tuple(groups), coupling=coupling, beyond=beyond)
 
+    def columns(self) -> Tensor:
+        """The number that each variable of this process has among all: ``(variables,)`` int64, ascending.
+
+        Variables are in the order in which they were declared, private ones process after process.
+        """
+        counts = {n: v.columns.stop - v.columns.start for n, v in self.model.variables.items()}
+        sizes, rank, found, first = self.processes.gather(counts), self.processes.rank, [], 0
+        for name, count in counts.items():
+            private = name in self.model.private
+            before = sum(own[name] for own in sizes[:rank]) if private else 0
+            found.append(torch.arange(first + before, first + before + count))
+            first += sum(own[name] for own in sizes) if private else count
+        return torch.cat(found)
+
     def objective_of_others(self, problem: Decomposition, x: Tensor) -> Tensor:
         """What variables of other processes add to the objective at a point ``(1, variables)``: ``(1,)``."""
         own = (problem.cost * x)[:, ~self.common].sum(1)

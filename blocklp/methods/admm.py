@@ -102,6 +102,11 @@ class Admm(FromPoint):
     repeats = 3
     every = 9  # with the pass of a check, every tenth: both look at the same multipliers
     balance = ResidualBalancing()
+    kept = (
+        ("points", "iterate", "anchor"),
+        ("reflected",),
+        ("value", "eta", "first", "age", "ready", "origin", "last", "passes", "held"),
+    )
 
     def __post_init__(self) -> None:
         if self.eta is not None:
