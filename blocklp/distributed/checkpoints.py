@@ -30,6 +30,9 @@ from blocklp.results import saved
 
 KIND = "checkpoint"
 
+UNITS = "units of "
+"""What names of numbers begin with that say in which units copies were added last."""
+
 LATEST = "latest.json"
 """The file that names the folder of the last complete snapshot."""
 
@@ -136,8 +139,7 @@ class Checkpoints:
         name = f"passes-{passes}"
         (self.folder / name).mkdir(parents=True, exist_ok=True)
         numbers = dict(own.numbers)
-        if (exponent := self.part.coupling.recent.get("exponent")) is not None:
-            numbers["exponent"] = exponent
+        numbers |= {f"{UNITS}{kind}": power for kind, power in self.part.coupling.recent.items()}
         tensors = {f"number_{key}": values for key, values in numbers.items()}
         for i, (group, which) in enumerate(self._blocks()):
             tensors[f"blocks_{i}"] = which
@@ -198,13 +200,14 @@ class Checkpoints:
                 found.variables[key][0, into] = tensors[f"variable_{key}"][out]
         assert found is not None
         self.saved = int(found.numbers["place"][0])
-        return replace(found, resumed=partial(self._units, found.numbers.get("exponent")))
+        units = {key.removeprefix(UNITS): own for key, own in found.numbers.items() if key.startswith(UNITS)}
+        return replace(found, resumed=partial(self._take_units, units))
 
-    def _units(self, exponent: Tensor | None) -> None:
-        """Have the next sum of copies take the units that it would have taken."""
+    def _take_units(self, powers: dict[str, Tensor]) -> None:
+        """Have the next sums of copies take the units that they would have taken."""
         recent = self.part.coupling.recent
         recent.clear()
-        recent |= {} if exponent is None else {"exponent": exponent}
+        recent |= powers
 
     def _latest(self) -> tuple[str, int] | None:
         """The folder of the last snapshot, and of how many processes it is."""

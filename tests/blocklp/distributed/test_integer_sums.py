@@ -95,13 +95,11 @@ def test_loops_find_the_same_integers(dtype):
     coupling = sharded(problem, Alone(), True, NUMBA).problem.coupling
     copies = torch.from_numpy(random.normal(size=(1, problem.copies))).to(dtype)
     assert torch.equal(largest_shared(coupling, copies), largest_shared.definition(coupling, copies))
-    for own, other in zip(
-        integer_copies(coupling, copies, unit[:1]),
-        integer_copies.definition(coupling, copies, unit[:1]),
-        strict=True,
-    ):
-        assert own.dtype == other.dtype
-        assert torch.equal(own, other)
+    for iterate in (None, torch.from_numpy(random.normal(size=copies.shape)).to(dtype)):
+        given = coupling, copies, iterate, unit[:1]
+        for own, other in zip(integer_copies(*given), integer_copies.definition(*given), strict=True):
+            assert own.dtype == other.dtype
+            assert torch.equal(own, other)
 
 
 def test_sums_of_copies_err_less_than_what_bounds_charge():
@@ -139,6 +137,7 @@ class Counted(Alone):
 def test_a_sum_of_copies_needs_one_message_unless_they_grow_or_shrink_much():
     problem, processes = model().compile().decomposition(), Counted()
     part = sharded(problem, processes, True, TORCH).problem
+    processes.world = 2  # of which the other one has no copies
     copies = torch.from_numpy(np.random.default_rng(4).normal(size=(1, problem.copies)))
     right = problem.collect(copies)
     for factor, sums, maxima in ((1.0, 0, 1), (1.5, 1, 0), (0.9, 1, 0), (2.0**9, 1, 1), (2.0**9, 1, 0), (1.0, 1, 1)):
