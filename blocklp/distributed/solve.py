@@ -109,12 +109,13 @@ class SharedSolve:
             If the problem or the method is not one that processes can share.
         """
         processes, problem = self.processes, plan.problem
-        options = limits.passes, limits.patience, limits.check_every, limits.feasibility_tol
+        saving = self.mesh.save is not None, self.mesh.save_every
+        options = limits.passes, limits.patience, limits.check_every, limits.feasibility_tol, saving
         observed = hooks.record is not None, hooks.repair is not None
         stated = method, dtype, self.fixed, limits.tol.tolist(), limits.cutoff.tolist(), options, observed
         common = None if self.stated is None else self.stated.common
-        begin = start.duals if common is None else None
-        own_hash = problem_hash(problem, (stated, start.duals is None), (begin, start.eta), common)
+        alike = start.duals if common is None else None
+        own_hash = problem_hash(problem, (stated, start.duals is None), (alike, start.eta), common)
         processes.agree(own_hash, "the model, the warm start or an option")
         _refuse(problem, method)
         deadline = AgreedDeadline(limits.deadline, processes)
@@ -176,17 +177,16 @@ def _refuse(problem: Decomposition, method: Method) -> None:
     ModelError, OptionError
         If the model has rows, structured scopes or several instances, or the method is another one than ADMM.
     """
-    only = ONLY
     if problem.cost.device.type != "cpu":
-        raise OptionError(f"{only}, on CPUs; the model was compiled for {problem.cost.device}")
+        raise OptionError(f"{ONLY}, on CPUs; the model was compiled for {problem.cost.device}")
     if problem.rows is not None:
-        raise ModelError(f"{only}, and the model has rows beside the blocks; solve it without mesh")
+        raise ModelError(f"{ONLY}, and the model has rows beside the blocks; solve it without mesh")
     if problem.batch > 1:
-        raise ModelError(f"{only}, and there are {problem.batch} instances; solve them one by one")
+        raise ModelError(f"{ONLY}, and there are {problem.batch} instances; solve them one by one")
     if problem.coupling.maps:
-        raise ModelError(f"{only}, and blocks have structured scopes; give them by index")
+        raise ModelError(f"{ONLY}, and blocks have structured scopes; give them by index")
     if not isinstance(method, Admm):
-        raise OptionError(f"{only} by ADMM; method {type(method).__name__} does not do so, choose 'admm'")
+        raise OptionError(f"{ONLY} by ADMM; method {type(method).__name__} does not do so, choose 'admm'")
 
 
 def _refuse_part(problem: Decomposition, world: int) -> None:

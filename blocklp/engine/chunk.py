@@ -172,7 +172,10 @@ class Chunk:
 
     def snapshot(self) -> Snapshot:
         """All that passes go on from, once a check is settled; tensors are those of the solve."""
-        out, own = self.results, [{n: getattr(self.state, n) for n in names} for names in self.method.kept]
+        out, own = (
+            self.results,
+            [{n: getattr(self.state, n) for n in names} for names in self.method.snapshots],
+        )
         copies, variables, numbers = own
         copies = {name: values for name, values in copies.items() if values.shape[1]} | {
             "best": self.best.duals
@@ -190,7 +193,7 @@ class Chunk:
     def _restore(self, found: Snapshot) -> None:
         """Go on from a snapshot, of instances all of which are held."""
         out, numbers = self.results, found.numbers
-        for name in self.method.kept[2]:
+        for name in self.method.snapshots[2]:
             own = numbers[f"state_{name}"]
             self.state = self.state.changed(**{name: own if own.dim() else own.item()})
         copies = {name: own for name, own in found.copies.items() if name != "best"}

@@ -103,7 +103,7 @@ class Admm(FromPoint):
     repeats = 3
     every = 9  # with the pass of a check, every tenth: both look at the same multipliers
     balance = ResidualBalancing()
-    kept = (
+    snapshots = (
         ("points", "iterate", "anchor"),
         ("reflected",),
         ("value", "eta", "first", "age", "ready", "origin", "last", "passes", "held"),

@@ -182,3 +182,26 @@ def test_parts_hold_all_copies_once_and_sum_to_the_same():
         assert (again == copies).all()
         assert value == one[4]
         assert count < problem.cost.shape[1]
+
+
+def test_loops_over_copies_update_as_the_definitions_do():
+    pytest.importorskip("numba", reason="compares with loops that numba compiles")
+    import blocklp.distributed.numba_sums  # noqa: F401  registers them
+    from blocklp.kernels.plan import Plan
+    from blocklp.methods.admm import Admm, admm_restart
+    from blocklp.methods.consensus import admm_multipliers
+
+    made = {}
+    for backend in (TORCH, NUMBA):
+        part = sharded(model().compile().decomposition(), Alone(), True, backend).problem
+        plan, method = Plan(part, backend=backend), Admm()
+        state = method.start(plan, part.to_dual(part.cost), None)
+        for _ in range(3):
+            state, _ = method.run(plan, state, 1)
+        centre, anchor = state.reflected + 1, torch.empty_like(state.iterate)
+        state = method.finish(plan, state)
+        admm_multipliers(plan, state, part.groups[0], centre)
+        admm_restart(plan, state, 1.5, torch.tensor([True]), torch.tensor([0.7], dtype=torch.float64), anchor)
+        made[backend.name] = state.duals, state.iterate, anchor
+    for own, other in zip(made["torch"], made["numba"], strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-14, atol=1e-14)
